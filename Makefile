@@ -1,0 +1,57 @@
+# Everything a checkout needs is made below .venv; nothing else on the machine is touched, but for python3-venv (see setup).
+PYTHON ?= python3
+BIN := .venv/bin
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup up test check bench format clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.dev ## .venv with everything that running, testing and measuring needs
+
+up: .venv/.runtime ## the daemon set in the foreground, data in ./data; ARGS="--nodes 3 --port-offset 1000"
+	@exec $(BIN)/penstock up --data ./data $(ARGS)
+
+test: .venv/.dev tests/clients/nsqjs/node_modules/.made ## every test, and make check; ARGS goes to pytest
+	@$(MAKE) --no-print-directory check
+	$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/.dev ## style, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: .venv/.dev ## the table of figures; ARGS="--quick", "--nsqd PATH", "--load DIRECTORY"
+	$(BIN)/python -m bench $(ARGS)
+
+format: .venv/.dev ## let ruff write the style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## remove what the targets above made, but not ./data
+	rm -rf .venv tests/clients/nsqjs/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+# The virtual environment. Debian's python3 comes without ensurepip; root gets it installed, others are told.
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "penstock needs Python 3.11 or later; found $$($(PYTHON) --version). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	@if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then \
+	  if [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq python3-venv; \
+	  else echo "python3-venv is missing: run  sudo apt-get install python3-venv  and try again"; exit 1; fi; fi
+	$(PYTHON) -m venv .venv
+
+.venv/.runtime: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+.venv/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch .venv/.runtime $@
+
+# An unchanged client in another language; without npm its tests skip with a reason (and fail in CI).
+tests/clients/nsqjs/node_modules/.made: tests/clients/nsqjs/package.json
+	@if command -v npm >/dev/null; then cd tests/clients/nsqjs && npm install --silent --no-audit --no-fund && touch node_modules/.made; \
+	  else echo "npm is missing: the tests with nsqjs will be skipped"; fi

@@ -1,0 +1,147 @@
+"""nsq_tail: print the messages of one or more topics, one line each (specs/nsq.md e2, e8).
+
+Law: a message is finished when its line has been written and flushed, and not before; one that was received and not
+printed is given back at once, never finished.
+
+Differences from the original, chosen:
+* with -n every printed message is finished; the original leaves the n-th to time out and be delivered again;
+* an nsqd that cannot be reached at the start is tried again, as one that goes away later is.
+"""
+
+import os
+import random
+import selectors
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from apps import passthrough
+from apps.interrupts import Interrupts
+from penstock.client import ClientError, Consumer, Message
+from shared import log
+from shared.options import HelpRequested, OptionError, option, parse
+from shared.version import version_line
+
+PROGRAM = "nsq_tail"
+TICK_S = 0.5  # consumers do their timed work when polled: at least once a second
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The flags."""
+
+    version: bool = option(False, "print version string")
+    channel: str = option("", "NSQ channel (default: tail<6 digits>#ephemeral)")
+    max_in_flight: int = option(200, "max number of messages to allow in flight")
+    n: int = option(0, "total messages to show (will wait if starved); 0 is no end")
+    print_topic: bool = option(False, "print topic name where message was received")
+    nsqd_tcp_address: tuple[str, ...] = option((), "nsqd TCP address (may be given multiple times)")
+    lookupd_http_address: tuple[str, ...] = option((), "lookupd HTTP address (may be given multiple times)")
+    topic: tuple[str, ...] = option((), "NSQ topic (may be given multiple times)")
+    consumer_opt: tuple[str, ...] = option(
+        (), "name,value of go-nsq's Config (may be given multiple times)", check=passthrough.check
+    )
+
+
+def main() -> int:
+    """The console script."""
+    try:
+        options = parse(Options, PROGRAM, sys.argv[1:], os.environ)
+    except HelpRequested as usage:
+        sys.stderr.write(str(usage))
+        return 0
+    except OptionError as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 2
+    if options.version:
+        print(version_line(PROGRAM))
+        return 0
+    log.configure(f"[{PROGRAM}] ", "info")
+    try:
+        return run(options, sys.stdout.buffer)
+    except (ValueError, ClientError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # Whoever read us has seen enough. What Python still has buffered must not fail once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def run(options: Options, out: BinaryIO) -> int:
+    """Tail until -n messages were printed or a signal came. Raises ValueError for options that make no sense."""
+    consumers = make_consumers(options)
+    with Interrupts() as interrupts, ExitStack() as stack, selectors.DefaultSelector() as selector:
+        selector.register(interrupts, selectors.EVENT_READ)
+        for consumer in consumers:
+            stack.enter_context(consumer)
+            selector.register(consumer, selectors.EVENT_READ)
+        printer = Printer(out, options.n, options.print_topic)
+        stack.callback(printer.give_back)  # before the consumers close, also when the pipe broke
+        while not interrupts.seen and not printer.is_full:
+            for consumer in consumers:
+                printer.print(consumer.topic, consumer.poll(0))
+                consumer.flush()
+            selector.select(0 if printer.is_full else TICK_S)
+        for consumer in consumers:
+            consumer.pause()
+    return 0
+
+
+def make_consumers(options: Options) -> list[Consumer]:
+    """One a topic. Nothing is connected yet."""
+    if not options.topic:
+        raise ValueError("--topic required")
+    if not options.nsqd_tcp_address and not options.lookupd_http_address:
+        raise ValueError("--nsqd-tcp-address or --lookupd-http-address required")
+    if options.nsqd_tcp_address and options.lookupd_http_address:
+        raise ValueError("use --nsqd-tcp-address or --lookupd-http-address not both")
+    settings, max_in_flight = passthrough.settings(options.consumer_opt, PROGRAM)
+    max_in_flight = max_in_flight or options.max_in_flight
+    if options.n:  # what is not printed has to go back: better not to receive it
+        max_in_flight = min(max_in_flight, options.n)
+    channel = options.channel or f"tail{random.randrange(1_000_000):06d}#ephemeral"
+    return [
+        Consumer(topic, channel, options.nsqd_tcp_address, options.lookupd_http_address, max_in_flight, settings)
+        for topic in dict.fromkeys(options.topic)
+    ]
+
+
+class Printer:
+    """Batches of messages onto a stream, up to a limit."""
+
+    def __init__(self, out: BinaryIO, limit: int, with_topic: bool) -> None:
+        self._out = out
+        self._left = limit or float("inf")  # how many may still be printed
+        self._with_topic = with_topic
+        self._unprinted: list[Message] = []  # beyond the limit, or of a write that failed
+
+    def print(self, topic: str, batch: Sequence[Message]) -> None:
+        """Write, flush, finish: in this order, so that a crash between them repeats a line rather than losing it."""
+        if len(batch) > self._left:
+            room = int(self._left)
+            self._unprinted += batch[room:]
+            batch = batch[:room]
+        if not batch:
+            return
+        prefix = f"{topic} | ".encode() if self._with_topic else b""
+        self._unprinted += batch
+        self._out.write(b"".join([prefix + message.body + b"\n" for message in batch]))
+        self._out.flush()
+        del self._unprinted[-len(batch) :]
+        for message in batch:
+            message.finish()
+        self._left -= len(batch)
+
+    def give_back(self) -> None:
+        """Somebody else may have what was not printed, now."""
+        for message in self._unprinted:
+            message.requeue(0)
+        self._unprinted.clear()
+
+    @property
+    def is_full(self) -> bool:
+        """True when the limit is reached."""
+        return self._left == 0

@@ -1,0 +1,217 @@
+"""`penstock`: the daemon set as one command. `penstock up` starts nsqlookupd and one or more nsqd in the foreground.
+
+The daemons are ordinary processes with ordinary flags (their lines are printed with -v), each in its own session: Ctrl-C
+reaches this program alone, which stops them in the reverse order of their starting. If one dies, all are stopped.
+"""
+
+import argparse
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from shared.listen import ListenError, listen
+from shared.version import version_line
+
+HOST = "127.0.0.1"
+LOOKUPD_TCP, LOOKUPD_HTTP = 4160, 4161
+NSQD_TCP, NSQD_HTTP = 4150, 4151
+NODE_STEP = 100  # between the ports of two nsqd: 4150, 4250, ...
+START_TIMEOUT = 15.0  # s for all daemons together to accept connections
+STOP_TIMEOUT = 10.0  # s for a daemon to stop before it is killed
+POLL = 0.05  # s
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """One process to be."""
+
+    name: str
+    program: str
+    flags: tuple[str, ...]
+    tcp_port: int
+    http_port: int
+
+    @property
+    def command(self) -> list[str]:
+        """What is executed."""
+        return [sys.executable, "-m", "penstock.launch", self.program, *self.flags]
+
+
+class Stopped(Exception):
+    """SIGINT or SIGTERM."""
+
+
+def main() -> int:
+    """The process's exit code: 0 after Ctrl-C, 1 if a daemon could not start or died, 2 for wrong arguments."""
+    arguments = _parser().parse_args()
+    daemons = plan(arguments.data, arguments.nodes, arguments.port_offset)
+    taken = [problem for daemon in daemons for problem in _taken_ports(daemon)]
+    if taken:
+        print("\n".join(taken), file=sys.stderr)
+        print(
+            "penstock up: choose other ports for all daemons with --port-offset, e.g. --port-offset 1000",
+            file=sys.stderr,
+        )
+        return 1
+    for name in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(name, _stop)
+    return _run(daemons, arguments.verbose)
+
+
+def plan(data: Path, nodes: int, port_offset: int) -> list[Daemon]:
+    """The daemons in the order of starting."""
+    lookupd_tcp, lookupd_http = LOOKUPD_TCP + port_offset, LOOKUPD_HTTP + port_offset
+    addresses = (f"-tcp-address={HOST}:{lookupd_tcp}", f"-http-address={HOST}:{lookupd_http}")
+    daemons = [Daemon("nsqlookupd", "nsqlookupd", addresses, lookupd_tcp, lookupd_http)]
+    for number in range(nodes):
+        name = f"nsqd-{number + 1}" if nodes > 1 else "nsqd"
+        tcp = NSQD_TCP + number * NODE_STEP + port_offset
+        http = NSQD_HTTP + number * NODE_STEP + port_offset
+        flags = (
+            f"-tcp-address={HOST}:{tcp}",
+            f"-http-address={HOST}:{http}",
+            f"-lookupd-tcp-address={HOST}:{lookupd_tcp}",
+            f"-data-path={data / name}",
+            f"-node-id={number}",
+            f"-log-prefix=[{name}] ",
+        )
+        daemons.append(Daemon(name, "nsqd", flags, tcp, http))
+    return daemons
+
+
+def _run(daemons: Sequence[Daemon], verbose: bool) -> int:
+    running: list[tuple[Daemon, subprocess.Popen[bytes]]] = []
+    code = 1
+    try:
+        for daemon in daemons:
+            if verbose:
+                print(shlex.join(daemon.command))
+            running.append((daemon, _start(daemon)))
+        _wait_until_listening(running)
+        print(_welcome(daemons), flush=True)
+        _wait_for_death(running)
+    except Stopped:
+        code = 0
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C shall not leave half of them behind
+        for daemon, process in reversed(running):
+            code = _end(daemon, process) or code
+    return code
+
+
+def _start(daemon: Daemon) -> "subprocess.Popen[bytes]":
+    for flag in daemon.flags:
+        if flag.startswith("-data-path="):
+            Path(flag.partition("=")[2]).mkdir(parents=True, exist_ok=True)
+    return subprocess.Popen(daemon.command, stdin=subprocess.DEVNULL, start_new_session=True)
+
+
+def _wait_until_listening(running: Sequence[tuple[Daemon, "subprocess.Popen[bytes]"]]) -> None:
+    deadline = time.monotonic() + START_TIMEOUT
+    for daemon, process in running:
+        while not _accepts(daemon.http_port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                print(f"penstock up: {daemon.name} did not start; its last lines above say why", file=sys.stderr)
+                raise SystemExit(1)
+            time.sleep(POLL)
+
+
+def _accepts(port: int) -> bool:
+    try:
+        socket.create_connection((HOST, port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def _wait_for_death(running: Sequence[tuple[Daemon, "subprocess.Popen[bytes]"]]) -> None:
+    """Returns when a daemon has ended by itself; usually Stopped comes first."""
+    while True:
+        for daemon, process in running:
+            if process.poll() is not None:
+                print(f"penstock up: {daemon.name} ended with code {process.returncode}: stopping", file=sys.stderr)
+                return
+        time.sleep(POLL)
+
+
+def _end(daemon: Daemon, process: "subprocess.Popen[bytes]") -> int:
+    """Stop a daemon; 1 if it had to be killed or ended badly."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        return 1 if process.wait(STOP_TIMEOUT) else 0
+    except subprocess.TimeoutExpired:
+        print(f"penstock up: {daemon.name} does not stop: killing it", file=sys.stderr)
+        process.kill()
+        process.wait()
+        return 1
+
+
+def _taken_ports(daemon: Daemon) -> list[str]:
+    problems = []
+    for port in (daemon.tcp_port, daemon.http_port):
+        try:
+            listen(f"{HOST}:{port}").close()
+        except ListenError as error:
+            problems.append(f"penstock up: {daemon.name}: {error}")
+    return problems
+
+
+def _welcome(daemons: Sequence[Daemon]) -> str:
+    width = max(len(daemon.name) for daemon in daemons)
+    lines = [f"{d.name:<{width}}  TCP {HOST}:{d.tcp_port}  HTTP http://{HOST}:{d.http_port}" for d in daemons]
+    http = daemons[1].http_port
+    lines += [
+        "",
+        f"Try:  curl -d 'hello' 'http://{HOST}:{http}/pub?topic=greetings'",
+        f"      {_beside('nsq_tail')} -topic greetings -channel tail -n 1 -lookupd-http-address {HOST}:{daemons[0].http_port}",
+        "Ctrl-C stops everything.",
+    ]
+    return "\n".join(lines)
+
+
+def _beside(program: str) -> str:
+    """The path of a console script of this installation, as short as it can be said."""
+    path = Path(sys.executable).parent / program
+    if not path.exists():
+        return program
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise Stopped
+
+
+def _nodes(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 64:
+        raise argparse.ArgumentTypeError("want 1 to 64")
+    return number
+
+
+def _offset(text: str) -> int:
+    number = int(text)
+    if not -4000 <= number <= 54000:
+        raise argparse.ArgumentTypeError("want -4000 to 54000")
+    return number
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="penstock", description="The Penstock messaging daemon set.")
+    parser.add_argument("--version", action="version", version=version_line("penstock"))
+    commands = parser.add_subparsers(required=True, metavar="command")
+    up = commands.add_parser("up", help="start nsqlookupd and nsqd in the foreground")
+    up.add_argument("--nodes", type=_nodes, default=1, metavar="N", help="nsqd processes (default: 1)")
+    up.add_argument(
+        "--data", type=Path, default=Path("data"), metavar="DIR", help="where they keep data (default: ./data)"
+    )
+    up.add_argument("--port-offset", type=_offset, default=0, metavar="N", help="added to every port (default: 0)")
+    up.add_argument("-v", "--verbose", action="store_true", help="print the command line of each daemon")
+    return parser

@@ -1,0 +1,216 @@
+"""to_nsq: publish the records of standard input to every destination given (specs/nsq.md e2, e8).
+
+Law: exit 0 at the end of the input means that every destination has answered OK for every record. What has been read is
+sent before more is waited for, so a slow input goes out line by line and a fast one in MPUBs of many.
+
+Differences from the original, chosen: the last record may lack its delimiter (the original chops its last byte); a
+destination that cannot be reached is an error at once.
+"""
+
+import os
+import selectors
+import sys
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from time import monotonic
+
+from apps import passthrough
+from apps.interrupts import Interrupts
+from penstock.client import ClientError, Producer
+from penstock.protocol import is_valid_name
+from shared import log
+from shared.options import HelpRequested, OptionError, option, parse
+
+PROGRAM = "to_nsq"
+READ_SIZE = 262_144  # bytes; a pipe gives 65,536 at most, a file this many
+BATCH_MESSAGES = 1000
+BATCH_BYTES = 1 << 20  # well below nsqd's max-body-size of 5 MB; a larger record goes alone
+RECORD_BYTES = 64 << 20  # no nsqd takes more, and an input without a delimiter must end somewhere
+TICK_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The flags."""
+
+    topic: str = option("", "NSQ topic to publish to")
+    delimiter: str = option("\n", "character to split input from stdin")
+    rate: int = option(0, "Throttle messages to n/second. 0 to disable")
+    nsqd_tcp_address: tuple[str, ...] = option((), "destination nsqd TCP address (may be given multiple times)")
+    producer_opt: tuple[str, ...] = option(
+        (), "name,value of go-nsq's Config (may be given multiple times)", check=passthrough.check
+    )
+
+
+def main() -> int:
+    """The console script."""
+    try:
+        options = parse(Options, PROGRAM, sys.argv[1:], os.environ)
+    except HelpRequested as usage:
+        sys.stderr.write(str(usage))
+        return 0
+    except OptionError as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 2
+    log.configure(f"[{PROGRAM}] ", "info")
+    try:
+        return run(options, sys.stdin.fileno())
+    except (ValueError, ClientError, OSError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return 1
+
+
+def run(options: Options, stdin: int) -> int:
+    """Publish all that file descriptor `stdin` has. Raises ValueError for options that make no sense."""
+    delimiter = check(options)
+    settings, _ = passthrough.settings(options.producer_opt, PROGRAM)
+    with Interrupts() as interrupts, ExitStack() as stack:
+        producers = [
+            stack.enter_context(Producer(address, settings)) for address in dict.fromkeys(options.nsqd_tcp_address)
+        ]
+        for producer in producers:
+            producer.connect()
+        Pump(options.topic, producers, Splitter(delimiter), options.rate).run(stdin, interrupts)
+    return 0
+
+
+def check(options: Options) -> bytes:
+    """The delimiter, if all options make sense. Raises ValueError."""
+    delimiter = os.fsencode(options.delimiter)
+    if not options.topic:
+        raise ValueError("--topic required")
+    if not is_valid_name(options.topic):
+        raise ValueError(f"--topic is not a legal name: {options.topic!r}")
+    if len(delimiter) != 1:
+        raise ValueError("--delimiter must be a single byte")
+    if not options.nsqd_tcp_address:
+        raise ValueError("--nsqd-tcp-address required")
+    return delimiter
+
+
+class Splitter:
+    """Chunks into records; linear however long a record is."""
+
+    def __init__(self, delimiter: bytes) -> None:
+        self._delimiter = delimiter
+        self._parts: list[bytes] = []  # of the record that is not ended yet
+        self._size = 0  # of the parts
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """The records that `chunk` ends, without empty ones. Raises ValueError for one that never ends."""
+        head, found, tail = chunk.partition(self._delimiter)
+        self._parts.append(head)
+        self._size += len(head)
+        if self._size > RECORD_BYTES:
+            raise ValueError(f"a record of more than {RECORD_BYTES} bytes")
+        if not found:
+            return []
+        records = [b"".join(self._parts), *tail.split(self._delimiter)]
+        rest = records.pop()
+        self._parts, self._size = [rest], len(rest)
+        return list(filter(None, records))
+
+    def end(self) -> list[bytes]:
+        """The last record, whole, if the input did not end with a delimiter."""
+        return list(filter(None, [b"".join(self._parts)]))
+
+
+class Throttle:
+    """At most `rate` messages a second; 0 is no limit. Pure: `now` is monotonic, in seconds."""
+
+    SAVED_S = 0.1  # how much of an idle time may be made up for: the largest burst
+
+    def __init__(self, rate: int) -> None:
+        self._gap = 1 / rate if rate > 0 else 0.0
+        self._next_at = float("-inf")  # when the next message may go
+
+    def allowance(self, now: float) -> int:
+        """How many may go now."""
+        if not self._gap:
+            return sys.maxsize
+        if now < self._next_at:
+            return 0
+        self._next_at = max(self._next_at, now - self.SAVED_S)
+        return 1 + int((now - self._next_at) / self._gap)
+
+    def early(self, now: float) -> float:
+        """How many seconds too early it is, when none may go."""
+        return self._next_at - now
+
+    def spend(self, count: int) -> None:
+        """So many have gone."""
+        self._next_at += count * self._gap
+
+
+class Pump:
+    """Reads while nothing waits, publishes what the rate allows, and keeps the connections alive meanwhile."""
+
+    def __init__(self, topic: str, producers: list[Producer], splitter: Splitter, rate: int) -> None:
+        self._topic = topic
+        self._producers = producers
+        self._splitter = splitter
+        self._throttle = Throttle(rate)
+        self._waiting: deque[bytes] = deque()  # read and not yet published
+        self._ended = False
+
+    def run(self, stdin: int, interrupts: Interrupts) -> None:
+        """Until the end of the input is published, or a signal."""
+        while not interrupts.seen and not (self._ended and not self._waiting):
+            if not self._waiting and self._is_readable(stdin, interrupts):
+                self._read(stdin)
+            pause = self._publish()
+            if pause:
+                self._wait(pause, [interrupts])
+            for producer in self._producers:
+                producer.poll()
+        if self._waiting:
+            print(f"{PROGRAM}: interrupted, {len(self._waiting)} records not published", file=sys.stderr)
+        for producer in self._producers:
+            producer.flush()
+
+    def _is_readable(self, stdin: int, interrupts: Interrupts) -> bool:
+        return stdin in self._wait(TICK_S, [stdin, interrupts, *self._connected()])
+
+    def _connected(self) -> list[Producer]:
+        return [producer for producer in self._producers if producer.fileno() >= 0]
+
+    @staticmethod
+    def _wait(seconds: float, files: "list[int | Interrupts | Producer]") -> list[object]:
+        # poll(2), since epoll refuses regular files; made anew, since producers may have connected anew
+        with selectors.PollSelector() as selector:
+            for file in files:
+                selector.register(file, selectors.EVENT_READ)
+            return [key.fileobj for key, _ in selector.select(seconds)]
+
+    def _read(self, stdin: int) -> None:
+        chunk = os.read(stdin, READ_SIZE)
+        self._ended = not chunk
+        self._waiting.extend(self._splitter.feed(chunk) if chunk else self._splitter.end())
+
+    def _publish(self) -> float:
+        """Send what may go now, to everyone. Returns the seconds until more may, 0 if nothing has to wait."""
+        while self._waiting:
+            now = monotonic()
+            allowed = self._throttle.allowance(now)
+            if not allowed:
+                return min(self._throttle.early(now), TICK_S)
+            batch = self._take(min(BATCH_MESSAGES, allowed))
+            self._throttle.spend(len(batch))
+            for producer in self._producers:
+                producer.submit(self._topic, batch)
+        return 0.0
+
+    def _take(self, most: int) -> list[bytes]:
+        """The next records: at most so many, and BATCH_BYTES unless a single one is larger."""
+        batch: list[bytes] = []
+        size = 0
+        for record in islice(self._waiting, most):
+            size += len(record)
+            if batch and size > BATCH_BYTES:
+                break
+            batch.append(record)
+        for _ in batch:
+            self._waiting.popleft()
+        return batch

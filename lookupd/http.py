@@ -1,0 +1,205 @@
+"""nsqlookupd's HTTP API (specs/nsq.md c2): who carries what, for consumers, nsqd, nsqadmin and operators.
+
+Handlers run in the HTTP thread and touch the registry only through the bridge; what comes back is immutable and is
+turned into JSON here. Beyond the original: /metrics, /livez and /readyz. Its /debug/pprof does not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from typing import TypeVar
+
+from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from lookupd.registry import NEVER, Counts, Node, PeerInfo, Registration, Registry
+from penstock.protocol.names import is_valid_name
+from shared.http.api import Routes, empty_response, json_response, query
+from shared.http.bridge import Bridge
+from shared.http.errors import HttpError
+from shared.log import log
+from shared.version import NSQ_VERSION
+
+T = TypeVar("T")
+
+LIVE_TIMEOUT = 2.0  # s the trio thread may take to answer /livez; a turn of it takes microseconds
+GO_ZERO_TIME = -6795364578871345152  # how Go prints the nanoseconds of a time that was never set
+
+
+@dataclass(slots=True)
+class Handlers:
+    """The functions behind the routes."""
+
+    registry: Registry  # the trio thread's: reached through the bridge only
+    bridge: Bridge
+    clock: Callable[[], int]  # ns since the epoch
+    connections: Callable[[], int]  # open TCP connections
+    obstacle: Callable[[], str]  # why the daemon is not ready; "" when it is
+
+    def routes(self) -> Routes:
+        """Every path and its methods."""
+        return {
+            "/ping": {"GET": self.ping},
+            "/info": {"GET": self.info},
+            "/topics": {"GET": self.topics},
+            "/channels": {"GET": self.channels},
+            "/lookup": {"GET": self.lookup},
+            "/nodes": {"GET": self.nodes},
+            "/debug": {"GET": self.debug},
+            "/topic/create": {"POST": self.create_topic},
+            "/topic/delete": {"POST": self.delete_topic},
+            "/topic/tombstone": {"POST": self.tombstone},
+            "/channel/create": {"POST": self.create_channel},
+            "/channel/delete": {"POST": self.delete_channel},
+            "/metrics": {"GET": self.metrics},
+            "/livez": {"GET": self.livez},
+            "/readyz": {"GET": self.readyz},
+        }
+
+    # Questions
+
+    async def ping(self, request: Request) -> Response:
+        return _plain(200, "OK")
+
+    async def info(self, request: Request) -> Response:
+        return json_response({"version": NSQ_VERSION})
+
+    async def topics(self, request: Request) -> Response:
+        return json_response({"topics": await self.bridge.call(self.registry.topics)})
+
+    async def channels(self, request: Request) -> Response:
+        topic = _argument(query(request), "topic")
+        return json_response({"channels": await self.bridge.call(lambda: self.registry.channels(topic))})
+
+    async def lookup(self, request: Request) -> Response:
+        topic = _argument(query(request), "topic")
+
+        def find() -> tuple[list[str], list[PeerInfo] | None]:
+            return self.registry.channels(topic), self.registry.producers(topic, self.clock())
+
+        channels, producers = await self.bridge.call(find)
+        if producers is None:
+            raise HttpError(404, "TOPIC_NOT_FOUND")
+        return json_response({"channels": channels, "producers": [asdict(info) for info in producers]})
+
+    async def nodes(self, request: Request) -> Response:
+        nodes = await self.bridge.call(lambda: self.registry.nodes(self.clock()))
+        return json_response({"producers": [_node_json(node) for node in nodes]})
+
+    async def debug(self, request: Request) -> Response:
+        rows: dict[str, list[dict[str, object]]] = {}
+        for row in await self.bridge.call(self.registry.registrations):
+            rows.setdefault(row.key, []).append(_registration_json(row))
+        return json_response(dict(sorted(rows.items())))
+
+    # Commands
+
+    async def create_topic(self, request: Request) -> Response:
+        topic = _name(query(request), "topic")
+        await self.bridge.call(lambda: self.registry.create_topic(topic))
+        log.info("DB: adding topic(%s)", topic)
+        return empty_response()
+
+    async def delete_topic(self, request: Request) -> Response:
+        topic = _argument(query(request), "topic")
+        for removed in await self.bridge.call(lambda: self.registry.delete_topic(topic)):
+            log.info("DB: removing topic(%s)", removed)
+        return empty_response()
+
+    async def create_channel(self, request: Request) -> Response:
+        arguments = query(request)
+        topic, channel = _name(arguments, "topic"), _name(arguments, "channel")
+        await self.bridge.call(lambda: self.registry.create_channel(topic, channel))
+        log.info("DB: adding channel(%s) in topic(%s)", channel, topic)
+        return empty_response()
+
+    async def delete_channel(self, request: Request) -> Response:
+        arguments = query(request)
+        topic, channel = _name(arguments, "topic"), _name(arguments, "channel")
+        if not await self.bridge.call(lambda: self.registry.delete_channel(topic, channel)):
+            raise HttpError(404, "CHANNEL_NOT_FOUND")
+        log.info("DB: removing channel(%s) from topic(%s)", channel, topic)
+        return empty_response()
+
+    async def tombstone(self, request: Request) -> Response:
+        arguments = query(request)
+        topic, node = _argument(arguments, "topic"), _argument(arguments, "node")
+        if await self.bridge.call(lambda: self.registry.tombstone(topic, node, self.clock())):
+            log.info("DB: setting tombstone for producer@%r of topic(%s)", node, topic)  # %r: the node is a peer's text
+        return empty_response()
+
+    # For the operator's machinery
+
+    async def metrics(self, request: Request) -> Response:
+        counts, connections = await self.bridge.call(lambda: (self.registry.counts(), self.connections()))
+        return Response(generate_latest(Metrics(counts, connections)), media_type=CONTENT_TYPE_LATEST)
+
+    async def livez(self, request: Request) -> Response:
+        """200 while the trio thread turns."""
+        try:
+            await asyncio.wait_for(self.bridge.call(lambda: None), LIVE_TIMEOUT)
+        except TimeoutError:
+            return _plain(503, "NOK - the daemon does not answer")
+        return _plain(200, "OK")
+
+    async def readyz(self, request: Request) -> Response:
+        """200 while the daemon takes registrations."""
+        obstacle = await self.bridge.call(self.obstacle)
+        return _plain(503, f"NOK - {obstacle}") if obstacle else _plain(200, "OK")
+
+
+class Metrics(Collector):
+    """One scrape. No labels: what it costs does not grow with the topics."""
+
+    def __init__(self, counts: Counts, connections: int) -> None:
+        self._counts = counts
+        self._connections = connections
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily("nsqlookupd_topics", "Topics known", self._counts.topics)
+        yield GaugeMetricFamily("nsqlookupd_channels", "Channels known", self._counts.channels)
+        yield GaugeMetricFamily("nsqlookupd_producers", "nsqd connected and identified", self._counts.producers)
+        yield GaugeMetricFamily("nsqlookupd_connections", "TCP connections open", self._connections)
+
+
+def _argument(arguments: dict[str, str], name: str) -> str:
+    """An argument that must be there; it may be empty."""
+    if name not in arguments:
+        raise HttpError(400, f"MISSING_ARG_{name.upper()}")
+    return arguments[name]
+
+
+def _name(arguments: dict[str, str], name: str) -> str:
+    """An argument that must be a legal topic or channel name."""
+    value = _argument(arguments, name)
+    if not is_valid_name(value):
+        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
+    return value
+
+
+def _node_json(node: Node) -> dict[str, object]:
+    return asdict(node.info) | {"tombstones": node.tombstones, "topics": node.topics}
+
+
+def _registration_json(row: Registration) -> dict[str, object]:
+    return {
+        "broadcast_address": row.info.broadcast_address,
+        "hostname": row.info.hostname,
+        "http_port": row.info.http_port,
+        "id": row.info.remote_address,
+        "last_update": row.last_update,
+        "tcp_port": row.info.tcp_port,
+        "tombstoned": row.tombstoned_at != NEVER,
+        "tombstoned_at": row.tombstoned_at if row.tombstoned_at != NEVER else GO_ZERO_TIME,
+        "version": row.info.version,
+    }
+
+
+def _plain(status: int, text: str) -> Response:
+    """Without the header X-Nsq-Content-Type, as the original's /ping."""
+    return Response(text, status_code=status, media_type="text/plain")

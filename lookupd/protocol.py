@@ -1,0 +1,259 @@
+"""nsqlookupd's TCP protocol V1: one connection's bytes in, replies out.
+
+Pure: no socket, clock or log. `receive(data, now)` takes bytes cut anywhere and returns what is owed to the peer; the
+work is linear in the bytes, however they are cut. A reply is an int32 length and text, without NSQ's frame type. Every
+error is fatal: its reply is the last one, and `closing` is True. (specs/nsq.md c1; nsqlookupd/lookup_protocol_v1.go)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from lookupd.registry import Peer, PeerInfo, Registry
+from penstock.protocol.names import is_valid_name
+
+MAGIC = b"  V1"
+MAX_LINE = 1024  # bytes, newline included; the longest honest one, UNREGISTER with two names, has 142
+MAX_BODY = 64 * 1024  # bytes of IDENTIFY's JSON; honest ones have about 150. The original believes any int32.
+
+_INT32 = Struct(">i")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_IDENTITY_FIELDS: dict[str, type] = {
+    "remote_address": str,  # checked like the rest, then overwritten
+    "hostname": str,
+    "broadcast_address": str,
+    "tcp_port": int,
+    "http_port": int,
+    "version": str,
+}
+
+
+class ClientError(Exception):
+    """The peer's fault; the argument is the reply."""
+
+
+class Session:
+    """The protocol's state for one connection."""
+
+    __slots__ = (
+        "_answer",
+        "_buffer",
+        "_expect",
+        "_note",
+        "_peer",
+        "_registry",
+        "_remote",
+        "_scanned",
+        "_size",
+        "failure",
+    )
+
+    def __init__(self, registry: Registry, remote_address: str, answer: bytes, note: Callable[[str], None]) -> None:
+        self._registry = registry
+        self._remote = remote_address
+        self._answer = answer  # the reply to IDENTIFY: who this nsqlookupd is
+        self._note = note  # gets a line for the log on every change of the registry
+        self._peer: Peer | None = None  # set by IDENTIFY, once
+        self._buffer = bytearray()  # received, not yet understood; never more than one chunk beyond what is awaited
+        self._scanned = 0  # bytes at the buffer's start that hold no newline
+        self._size = 0  # bytes of the body that is awaited
+        self._expect: Callable[[int], bytes | None] = self._magic  # takes one item from the buffer; None: not there yet
+        self.failure = ""  # why the conversation ended, if by the peer's fault
+
+    # Commands
+
+    def receive(self, data: bytes, now: int) -> bytes:
+        """Take bytes, return replies. After an error nothing is taken any more."""
+        if self.closing:
+            return b""
+        self._buffer += data
+        replies = []
+        try:
+            while (reply := self._expect(now)) is not None:
+                if reply:
+                    replies.append(_framed(reply))
+        except ClientError as error:
+            replies.append(self._fail(error))
+        return b"".join(replies)
+
+    def end(self) -> bytes:
+        """The peer sends no more. Returns the error it is owed if it stopped in the middle of a body."""
+        if not self.closing and self._expect == self._body_size:
+            return self._fail(ClientError(b"E_BAD_BODY IDENTIFY failed to read body size"))
+        if not self.closing and self._expect == self._body:
+            return self._fail(ClientError(b"E_BAD_BODY IDENTIFY failed to read body"))
+        return b""
+
+    def disconnected(self) -> None:
+        """The connection is gone: so are its registrations. May be called twice."""
+        if self._peer is not None:
+            self._registry.disconnect(self._peer)
+            self._peer = None
+
+    # Queries
+
+    @property
+    def closing(self) -> bool:
+        """True after an error: send what was returned, then close."""
+        return bool(self.failure)
+
+    @property
+    def identified(self) -> bool:
+        """True once the peer is a producer."""
+        return self._peer is not None
+
+    # What may come next: each takes its item off the buffer and returns the reply, b"" for no reply
+
+    def _magic(self, now: int) -> bytes | None:
+        if len(self._buffer) < len(MAGIC):
+            return None
+        if self._take(len(MAGIC)) != MAGIC:
+            raise ClientError(b"E_BAD_PROTOCOL")
+        self._expect = self._line
+        return b""
+
+    def _line(self, now: int) -> bytes | None:
+        end = self._buffer.find(b"\n", self._scanned, MAX_LINE)
+        if end < 0:
+            if len(self._buffer) >= MAX_LINE:
+                raise ClientError(b"E_INVALID line too long")
+            self._scanned = len(self._buffer)
+            return None
+        self._scanned = 0
+        command, *params = self._take(end + 1).strip().split(b" ")
+        return self._execute(command, params, now)
+
+    def _body_size(self, now: int) -> bytes | None:
+        if len(self._buffer) < _INT32.size:
+            return None
+        (self._size,) = _INT32.unpack(self._take(_INT32.size))
+        if not 0 <= self._size <= MAX_BODY:  # known before a byte of it is kept; a negative one crashes the original
+            raise ClientError(b"E_BAD_BODY IDENTIFY failed to read body")
+        self._expect = self._body
+        return b""
+
+    def _body(self, now: int) -> bytes | None:
+        if len(self._buffer) < self._size:
+            return None
+        self._expect = self._line
+        return self._identify(self._take(self._size), now)
+
+    # Commands of the protocol
+
+    def _execute(self, command: bytes, params: list[bytes], now: int) -> bytes:
+        if command == b"PING":
+            return self._ping(now)
+        if command == b"IDENTIFY":
+            if self._peer is not None:
+                raise ClientError(b"E_INVALID cannot IDENTIFY again")
+            self._expect = self._body_size
+            return b""
+        if command == b"REGISTER":
+            return self._register(params)
+        if command == b"UNREGISTER":
+            return self._unregister(params)
+        raise ClientError(b"E_INVALID invalid command " + command)
+
+    def _ping(self, now: int) -> bytes:
+        if self._peer is not None:
+            self._registry.ping(self._peer, now)
+        return b"OK"
+
+    def _identify(self, body: bytes, now: int) -> bytes:
+        info = parse_identity(body, self._remote)
+        self._peer = self._registry.identify(info, now)
+        # !r: these texts are the peer's, and shall not write lines of their own into the log
+        self._note(
+            f"IDENTIFY Address:{info.broadcast_address!r} TCP:{info.tcp_port} HTTP:{info.http_port} "
+            f"Version:{info.version!r}"
+        )
+        return self._answer
+
+    def _register(self, params: list[bytes]) -> bytes:
+        peer, topic, channel = self._arguments(b"REGISTER", params)
+        if self._registry.register(peer, topic, channel):
+            self._note(f"REGISTER topic:{topic} channel:{channel}")
+        return b"OK"
+
+    def _unregister(self, params: list[bytes]) -> bytes:
+        peer, topic, channel = self._arguments(b"UNREGISTER", params)
+        if channel:
+            known = self._registry.unregister_channel(peer, topic, channel)
+        else:
+            known = self._registry.unregister_topic(peer, topic)
+        if known:
+            self._note(f"UNREGISTER topic:{topic} channel:{channel}")
+        return b"OK"
+
+    def _arguments(self, command: bytes, params: list[bytes]) -> tuple[Peer, str, str]:
+        """The producer, the topic, and the channel or ""; parameters beyond those are ignored."""
+        if self._peer is None:
+            raise ClientError(b"E_INVALID client must IDENTIFY")
+        if not params:
+            raise ClientError(b"E_INVALID %b insufficient number of params" % command)
+        topic, channel = params[0], params[1] if len(params) > 1 else b""
+        if not is_valid_name(topic.decode("latin-1")):
+            raise ClientError(b"E_BAD_TOPIC %b topic name '%b' is not valid" % (command, topic))
+        if channel and not is_valid_name(channel.decode("latin-1")):
+            raise ClientError(b"E_BAD_CHANNEL %b channel name '%b' is not valid" % (command, channel))
+        return self._peer, topic.decode("ascii"), channel.decode("ascii")
+
+    # Helpers
+
+    def _take(self, count: int) -> bytes:
+        taken = bytes(self._buffer[:count])
+        del self._buffer[:count]  # moves an offset, not the bytes
+        return taken
+
+    def _fail(self, error: ClientError) -> bytes:
+        reply: bytes = error.args[0]
+        self.failure = ascii(reply.decode("utf-8", "replace"))[1:-1]
+        self._buffer.clear()
+        return _framed(reply)
+
+
+def parse_identity(body: bytes, remote_address: str) -> PeerInfo:
+    """IDENTIFY's JSON as Go's decoder reads it into PeerInfo: keys in any case, null is absent, others are ignored.
+
+    Raises ClientError.
+    """
+    try:
+        fields = _known_fields(json.loads(body.decode("utf-8", "replace"), parse_constant=_no_constant))
+    except (ValueError, RecursionError):  # malformed, a wrong type, a number beyond int64, nested too deeply
+        raise ClientError(b"E_BAD_BODY IDENTIFY failed to decode JSON body") from None
+    fields["remote_address"] = remote_address
+    fields.setdefault("hostname", "")
+    if not all(fields.get(name) for name in _IDENTITY_FIELDS if name != "hostname"):
+        raise ClientError(b"E_BAD_BODY IDENTIFY missing fields")
+    return PeerInfo(**fields)
+
+
+def _known_fields(decoded: object) -> dict[str, Any]:
+    """The fields of PeerInfo that are there, of the right type; else ValueError."""
+    if decoded is None:
+        return {}
+    if not isinstance(decoded, dict):
+        raise ValueError("not an object")
+    fields: dict[str, Any] = {}
+    for key, value in decoded.items():
+        kind = _IDENTITY_FIELDS.get(key.lower())
+        if kind is None or value is None:
+            continue
+        if type(value) is not kind:  # not isinstance: true is no port
+            raise ValueError(key)
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError(key)
+        fields[key.lower()] = _LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+    return fields
+
+
+def _no_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _framed(reply: bytes) -> bytes:
+    return _INT32.pack(len(reply)) + reply

@@ -1,0 +1,167 @@
+"""The broker: all topics of a node, its ids, and the turn's two steps that concern them all, commit and serve.
+
+One object, one thread. Whoever calls a command runs inside a turn: `begin` set the clocks, `commit` seals what was
+published, `serve` hands out what can be handed out, `tick` does what is due. What the outside must be told (a topic came,
+a channel went) collects in `changes`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from nsqd.core.channel import Channel
+from nsqd.core.ids import IdSource
+from nsqd.core.scan import Queue, ScanPool
+from nsqd.core.store import Store
+from nsqd.core.topic import Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What bounds the core."""
+
+    mem_queue_size: int = 10_000  # messages
+    queue_scan_selection_count: int = 20
+    queue_scan_worker_pool_max: int = 4
+
+
+class ChangeKind(Enum):
+    """What can happen to the topology."""
+
+    TOPIC_CREATED = "topic created"
+    TOPIC_DELETED = "topic deleted"
+    CHANNEL_CREATED = "channel created"
+    CHANNEL_DELETED = "channel deleted"
+    PAUSED = "paused or unpaused"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something the outside (nsqlookupd, the metadata file) has to be told."""
+
+    kind: ChangeKind
+    topic: str
+    channel: str = ""
+
+    @property
+    def lasting(self) -> bool:
+        """False if it concerns only what is ephemeral, and so is not written down."""
+        return not (self.channel or self.topic).endswith("#ephemeral") and not self.topic.endswith("#ephemeral")
+
+
+class Broker:
+    """See above."""
+
+    def __init__(self, limits: Limits, store: Store, ids: IdSource, random_below: Callable[[int], int]) -> None:
+        self.limits = limits
+        self.store = store
+        self.ids = ids
+        self.random_below = random_below
+        self.topics: dict[str, Topic] = {}
+        self.unsealed: list[Topic] = []  # topics with messages published in this turn
+        self.uncommitted = 0  # bytes of body published in this turn
+        self.awake: dict[Channel, None] = {}  # channels with messages, and consumers that have room for them
+        self.changes: list[Change] = []  # what happened and was not fetched yet
+        self.ask_for_channels = False  # True: a new topic waits until Topic.start() (nsqlookupd is asked)
+        self.scan = ScanPool(limits.queue_scan_selection_count, limits.queue_scan_worker_pool_max, random_below)
+        self.now = 0  # monotonic ns, of this turn
+        self.wall = 0  # ns since the epoch, of this turn
+        self._next_number = 1
+
+    # the turn
+
+    def begin(self, now: int, wall: int) -> None:
+        """A turn begins. The wall clock may step; the monotonic one must not."""
+        self.now = now
+        self.wall = wall
+
+    def commit(self) -> int:
+        """Seal what this turn published. Returns the position to wait for before its replies leave."""
+        unsealed, self.unsealed = self.unsealed, []
+        for topic in unsealed:
+            topic.seal(self.now, self.wall)
+        self.uncommitted = 0
+        return self.store.commit()
+
+    def serve(self) -> None:
+        """Give every channel that can deliver one round of its consumers."""
+        awake, self.awake = self.awake, {}
+        for channel in awake:
+            channel.serve(self.now)
+
+    def tick(self) -> int | None:
+        """Expire and release what is due. Returns when to come back at the latest (ns), or None."""
+        self.scan.turn(self.now)
+        return self.now if self.awake else self.scan.next_turn()
+
+    def read_completed(self, topic_number: int) -> None:
+        """The store has what it answered None for."""
+        for topic in self.topics.values():
+            if topic.number == topic_number:
+                for channel in topic.channels.values():
+                    channel.read_completed()
+
+    # topics
+
+    def topic(self, name: str) -> Topic:
+        """The topic of that name, created if it is not there. The name is valid: protocols check it."""
+        topic = self.topics.get(name)
+        if topic is None:
+            topic = self.topics[name] = Topic(self, name, self.next_number())
+            topic.starting = self.ask_for_channels
+            self.changes.append(Change(ChangeKind.TOPIC_CREATED, name))
+        return topic
+
+    def delete_topic(self, name: str) -> None:
+        """Drop the topic with its channels, messages and connections."""
+        topic = self.topics.pop(name)
+        topic.delete()
+        self.changes.append(Change(ChangeKind.TOPIC_DELETED, name))
+
+    def pause(self, item: Topic | Channel, paused: bool) -> None:
+        """Pause or resume a topic or a channel."""
+        item.pause(paused)
+        topic, channel = (item.topic.name, item.name) if isinstance(item, Channel) else (item.name, "")
+        self.changes.append(Change(ChangeKind.PAUSED, topic, channel))
+
+    def fetch_changes(self) -> list[Change]:
+        """What happened since the last call."""
+        changes, self.changes = self.changes, []
+        return changes
+
+    # what topics and channels tell
+
+    def next_number(self) -> int:
+        """A number for a topic or channel, never given before."""
+        number = self._next_number
+        self._next_number = number + 1
+        return number
+
+    def channel_created(self, channel: Channel) -> None:
+        """A topic made a channel."""
+        self.scan.add(channel)
+        self.changes.append(Change(ChangeKind.CHANNEL_CREATED, channel.topic.name, channel.name))
+
+    def channel_deleted(self, channel: Channel) -> None:
+        """A topic dropped a channel."""
+        self.scan.discard(channel)
+        self.awake.pop(channel, None)
+        self.changes.append(Change(ChangeKind.CHANNEL_DELETED, channel.topic.name, channel.name))
+
+    def watch(self, queue: Queue, due: int) -> None:
+        """`queue` must be scanned by `due`."""
+        self.scan.watch(queue, due)
+
+    def unwatch(self, queue: Queue) -> None:
+        """`queue` needs no scan."""
+        self.scan.unwatch(queue)
+
+    def check(self) -> None:
+        """Raise AssertionError if a sentence in the core is false. Tests call it last."""
+        self.scan.check()
+        for name, topic in self.topics.items():
+            assert topic.name == name
+            assert not topic.deleted
+            topic.check()
+        for channel in self.awake:
+            assert not channel.deleted

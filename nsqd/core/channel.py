@@ -1,0 +1,380 @@
+"""A channel: a position in its topic's sequence, plus the messages before it that are not finished.
+
+Every message it has is ready, in flight or deferred; finished ones are gone. What was requeued or timed out waits in the
+retry lane and comes back at min(end, cursor + mem-queue-size), not behind ten million (specs/log-and-channel.md rule 20).
+A read that is not in memory makes the channel wait (`reading`), never the turn.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from nsqd.core.consumer import NOT_IN_FLIGHT, NOT_OWNER, Consumer, Run, Sink
+from nsqd.core.deferred import Deferred, Message
+from nsqd.core.duequeue import DueQueue
+from nsqd.core.frame import ID_SIZE, message_id, with_attempts
+from nsqd.core.store import Extent
+
+if TYPE_CHECKING:
+    from nsqd.core.broker import Broker
+    from nsqd.core.topic import Topic
+
+
+class Channel:
+    """See above. Created by Topic.channel."""
+
+    __slots__ = (
+        "_extent",
+        "_holes",
+        "_messages_before",
+        "broker",
+        "consumers",
+        "cursor",
+        "deferred",
+        "delayed",
+        "deleted",
+        "dropped_count",
+        "ephemeral",
+        "in_flight",
+        "in_flight_count",
+        "leavers",
+        "name",
+        "number",
+        "passed",
+        "paused",
+        "reading",
+        "ready",
+        "requeue_count",
+        "retry",
+        "start",
+        "timeout_count",
+        "topic",
+        "watched",
+    )
+
+    def __init__(self, broker: "Broker", topic: "Topic", name: str, number: int, ephemeral: bool) -> None:
+        self.broker = broker
+        self.topic = topic
+        self.name = name
+        self.number = number  # never used again on this node
+        self.ephemeral = ephemeral
+        self.paused = False
+        self.deleted = False
+        self.start = topic.distributed  # messages before it are not ours
+        self.cursor = self.start  # ordinal of the next message to take that was never taken; <= topic.distributed
+        self.passed = topic.ordinary  # of topic.ordinary, how many are behind the cursor or in a hole
+        self.delayed = topic.held_back  # messages in the topic's delay lane that will come to us
+        self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
+        self.in_flight: DueQueue[Run] = DueQueue()  # every run in flight, by deadline
+        self.in_flight_count = 0  # messages in those runs
+        self.deferred = Deferred()  # requeued with a delay
+        self.consumers: dict[Consumer, None] = {}  # in the order of subscribing
+        self.leavers: dict[Consumer, None] = {}  # gone, but with messages in flight until those time out
+        self.ready: dict[Consumer, None] = {}  # all and only consumers with room; the next to be served first
+        self.reading = False  # True: the store is fetching what comes next; nothing is taken meanwhile
+        self.watched: tuple[int, int] | None = None  # (due, handle) of our entry in the scan's index
+        self.requeue_count = 0
+        self.timeout_count = 0
+        self.dropped_count = 0  # messages an ephemeral channel had no room for
+        self._messages_before = topic.put_count
+        self._holes: deque[tuple[int, int]] = deque()  # spans ahead of the cursor to be skipped, ascending, disjoint
+        self._extent: Extent | None = None  # the one the cursor was in last
+
+    # consumers
+
+    def subscribe(self, sink: Sink, msg_timeout: int, sample_rate: int) -> Consumer:
+        """A new consumer, with RDY 0."""
+        consumer = Consumer(self, sink, msg_timeout, sample_rate)
+        self.consumers[consumer] = None
+        return consumer
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """The consumer is gone. What it had in flight waits for its time-outs; an ephemeral channel goes with its last."""
+        self.ready.pop(consumer, None)
+        consumer.ready = 0
+        if self.consumers.pop(consumer, self) is self:
+            return  # the channel was deleted first
+        if self.ephemeral and not self.consumers:
+            self.topic.delete_channel(self.name)
+        elif consumer.in_flight:
+            self.leavers[consumer] = None
+
+    def finished(self, first: int, count: int) -> None:
+        """Messages first.. are done with."""
+        self.topic.store.finish(self.topic.number, self.number, first, count)
+
+    def requeued(self, ordinal: int, attempts: int, delay: int, now: int) -> None:
+        """A consumer handed a message back."""
+        self.requeue_count += 1
+        due = now + delay if delay else 0
+        self.topic.store.requeue(self.topic.number, self.number, ordinal, attempts, due)
+        if delay:
+            self.deferred.push(due, Message(ordinal, attempts), now)
+            self._watch_deferred()
+        else:
+            self._retry(Message(ordinal, attempts))
+
+    def why_not(self, message_id: bytes) -> str:
+        """Why a consumer that does not have the message in flight cannot finish it."""
+        others = (*self.consumers, *self.leavers)
+        return NOT_OWNER if any(other.owns(message_id) for other in others) else NOT_IN_FLIGHT
+
+    # operators
+
+    def pause(self, paused: bool) -> None:
+        """Stop or resume deliveries; all else goes on."""
+        self.paused = paused
+        if paused:
+            for consumer in self.consumers:
+                consumer.sink.flush()
+        self.wake()
+
+    def empty(self) -> None:
+        """Drop all messages: ready, in flight, deferred."""
+        end = self.topic.distributed
+        self.topic.store.finish_all(self.topic.number, self.number, end, list(self._owed()))
+        self.start = self.cursor = end
+        self.passed = self.topic.ordinary
+        self.delayed = 0
+        self.retry.clear()
+        self.deferred.clear()
+        self.in_flight.clear()
+        self.in_flight_count = 0
+        self._holes.clear()
+        self._extent = None
+        self.leavers.clear()
+        for consumer in self.consumers:
+            consumer.clear()
+            consumer.refresh()
+
+    def delete(self) -> None:
+        """Drop all messages and disconnect the consumers. Called by the topic."""
+        self.empty()
+        self.deleted = True
+        self.ready.clear()
+        self.broker.unwatch(self)
+        consumers, self.consumers = list(self.consumers), {}
+        for consumer in consumers:
+            consumer.ready = 0
+            consumer.sink.evicted()
+
+    # what the topic tells
+
+    def skip(self, first: int, end: int, ordinary: int) -> None:
+        """Messages first..end, ahead of the cursor, are not for us; `ordinary` of them were counted as ready."""
+        self.passed += ordinary
+        if self._holes and self._holes[-1][1] == first:
+            self._holes[-1] = (self._holes[-1][0], end)
+        else:
+            self._holes.append((first, end))
+
+    def release(self, message: Message) -> None:
+        """A message's delay at the topic is over."""
+        self.delayed -= 1
+        self._retry(message)
+
+    # delivery
+
+    def wake(self) -> None:
+        """There may be something to deliver, to somebody."""
+        if self.ready and not self.paused and not self.reading and self.depth > 0:
+            self.broker.awake[self] = None
+
+    def serve(self, now: int) -> None:
+        """Give each ready consumer its share, once. Wakes the channel again if there is more to give at once."""
+        waiting = len(self.ready)
+        while waiting > 0 and self.ready and not self.paused and not self.reading:
+            depth = self.depth
+            if depth <= 0:
+                return
+            consumer = next(iter(self.ready))
+            del self.ready[consumer]  # and behind the others if it stays ready: the start rotates
+            self._give(consumer, -(-depth // waiting), now)
+            waiting -= 1
+            consumer.refresh()
+
+    def _give(self, consumer: Consumer, share: int, now: int) -> None:
+        """Take up to `share` messages, as window and output buffer allow, and hand them over in one piece."""
+        count = min(share, consumer.ready - consumer.in_flight)
+        room = consumer.sink.room()
+        frames: list[bytes] = []
+        size = 0
+        while count > 0 and room > size:
+            taken = self._take(consumer, 1 if consumer.sample_rate else count, room - size, now)
+            if not taken:
+                break
+            count -= len(taken)
+            if consumer.sample_rate and self.broker.random_below(100) > consumer.sample_rate:
+                consumer.discard(message_id(taken[0]))
+                continue
+            frames += taken
+            size += sum(map(len, taken))
+        if frames:
+            consumer.message_count += len(frames)
+            consumer.sink.deliver(frames, size, now)
+
+    def _take(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
+        """The next messages, at least one if there is any, put in flight: a retried one, or a stretch of the sequence."""
+        while self.retry or self.cursor < self.topic.distributed:
+            if self.retry and self.retry[0][0] <= self.cursor:
+                return self._take_retry(consumer, now)
+            if self._holes and self._holes[0][0] <= self.cursor:
+                self.cursor = self._holes.popleft()[1]
+                continue
+            extent = self._extent
+            if extent is None or not extent.first <= self.cursor < extent.end:
+                extent = self._extent = self.topic.store.read(self.topic.number, self.cursor)
+                if extent is None:
+                    self.reading = True
+                    return []
+            if extent.delayed:  # the topic's delay lane hands these out
+                self.cursor = min(extent.end, self._limit())
+                continue
+            return self._take_stretch(consumer, extent, min(count, max(1, room // extent.largest)), now)
+        return []
+
+    def _limit(self) -> int:
+        """The ordinal before which the cursor must stop."""
+        limit = self.topic.distributed
+        if self.retry:
+            limit = min(limit, self.retry[0][0])
+        return min(limit, self._holes[0][0]) if self._holes else limit
+
+    def _take_stretch(self, consumer: Consumer, extent: Extent, count: int, now: int) -> list[bytes]:
+        start = self.cursor - extent.first
+        stop = min(start + count, self._limit() - extent.first, len(extent.frames))
+        frames = extent.frames[start:stop]
+        ids = bytes(extent.ids[start * ID_SIZE : stop * ID_SIZE])
+        consumer.hold(Run(consumer, self.cursor, ids, 1, now, now + consumer.msg_timeout))
+        self.cursor += stop - start
+        self.passed += stop - start
+        return frames
+
+    def _take_retry(self, consumer: Consumer, now: int) -> list[bytes]:
+        message = self.retry[0][1]
+        extent = self.topic.store.read(self.topic.number, message.ordinal)
+        if extent is None:
+            self.reading = True
+            return []
+        self.retry.popleft()
+        index = message.ordinal - extent.first
+        attempts = message.attempts + 1
+        ids = bytes(extent.ids[index * ID_SIZE : (index + 1) * ID_SIZE])
+        consumer.hold(Run(consumer, message.ordinal, ids, attempts, now, now + consumer.msg_timeout))
+        frame = extent.frames[index]
+        return [frame if attempts == 1 else with_attempts(frame, attempts)]
+
+    def read_completed(self) -> None:
+        """What we waited for can be read now."""
+        self.reading = False
+        self.wake()
+
+    # time
+
+    def watch(self, due: int) -> None:
+        """Something here is due at `due`: the scan must look by then."""
+        if self.watched is None or due < self.watched[0]:
+            self.broker.watch(self, due)
+
+    def scan(self, now: int, limit: int) -> int:
+        """Expire what is in flight and release what was deferred, up to about `limit` messages. Returns how many."""
+        served = 0
+        while served < limit and (runs := self.in_flight.pop_due(now, 1)):
+            served += self._expire(runs[0], limit - served)
+        released = self.deferred.pop_due(now, max(1, limit - served))
+        for message in released:
+            self._retry(message)
+        for consumer in [consumer for consumer in self.leavers if not consumer.in_flight]:
+            del self.leavers[consumer]
+        return served + len(released)
+
+    def next_due(self) -> int | None:
+        """When scan has something to do."""
+        in_flight, deferred = self.in_flight.next_due(), self.deferred.wake_at()
+        if in_flight is None or deferred is None:
+            return deferred if in_flight is None else in_flight
+        return min(in_flight, deferred)
+
+    def _expire(self, run: Run, limit: int) -> int:
+        ordinals = run.owner.expire(run, limit)
+        if len(run):  # its entry was popped; the rest is due as before
+            run.handle = self.in_flight.push(run.deadline, run)
+        self.timeout_count += len(ordinals)
+        for ordinal in ordinals:
+            self.topic.store.requeue(self.topic.number, self.number, ordinal, run.attempts, 0)
+            self._retry(Message(ordinal, run.attempts))
+        if run.owner in self.consumers:
+            run.owner.refresh()
+        return len(ordinals)
+
+    def _retry(self, message: Message) -> None:
+        topic = self.topic
+        self.retry.append((min(topic.distributed, self.cursor + self.broker.limits.mem_queue_size), message))
+        self.wake()
+
+    def _watch_deferred(self) -> None:
+        due = self.deferred.wake_at()
+        if due is not None:
+            self.watch(due)
+
+    # queries
+
+    @property
+    def depth(self) -> int:
+        """Messages ready to be delivered."""
+        return self.topic.ordinary - self.passed + len(self.retry)
+
+    @property
+    def deferred_count(self) -> int:
+        """Messages that wait for their time: requeued with a delay, or published so."""
+        return len(self.deferred) + self.delayed
+
+    @property
+    def message_count(self) -> int:
+        """Messages that came to this channel since the process started."""
+        return self.topic.put_count - self._messages_before
+
+    def _owed(self) -> Iterator[tuple[int, int]]:
+        """Every (first, count) that is not finished. May walk the whole sequence: for empty and delete only."""
+        for run in self.in_flight.values():
+            if run.loose is None:
+                yield run.first + run.head, len(run)
+            else:
+                yield from ((ordinal, 1) for ordinal in run.loose.values())
+        yield from ((message.ordinal, 1) for _, message in self.retry)
+        yield from ((message.ordinal, 1) for _, message in self.deferred.items())
+        yield from ((ordinal, 1) for ordinal in self.topic.delayed_ordinals(self.start))
+        yield from self._owed_ahead()
+
+    def _owed_ahead(self) -> Iterator[tuple[int, int]]:
+        """Spans between the cursor and the end, without holes and without what the delay lane holds."""
+        holes = deque(self._holes)
+        position, end = self.cursor, self.topic.distributed
+        while position < end:
+            if holes and holes[0][0] <= position:
+                position = holes.popleft()[1]
+                continue
+            stop = min(end, holes[0][0]) if holes else end
+            extent = self.topic.store.read(self.topic.number, position)
+            if extent is None:  # a store that reads from disk derives this from its own records
+                return
+            stop = min(stop, extent.end)
+            if not extent.delayed:
+                yield position, stop - position
+            position = stop
+
+    def check(self) -> None:
+        """Raise AssertionError if a sentence above is false."""
+        self.in_flight.check()
+        self.deferred.check()
+        assert self.start <= self.cursor <= self.topic.distributed
+        assert self.in_flight_count == sum(map(len, self.in_flight.values()))
+        assert self.in_flight_count == sum(c.in_flight for c in (*self.consumers, *self.leavers))
+        positions = [position for position, _ in self.retry]
+        assert positions == sorted(positions)
+        assert all(position <= self.topic.distributed for position in positions)
+        assert self.depth >= 0
+        assert all(consumer in self.consumers for consumer in self.ready)
+        assert not (self.deleted and self.consumers)
+        for consumer in self.consumers:
+            consumer.check()

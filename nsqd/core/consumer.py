@@ -1,0 +1,278 @@
+"""A consumer: one subscriber of a channel, its RDY window, and what it has in flight.
+
+In flight is kept in runs, as delivered: a run is finished whole by comparing bytes when FINs come in order (measured: 10 ns
+a message), and falls apart into single messages only when they do not. The consumer never decides what is delivered; the
+channel does.
+"""
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+from nsqd.core.frame import ID_SIZE
+
+if TYPE_CHECKING:
+    from nsqd.core.channel import Channel
+
+NOT_IN_FLIGHT = "ID not in flight"
+NOT_OWNER = "client does not own message"
+
+
+class Sink(Protocol):
+    """Where a consumer's messages go: the connection, or a test."""
+
+    def deliver(self, frames: list[bytes], size: int, now: int) -> None:
+        """Take frames (`size` bytes in all) to send."""
+
+    def room(self) -> int:
+        """Bytes it will take now; 0: ask again after Consumer.refresh()."""
+
+    def flush(self) -> None:
+        """Hold nothing back: the consumer has stopped being ready."""
+
+    def evicted(self) -> None:
+        """The channel is gone; the connection is to be closed."""
+
+
+class Run:
+    """Consecutive messages of one delivery that are in flight: ordinals first.., deadlines alike.
+
+    Either in order (`loose` is None: those from `head` on are in flight) or fallen apart (`loose` maps id to ordinal).
+    """
+
+    __slots__ = ("attempts", "deadline", "delivered", "first", "handle", "head", "ids", "loose", "owner")
+
+    def __init__(self, owner: "Consumer", first: int, ids: bytes, attempts: int, delivered: int, deadline: int) -> None:
+        self.owner = owner
+        self.first = first  # ordinal of the message with the first of `ids`
+        self.ids = ids  # 16 bytes each
+        self.attempts = attempts  # deliveries of each of its messages, this one included
+        self.delivered = delivered  # ns
+        self.deadline = deadline  # ns; its entry in the channel's in-flight queue
+        self.handle = -1  # of that entry
+        self.head = 0  # messages before it are finished
+        self.loose: dict[bytes, int] | None = None
+
+    def fall_apart(self) -> dict[bytes, int]:
+        """From now on each message by its id."""
+        if self.loose is None:
+            ids, start = self.ids, self.head
+            self.loose = {
+                ids[i * ID_SIZE : (i + 1) * ID_SIZE]: self.first + i for i in range(start, len(ids) // ID_SIZE)
+            }
+            self.ids = b""
+        return self.loose
+
+    def __len__(self) -> int:
+        return len(self.loose) if self.loose is not None else len(self.ids) // ID_SIZE - self.head
+
+
+class Consumer:
+    """See above. Created by Channel.subscribe."""
+
+    __slots__ = (
+        "channel",
+        "finish_count",
+        "in_flight",
+        "loose",
+        "message_count",
+        "msg_timeout",
+        "ready",
+        "requeue_count",
+        "runs",
+        "sample_rate",
+        "sink",
+    )
+
+    def __init__(self, channel: "Channel", sink: Sink, msg_timeout: int, sample_rate: int) -> None:
+        self.channel = channel
+        self.sink = sink
+        self.msg_timeout = msg_timeout  # ns a delivery may take
+        self.sample_rate = sample_rate  # 0: all; s: each message is kept with (s + 1) %
+        self.ready = 0  # the RDY window
+        self.in_flight = 0  # messages in `runs` and `loose` together
+        self.runs: deque[Run] = deque()  # first deliveries, in order, ids ascending; none is empty or fallen apart
+        self.loose: dict[bytes, Run] = {}  # every other message in flight, by id
+        self.message_count = 0  # deliveries
+        self.finish_count = 0
+        self.requeue_count = 0
+
+    # commands
+
+    def set_ready(self, count: int) -> None:
+        """RDY count."""
+        self.ready = count
+        self.refresh()
+        if count == 0:
+            self.sink.flush()
+
+    def finish(self, ids: bytes) -> list[tuple[bytes, str]]:
+        """FIN of all `ids` (16 bytes each, end to end). Returns (id, why) of those that failed, in order."""
+        failed: list[tuple[bytes, str]] = []
+        position, total = 0, len(ids)
+        runs, channel = self.runs, self.channel
+        while position < total:
+            if runs:
+                run = runs[0]
+                start = run.head * ID_SIZE
+                size = min(len(run.ids) - start, total - position)
+                if run.ids[start : start + size] == ids[position : position + size]:
+                    count = size // ID_SIZE
+                    channel.finished(run.first + run.head, count)
+                    self._advance(run, count)
+                    self.finish_count += count
+                    position += size
+                    continue
+            message_id = ids[position : position + ID_SIZE]
+            position += ID_SIZE
+            found = self._take_out(message_id)
+            if found is None:
+                failed.append((message_id, channel.why_not(message_id)))
+                continue
+            channel.finished(found[0], 1)
+            self.finish_count += 1
+        self.refresh()
+        return failed
+
+    def requeue(self, message_id: bytes, delay: int, now: int) -> str:
+        """REQ: hand a message back, to be ready after `delay` ns. Returns why it failed, or ""."""
+        found = self._take_out(message_id)
+        if found is None:
+            return self.channel.why_not(message_id)
+        self.requeue_count += 1
+        self.channel.requeued(found[0], found[1].attempts, delay, now)
+        self.refresh()
+        return ""
+
+    def touch(self, message_id: bytes, timeout: int, longest: int, now: int) -> str:
+        """TOUCH: a new deadline `timeout` from now, at most `longest` after delivery. Returns why it failed, or ""."""
+        found = self._take_out(message_id)
+        if found is None:
+            return self.channel.why_not(message_id)
+        ordinal, run = found
+        deadline = min(now + timeout, run.delivered + longest)
+        self.hold(Run(self, ordinal, message_id, run.attempts, run.delivered, deadline))
+        return ""
+
+    # what the channel does to it
+
+    def hold(self, run: Run) -> None:
+        """`run` is in flight here from now on."""
+        run.handle = self.channel.in_flight.push(run.deadline, run)
+        self.channel.watch(run.deadline)
+        self.in_flight += len(run)
+        self.channel.in_flight_count += len(run)
+        if run.attempts == 1 and (not self.runs or self.runs[-1].ids[-ID_SIZE:] < run.ids[:ID_SIZE]):
+            self.runs.append(run)
+        else:  # a redelivery or a touched message: out of order
+            self.loose.update(dict.fromkeys(run.fall_apart(), run))
+
+    def expire(self, run: Run, limit: int) -> list[int]:
+        """Take up to `limit` messages out of a run whose deadline has passed. Returns their ordinals."""
+        if run.loose is None:
+            count = min(limit, len(run))
+            first = run.first + run.head
+            if run is not self.runs[0]:
+                self.runs.remove(run)
+                self.runs.appendleft(run)  # _advance works on the first; it goes back to its place if any is left
+                self._advance(run, count)
+                if len(run):
+                    self.runs.popleft()
+                    self.loose.update(dict.fromkeys(run.fall_apart(), run))
+            else:
+                self._advance(run, count)
+            return list(range(first, first + count))
+        ids = list(run.loose)[:limit]
+        ordinals = [run.loose[message_id] for message_id in ids]
+        for message_id in ids:
+            self._take_out(message_id)
+        return ordinals
+
+    def discard(self, message_id: bytes) -> None:
+        """Sampled out: the message is finished, and was never delivered."""
+        found = self._take_out(message_id)
+        if found is not None:
+            self.channel.finished(found[0], 1)
+
+    def clear(self) -> None:
+        """Nothing is in flight any more."""
+        self.runs.clear()
+        self.loose.clear()
+        self.in_flight = 0
+
+    def refresh(self) -> None:
+        """Say again to the channel whether there is room for messages."""
+        channel = self.channel
+        if self.ready > self.in_flight and self.sink.room() > 0:
+            channel.ready[self] = None
+            channel.wake()
+        else:
+            channel.ready.pop(self, None)
+
+    # queries
+
+    def owns(self, message_id: bytes) -> bool:
+        """True if the message is in flight here."""
+        return message_id in self.loose or any(self._index(run, message_id) >= 0 for run in self.runs)
+
+    @staticmethod
+    def _index(run: Run, message_id: bytes) -> int:
+        """Place of the id in an ordered run, or -1."""
+        at = run.ids.find(message_id, run.head * ID_SIZE)
+        while at >= 0 and at % ID_SIZE:
+            at = run.ids.find(message_id, at + 1)
+        return at // ID_SIZE if at >= 0 else -1
+
+    def _take_out(self, message_id: bytes) -> tuple[int, Run] | None:
+        """Remove one message from what is in flight: its ordinal and its run, or None."""
+        run = self.loose.pop(message_id, None)
+        if run is None:
+            return self._take_from_runs(message_id)
+        members = run.fall_apart()
+        ordinal = members.pop(message_id)
+        self._gone(1)
+        if not members:
+            self.channel.in_flight.remove(run.handle)
+        return ordinal, run
+
+    def _take_from_runs(self, message_id: bytes) -> tuple[int, Run] | None:
+        """Out of order: runs up to the one that holds the id fall apart, each once in its life."""
+        runs = self.runs
+        if not runs or message_id > runs[-1].ids[-ID_SIZE:]:
+            return None
+        run = runs[0]
+        start = run.head * ID_SIZE
+        if run.ids[start : start + ID_SIZE] == message_id:  # in order after all, singly
+            ordinal = run.first + run.head
+            self._advance(run, 1)
+            return ordinal, run
+        if message_id < run.ids[start : start + ID_SIZE]:
+            return None
+        while runs:
+            run = runs.popleft()
+            last = run.ids[-ID_SIZE:]
+            self.loose.update(dict.fromkeys(run.fall_apart(), run))
+            if message_id <= last:
+                break
+        return self._take_out(message_id) if message_id in self.loose else None
+
+    def _advance(self, run: Run, count: int) -> None:
+        """The first `count` messages of the first run are no longer in flight."""
+        run.head += count
+        self._gone(count)
+        if run.head * ID_SIZE == len(run.ids):
+            self.runs.popleft()
+            self.channel.in_flight.remove(run.handle)
+
+    def _gone(self, count: int) -> None:
+        self.in_flight -= count
+        self.channel.in_flight_count -= count
+
+    def check(self) -> None:
+        """Raise AssertionError if a sentence above is false."""
+        assert self.in_flight == sum(map(len, self.runs)) + len(self.loose)
+        assert all(len(run) and run.loose is None for run in self.runs)
+        assert all(run.loose is not None and message_id in run.loose for message_id, run in self.loose.items())
+        for run, following in zip(self.runs, list(self.runs)[1:], strict=False):
+            assert run.ids[-ID_SIZE:] < following.ids[:ID_SIZE]
+        wants = self.ready > self.in_flight and self.sink.room() > 0 and self in self.channel.consumers
+        assert not wants or self in self.channel.ready

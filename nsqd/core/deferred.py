@@ -1,0 +1,105 @@
+"""Messages that wait for a time: the near ones in a priority queue, the far ones packed by the minute.
+
+A far message (more than a minute away) costs 24 bytes: ordinal, due, attempts, in the page of its minute. Pages are moved
+into the queue piece by piece during the minute before they are due, so ten million far deferrals cost neither memory nor a
+stall (specs/log-and-channel.md rule 22).
+"""
+
+from collections.abc import Iterator
+from struct import Struct
+
+from nsqd.core.duequeue import DueQueue
+
+MINUTE = 60_000_000_000  # ns
+_FAR = Struct("<QqQ")  # ordinal, due ns, attempts
+
+
+class Message:
+    """A message that something happened to: its place in the topic and how often it was delivered."""
+
+    __slots__ = ("attempts", "ordinal")
+
+    def __init__(self, ordinal: int, attempts: int) -> None:
+        self.ordinal = ordinal
+        self.attempts = attempts
+
+
+class Deferred:
+    """Messages by the time they are due."""
+
+    __slots__ = ("_count", "_far", "_near")
+
+    def __init__(self) -> None:
+        self._near: DueQueue[Message] = DueQueue()
+        self._far: dict[int, bytearray] = {}  # minute -> packed messages due in it; no page is empty
+        self._count = 0  # messages in _near and _far together
+
+    def push(self, due: int, message: Message, now: int) -> None:
+        """Hold `message` until `due`."""
+        self._count += 1
+        if due - now <= MINUTE:
+            self._near.push(due, message)
+        else:
+            page = self._far.setdefault(due // MINUTE, bytearray())
+            page += _FAR.pack(message.ordinal, due, message.attempts)
+
+    def pop_due(self, now: int, limit: int) -> list[Message]:
+        """Take out up to `limit` messages that are due, earliest first; move near what comes next, `limit` at the most."""
+        self._approach(now, limit)
+        due = self._near.pop_due(now, limit)
+        self._count -= len(due)
+        return due
+
+    def wake_at(self) -> int | None:
+        """When pop_due has something to do: the earliest due time, or a minute before the first far page begins."""
+        near = self._near.next_due()
+        if not self._far:
+            return near
+        far = (min(self._far) - 1) * MINUTE
+        return far if near is None else min(near, far)
+
+    def remove_from(self, ordinal: int) -> int:
+        """Take out all messages from `ordinal` on; return how many. Walks everything: for rare commands only."""
+        kept = [(due, message) for due, message in self.items() if message.ordinal < ordinal]
+        removed = self._count - len(kept)
+        self.clear()
+        for due, message in kept:
+            self._near.push(due, message)
+        self._count = len(kept)
+        return removed
+
+    def items(self) -> Iterator[tuple[int, Message]]:
+        """All (due, message), in no promised order."""
+        yield from self._near.entries()
+        for page in self._far.values():
+            for ordinal, due, attempts in _FAR.iter_unpack(page):
+                yield due, Message(ordinal, attempts)
+
+    def clear(self) -> None:
+        """Drop everything."""
+        self._near.clear()
+        self._far.clear()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _approach(self, now: int, limit: int) -> None:
+        while self._far and limit > 0:
+            minute = min(self._far)
+            if (minute - 1) * MINUTE > now:
+                return
+            page = self._far[minute]
+            part = page[-limit * _FAR.size :]
+            del page[-limit * _FAR.size :]
+            if not page:
+                del self._far[minute]
+            for ordinal, due, attempts in _FAR.iter_unpack(part):
+                self._near.push(due, Message(ordinal, attempts))
+            limit -= len(part) // _FAR.size
+
+    def check(self) -> None:
+        """Raise AssertionError if a sentence above is false."""
+        self._near.check()
+        assert self._count == len(self._near) + sum(len(page) for page in self._far.values()) // _FAR.size
+        assert all(self._far.values())

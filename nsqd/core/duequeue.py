@@ -1,0 +1,83 @@
+"""The one priority queue by time: in flight, deferred, the scan's index, connection timers.
+
+`push` returns a handle; `remove` takes it. A removed entry leaves a tombstone of two ints in the heap, never the item:
+what is finished is freed at once. Tombstones are swept when they outnumber the living, so
+size <= 2 x live + 64 after any sequence of calls (a property test holds this).
+"""
+
+from heapq import heapify, heappop, heappush
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+SLACK = 64  # entries: below this, sweeping costs more than it frees
+
+
+class DueQueue(Generic[T]):
+    """Items in the order of the time they are due; equal times in the order of pushing."""
+
+    __slots__ = ("_heap", "_items", "_next_handle")
+
+    def __init__(self) -> None:
+        self._items: dict[int, T] = {}  # every live item, by handle
+        self._heap: list[tuple[int, int]] = []  # (due ns, handle); handles not in _items are tombstones
+        self._next_handle = 0
+
+    def push(self, due: int, item: T) -> int:
+        """Add an item due at `due`; return the handle that removes it."""
+        handle = self._next_handle
+        self._next_handle = handle + 1
+        self._items[handle] = item
+        heappush(self._heap, (due, handle))
+        return handle
+
+    def remove(self, handle: int) -> T | None:
+        """Take an item out, due or not; None if it is not there any more."""
+        item = self._items.pop(handle, None)
+        if len(self._heap) > 2 * len(self._items) + SLACK:
+            self._sweep()
+        return item
+
+    def pop_due(self, now: int, limit: int) -> list[T]:
+        """Take out up to `limit` items due at or before `now`, earliest first."""
+        due: list[T] = []
+        heap, items = self._heap, self._items
+        while heap and heap[0][0] <= now and len(due) < limit:
+            item = items.pop(heappop(heap)[1], None)
+            if item is not None:
+                due.append(item)
+        return due
+
+    def next_due(self) -> int | None:
+        """When the earliest item is due; None if there is none."""
+        heap, items = self._heap, self._items
+        while heap and heap[0][1] not in items:
+            heappop(heap)
+        return heap[0][0] if heap else None
+
+    def clear(self) -> None:
+        """Drop everything. Handles given out before stay void for ever."""
+        self._items.clear()
+        self._heap.clear()
+
+    def values(self) -> list[T]:
+        """All items, in the order of pushing."""
+        return list(self._items.values())
+
+    def entries(self) -> list[tuple[int, T]]:
+        """All (due, item), in no promised order."""
+        return [(due, self._items[handle]) for due, handle in self._heap if handle in self._items]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def _sweep(self) -> None:
+        self._heap = [entry for entry in self._heap if entry[1] in self._items]
+        heapify(self._heap)
+
+    def check(self) -> None:
+        """Raise AssertionError if a sentence above is false."""
+        assert len(self._heap) <= 2 * len(self._items) + SLACK
+        handles = [handle for _, handle in self._heap]
+        assert len(set(handles)) == len(handles)
+        assert set(self._items) <= set(handles)

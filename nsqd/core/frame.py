@@ -1,0 +1,73 @@
+"""A message is its frame: encoded once at publish, shared by all channels and consumers, sent as it is.
+
+    int32 size | int32 type = 2 | int64 timestamp ns | uint16 attempts | 16 bytes id | body      (big-endian)
+     0..4         4..8             8..16                16..18            18..34       34..
+
+size counts all that follows it. The shared frame says attempts = 1 and is never changed; a redelivery splices its own two
+bytes into a copy (specs/log-and-channel.md rule 26).
+"""
+
+from collections.abc import Collection, Sequence
+from itertools import repeat
+from struct import Struct
+
+from nsqd.core.ids import Ids
+
+RESPONSE, ERROR, MESSAGE = 0, 1, 2
+HEADER_SIZE = 34  # bytes before the body
+ID_SIZE = 16
+
+_HEAD = Struct(">iiqH")
+_REST = Struct(">iqH")
+_SIZE = Struct(">i")
+_TYPED = Struct(">ii")
+_ATTEMPTS = Struct(">H")
+
+
+def encode(bodies: Sequence[bytes], sizes: Collection[int], ids: Sequence[Ids], timestamp: int) -> list[bytes]:
+    """Frames of freshly published messages.
+
+    `sizes`: the lengths that occur among the bodies; `ids`: as many as bodies, in blocks; `timestamp`: ns since the epoch.
+    """
+    frames: list[bytes] = []
+    start = 0
+    for block in ids:
+        stop = start + len(block.lows)
+        part = bodies if stop - start == len(bodies) else bodies[start:stop]
+        if len(sizes) == 1:  # measured: 55 ns a message here, 150 ns below
+            head = _HEAD.pack(len(part[0]) + HEADER_SIZE - 4, MESSAGE, timestamp, 1) + block.prefix
+            frames += map(b"".join, zip(repeat(head), block.lows, part))
+        else:
+            rest = _REST.pack(MESSAGE, timestamp, 1) + block.prefix
+            heads = [size + rest for size in map(_SIZE.pack, map(_add_header, map(len, part)))]
+            frames += map(b"".join, zip(heads, block.lows, part))  # noqa: B905
+        start = stop
+    return frames
+
+
+_add_header = (HEADER_SIZE - 4).__add__
+
+
+def with_attempts(frame: bytes, attempts: int) -> bytes:
+    """A copy of the frame for a redelivery. The count wraps at 65536, as the original's does."""
+    return b"".join((frame[:16], _ATTEMPTS.pack(attempts & 0xFFFF), frame[18:]))
+
+
+def message_id(frame: bytes) -> bytes:
+    """The 16 bytes by which consumers name the message."""
+    return frame[18:34]
+
+
+def response(data: bytes) -> bytes:
+    """A response frame."""
+    return _TYPED.pack(len(data) + 4, RESPONSE) + data
+
+
+def error(data: bytes) -> bytes:
+    """An error frame; data is `<CODE> <text>`."""
+    return _TYPED.pack(len(data) + 4, ERROR) + data
+
+
+OK = response(b"OK")
+HEARTBEAT = response(b"_heartbeat_")
+CLOSE_WAIT = response(b"CLOSE_WAIT")

@@ -1,0 +1,154 @@
+"""The queue-scan worker pool: what expires in-flight messages and releases deferred ones. There is no second way.
+
+max(1, min(channels / 4, --queue-scan-worker-pool-max)) cooperative workers, resized as channels come and go. A pass serves
+up to --queue-scan-selection-count queues: those due first, by the node-wide index of earliest due times, then some chosen
+at random, as NSQ does. Each worker gives each queue it serves a bounded slice. If more than a quarter of a pass was dirty,
+another follows in the same turn. Unlike NSQ's pool it has no blind spot: a new channel is in the index with its first
+message, and random choice decides nothing but what is checked besides.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from nsqd.core.duequeue import DueQueue
+
+RESOLUTION = 10_000_000  # ns between turns that scan: late by that much at most, and 100 wake-ups a second at most
+INTERVAL = 100_000_000  # ns between passes that only look around, as in NSQ
+SLICE = 250  # messages a worker expires or releases for one queue at a time: about 0.5 ms of CPython
+PASSES = 16  # in one turn at the most, so that a storm of time-outs leaves the node responsive
+DIRTY = 0.25  # share of a pass that had something due, above which another pass follows
+
+
+class Queue(Protocol):
+    """What has messages that wait for a time: a channel, or a topic's delay lane."""
+
+    watched: tuple[int, int] | None
+
+    def scan(self, now: int, limit: int) -> int:
+        """Serve up to about `limit` messages that are due; return how many."""
+
+    def next_due(self) -> int | None:
+        """When scan has something to do."""
+
+
+@dataclass(slots=True)
+class ScanStatistics:
+    """Counters for /metrics."""
+
+    workers: int = 1
+    passes: int = 0
+    served: int = 0  # messages expired or released
+    selected: int = 0  # queues looked at
+    dirty: int = 0  # queues that had something due
+    last_dirty_share: float = 0.0
+
+
+class ScanPool:
+    """See above. `random_below(n)` gives a number in 0..n-1."""
+
+    def __init__(self, selection_count: int, workers_max: int, random_below: Callable[[int], int]) -> None:
+        self._selection_count = selection_count
+        self._workers_max = workers_max
+        self._random_below = random_below
+        self._index: DueQueue[Queue] = DueQueue()  # queues by a lower bound of their earliest due time
+        self._queues: list[Queue] = []  # all channels, to choose from at random
+        self._places: dict[int, int] = {}  # id() of a channel -> its place in _queues
+        self._next_turn = 0  # ns; no scan before it
+        self.statistics = ScanStatistics()
+
+    # queues come and go
+
+    def add(self, queue: Queue) -> None:
+        """A channel was created."""
+        self._places[id(queue)] = len(self._queues)
+        self._queues.append(queue)
+        self._resize()
+
+    def discard(self, queue: Queue) -> None:
+        """A channel was deleted."""
+        place = self._places.pop(id(queue))
+        last = self._queues.pop()
+        if last is not queue:
+            self._queues[place] = last
+            self._places[id(last)] = place
+        self._resize()
+
+    def watch(self, queue: Queue, due: int) -> None:
+        """`queue` has something due at `due`, earlier than it is watched for."""
+        self.unwatch(queue)
+        queue.watched = (due, self._index.push(due, queue))
+
+    def unwatch(self, queue: Queue) -> None:
+        """`queue` waits for nothing."""
+        if queue.watched is not None:
+            self._index.remove(queue.watched[1])
+            queue.watched = None
+
+    def _resize(self) -> None:
+        self.statistics.workers = max(1, min(len(self._queues) // 4, self._workers_max))
+
+    # time
+
+    def next_turn(self) -> int | None:
+        """When `turn` wants to be called; None while nothing waits for a time."""
+        due = self._index.next_due()
+        return None if due is None else max(due, self._next_turn)
+
+    def turn(self, now: int) -> None:
+        """Expire and release what is due, in passes."""
+        due = self._index.next_due()
+        if due is None or now < self._next_turn or (due > now and now < self._next_turn - RESOLUTION + INTERVAL):
+            return
+        self._next_turn = now + RESOLUTION
+        for _ in range(PASSES):
+            if self._pass(now) <= DIRTY:
+                return
+        self._next_turn = now  # more is waiting: go on after the next I/O
+
+    def _pass(self, now: int) -> float:
+        """Serve one selection; return the share of it that was dirty."""
+        selected = self._select(now)
+        statistics = self.statistics
+        dirty = 0
+        for worker in range(statistics.workers):
+            for queue in selected[worker :: statistics.workers]:
+                served = self._serve(queue, now)
+                statistics.served += served
+                dirty += served > 0
+        statistics.passes += 1
+        statistics.selected += len(selected)
+        statistics.dirty += dirty
+        statistics.last_dirty_share = dirty / len(selected) if selected else 0.0
+        return statistics.last_dirty_share
+
+    def _select(self, now: int) -> list[Queue]:
+        """Due queues, earliest first, then random ones. Due ones leave the index until they are served."""
+        selected = self._index.pop_due(now, self._selection_count)
+        for queue in selected:
+            queue.watched = None
+        seen = set(map(id, selected))
+        for _ in range(min(len(self._queues), self._selection_count) - len(selected)):
+            queue = self._queues[self._random_below(len(self._queues))]
+            if id(queue) not in seen:
+                seen.add(id(queue))
+                selected.append(queue)
+        return selected
+
+    def _serve(self, queue: Queue, now: int) -> int:
+        """One slice for one queue; then the index knows again when it wants the next."""
+        served = queue.scan(now, SLICE)
+        due = queue.next_due()
+        if due is None:
+            self.unwatch(queue)
+        elif queue.watched is None or queue.watched[0] != due:
+            self.watch(queue, due)
+        return served
+
+    def check(self) -> None:
+        """Raise AssertionError if a sentence above is false."""
+        self._index.check()
+        for place, queue in enumerate(self._queues):
+            assert self._places[id(queue)] == place
+            due = queue.next_due()
+            assert due is None or (queue.watched is not None and queue.watched[0] <= due)

@@ -1,0 +1,72 @@
+"""What the core asks of storage: the interface that the commit log will implement, and storage/memory.py does now.
+
+The core states it and never looks behind it. Each verb appends one record; `commit` closes the turn's group and says up to
+where the log must be durable before the turn's replies may leave. Reading is an event: `read` answers at once what is in
+memory, or None and calls `on_read` of the core later. Topics and channels are named by numbers never used again, so what
+is deleted and created anew under its old name starts clean (specs/log-and-channel.md rules 8 to 10).
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+
+class Extent:
+    """A stretch of a topic's sequence: frames `first` to `end`, published alike. It grows at its end, nothing else changes.
+
+    A frame that no channel owes any more may be replaced by b"": the store gives its memory back.
+    """
+
+    __slots__ = ("delayed", "first", "frames", "ids", "largest")
+
+    def __init__(self, first: int, delayed: bool) -> None:
+        self.first = first  # ordinal of frames[0]
+        self.delayed = delayed  # True: published with a delay; the topic's delay lane hands them out, each at its time
+        self.frames: list[bytes] = []
+        self.ids = bytearray()  # the frames' ids, 16 bytes each, end to end
+        self.largest = 0  # bytes of the largest frame: bounds what a consumer is given at once
+
+    @property
+    def end(self) -> int:
+        """The ordinal after the last."""
+        return self.first + len(self.frames)
+
+
+class Store(Protocol):
+    """Records go in, extents come out."""
+
+    @property
+    def durable(self) -> int:
+        """Every record before this position survives whatever the durability mode promises."""
+
+    def commit(self) -> int:
+        """Close the group of this turn. Returns the position that `durable` must reach before its replies leave."""
+
+    def lease(self, ceiling: int) -> None:
+        """Ids below `ceiling` may be issued from now on. Durable on return."""
+
+    def publish(self, topic: int, first: int, frames: list[bytes], ids: bytes, largest: int, due: int) -> None:
+        """Messages `first`.. were published to `topic`, to be held back until `due` (monotonic ns; 0: not at all).
+
+        `ids`: 16 bytes each, end to end; no frame is longer than `largest` bytes.
+        """
+
+    def distribute(self, topic: int, first: int, end: int, channels: int) -> None:
+        """Messages first..end now belong to each of the topic's `channels` channels."""
+
+    def finish(self, topic: int, channel: int, first: int, count: int) -> None:
+        """`channel` is done with messages first..first+count."""
+
+    def requeue(self, topic: int, channel: int, ordinal: int, attempts: int, due: int) -> None:
+        """A message was handed back (by REQ or time-out) after `attempts` deliveries, to be ready at `due` (0: at once)."""
+
+    def finish_all(self, topic: int, channel: int, end: int, owed: Iterable[tuple[int, int]]) -> None:
+        """`channel` is done with everything before `end`. `owed`: the (first, count) it still owed of that."""
+
+    def hole(self, topic: int, first: int, end: int) -> None:
+        """Messages first..end, not distributed yet, are dropped for everybody."""
+
+    def drop_topic(self, topic: int) -> None:
+        """The topic is gone, with all its messages."""
+
+    def read(self, topic: int, ordinal: int) -> Extent | None:
+        """The extent that holds `ordinal`, or None: it is being read, and `Broker.read_completed(topic)` will be called."""

@@ -1,0 +1,269 @@
+"""A topic: a sequence of messages, and the channels that read it.
+
+What is published in a turn is sealed together: ids, frames, one record. The distribution edge `distributed` (U in
+specs/log-and-channel.md rule 8) says up to where messages belong to the channels: it follows the end unless there is no
+channel, the topic is paused, or its channels are still being asked for. A new channel starts at the edge, so the first one
+gets what was published before it and later ones only what comes.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from nsqd.core.channel import Channel
+from nsqd.core.deferred import Deferred, Message
+from nsqd.core.frame import HEADER_SIZE, encode
+from nsqd.core.store import Store
+from penstock.protocol.names import is_ephemeral
+
+if TYPE_CHECKING:
+    from nsqd.core.broker import Broker
+
+
+class Topic:
+    """See above. Created by Broker.topic."""
+
+    __slots__ = (
+        "_delayed_ahead",
+        "_overdue",
+        "_pending",
+        "_pending_deferred",
+        "broker",
+        "channels",
+        "delay_lane",
+        "deleted",
+        "distributed",
+        "dropped_count",
+        "end",
+        "ephemeral",
+        "held_back",
+        "message_bytes",
+        "message_count",
+        "name",
+        "number",
+        "ordinary",
+        "paused",
+        "put_count",
+        "starting",
+        "store",
+        "watched",
+    )
+
+    def __init__(self, broker: "Broker", name: str, number: int) -> None:
+        self.broker = broker
+        self.store: Store = broker.store
+        self.name = name
+        self.number = number  # never used again on this node
+        self.ephemeral = is_ephemeral(name)
+        self.channels: dict[str, Channel] = {}
+        self.paused = False
+        self.starting = False  # True: nsqlookupd is being asked for its channels; nothing is distributed yet
+        self.deleted = False
+        self.end = 0  # ordinal of the next message to be sealed
+        self.distributed = 0  # the edge: messages before it belong to the channels; <= end
+        self.ordinary = 0  # messages distributed without a delay, ever
+        self.put_count = 0  # messages distributed, ever
+        self.delay_lane = Deferred()  # messages published with a delay, until it is over
+        self.held_back = 0  # of those, how many the channels know of (they are before the edge)
+        self.message_count = 0  # published since the process started
+        self.message_bytes = 0  # of bodies
+        self.dropped_count = 0  # messages an ephemeral topic had no room for
+        self.watched: tuple[int, int] | None = None  # (due, handle) of our entry in the scan's index
+        self._delayed_ahead = 0  # messages published with a delay at or past the edge
+        self._overdue: list[Message] = []  # of those, the ones whose delay is over; no longer in the lane
+        self._pending: list[bytes] = []  # bodies published in this turn
+        self._pending_deferred: list[tuple[int, bytes]] = []  # (due, body), likewise
+
+    # publishing
+
+    def publish(self, bodies: list[bytes], size: int) -> None:
+        """Take messages (`size` bytes of body in all); they exist from the turn's commit on."""
+        if not self._pending and not self._pending_deferred:
+            self.broker.unsealed.append(self)
+        self._pending += bodies
+        self.message_count += len(bodies)
+        self.message_bytes += size
+        self.broker.uncommitted += size
+
+    def publish_deferred(self, body: bytes, due: int) -> None:
+        """Take one message that no channel delivers before `due` (monotonic ns)."""
+        if not self._pending and not self._pending_deferred:
+            self.broker.unsealed.append(self)
+        self._pending_deferred.append((due, body))
+        self.message_count += 1
+        self.message_bytes += len(body)
+        self.broker.uncommitted += len(body)
+
+    def seal(self, now: int, wall: int) -> None:
+        """Give this turn's messages their ids, frames and places, and hand them to the channels."""
+        if self._pending:
+            bodies, self._pending = self._pending, []
+            if self.ephemeral:
+                bodies = self._bounded(bodies)
+            self._append(bodies, 0, wall)
+        deferred, self._pending_deferred = self._pending_deferred, []
+        for due, body in deferred:
+            self.delay_lane.push(due, Message(self.end, 0), now)
+            self._delayed_ahead += 1
+            self._append([body], due, wall)
+            self._watch_lane()
+
+    def _append(self, bodies: list[bytes], due: int, wall: int) -> None:
+        if not bodies:
+            return
+        ids = self.broker.ids.take(len(bodies))
+        sizes = set(map(len, bodies))
+        frames = encode(bodies, sizes, ids, wall)
+        joined = b"".join([block.joined for block in ids])
+        self.store.publish(self.number, self.end, frames, joined, max(sizes) + HEADER_SIZE, due)
+        self.end += len(bodies)
+        self.distribute()
+
+    def _bounded(self, bodies: list[bytes]) -> list[bytes]:
+        """An ephemeral topic keeps mem-queue-size messages nobody has taken over; what is new is dropped beyond that."""
+        if self.channels and not self.paused:
+            return bodies
+        room = max(0, self.broker.limits.mem_queue_size - (self.end - self.distributed))
+        self.dropped_count += len(bodies) - min(room, len(bodies))
+        return bodies[:room]
+
+    # distribution
+
+    def distribute(self) -> None:
+        """Move the edge to the end, if it may."""
+        first, end = self.distributed, self.end
+        if first == end or not self.channels or self.paused or self.starting:
+            return
+        delayed, self._delayed_ahead = self._delayed_ahead, 0
+        ordinary = end - first - delayed
+        self.distributed = end
+        self.ordinary += ordinary
+        self.put_count += end - first
+        self.held_back += delayed
+        self.store.distribute(self.number, first, end, len(self.channels))
+        for channel in self.channels.values():
+            channel.delayed += delayed
+            if not delayed and (channel.ephemeral or self.ephemeral):
+                self._bound(channel, ordinary)
+            channel.wake()
+        self._release_overdue()
+
+    def _bound(self, channel: Channel, ordinary: int) -> None:
+        """A memory-only channel holds mem-queue-size ready messages; of the `ordinary` new ones the rest is dropped."""
+        excess = min(ordinary, channel.depth - self.broker.limits.mem_queue_size)
+        if excess <= 0:
+            return
+        channel.dropped_count += excess
+        channel.skip(self.distributed - excess, self.distributed, excess)
+        self.store.finish(self.number, channel.number, self.distributed - excess, excess)
+
+    def _release_overdue(self) -> None:
+        """What came due behind the edge goes to the channels with the next scan."""
+        overdue, self._overdue = self._overdue, []
+        for message in overdue:
+            self.delay_lane.push(0, message, 0)
+        self._watch_lane()
+
+    def start(self) -> None:
+        """The channels known elsewhere exist now."""
+        self.starting = False
+        self.distribute()
+
+    def pause(self, paused: bool) -> None:
+        """Keep new messages here instead of handing them to the channels, or stop doing so."""
+        self.paused = paused
+        self.distribute()
+
+    # channels
+
+    def channel(self, name: str) -> Channel:
+        """The channel of that name, created if it is not there."""
+        channel = self.channels.get(name)
+        if channel is None:
+            number = self.broker.next_number()
+            channel = Channel(self.broker, self, name, number, is_ephemeral(name))
+            self.channels[name] = channel
+            self.broker.channel_created(channel)
+            self.distribute()
+        return channel
+
+    def delete_channel(self, name: str) -> None:
+        """Drop the channel, its messages and its connections. An ephemeral topic goes with its last channel."""
+        channel = self.channels.pop(name)
+        channel.delete()
+        self.broker.channel_deleted(channel)
+        if self.ephemeral and not self.channels and not self.deleted:
+            self.broker.delete_topic(self.name)
+
+    def empty(self) -> None:
+        """Drop the messages that no channel has been given yet."""
+        first, end = self.distributed, self.end
+        if first == end:
+            return
+        self.store.hole(self.number, first, end)
+        self.delay_lane.remove_from(first)
+        self._overdue.clear()
+        self._delayed_ahead = 0
+        self.distributed = end
+        for channel in self.channels.values():
+            channel.skip(first, end, 0)
+
+    def delete(self) -> None:
+        """Drop everything. Called by the broker."""
+        self.deleted = True
+        self._pending.clear()
+        self._pending_deferred.clear()
+        for name in list(self.channels):
+            self.delete_channel(name)
+        self.delay_lane.clear()
+        self._overdue.clear()
+        self.broker.unwatch(self)
+        self.store.drop_topic(self.number)
+
+    # time
+
+    def scan(self, now: int, limit: int) -> int:
+        """Release up to `limit` messages whose delay is over. Returns how many."""
+        released = self.delay_lane.pop_due(now, limit)
+        for message in released:
+            if message.ordinal >= self.distributed:  # paused or without channels: it is due, and waits for the edge
+                self._overdue.append(message)
+                continue
+            self.held_back -= 1
+            for channel in self.channels.values():
+                if channel.start <= message.ordinal:
+                    channel.release(message)
+        return len(released)
+
+    def next_due(self) -> int | None:
+        """When scan has something to do."""
+        return self.delay_lane.wake_at()
+
+    def _watch_lane(self) -> None:
+        due = self.delay_lane.wake_at()
+        if due is not None and (self.watched is None or due < self.watched[0]):
+            self.broker.watch(self, due)
+
+    # queries
+
+    @property
+    def depth(self) -> int:
+        """Messages that no channel has been given yet."""
+        return self.end - self.distributed
+
+    def delayed_ordinals(self, first: int) -> Iterator[int]:
+        """Messages from `first` on, before the edge, that wait in the delay lane."""
+        for _, message in self.delay_lane.items():
+            if first <= message.ordinal < self.distributed:
+                yield message.ordinal
+
+    def check(self) -> None:
+        """Raise AssertionError if a sentence above is false."""
+        assert 0 <= self.distributed <= self.end
+        assert self.distributed == self.end or not self.channels or self.paused or self.starting
+        self.delay_lane.check()
+        lane = [message.ordinal for _, message in self.delay_lane.items()]
+        assert self.held_back == sum(ordinal < self.distributed for ordinal in lane)
+        assert self._delayed_ahead == len(self._overdue) + sum(ordinal >= self.distributed for ordinal in lane)
+        for channel in self.channels.values():
+            channel.check()
+            assert channel.delayed == sum(channel.start <= ordinal < self.distributed for ordinal in lane)

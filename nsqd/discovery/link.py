@@ -1,0 +1,105 @@
+"""The connection to one nsqlookupd: says who we are, registers, pings; opened when there is something to say.
+
+As the original: one second for each dial, write and answer; after a failure it is closed and tried again with the next
+ping or notification.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import trio
+
+from penstock.protocol.lookup import MAGIC_V1, ReplyDecoder, identify, is_error, ping, register
+from shared.listen import parse_address
+from shared.log import log
+
+TIMEOUT = 1.0  # s for each step
+MAX_REPLY = 64 * 1024  # bytes
+
+
+class LinkError(Exception):
+    """The nsqlookupd cannot be reached, or does not answer as one."""
+
+
+class Link:
+    """See above. One task uses it."""
+
+    def __init__(self, address: str, identity: dict[str, object]) -> None:
+        self.address = address
+        self.http_address = ""  # host:port of its HTTP API, once it has told us
+        self._identity = identity
+        self._stream: trio.abc.Stream | None = None
+        self._replies = ReplyDecoder(MAX_REPLY)
+
+    @property
+    def connected(self) -> bool:
+        """True if the last exchange went well."""
+        return self._stream is not None
+
+    async def connect(self, registrations: Sequence[tuple[str, str | None]]) -> None:
+        """Dial, identify, register everything. Raises LinkError."""
+        self._replies = ReplyDecoder(MAX_REPLY)
+        try:
+            with trio.fail_after(TIMEOUT):
+                self._stream = await _dial(self.address)
+        except (OSError, trio.TooSlowError, ValueError) as error:
+            raise LinkError(f"dial: {error or 'timed out'}") from None
+        (answer,) = await self._exchange(MAGIC_V1 + identify(self._identity), 1)
+        self.http_address = _http_address(answer, self.address)
+        await self.send([register(topic, channel) for topic, channel in registrations])
+
+    async def send(self, commands: Sequence[bytes]) -> None:
+        """Commands and their answers, all in one round trip. Raises LinkError."""
+        if commands:
+            await self._exchange(b"".join(commands), len(commands))
+
+    async def ping(self) -> None:
+        """Still here. Raises LinkError."""
+        await self._exchange(ping(), 1)
+
+    async def close(self) -> None:
+        """Hang up."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            await trio.aclose_forcefully(stream)
+
+    async def _exchange(self, data: bytes, replies: int) -> list[bytes]:
+        stream = self._stream
+        if stream is None:
+            raise LinkError("not connected")
+        try:
+            with trio.fail_after(TIMEOUT + replies / 10_000):  # many registrations are many answers
+                await stream.send_all(data)
+                answers: list[bytes] = []
+                while len(answers) < replies:
+                    received = await stream.receive_some(65536)
+                    if not received:
+                        raise LinkError("connection closed")
+                    answers += self._replies.receive(bytes(received))
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ValueError) as error:
+            raise LinkError(str(error) or "timed out") from None
+        for answer in answers:
+            if is_error(answer):
+                raise LinkError(answer.decode("latin-1"))
+        return answers
+
+
+async def _dial(address: str) -> trio.abc.Stream:
+    parsed = parse_address(address)
+    if parsed.path:
+        return await trio.open_unix_socket(parsed.path)
+    return await trio.open_tcp_stream(parsed.host or "127.0.0.1", parsed.port)
+
+
+def _http_address(answer: bytes, address: str) -> str:
+    """Where its HTTP API is, by its answer to IDENTIFY; "" if it has none we could use."""
+    try:
+        told: dict[str, Any] = json.loads(answer)
+        host, port = str(told["broadcast_address"]), int(told["http_port"])
+    except (ValueError, KeyError, TypeError):
+        log.warning("LOOKUPD(%s): cannot read its answer to IDENTIFY: %r", address, answer[:200])
+        return ""
+    if not host or port <= 0:
+        return ""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

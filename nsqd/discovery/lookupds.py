@@ -1,0 +1,164 @@
+"""All nsqlookupds of this node: a task for each, told of every topic and channel that comes or goes.
+
+A new topic waits, undistributed, until they were asked which channels it has elsewhere: then the first message already
+reaches all of them. Publishing never waits for any of this.
+"""
+
+from collections.abc import Callable, Iterable
+
+import httpx
+import trio
+
+from nsqd.core.broker import Broker, Change, ChangeKind
+from nsqd.discovery.link import Link, LinkError
+from penstock.protocol.lookup import register, unregister
+from penstock.protocol.names import is_ephemeral, is_valid_name
+from shared.log import log
+
+PING_INTERVAL = 15.0  # s
+
+
+class _Lookupd:
+    """One nsqlookupd: the link to it, and what it has not been told yet."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.scope = trio.CancelScope()
+        self.news = trio.Event()  # set: there is something to say, or to try again for
+        self._commands: list[bytes] = []  # while it is connected; connecting registers everything anyway
+
+    def tell(self, command: bytes) -> None:
+        """REGISTER or UNREGISTER something, soon."""
+        if self.link.connected:
+            self._commands.append(command)
+        self.news.set()
+
+    def take(self) -> list[bytes]:
+        """What to say now."""
+        self.news = trio.Event()
+        commands, self._commands = self._commands, []
+        return commands
+
+
+class Lookupds:
+    """See above. Runs in the trio thread, between turns."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        identity: dict[str, object],
+        timeouts: tuple[float, float],
+        wake: Callable[[], None],
+        nursery: trio.Nursery,
+    ) -> None:
+        self._broker = broker
+        self._identity = identity
+        self._timeout = httpx.Timeout(timeouts[1], connect=timeouts[0])  # s
+        self._wake = wake  # the reactor has something to do
+        self._nursery = nursery
+        self._lookupds: dict[str, _Lookupd] = {}  # by TCP address
+
+    def addresses(self) -> list[str]:
+        """The nsqlookupds there are, in the order given."""
+        return list(self._lookupds)
+
+    def set_addresses(self, addresses: Iterable[str]) -> None:
+        """Keep exactly these told from now on. May be changed at any time."""
+        wanted = list(dict.fromkeys(addresses))
+        for address in [known for known in self._lookupds if known not in wanted]:
+            log.info("LOOKUP: removing peer %s", address)
+            self._lookupds.pop(address).scope.cancel()
+        for address in wanted:
+            if address not in self._lookupds:
+                log.info("LOOKUP: adding peer %s", address)
+                lookupd = self._lookupds[address] = _Lookupd(Link(address, self._identity))
+                self._nursery.start_soon(self._keep_told, lookupd)
+        self._broker.ask_for_channels = bool(self._lookupds)
+
+    def tell(self, changes: list[Change]) -> None:
+        """Topics or channels came or went."""
+        for change in changes:
+            if change.kind is ChangeKind.TOPIC_CREATED:
+                self._nursery.start_soon(self._ask_for_channels, change.topic)
+            command = _command(change)
+            if command:
+                for lookupd in self._lookupds.values():
+                    lookupd.tell(command)
+
+    # one nsqlookupd
+
+    async def _keep_told(self, lookupd: _Lookupd) -> None:
+        with lookupd.scope:
+            try:
+                while True:
+                    await self._speak(lookupd)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await lookupd.link.close()
+
+    async def _speak(self, lookupd: _Lookupd) -> None:
+        """One exchange: connect if need be, else what is new, else a ping when it is time."""
+        link = lookupd.link
+        try:
+            if not link.connected:
+                lookupd.take()  # registering everything covers it
+                await link.connect(self._registrations())
+                log.info("LOOKUPD(%s): connected, its HTTP API is at %s", link.address, link.http_address or "?")
+            with trio.move_on_after(PING_INTERVAL) as waiting:
+                await lookupd.news.wait()
+            commands = lookupd.take()
+            if waiting.cancelled_caught:
+                await link.ping()
+            await link.send(commands)
+        except LinkError as error:
+            log.error("LOOKUPD(%s): %s", link.address, error)
+            await link.close()
+            with trio.move_on_after(PING_INTERVAL):  # until the next ping or notification
+                await lookupd.news.wait()
+
+    def _registrations(self) -> list[tuple[str, str | None]]:
+        """Every channel, and every topic that has none."""
+        found: list[tuple[str, str | None]] = []
+        for topic in self._broker.topics.values():
+            found += [(topic.name, channel) for channel in topic.channels] or [(topic.name, None)]
+        return found
+
+    # a new topic
+
+    async def _ask_for_channels(self, name: str) -> None:
+        """Create the channels it has elsewhere, then let it start."""
+        topic = self._broker.topics.get(name)
+        if topic is None or not topic.starting:
+            return
+        addresses = [lookupd.link.http_address for lookupd in self._lookupds.values() if lookupd.link.http_address]
+        found: dict[str, None] = {}
+        async with trio.open_nursery() as nursery:
+            for address in addresses:
+                nursery.start_soon(self._query, address, name, found)
+        if not topic.deleted:
+            for channel in found:
+                if is_valid_name(channel) and not is_ephemeral(channel):
+                    topic.channel(channel)
+            topic.start()
+            self._wake()
+
+    async def _query(self, address: str, topic: str, found: dict[str, None]) -> None:
+        url = f"http://{address}/channels"
+        try:
+            async with httpx.AsyncClient(timeout=self._timeout, trust_env=False) as client:
+                answer = await client.get(url, params={"topic": topic}, headers={"Accept": "application/vnd.nsq"})
+                answer.raise_for_status()
+                channels = answer.json()["channels"]
+                found.update(dict.fromkeys(str(channel) for channel in channels))
+        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:  # it is down, or lies: start without it
+            log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, error or type(error).__name__)
+
+
+def _command(change: Change) -> bytes:
+    """What a nsqlookupd is told, or b""."""
+    channel = change.channel or None
+    if change.kind in (ChangeKind.TOPIC_CREATED, ChangeKind.CHANNEL_CREATED):
+        return register(change.topic, channel)
+    if change.kind in (ChangeKind.TOPIC_DELETED, ChangeKind.CHANNEL_DELETED):
+        return unregister(change.topic, channel)
+    return b""

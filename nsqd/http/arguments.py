@@ -1,0 +1,49 @@
+"""Topic and channel arguments: NSQ spells the errors differently from route to route."""
+
+from nsqd.core.broker import Broker
+from nsqd.core.channel import Channel
+from nsqd.core.topic import Topic
+from penstock.protocol.names import is_valid_name
+from shared.http.errors import HttpError
+
+
+def topic_name(arguments: dict[str, str], invalid: str = "INVALID_TOPIC") -> str:
+    """The argument `topic`, a legal name."""
+    name = any_topic_name(arguments)
+    if not is_valid_name(name):
+        raise HttpError(400, invalid)
+    return name
+
+
+def any_topic_name(arguments: dict[str, str]) -> str:
+    """The argument `topic`, whatever it is."""
+    if "topic" not in arguments:
+        raise HttpError(400, "MISSING_ARG_TOPIC")
+    return arguments["topic"]
+
+
+def topic_and_channel(arguments: dict[str, str]) -> tuple[str, str]:
+    """Both arguments of a /channel route, legal names."""
+    topic = topic_name(arguments, "INVALID_ARG_TOPIC")
+    if "channel" not in arguments:
+        raise HttpError(400, "MISSING_ARG_CHANNEL")
+    channel = arguments["channel"]
+    if not is_valid_name(channel):
+        raise HttpError(400, "INVALID_ARG_CHANNEL")
+    return topic, channel
+
+
+def existing_topic(broker: Broker, name: str) -> Topic:
+    """404 if it is not there."""
+    topic = broker.topics.get(name)
+    if topic is None:
+        raise HttpError(404, "TOPIC_NOT_FOUND")
+    return topic
+
+
+def existing_channel(broker: Broker, topic: str, channel: str) -> Channel:
+    """404 if one of both is not there."""
+    found = existing_topic(broker, topic).channels.get(channel)
+    if found is None:
+        raise HttpError(404, "CHANNEL_NOT_FOUND")
+    return found

@@ -1,0 +1,78 @@
+"""GET and PUT /config/<option>: every option by its TOML name; two of them can be changed while the node runs."""
+
+import json
+import logging
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.http.node import Node
+from nsqd.options import NsqdOptions
+from shared.http.api import V1_HEADERS, json_response, read_body, text_response
+from shared.http.errors import HttpError
+from shared.log import LEVELS, level_name, log
+from shared.options import specs
+
+LOOKUPDS, LOG_LEVEL = "nsqlookupd_tcp_addresses", "log_level"
+_GO_LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
+
+
+class Config:
+    """The two routes."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._names = {spec.key: spec.name for spec in specs(NsqdOptions, "nsqd")}
+
+    async def get(self, request: Request) -> Response:
+        """Strings as they are, all else as JSON."""
+        return await self._answer(_key(request))
+
+    async def put(self, request: Request) -> Response:
+        """Change an option; the answer is its new value."""
+        body = await read_body(request, self._node.options.max_msg_size, "INVALID_VALUE")
+        if not body:
+            raise HttpError(413, "INVALID_VALUE")
+        key = _key(request)
+        if key == LOOKUPDS:
+            addresses = _addresses(body)
+            await self._node.bridge.call(lambda: self._node.set_lookupds(addresses))
+        elif key == LOG_LEVEL:
+            level = body.decode("latin-1").lower()
+            if level not in LEVELS:
+                raise HttpError(400, "INVALID_VALUE")
+            logging.Logger.setLevel(log, LEVELS[level])
+        else:
+            raise HttpError(400, "INVALID_OPTION")
+        return await self._answer(key)
+
+    async def _answer(self, key: str) -> Response:
+        if key not in self._names:
+            raise HttpError(400, "INVALID_OPTION")
+        value = getattr(self._node.options, self._names[key])
+        if key == LOOKUPDS:
+            value = await self._node.bridge.call(self._node.lookupds)
+        elif key == LOG_LEVEL:
+            value = _GO_LEVELS[level_name()]
+        elif key == "id":
+            value = self._node.options.node_number()
+        elif key == "broadcast_address":
+            value = self._node.info.broadcast_address
+        if isinstance(value, str):
+            return Response(value, media_type="text/plain", headers=V1_HEADERS) if value else text_response("")
+        return json_response(value)
+
+
+def _key(request: Request) -> str:
+    path: str = request.scope["path"]
+    return path.rpartition("/")[2]
+
+
+def _addresses(body: bytes) -> list[str]:
+    try:
+        addresses = json.loads(body)
+    except (ValueError, RecursionError):
+        raise HttpError(400, "INVALID_VALUE") from None
+    if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
+        raise HttpError(400, "INVALID_VALUE")
+    return addresses

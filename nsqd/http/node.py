@@ -1,0 +1,39 @@
+"""What the HTTP handlers know of their node."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nsqd.core.broker import Broker
+from nsqd.core.topology import Picture
+from nsqd.options import NsqdOptions
+from nsqd.protocols.nsq.peer import Peer
+from shared.http.bridge import Bridge
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What /info tells: fixed from the start."""
+
+    version: str
+    broadcast_address: str
+    hostname: str
+    http_port: int  # -1: a unix socket, 0: none
+    tcp_port: int
+    start_time: int  # s since the epoch
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The daemon as HTTP sees it. Whatever is marked so is for the trio thread: by way of the bridge only."""
+
+    options: NsqdOptions
+    info: Info
+    bridge: Bridge
+    broker: Broker  # trio thread
+    peers: Callable[[], list[Peer]]  # trio thread
+    set_lookupds: Callable[[list[str]], None]  # trio thread
+    lookupds: Callable[[], list[str]]  # trio thread
+    turns: Callable[[], int]  # trio thread
+    take_topology: Callable[[], Picture]  # trio thread
+    save_topology: Callable[[Picture], None]  # any thread: durable on return
+    health: Callable[[], str]  # "OK", or "NOK - why"

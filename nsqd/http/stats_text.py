@@ -1,0 +1,77 @@
+"""GET /stats as text, line for line as the original prints it. Works on the picture that is sent as JSON too."""
+
+import time
+from datetime import datetime
+from typing import Any
+
+from shared.options import SECOND, format_duration
+from shared.version import version_line
+
+
+def render(picture: dict[str, Any]) -> str:
+    """The whole page."""
+    started = picture["start_time"]
+    now = time.time()
+    lines = [
+        version_line("nsqd"),
+        f"start_time {datetime.fromtimestamp(started).astimezone().isoformat()}",
+        f"uptime {format_duration(int((now - started) * SECOND))}",
+        "",
+        f"Health: {picture['health']}",
+    ]
+    if "memory" in picture:
+        lines += ["", "Memory:", *(f"   {key:<25}\t{value}" for key, value in picture["memory"].items())]
+    topics = picture["topics"]
+    lines += ["", "Topics:" if topics else "Topics: None"]
+    for topic in topics or ():
+        lines += ["", *_topic(topic, now)]
+    producers = picture["producers"]
+    lines += ["", "Producers:" if producers else "Producers: None"]
+    lines += [f"   {_producer(producer, now)}" for producer in producers or ()]
+    return "\n".join(lines) + "\n"
+
+
+def _topic(topic: dict[str, Any], now: float) -> list[str]:
+    prefix = "*P " if topic["paused"] else "   "
+    lines = [
+        f"{prefix}[{topic['topic_name']:<15}] depth: {topic['depth']:<5} be-depth: {topic['backend_depth']:<5} "
+        f"msgs: {topic['message_count']:<8} e2e%: "
+    ]
+    for channel in topic["channels"]:
+        lines.append(_channel(channel))
+        lines += [f"        {_client(client, now)}" for client in channel["clients"] or ()]
+    return lines
+
+
+def _channel(channel: dict[str, Any]) -> str:
+    prefix = "   *P " if channel["paused"] else "      "
+    return (
+        f"{prefix}[{channel['channel_name']:<25}] depth: {channel['depth']:<5} be-depth: {channel['backend_depth']:<5} "
+        f"inflt: {channel['in_flight_count']:<4} def: {channel['deferred_count']:<4} "
+        f"re-q: {channel['requeue_count']:<5} timeout: {channel['timeout_count']:<5} "
+        f"msgs: {channel['message_count']:<8} e2e%: "
+    )
+
+
+def _client(client: dict[str, Any], now: float) -> str:
+    return (
+        f"{_who(client)} state: {client['state']} inflt: {client['in_flight_count']:<4} rdy: {client['ready_count']:<4} "
+        f"fin: {client['finish_count']:<8} re-q: {client['requeue_count']:<8} msgs: {client['message_count']:<8} "
+        f"connected: {_connected(client, now)}"
+    )
+
+
+def _producer(client: dict[str, Any], now: float) -> str:
+    total = sum(entry["count"] for entry in client["pub_counts"])
+    topics = ",".join(f"{entry['topic']}={entry['count']}" for entry in client["pub_counts"])
+    return f"{_who(client)} msgs: {total:<8} topics: {topics} connected: {_connected(client, now)}"
+
+
+def _who(client: dict[str, Any]) -> str:
+    port = client["remote_address"].rpartition(":")[2]
+    name = f"{client['hostname']}:{port} {client['user_agent']}"
+    return f"[V2 {name:<21}]"
+
+
+def _connected(client: dict[str, Any], now: float) -> str:
+    return format_duration(max(0, int(now) - client["connect_ts"]) * SECOND)

@@ -1,0 +1,113 @@
+"""POST /topic/* and /channel/*: create, delete, empty, pause, unpause. All are idempotent but for the 404s."""
+
+import asyncio
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core.broker import Broker
+from nsqd.core.channel import Channel
+from nsqd.core.topic import Topic
+from nsqd.core.topology import Picture
+from nsqd.http.arguments import any_topic_name, existing_channel, existing_topic, topic_and_channel, topic_name
+from nsqd.http.node import Node
+from shared.http.api import Handler, Routes, empty_response, query
+
+Find = Callable[[dict[str, str]], Callable[[Broker], Topic | Channel]]
+
+
+class Topology:
+    """The ten routes."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def routes(self) -> Routes:
+        """Every path and its method."""
+        return {
+            "/topic/create": {"POST": self._simple(_create_topic)},
+            "/topic/delete": {"POST": self._simple(_delete_topic)},
+            "/topic/empty": {"POST": self._simple(_empty_topic)},
+            "/topic/pause": {"POST": self._pausing(_find_topic, True)},
+            "/topic/unpause": {"POST": self._pausing(_find_topic, False)},
+            "/channel/create": {"POST": self._simple(_create_channel)},
+            "/channel/delete": {"POST": self._simple(_delete_channel)},
+            "/channel/empty": {"POST": self._simple(_empty_channel)},
+            "/channel/pause": {"POST": self._pausing(_find_channel, True)},
+            "/channel/unpause": {"POST": self._pausing(_find_channel, False)},
+        }
+
+    def _simple(self, command: Callable[[dict[str, str]], Callable[[Broker], None]]) -> Handler:
+        """A route that checks its arguments here and does its work in the trio thread."""
+
+        async def handler(request: Request) -> Response:
+            act = command(query(request))
+            await self._node.bridge.call(lambda: act(self._node.broker))
+            return empty_response()
+
+        return handler
+
+    def _pausing(self, find: Find, paused: bool) -> Handler:
+        """Pause state is durable before the answer, as in the original."""
+
+        async def handler(request: Request) -> Response:
+            found = find(query(request))
+            broker = self._node.broker
+
+            def act() -> Picture:
+                broker.pause(found(broker), paused)
+                return self._node.take_topology()
+
+            await asyncio.to_thread(self._node.save_topology, await self._node.bridge.call(act))
+            return empty_response()
+
+        return handler
+
+
+def _find_topic(arguments: dict[str, str]) -> Callable[[Broker], Topic]:
+    name = any_topic_name(arguments)
+    return lambda broker: existing_topic(broker, name)
+
+
+def _find_channel(arguments: dict[str, str]) -> Callable[[Broker], Channel]:
+    topic, channel = topic_and_channel(arguments)
+    return lambda broker: existing_channel(broker, topic, channel)
+
+
+def _create_topic(arguments: dict[str, str]) -> Callable[[Broker], None]:
+    name = topic_name(arguments)
+
+    def act(broker: Broker) -> None:
+        broker.topic(name)
+
+    return act
+
+
+def _delete_topic(arguments: dict[str, str]) -> Callable[[Broker], None]:
+    name = any_topic_name(arguments)
+    return lambda broker: broker.delete_topic(existing_topic(broker, name).name)
+
+
+def _empty_topic(arguments: dict[str, str]) -> Callable[[Broker], None]:
+    name = topic_name(arguments)
+    return lambda broker: existing_topic(broker, name).empty()
+
+
+def _create_channel(arguments: dict[str, str]) -> Callable[[Broker], None]:
+    topic, channel = topic_and_channel(arguments)
+
+    def act(broker: Broker) -> None:
+        existing_topic(broker, topic).channel(channel)
+
+    return act
+
+
+def _delete_channel(arguments: dict[str, str]) -> Callable[[Broker], None]:
+    topic, channel = topic_and_channel(arguments)
+    return lambda broker: existing_channel(broker, topic, channel).topic.delete_channel(channel)
+
+
+def _empty_channel(arguments: dict[str, str]) -> Callable[[Broker], None]:
+    topic, channel = topic_and_channel(arguments)
+    return lambda broker: existing_channel(broker, topic, channel).empty()

@@ -1,0 +1,1 @@
+"""Sockets: `reactor` owns one epoll with every plain TCP connection, `connection` is one of them."""

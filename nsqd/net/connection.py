@@ -1,0 +1,106 @@
+"""One socket, and the peer behind it: bytes between the two, nothing else.
+
+Output goes out by one direct send; what the network does not accept waits, and the reactor asks again when the socket is
+writable. A connection that ends is drained first: closing a socket with unread input would make the kernel send RST, and
+the client lose the error that told it why.
+"""
+
+import socket
+from typing import TYPE_CHECKING
+
+from nsqd.protocols.nsq.peer import Peer
+
+if TYPE_CHECKING:
+    from nsqd.net.reactor import Reactor
+
+MAX_UNSENT = 4 * 1024 * 1024  # bytes: a client that reads no replies is not read from beyond that
+DRAIN_TIME = 1_000_000_000  # ns that a closing connection may take to read what it was told
+WRITE_DEADLINE = 30_000_000_000  # ns without the network accepting a byte, for clients without heartbeats
+
+
+class Connection:
+    """Implements Transport of nsqd.protocols.nsq.peer."""
+
+    __slots__ = (
+        "_blocked_since",
+        "_reactor",
+        "_unsent",
+        "commit",
+        "drain_until",
+        "eof",
+        "fd",
+        "peer",
+        "reading",
+        "socket",
+        "timer",
+        "writing",
+    )
+
+    def __init__(self, reactor: "Reactor", sock: socket.socket) -> None:
+        self._reactor = reactor
+        self._unsent = b""  # taken from the peer, not yet accepted by the network
+        self._blocked_since = 0  # ns: since when the network has accepted nothing; counts only with _unsent
+        self.commit = 0  # position that must be durable before output leaves
+        self.drain_until = 0  # not 0: all was said and shut down; input is discarded until then
+        self.eof = False  # the client sends no more
+        self.socket = sock
+        self.fd = sock.fileno()
+        self.peer: Peer
+        self.reading = True  # interest in epoll
+        self.writing = False  # likewise
+        self.timer: tuple[int, int] | None = None  # (due, handle) in the reactor's timers
+
+    # Transport
+
+    def output_ready(self) -> None:
+        """The peer has output: send it at the end of this turn."""
+        self._reactor.unflushed[self] = None
+
+    def timer_changed(self) -> None:
+        """The peer's next timer is earlier than before."""
+        self._reactor.set_timer(self)
+
+    def unsent(self) -> int:
+        """Bytes that the network has not accepted."""
+        return len(self._unsent)
+
+    # the reactor's side
+
+    def send(self, now: int) -> bool:
+        """Send what the peer has. False: the connection is broken."""
+        output = self.peer.take_output()
+        if self._unsent:
+            output.insert(0, self._unsent)
+            self._unsent = b""
+        data = output[0] if len(output) == 1 else b"".join(output)
+        if data:
+            try:
+                sent = self.socket.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError:  # reset, broken pipe: the peer is gone, and its reader will be told the same
+                return False
+            if sent < len(data):
+                if not self._blocked_since or sent:
+                    self._blocked_since = now
+                self._unsent = data[sent:]
+                return True
+        self._blocked_since = 0
+        self.peer.output_sent()
+        return True
+
+    @property
+    def idle_output(self) -> bool:
+        """True if everything was sent."""
+        return not self._unsent
+
+    @property
+    def wants_input(self) -> bool:
+        """False while the client does not read what it is answered, and when it sends no more."""
+        return len(self._unsent) < MAX_UNSENT and not self.eof
+
+    def write_deadline(self) -> int | None:
+        """When to give up on a network that accepts nothing."""
+        if not self._unsent:
+            return None
+        return self._blocked_since + (self.peer.identity.heartbeat_interval or WRITE_DEADLINE)

@@ -1,0 +1,308 @@
+"""The turn (ARCHITECTURE.md section 3): one trio task, one epoll, every plain TCP connection of the node.
+
+A pass reads what is readable, lets each peer handle all its complete commands, commits once, sends the replies whose
+commit is durable, serves every consumer that became ready once, and does what is due. Measured in the prototype: a trio
+task per connection costs 1.5 times as much at 50 connections and 2.7 times at 500.
+"""
+
+import errno
+import select
+import socket
+from collections.abc import Callable
+from math import inf
+
+import trio
+
+from nsqd.core.broker import Broker
+from nsqd.core.duequeue import DueQueue
+from nsqd.net.connection import DRAIN_TIME, Connection
+from nsqd.protocols.nsq.peer import Peer
+from nsqd.protocols.nsq.settings import Settings
+from shared.log import log
+
+READ_SIZE = 256 * 1024  # bytes: one recv_into a shared buffer, per connection and turn
+MAX_EVENTS = 512  # connections served in a turn
+BACK_TO_TRIO = 2_000_000  # ns of turns in a row before HTTP, discovery and signals get their share
+LINGER = 0.0005  # s to wait in epoll before the wait goes through trio, which costs 40 us more
+ACCEPT_PAUSE = 100_000_000  # ns without accepting after EMFILE: spinning on it would starve the connections there are
+ACCEPT_BATCH = 64  # new connections in a turn
+
+
+class Reactor:
+    """See above. `clock` gives (monotonic ns, wall ns); `serve_http` runs what the HTTP thread asked for in this turn."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: Settings,
+        clock: Callable[[], tuple[int, int]],
+        serve_http: Callable[[], Callable[[], None]],
+        after_turn: Callable[[], None],
+    ) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._clock = clock
+        self._serve_http = serve_http
+        self._after_turn = after_turn
+        self._epoll = select.epoll()
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._buffer = bytearray(READ_SIZE)
+        self._view = memoryview(self._buffer)
+        self._listeners: dict[int, socket.socket] = {}
+        self._accept_again = 0  # ns: when listeners that hit EMFILE are taken up again; 0: none did
+        self._held: list[tuple[int, Connection | Callable[[], None]]] = []  # replies by the position they wait for
+        self.connections: dict[int, Connection] = {}  # by file descriptor
+        self.unflushed: dict[Connection, None] = {}  # connections with output for the end of this turn
+        self.timers: DueQueue[Connection] = DueQueue()
+        self.now, self.wall = clock()
+        self._woken = False
+        self.turns = 0
+        for end in (self._wake_read, self._wake_write):
+            end.setblocking(False)
+        self._epoll.register(self._wake_read.fileno(), select.EPOLLIN)
+
+    def listen(self, sock: socket.socket) -> None:
+        """Accept connections of a listening, non-blocking socket."""
+        self._listeners[sock.fileno()] = sock
+        self._epoll.register(sock.fileno(), select.EPOLLIN)
+
+    def wake(self) -> None:
+        """Make the next turn happen now. From any thread."""
+        try:
+            self._wake_write.send(b"\0")
+        except BlockingIOError:
+            pass  # it is full of wake-ups already
+
+    async def run(self) -> None:
+        """Turn for ever. Cancel to stop; then `close`."""
+        since_trio, _ = self._clock()
+        while True:
+            events = self._epoll.poll(0, MAX_EVENTS)
+            due = self._due()
+            if not events and (due is None or due > self.now):
+                events = self._epoll.poll(self._linger(due), MAX_EVENTS)
+                if not events:
+                    await self._wait(due)
+                    since_trio, _ = self._clock()
+                    events = self._epoll.poll(0, MAX_EVENTS)
+            self.turn(events)
+            if self.now - since_trio > BACK_TO_TRIO:
+                await trio.lowlevel.checkpoint()
+                since_trio = self.now
+
+    def turn(self, events: list[tuple[int, int]]) -> None:
+        """One pass."""
+        self.turns += 1
+        self.now, self.wall = self._clock()
+        self._broker.begin(self.now, self.wall)
+        deliver = None
+        for fd, event in events:
+            connection = self.connections.get(fd)
+            if connection is not None:
+                self._ready(connection, event)
+            elif fd in self._listeners:
+                self._accept(self._listeners[fd])
+            else:
+                self._wake_read.recv(4096)
+                deliver = self._serve_http()
+        position = self._broker.commit()
+        if deliver is not None:
+            self._when_durable(position, deliver)
+        self._flush(position)
+        self._broker.serve()
+        self._flush(position)
+        self._broker.tick()
+        self._tick()
+        self._broker.serve()
+        self._flush(position)
+        self._after_turn()
+
+    # waiting
+
+    def _due(self) -> int | None:
+        """When the next turn is due without any event."""
+        if self._broker.awake or self.unflushed:
+            return self.now
+        dues = (self._broker.scan.next_turn(), self.timers.next_due(), self._accept_again or None)
+        return min((due for due in dues if due is not None), default=None)
+
+    def _linger(self, due: int | None) -> float:
+        return LINGER if due is None else min(LINGER, max(0.0, (due - self.now) / 1e9))
+
+    async def _wait(self, due: int | None) -> None:
+        seconds = inf if due is None else max(0.0, (due - self._clock()[0]) / 1e9)
+        with trio.move_on_after(seconds):
+            await trio.lowlevel.wait_readable(self._epoll.fileno())
+
+    # connections
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(ACCEPT_BATCH):
+            try:
+                sock, address = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as failure:
+                if failure.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                    self._pause_accepting(failure)
+                    return
+                continue  # ECONNABORTED and its like: that one is gone, the next may be fine
+            self._add(sock, address)
+
+    def _pause_accepting(self, failure: OSError) -> None:
+        if not self._accept_again:
+            log.error("TCP: cannot accept: %s; trying again in 0.1 s", failure.strerror)
+            for fd in self._listeners:
+                self._epoll.modify(fd, 0)
+        self._accept_again = self.now + ACCEPT_PAUSE
+
+    def _resume_accepting(self) -> None:
+        self._accept_again = 0
+        for fd in self._listeners:
+            self._epoll.modify(fd, select.EPOLLIN)
+
+    def _add(self, sock: socket.socket, address: object) -> None:
+        sock.setblocking(False)
+        ip, port = "", ""
+        if isinstance(address, tuple):
+            ip, port = str(address[0]), str(address[1])
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(self, sock)
+        connection.peer = Peer(self._broker, self._settings, connection, ip, port, self.now, self.wall)
+        self.connections[connection.fd] = connection
+        self._epoll.register(connection.fd, select.EPOLLIN)
+        self.set_timer(connection)
+
+    def _ready(self, connection: Connection, event: int) -> None:
+        if event & select.EPOLLOUT:
+            self.unflushed[connection] = None
+        if event & ~select.EPOLLOUT:
+            self._receive(connection)
+
+    def _receive(self, connection: Connection) -> None:
+        try:
+            size = connection.socket.recv_into(self._buffer)
+        except BlockingIOError:
+            return
+        except OSError:  # reset by the peer
+            self.close(connection)
+            return
+        if not size:
+            connection.eof = True
+            connection.peer.receive_eof()
+            self.unflushed[connection] = None
+        elif not connection.drain_until:
+            connection.peer.receive(bytes(self._view[:size]), self.now)
+
+    def close(self, connection: Connection) -> None:
+        """End a connection at once."""
+        if self.connections.pop(connection.fd, None) is None:
+            return
+        self.unflushed.pop(connection, None)
+        if connection.timer is not None:
+            self.timers.remove(connection.timer[1])
+        connection.peer.disconnected()
+        self._epoll.unregister(connection.fd)
+        connection.socket.close()
+
+    # output
+
+    def _when_durable(self, position: int, deliver: Callable[[], None]) -> None:
+        if self._broker.store.durable >= position:
+            deliver()
+        else:
+            self._held.append((position, deliver))
+
+    def committed(self) -> None:
+        """The store's durable mark has moved: send what waited for it."""
+        durable = self._broker.store.durable
+        held, self._held = self._held, []
+        for position, waiter in held:
+            if position > durable:
+                self._held.append((position, waiter))
+            elif isinstance(waiter, Connection):
+                self.unflushed[waiter] = None
+            else:
+                waiter()
+
+    def _flush(self, position: int) -> None:
+        """Send the output of all connections that have some, but not before what it promises is durable."""
+        if not self.unflushed:
+            return
+        unflushed, self.unflushed = self.unflushed, {}
+        durable = self._broker.store.durable
+        for connection in unflushed:
+            if connection.peer.published:
+                connection.commit = position
+            if connection.commit > durable:
+                self._held.append((connection.commit, connection))
+            elif connection.fd in self.connections:
+                self._send(connection)
+
+    def _send(self, connection: Connection) -> None:
+        if not connection.send(self.now):
+            self.close(connection)
+            return
+        if connection.peer.closing and connection.idle_output:
+            if connection.eof:
+                self.close(connection)
+                return
+            if not connection.drain_until:
+                self._drain(connection)
+        if connection.writing == connection.idle_output or connection.reading != connection.wants_input:
+            self._set_interest(connection)
+
+    def _set_interest(self, connection: Connection) -> None:
+        connection.writing = not connection.idle_output
+        connection.reading = connection.wants_input
+        events = (select.EPOLLOUT if connection.writing else 0) | (select.EPOLLIN if connection.reading else 0)
+        self._epoll.modify(connection.fd, events)
+        if connection.writing:
+            self.set_timer(connection)
+
+    def _drain(self, connection: Connection) -> None:
+        """All was said: tell the peer so, and read until it has closed too, for a second at the most."""
+        connection.drain_until = self.now + DRAIN_TIME
+        connection.peer.disconnected()
+        try:
+            connection.socket.shutdown(socket.SHUT_WR)
+        except OSError:  # it closed first, and the next read says so
+            pass
+        self.set_timer(connection)
+
+    # timers
+
+    def set_timer(self, connection: Connection) -> None:
+        """See to it that `_tick` looks at the connection when its next timer is due."""
+        due = connection.drain_until or connection.peer.next_timer()
+        deadline = connection.write_deadline()
+        if deadline is not None:
+            due = min(due, deadline)
+        if connection.timer is not None:
+            if connection.timer[0] <= due:
+                return  # it looks earlier anyway, and sets the timer anew
+            self.timers.remove(connection.timer[1])
+        connection.timer = (due, self.timers.push(due, connection))
+
+    def _tick(self) -> None:
+        if self._accept_again and self.now >= self._accept_again:
+            self._resume_accepting()
+        for connection in self.timers.pop_due(self.now, MAX_EVENTS):
+            connection.timer = None
+            deadline = connection.write_deadline()
+            if (connection.drain_until and self.now >= connection.drain_until) or (
+                deadline is not None and self.now >= deadline
+            ):
+                self.close(connection)
+                continue
+            if not connection.drain_until:
+                connection.peer.tick(self.now)
+            self.set_timer(connection)
+
+    def close_all(self) -> None:
+        """Stop: close every connection, and the epoll."""
+        for connection in list(self.connections.values()):
+            self.close(connection)
+        self._epoll.close()
+        self._wake_read.close()
+        self._wake_write.close()

@@ -1,0 +1,79 @@
+"""The shapes that make up nearly all traffic, recognised whole.
+
+Beside each stands the exact slow path in peer.py. Code here only says "this is it" or None; it never decides that more is
+needed or that something is malformed, and a property test holds both paths equal.
+"""
+
+from functools import lru_cache
+from itertools import chain
+from struct import Struct
+
+from nsqd.protocols.nsq.commands import INT32
+
+FIN_SIZE = 21  # "FIN " + 16 bytes + "\n"
+_FIN_COLUMNS = ((0, b"F"), (1, b"I"), (2, b"N"), (3, b" "), (20, b"\n"))
+_FIN_LETTERS = b"FIN \n"
+_BLOCK = 16  # messages unpacked by one struct: amortises the call, keeps the format short
+
+
+@lru_cache(maxsize=4096)
+def _structs(size: int) -> tuple[Struct, Struct]:
+    """To unpack a block of bodies of that size, and a single one."""
+    return Struct(f"4x{size}s" * _BLOCK), Struct(f"4x{size}s")
+
+
+def fins(data: bytes, start: int) -> bytes | None:
+    """The ids of the FINs that stand in a row at `start`, end to end; None if they are not plain ones."""
+    count = (len(data) - start) // FIN_SIZE
+    if not count:
+        return None
+    chunk = data if start == 0 and len(data) == count * FIN_SIZE else data[start : start + count * FIN_SIZE]
+    for column, letter in _FIN_COLUMNS:
+        found = chunk[column::FIN_SIZE]
+        count = min(count, len(found) - len(found.lstrip(letter)))
+    ids = chunk[: count * FIN_SIZE].translate(None, _FIN_LETTERS)
+    return ids if len(ids) == count * 16 and count else None  # an id that holds such a letter takes the slow path
+
+
+def pub(data: bytes, start: int, limit: int) -> tuple[bytes, bytes, int] | None:
+    """A complete `PUB <topic>`: topic, body, where the next byte is."""
+    newline = data.find(b"\n", start, start + 80)
+    if newline < 0 or len(data) < newline + 5:
+        return None
+    size = INT32.unpack_from(data, newline + 1)[0]
+    end = newline + 5 + size
+    if not 0 < size <= limit or len(data) < end:
+        return None
+    return data[start + 4 : newline], data[newline + 5 : end], end
+
+
+def mpub(data: bytes, start: int, max_msg_size: int, max_body_size: int) -> tuple[bytes, list[bytes], int, int] | None:
+    """A complete MPUB of messages of one size: topic, bodies, bytes of body, where the next byte is."""
+    newline = data.find(b"\n", start, start + 80)
+    if newline < 0 or len(data) < newline + 13:
+        return None
+    outer, count, size = _MPUB_HEAD.unpack_from(data, newline + 1)
+    first = newline + 9
+    stride = size + 4
+    end = first + count * stride
+    if not (0 < size <= max_msg_size and count > 0 and outer == 4 + count * stride <= max_body_size):
+        return None
+    if len(data) < end:
+        return None
+    for column in range(4):  # all lengths are the first one's
+        if data[first + column : end : stride].count(data[first + column]) != count:
+            return None
+    return data[start + 5 : newline], _split(data, first, count, size), count * size, end
+
+
+_MPUB_HEAD = Struct(">iii")
+
+
+def _split(data: bytes, first: int, count: int, size: int) -> list[bytes]:
+    """Bodies of `size` bytes, each after 4 bytes of length: 17 ns each, where slicing in a loop costs 150."""
+    blocks, single = _structs(size)
+    middle = first + count // _BLOCK * blocks.size
+    view = memoryview(data)
+    bodies = list(chain.from_iterable(blocks.iter_unpack(view[first:middle])))
+    bodies += chain.from_iterable(single.iter_unpack(view[middle : first + count * (size + 4)]))
+    return bodies

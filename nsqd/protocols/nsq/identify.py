@@ -1,0 +1,174 @@
+"""IDENTIFY: what a client asks for, checked in the original's order, and the answer (specs/nsq.md a7)."""
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nsqd.protocols.nsq.errors import WireError
+from nsqd.protocols.nsq.settings import (
+    CLIENT_TIMEOUT,
+    DEFAULT_OUTPUT_BUFFER,
+    DEFLATE_LEVEL,
+    MILLISECOND,
+    SECOND,
+    Settings,
+)
+
+_DECODE_FAILED = WireError("E_BAD_BODY", "IDENTIFY failed to decode JSON body")
+_FIELDS: dict[str, type] = {
+    "client_id": str,
+    "hostname": str,
+    "user_agent": str,
+    "heartbeat_interval": int,
+    "output_buffer_size": int,
+    "output_buffer_timeout": int,
+    "sample_rate": int,
+    "msg_timeout": int,
+    "feature_negotiation": bool,
+    "tls_v1": bool,
+    "deflate": bool,
+    "deflate_level": int,
+    "snappy": bool,
+    "topology_region": str,
+    "topology_zone": str,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What is agreed with a client. Times in ns; 0 means off."""
+
+    client_id: str = ""
+    hostname: str = ""
+    user_agent: str = ""
+    heartbeat_interval: int = CLIENT_TIMEOUT // 2
+    output_buffer_size: int = DEFAULT_OUTPUT_BUFFER  # bytes; 1: nothing is held back
+    output_buffer_timeout: int = 250 * MILLISECOND
+    sample_rate: int = 0  # percent; 0: all messages
+    msg_timeout: int = 60 * SECOND
+    negotiates: bool = field(default=False, compare=False)  # the answer is JSON, not just OK
+
+
+def decode(body: bytes) -> dict[str, Any]:
+    """The body's fields, names in lower case, types checked as Go's decoder does. Raises WireError."""
+    try:
+        pairs = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise _DECODE_FAILED from None
+    if pairs is None:
+        return {}
+    if not isinstance(pairs, _Pairs):
+        raise _DECODE_FAILED
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        kind = _FIELDS.get(name.lower())
+        if kind is None or value is None:
+            continue
+        if type(value) is not kind or (isinstance(value, int) and not -(2**63) <= value < 2**63):
+            raise _DECODE_FAILED
+        found[name.lower()] = value
+    if not -(2**31) <= found.get("sample_rate", 0) < 2**31:
+        raise _DECODE_FAILED
+    return found
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object as it was written: Go assigns fields in that order, whatever their case."""
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+def apply(asked: dict[str, Any], settings: Settings) -> tuple[Identity, WireError | None]:
+    """The identity that results. With an error, what was checked before it still holds, as in the original."""
+    identity = Identity(
+        client_id=asked.get("client_id", ""),
+        hostname=asked.get("hostname", ""),
+        user_agent=asked.get("user_agent", ""),
+        output_buffer_timeout=settings.output_buffer_timeout,
+        msg_timeout=settings.msg_timeout,
+        negotiates=asked.get("feature_negotiation", False),
+    )
+    try:
+        for step in (_heartbeat, _output_timeout, _output_size, _sample_rate, _msg_timeout):
+            identity = step(identity, asked, settings)
+    except WireError as error:
+        return identity, error
+    return identity, None
+
+
+def _invalid(what: str, value: int) -> WireError:
+    return WireError("E_BAD_BODY", f"IDENTIFY {what} ({value}) is invalid")
+
+
+def _heartbeat(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
+    value = asked.get("heartbeat_interval", 0)
+    if value == 0:
+        return identity
+    if value == -1:
+        return replace(identity, heartbeat_interval=0)
+    if 1000 <= value <= settings.max_heartbeat_interval // MILLISECOND:
+        return replace(identity, heartbeat_interval=value * MILLISECOND)
+    raise _invalid("heartbeat interval", value)
+
+
+def _output_timeout(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
+    value = asked.get("output_buffer_timeout", 0)
+    if value == 0:
+        return identity
+    if value == -1:
+        return replace(identity, output_buffer_timeout=0)
+    shortest, longest = settings.min_output_buffer_timeout, settings.max_output_buffer_timeout
+    if shortest // MILLISECOND <= value <= longest // MILLISECOND:
+        return replace(identity, output_buffer_timeout=value * MILLISECOND)
+    raise _invalid("output buffer timeout", value)
+
+
+def _output_size(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
+    value = asked.get("output_buffer_size", 0)
+    if value == 0:
+        return identity
+    if value == -1:
+        return replace(identity, output_buffer_size=1, output_buffer_timeout=0)
+    if 64 <= value <= settings.max_output_buffer_size:
+        return replace(identity, output_buffer_size=value)
+    raise _invalid("output buffer size", value)
+
+
+def _sample_rate(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
+    value = asked.get("sample_rate", 0)
+    if not 0 <= value <= 99:
+        raise _invalid("sample rate", value)
+    return replace(identity, sample_rate=value)
+
+
+def _msg_timeout(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
+    value = asked.get("msg_timeout", 0)
+    if value == 0:
+        return identity
+    if 1000 <= value <= settings.max_msg_timeout // MILLISECOND:
+        return replace(identity, msg_timeout=value * MILLISECOND)
+    raise _invalid("msg timeout", value)
+
+
+def answer(identity: Identity, settings: Settings) -> bytes:
+    """What IDENTIFY is answered with: OK, or what was agreed, in the original's key order."""
+    if not identity.negotiates:
+        return b"OK"
+    agreed = {
+        "max_rdy_count": settings.max_rdy_count,
+        "version": settings.version,
+        "max_msg_timeout": settings.max_msg_timeout // MILLISECOND,
+        "msg_timeout": identity.msg_timeout // MILLISECOND,
+        "tls_v1": False,
+        "deflate": False,
+        "deflate_level": DEFLATE_LEVEL,
+        "max_deflate_level": DEFLATE_LEVEL,
+        "snappy": False,
+        "sample_rate": identity.sample_rate,
+        "auth_required": False,
+        "output_buffer_size": identity.output_buffer_size,
+        "output_buffer_timeout": identity.output_buffer_timeout // MILLISECOND,
+    }
+    return json.dumps(agreed, separators=(",", ":")).encode()

@@ -1,0 +1,509 @@
+"""One client's connection: what it may say, what it is answered, what waits to be sent to it.
+
+Bytes come in by `receive`, go out by `take_output`; a Transport is told when there is something to send or a time to
+wait for. It opens no socket and reads no clock. Replies come strictly in the order of the commands; messages and heartbeats
+stand between them.
+
+State (specs/nsq.md a4): INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING; `closing` means that the connection ends when its
+output is sent.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from nsqd.core.broker import Broker
+from nsqd.core.consumer import Consumer
+from nsqd.core.frame import CLOSE_WAIT, HEARTBEAT, OK, error, response
+from nsqd.core.topic import Topic
+from nsqd.protocols.nsq import fast
+from nsqd.protocols.nsq.commands import (
+    AUTH_BODY,
+    DPUB_BODY,
+    IDENTIFY_BODY,
+    PUB_BODY,
+    MpubScan,
+    NeedMore,
+    parse_number,
+    read_body,
+    read_line,
+    read_mpub_count,
+)
+from nsqd.protocols.nsq.errors import Dropped, WireError, quote
+from nsqd.protocols.nsq.identify import Identity, answer, apply, decode
+from nsqd.protocols.nsq.settings import MAX_PENDING_OUTPUT, MILLISECOND, SECOND, Settings
+from penstock.protocol.names import is_valid_name
+
+INIT, SUBSCRIBED, CLOSING = 0, 3, 4
+
+MAGIC = b"  V2"
+MAGIC_TIMEOUT = 10 * SECOND  # to send the magic: silent connections are not kept (T12 in specs/reliability.md)
+ID_SIZE = 16
+_PUB, _MPUB, _FIN = b"PUB ", b"MPUB ", b"FIN "
+_NEVER = 1 << 62
+
+
+class Transport(Protocol):
+    """What carries a peer's bytes."""
+
+    def output_ready(self) -> None:
+        """There is output that wants to be sent at the end of this turn."""
+
+    def timer_changed(self) -> None:
+        """Peer.next_timer has become earlier."""
+
+    def unsent(self) -> int:
+        """Bytes taken from the peer that the network has not accepted yet."""
+
+
+class Peer:
+    """See above."""
+
+    __slots__ = (
+        "_broker",
+        "_buffer",
+        "_flush_due",
+        "_heartbeat_due",
+        "_known",
+        "_mpub",
+        "_need",
+        "_output",
+        "_output_size",
+        "_pump",
+        "_replies",
+        "_settings",
+        "_started",
+        "_transport",
+        "at_eof",
+        "closing",
+        "connected",
+        "consumer",
+        "identified",
+        "identity",
+        "last_activity",
+        "port",
+        "pub_counts",
+        "published",
+        "remote_ip",
+        "state",
+    )
+
+    def __init__(
+        self, broker: Broker, settings: Settings, transport: Transport, remote_ip: str, port: str, now: int, wall: int
+    ) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._transport = transport
+        self.remote_ip = remote_ip  # "" for a unix socket
+        self.port = port
+        self.connected = wall  # ns since the epoch
+        self.state = INIT
+        self.closing = False  # no more input is read; the connection ends with its output
+        self.consumer: Consumer | None = None  # from SUB on, until the connection or the channel goes
+        self.identified = False
+        self.identity = Identity(
+            client_id=remote_ip,
+            hostname=remote_ip,
+            output_buffer_timeout=settings.output_buffer_timeout,
+            msg_timeout=settings.msg_timeout,
+        )
+        self._pump = self.identity  # what delivery keeps to: the first IDENTIFY's, whatever later ones say (quirk)
+        self.pub_counts: dict[str, int] = {}  # messages published, by topic
+        self.published = False  # True: replies wait for this turn's commit
+        self.at_eof: WireError | None = None  # what to say if the peer stops sending in the middle of a command
+        self.last_activity = now  # ns of the last complete command
+        self._started = False  # True: the magic was right
+        self._buffer = bytearray()  # input of a command that is not complete
+        self._need = 4  # bytes of it without which parsing is pointless
+        self._mpub: MpubScan | None = None  # an MPUB whose messages are still coming
+        self._known: dict[bytes, Topic] = {}  # topics published to by this peer
+        self._replies: list[bytes] = []  # frames to be sent at the end of the turn
+        self._output: list[bytes] = []  # message frames that are held back
+        self._output_size = 0  # bytes of them
+        self._flush_due = _NEVER  # when they are sent at the latest
+        self._heartbeat_due = now + self.identity.heartbeat_interval
+
+    # input
+
+    def receive(self, data: bytes, now: int) -> None:
+        """Handle every complete command in `data` and what was kept before; keep the rest."""
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._need:
+                return
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        position = 0 if self._started else self._check_magic(data)
+        size = len(data)
+        while position < size and not self.closing:
+            try:
+                position = self._command(data, position, now)
+            except NeedMore as more:
+                self._need = more.size
+                self.at_eof = more.at_eof
+                break
+            except WireError as failure:
+                self._fail(failure)
+            except Dropped:
+                self.closing = True
+                self._replies.clear()
+        if position < size and not self.closing:
+            self._buffer += data[position:] if position else data
+
+    def receive_eof(self) -> None:
+        """The peer sends no more."""
+        if self.at_eof is not None and not self.closing:
+            self._fail(self.at_eof)
+        self.closing = True
+
+    def _check_magic(self, data: bytes) -> int:
+        if len(data) < len(MAGIC):
+            self._need = len(MAGIC)
+            self._buffer += data
+            return len(data)
+        if not data.startswith(MAGIC):
+            self._reply(error(b"E_BAD_PROTOCOL"))
+            self.closing = True
+            return 0
+        self._started = True
+        self._transport.timer_changed()
+        return len(MAGIC)
+
+    def _command(self, data: bytes, start: int, now: int) -> int:
+        """Handle the command at `start`, or several alike; return where the next one begins."""
+        if self._mpub is not None:
+            return self._continue_mpub(self._mpub, data, start, now)
+        end = self._fast(data, start)
+        if not end:
+            end = self._slow(data, start, now)
+        self.last_activity = now
+        self.at_eof = None
+        return end
+
+    def _fast(self, data: bytes, start: int) -> int:
+        """The common shapes. 0: take the slow path."""
+        if data.startswith(_FIN, start):
+            consumer = self.consumer
+            ids = fast.fins(data, start) if consumer is not None else None
+            if ids is None or consumer is None:
+                return 0
+            for message_id, why in consumer.finish(ids):
+                self._fail(_failed("FIN", message_id, why))
+            return start + len(ids) // ID_SIZE * fast.FIN_SIZE
+        if data.startswith(_PUB, start):
+            one = fast.pub(data, start, self._settings.max_msg_size)
+            topic = self._known.get(one[0]) if one else None
+            if one is None or topic is None or topic.deleted:
+                return 0
+            self._publish(topic, [one[1]], len(one[1]))
+            return one[2]
+        if data.startswith(_MPUB, start):
+            settings = self._settings
+            many = fast.mpub(data, start, settings.max_msg_size, settings.max_body_size)
+            topic = self._known.get(many[0]) if many else None
+            if many is None or topic is None or topic.deleted:
+                return 0
+            self._publish(topic, many[1], many[2])
+            return many[3]
+        return 0
+
+    def _slow(self, data: bytes, start: int, now: int) -> int:
+        """Any command, exactly."""
+        words, at = read_line(data, start)
+        handler = _HANDLERS.get(words[0])
+        if handler is None:
+            raise WireError("E_INVALID", b"invalid command " + words[0])
+        return handler(self, words, data, start, at, now)
+
+    # commands: (words of the line, the buffer, where the command began, where its line ended, now) -> where it ended
+
+    def _identify(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        self._require(self.state == INIT, "IDENTIFY")
+        body, end = read_body(data, start, at, IDENTIFY_BODY, self._settings.max_body_size)
+        asked = decode(body)
+        self.identity, failure = apply(asked, self._settings)
+        if failure is not None:
+            raise failure
+        if not self.identified:
+            self._pump = self.identity
+            self._heartbeat_due = now + (self._pump.heartbeat_interval or _NEVER)
+            self._transport.timer_changed()
+        self.identified = True
+        self._reply(response(answer(self.identity, self._settings)))
+        return end
+
+    def _auth(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        self._require(self.state == INIT, "AUTH")
+        if len(words) != 1:
+            raise WireError("E_INVALID", "AUTH invalid number of parameters")
+        read_body(data, start, at, AUTH_BODY, self._settings.max_body_size)
+        raise WireError("E_AUTH_DISABLED", "AUTH disabled")
+
+    def _sub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        self._require(self.state == INIT, "SUB")
+        if not self.identity.heartbeat_interval:
+            raise WireError("E_INVALID", "cannot SUB with heartbeats disabled")
+        if len(words) < 3:
+            raise WireError("E_INVALID", "SUB insufficient number of parameters")
+        topic_name = _name(words[1], "E_BAD_TOPIC", "SUB topic")
+        channel_name = _name(words[2], "E_BAD_CHANNEL", "SUB channel")
+        channel = self._broker.topic(topic_name).channel(channel_name)
+        limit = self._settings.max_channel_consumers
+        if limit and len(channel.consumers) >= limit:
+            text = f"SUB failed consumers for {topic_name}:{channel_name} exceeds limit of {limit}"
+            raise WireError("E_SUB_FAILED", text)
+        self.consumer = channel.subscribe(self, self._pump.msg_timeout, self._pump.sample_rate)
+        self.state = SUBSCRIBED
+        self._reply(OK)
+        return at
+
+    def _pub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        if len(words) < 2:
+            raise WireError("E_INVALID", "PUB insufficient number of parameters")
+        name = _name(words[1], "E_BAD_TOPIC", "PUB topic")
+        body, end = read_body(data, start, at, PUB_BODY, self._settings.max_msg_size)
+        self._publish(self._topic(name), [body], len(body))
+        return end
+
+    def _dpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        if len(words) < 3:
+            raise WireError("E_INVALID", "DPUB insufficient number of parameters")
+        name = _name(words[1], "E_BAD_TOPIC", "DPUB topic")
+        delay = parse_number(words[2])
+        if delay is None:
+            raise WireError("E_INVALID", b"DPUB could not parse timeout " + words[2])
+        longest = self._settings.max_req_timeout // MILLISECOND
+        if delay > longest:
+            raise WireError("E_INVALID", f"DPUB timeout {delay} out of range 0-{longest}")
+        body, end = read_body(data, start, at, DPUB_BODY, self._settings.max_msg_size)
+        topic = self._topic(name)
+        if delay:
+            topic.publish_deferred(body, now + delay * MILLISECOND)
+            self._published(topic, 1)
+        else:
+            self._publish(topic, [body], len(body))
+        return end
+
+    def _mpub_begin(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        if len(words) < 2:
+            raise WireError("E_INVALID", "MPUB insufficient number of parameters")
+        name = _name(words[1], "E_BAD_TOPIC", "E_BAD_TOPIC MPUB topic")  # the code really stands twice
+        self._topic(name)
+        settings = self._settings
+        count, at = read_mpub_count(data, start, at, settings.max_body_size)
+        self._mpub = MpubScan(name, count, settings.max_msg_size, settings.max_body_size)
+        return self._continue_mpub(self._mpub, data, at, now)
+
+    def _continue_mpub(self, scan: MpubScan, data: bytes, at: int, now: int) -> int:
+        at = scan.feed(data, at)
+        if not scan.complete:
+            more = scan.need(data, at)
+            self._need = more.size
+            self.at_eof = more.at_eof
+            self._buffer += data[at:]
+            return len(data)
+        self._mpub = None
+        self.last_activity = now
+        self.at_eof = None
+        self._publish(self._topic(scan.topic), scan.bodies, scan.size)
+        return at
+
+    def _rdy(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        if self.state == CLOSING:
+            return at  # silently: the client may not know yet
+        self._require(self.state == SUBSCRIBED, "RDY")
+        count = parse_number(words[1]) if len(words) > 1 else 1
+        if count is None:
+            raise WireError("E_INVALID", b"RDY could not parse count " + words[1])
+        if count > self._settings.max_rdy_count:
+            raise WireError("E_INVALID", f"RDY count {_signed(count)} out of range 0-{self._settings.max_rdy_count}")
+        if self.consumer is not None:
+            self.consumer.set_ready(count)
+        return at
+
+    def _fin(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        consumer, message_id = self._in_flight_command("FIN", 2, words)
+        for failed, why in consumer.finish(message_id):
+            self._fail(_failed("FIN", failed, why))
+        return at
+
+    def _req(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        consumer, message_id = self._in_flight_command("REQ", 3, words)
+        delay = parse_number(words[2])
+        if delay is None:
+            raise WireError("E_INVALID", b"REQ could not parse timeout " + words[2])
+        why = consumer.requeue(message_id, min(delay * MILLISECOND, self._settings.max_req_timeout), now)
+        if why:
+            self._fail(_failed("REQ", message_id, why))
+        return at
+
+    def _touch(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        consumer, message_id = self._in_flight_command("TOUCH", 2, words)
+        why = consumer.touch(message_id, self.identity.msg_timeout, self._settings.max_msg_timeout, now)
+        if why:
+            self._fail(_failed("TOUCH", message_id, why))
+        return at
+
+    def _cls(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        self._require(self.state == SUBSCRIBED, "CLS")
+        self.state = CLOSING
+        if self.consumer is not None:
+            self.consumer.set_ready(0)
+        self._reply(CLOSE_WAIT)
+        return at
+
+    def _nop(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        return at
+
+    # output
+
+    def deliver(self, frames: list[bytes], size: int, now: int) -> None:
+        """Messages for the client. Held back as it asked for; sent at once when its window or its buffer is full."""
+        self._output += frames
+        self._output_size += size
+        consumer, pump = self.consumer, self._pump
+        if (
+            self._output_size >= pump.output_buffer_size
+            or consumer is None
+            or consumer.in_flight >= consumer.ready
+            or pump.output_buffer_size == 1
+        ):
+            self._transport.output_ready()
+        elif self._flush_due == _NEVER and pump.output_buffer_timeout:
+            self._flush_due = now + pump.output_buffer_timeout
+            self._transport.timer_changed()
+
+    def take_output(self) -> list[bytes]:
+        """Everything that waits to be sent."""
+        output = self._output + self._replies if self._output else self._replies
+        self._output, self._replies = [], []
+        self._output_size = 0
+        self._flush_due = _NEVER
+        self.published = False
+        return output
+
+    def output_sent(self) -> None:
+        """The network took what it was given: there may be room again."""
+        if self.consumer is not None:
+            self.consumer.refresh()
+
+    def room(self) -> int:
+        """Bytes of messages that may be taken for the client now."""
+        return 0 if self.closing else max(0, MAX_PENDING_OUTPUT - self._output_size - self._transport.unsent())
+
+    def flush(self) -> None:
+        """The client has stopped being ready: nothing is held back."""
+        if self._output:
+            self._transport.output_ready()
+
+    def evicted(self) -> None:
+        """The channel was deleted: so is the connection."""
+        self.consumer = None
+        self.closing = True
+        self._transport.output_ready()
+
+    def disconnected(self) -> None:
+        """The connection is gone; what is in flight waits for its time-out."""
+        self.closing = True
+        if self.consumer is not None:
+            consumer, self.consumer = self.consumer, None
+            consumer.channel.unsubscribe(consumer)
+
+    # time
+
+    def next_timer(self) -> int:
+        """When tick has something to do (ns)."""
+        if not self._started:
+            return self.last_activity + MAGIC_TIMEOUT
+        return min(self._heartbeat_due, self._read_deadline(), self._flush_due)
+
+    def tick(self, now: int) -> None:
+        """Send a heartbeat or what was held back, or give up on a silent client, if it is time."""
+        if now >= (self._read_deadline() if self._started else self.last_activity + MAGIC_TIMEOUT):
+            self.closing = True
+            self._transport.output_ready()
+            return
+        if now >= self._heartbeat_due and self._started:
+            self._heartbeat_due = now + self._pump.heartbeat_interval
+            self._reply(HEARTBEAT)
+        if now >= self._flush_due:
+            self._transport.output_ready()
+
+    def _read_deadline(self) -> int:
+        interval = self.identity.heartbeat_interval
+        return self.last_activity + 2 * interval if interval else _NEVER
+
+    # helpers
+
+    def _reply(self, frame: bytes) -> None:
+        self._replies.append(frame)
+        self._transport.output_ready()
+
+    def _fail(self, failure: WireError) -> None:
+        self._reply(error(failure.data))
+        if failure.fatal:
+            self.closing = True
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._broker.topic(name)
+        self._known[name.encode()] = topic
+        return topic
+
+    def _publish(self, topic: Topic, bodies: list[bytes], size: int) -> None:
+        topic.publish(bodies, size)
+        self._published(topic, len(bodies))
+
+    def _published(self, topic: Topic, count: int) -> None:
+        self.pub_counts[topic.name] = self.pub_counts.get(topic.name, 0) + count
+        self.published = True
+        self._reply(OK)
+
+    @staticmethod
+    def _require(allowed: bool, command: str) -> None:
+        if not allowed:
+            raise WireError("E_INVALID", f"cannot {command} in current state")
+
+    def _in_flight_command(self, command: str, count: int, words: list[bytes]) -> tuple[Consumer, bytes]:
+        """The consumer and the message id of a FIN, REQ or TOUCH."""
+        self._require(self.state in (SUBSCRIBED, CLOSING), command)
+        if len(words) < count:
+            raise WireError("E_INVALID", f"{command} insufficient number of params")
+        if len(words[1]) != ID_SIZE:
+            raise WireError("E_INVALID", "invalid message ID")
+        if self.consumer is None:  # the channel was deleted under it; the connection is about to close
+            raise WireError("E_INVALID", f"cannot {command} in current state")
+        return self.consumer, words[1]
+
+
+def _failed(command: str, message_id: bytes, why: str) -> WireError:
+    """FIN, REQ or TOUCH of a message that the client does not have."""
+    return WireError(f"E_{command}_FAILED", b"%s %s failed %s" % (command.encode(), message_id, why.encode()))
+
+
+def _name(word: bytes, code: str, what: str) -> str:
+    """A valid topic or channel name, or the error that it is none."""
+    name = word.decode("latin-1")
+    if not is_valid_name(name):
+        raise WireError(code, f"{what} name {quote(word)} is not valid")
+    return name
+
+
+def _signed(number: int) -> int:
+    """A uint64 as the int64 with the same bits, as the original prints it."""
+    return number - (1 << 64) if number >> 63 else number
+
+
+_Handler = Callable[[Peer, list[bytes], bytes, int, int, int], int]
+_HANDLERS: dict[bytes, _Handler] = {
+    b"IDENTIFY": Peer._identify,
+    b"AUTH": Peer._auth,
+    b"SUB": Peer._sub,
+    b"PUB": Peer._pub,
+    b"DPUB": Peer._dpub,
+    b"MPUB": Peer._mpub_begin,
+    b"RDY": Peer._rdy,
+    b"FIN": Peer._fin,
+    b"REQ": Peer._req,
+    b"TOUCH": Peer._touch,
+    b"CLS": Peer._cls,
+    b"NOP": Peer._nop,
+}

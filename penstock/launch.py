@@ -1,0 +1,51 @@
+"""Entry points of the console scripts.
+
+Installed from a wheel, the rooms (nsqd, lookupd, apps, shared) live below `penstock/_app`, so that site-packages gains
+the one name `penstock`; in a checkout they are importable as they stand. Either way a script enters here, and rooms are
+imported only inside the functions.
+"""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+_APP = Path(__file__).parent / "_app"
+
+
+def _run(module: str) -> None:
+    if _APP.is_dir():
+        sys.path.insert(0, str(_APP))
+    sys.exit(import_module(module).main())
+
+
+def nsqd() -> None:
+    """The message daemon."""
+    _run("nsqd.daemon")
+
+
+def nsqlookupd() -> None:
+    """The discovery daemon."""
+    _run("lookupd.daemon")
+
+
+def nsq_tail() -> None:
+    """Print a topic's messages."""
+    _run("apps.nsq_tail")
+
+
+def to_nsq() -> None:
+    """Publish standard input."""
+    _run("apps.to_nsq")
+
+
+def penstock() -> None:
+    """`penstock up` and its siblings."""
+    _run("apps.penstock")
+
+
+if __name__ == "__main__":  # `python -m penstock.launch nsqd ...`: how `penstock up` starts the daemons
+    _SCRIPTS = {f.__name__: f for f in (nsqd, nsqlookupd, nsq_tail, to_nsq, penstock)}
+    _name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
+    if _name not in _SCRIPTS:
+        sys.exit(f"usage: python -m penstock.launch {'|'.join(_SCRIPTS)} [flags]")
+    _SCRIPTS[_name]()

@@ -1,0 +1,50 @@
+"""A stream of payloads, each behind its int32 big-endian length: what nsqd and nsqlookupd both answer with.
+
+Law: the work is linear in the bytes fed, however they are cut; a length is judged as soon as its four bytes are there,
+before anything of the payload is kept.
+"""
+
+from struct import Struct
+
+_LENGTH = Struct(">i")
+pack_length = _LENGTH.pack
+
+
+class ProtocolError(Exception):
+    """The peer sent what the protocol does not allow. The stream is lost: close the connection."""
+
+
+class LengthPrefixed:
+    """Cuts a byte stream into payloads of min_size..max_size bytes."""
+
+    __slots__ = ("_buffer", "_max_size", "_min_size", "_need")
+
+    def __init__(self, max_size: int, min_size: int = 0) -> None:
+        self._max_size = max_size
+        self._min_size = min_size
+        self._buffer = bytearray()  # the beginning of one incomplete payload, its length included
+        self._need = 4  # bytes the buffer must hold before looking at it can bring anything new
+
+    def receive(self, data: bytes) -> list[bytes]:
+        """The payloads that `data` completes, in order. Raises ProtocolError; do not call again after that."""
+        if self._buffer:
+            self._buffer += data
+            if len(self._buffer) < self._need:
+                return []
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        payloads = []
+        start, end = 0, len(data)
+        self._need = 4
+        while end - start >= 4:
+            size: int = _LENGTH.unpack_from(data, start)[0]
+            if not self._min_size <= size <= self._max_size:
+                raise ProtocolError(f"length {size} is not in {self._min_size}..{self._max_size}")
+            stop = start + 4 + size
+            if stop > end:
+                self._need = 4 + size
+                break
+            payloads.append(data[start + 4 : stop])
+            start = stop
+        self._buffer += data[start:]
+        return payloads

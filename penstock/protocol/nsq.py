@@ -1,0 +1,183 @@
+"""The client's side of nsqd's TCP protocol V2 (specs/nsq.md a): commands as bytes, frames as values.
+
+Pure. An encoder never lets its arguments become a second command: names, ids and numbers are checked, bodies are
+counted. Limits that only the server knows (body sizes, RDY, time-outs) are the server's to judge.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+from typing import TypeAlias
+
+from penstock.protocol.framing import LengthPrefixed, ProtocolError, pack_length
+from penstock.protocol.names import is_valid_name
+
+MAGIC_V2 = b"  V2"
+OK = b"OK"
+HEARTBEAT = b"_heartbeat_"
+CLOSE_WAIT = b"CLOSE_WAIT"
+ID_LENGTH = 16  # bytes
+
+# After any other error nsqd closes the connection (specs/nsq.md a1).
+NON_FATAL = frozenset(("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"))
+
+
+class FrameType(IntEnum):
+    """The int32 behind a frame's length."""
+
+    RESPONSE = 0
+    ERROR = 1
+    MESSAGE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """The answer to a command, in the order of the commands; or a heartbeat, at any time."""
+
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorFrame:
+    """A refusal: `code` is the protocol's (E_...), `text` is for people."""
+
+    code: str
+    text: str
+
+    @property
+    def fatal(self) -> bool:
+        """True if the server closes the connection behind this frame."""
+        return self.code not in NON_FATAL
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.text}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One delivery of one message."""
+
+    timestamp: int  # ns since the epoch, set at publish
+    attempts: int  # 1 at the first delivery
+    id: bytes
+    body: bytes
+
+
+Frame: TypeAlias = Response | ErrorFrame | Message
+
+_TYPE = Struct(">i")
+_MESSAGE = Struct(">iqH16s")  # type, timestamp, attempts, id; then the body
+
+
+class FrameDecoder:
+    """Bytes from nsqd into frames. A frame larger than max_frame_size (type and data) is a ProtocolError."""
+
+    __slots__ = ("_payloads",)
+
+    def __init__(self, max_frame_size: int) -> None:
+        self._payloads = LengthPrefixed(max_frame_size, min_size=_TYPE.size)
+
+    def receive(self, data: bytes) -> list[Frame]:
+        """The frames that `data` completes, in order. Raises ProtocolError; do not call again after that."""
+        return [_frame(payload) for payload in self._payloads.receive(data)]
+
+
+def _frame(payload: bytes) -> Frame:
+    kind = _TYPE.unpack_from(payload)[0]
+    if kind == 2:  # first, and without the enum: this is the hot path
+        if len(payload) < _MESSAGE.size:
+            raise ProtocolError(f"message frame of {len(payload)} bytes")
+        _, timestamp, attempts, id = _MESSAGE.unpack_from(payload)
+        return Message(timestamp, attempts, id, payload[_MESSAGE.size :])
+    if kind == FrameType.RESPONSE:
+        return Response(payload[4:])
+    if kind == FrameType.ERROR:
+        code, _, text = payload[4:].decode("utf-8", "replace").partition(" ")
+        return ErrorFrame(code, text)
+    raise ProtocolError(f"frame type {kind}")
+
+
+def identify(settings: Mapping[str, object]) -> bytes:
+    """IDENTIFY with these JSON keys (specs/nsq.md a7)."""
+    return b"IDENTIFY\n" + _counted(json.dumps(settings, separators=(",", ":")).encode())
+
+
+def auth(secret: bytes) -> bytes:
+    """AUTH: before SUB and every publish where IDENTIFY answered auth_required."""
+    return b"AUTH\n" + _counted(secret)
+
+
+def sub(topic: str, channel: str) -> bytes:
+    """SUB: once a connection."""
+    return b"SUB %b %b\n" % (_name(topic), _name(channel))
+
+
+def pub(topic: str, body: bytes) -> bytes:
+    """PUB one message."""
+    return b"PUB %b\n" % _name(topic) + _counted(body)
+
+
+def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
+    """MPUB: all of the bodies or none of them."""
+    packed = b"".join([pack_length(len(body)) + body for body in bodies])
+    head = b"MPUB %b\n%b%b" % (_name(topic), pack_length(4 + len(packed)), pack_length(len(bodies)))
+    return head + packed
+
+
+def dpub(topic: str, delay_ms: int, body: bytes) -> bytes:
+    """DPUB: one message, not to be delivered before delay_ms have passed."""
+    return b"DPUB %b %d\n" % (_name(topic), _natural(delay_ms)) + _counted(body)
+
+
+def rdy(n: int) -> bytes:
+    """RDY: at most n messages in flight from now on. A window, not a credit: it is not used up."""
+    return b"RDY %d\n" % _natural(n)
+
+
+def fin(id: bytes) -> bytes:
+    """FIN: this message is done."""
+    return b"FIN %b\n" % _id(id)
+
+
+def req(id: bytes, ms: int) -> bytes:
+    """REQ: deliver this message again, after ms."""
+    return b"REQ %b %d\n" % (_id(id), _natural(ms))
+
+
+def touch(id: bytes) -> bytes:
+    """TOUCH: this message needs more time."""
+    return b"TOUCH %b\n" % _id(id)
+
+
+def cls() -> bytes:
+    """CLS: no more messages; CLOSE_WAIT is the answer. Legal once, and only after SUB."""
+    return b"CLS\n"
+
+
+def nop() -> bytes:
+    """NOP: the answer to a heartbeat."""
+    return b"NOP\n"
+
+
+def _counted(body: bytes) -> bytes:
+    return pack_length(len(body)) + body
+
+
+def _name(name: str) -> bytes:
+    if not is_valid_name(name):
+        raise ValueError(f"not a legal topic or channel name: {name!r}")
+    return name.encode()
+
+
+def _id(id: bytes) -> bytes:
+    if len(id) != ID_LENGTH:
+        raise ValueError(f"a message id has {ID_LENGTH} bytes: {id!r}")
+    return id
+
+
+def _natural(n: int) -> int:
+    if n < 0:
+        raise ValueError(f"must not be negative: {n}")
+    return n

@@ -1,0 +1,103 @@
+"""What every daemon does about its process: addresses it announces, file descriptors, bugs of other threads, and exits.
+
+No daemon's own state is known here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import resource
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import trio
+
+from shared.listen import Listener, listen, parse_address
+from shared.log import log
+from shared.options import HelpRequested, OptionError, parse
+
+Options = TypeVar("Options")
+
+
+class Exit(Exception):
+    """The program ends before it began: `code` is its exit code, and all was said."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def read_options(cls: type[Options], program: str, argv: Sequence[str], environ: Mapping[str, str]) -> Options:
+    """The options, or Exit: 0 after -help, 2 after one clear line about what is wrong."""
+    try:
+        return parse(cls, program, argv, environ)
+    except HelpRequested as usage:
+        sys.stderr.write(str(usage))
+        raise Exit(0) from None
+    except OptionError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        raise Exit(2) from None
+
+
+def listening(address: str) -> contextlib.closing[Listener]:
+    """Listen, loudly if others than this machine can come: nobody is asked who he is. Raises ListenError."""
+    listener = listen(address)
+    if not listener.is_loopback:
+        log.warning("%s IS OPEN TO OTHER MACHINES, and nobody is asked who he is", listener.address)
+    return contextlib.closing(listener)
+
+
+def listening_if_given(address: str) -> contextlib.AbstractContextManager[Listener | None]:
+    """As `listening`; no listener for an empty address."""
+    return listening(address) if address else contextlib.nullcontext()
+
+
+def broadcast_address(given: str, listeners: Sequence[Listener | None], hostname: str) -> str:
+    """The address others shall dial: the one given; else our loopback address, if only this machine can; else our name.
+
+    A hostname that does not resolve would make a daemon on this machine unreachable for its neighbours.
+    """
+    present = [listener for listener in listeners if listener is not None]
+    if given:
+        return given
+    if not all(listener.is_loopback for listener in present):
+        return hostname
+    return next((host for listener in present if (host := parse_address(listener.address).host)), "127.0.0.1")
+
+
+def raise_file_limit() -> None:
+    """As many file descriptors as we are allowed, as Go's runtime does: the usual soft limit is 1024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # macOS refuses "unlimited": then the soft limit stays
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class TrioThread:
+    """The trio program as other threads see it: a place to run functions in, and to bring bugs to."""
+
+    def __init__(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._bugs, self._reported = trio.open_memory_channel[BaseException](math.inf)
+
+    def run_soon(self, function: Callable[[], None]) -> None:
+        """Run it in the trio thread. Whatever it raises is a bug."""
+
+        def run() -> None:
+            try:
+                function()
+            except Exception as bug:  # not swallowed: raise_bugs lets it rise where the daemon notices
+                self._bugs.send_nowait(bug)
+
+        with contextlib.suppress(trio.RunFinishedError):  # the daemon has stopped: nobody waits for this any more
+            self._token.run_sync_soon(run)
+
+    def report(self, bug: BaseException) -> None:
+        """Stop the daemon for this exception. Any thread may call it."""
+        with contextlib.suppress(trio.RunFinishedError):
+            self._token.run_sync_soon(self._bugs.send_nowait, bug)
+
+    async def raise_bugs(self) -> None:
+        """Wait for the first bug and let it rise."""
+        raise await self._reported.receive()

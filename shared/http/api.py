@@ -1,0 +1,188 @@
+"""NSQ's HTTP conventions (specs/nsq.md b), on Starlette's requests and responses.
+
+A daemon hands in a table of routes; this file answers 404, 405, OPTIONS, redirects, bad queries and foreign hosts, and
+writes errors and JSON as the original does. It runs in the HTTP thread and knows nothing of any daemon.
+"""
+
+import ipaddress
+import json
+import posixpath
+import re
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import unquote_plus, urlsplit
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from shared.http.errors import HttpError
+from shared.log import log
+
+Handler = Callable[[Request], Awaitable[Response]]
+Routes = Mapping[str, Mapping[str, Handler]]  # path -> method -> handler; a path may end in one "{parameter}"
+
+V1_HEADERS = {"X-Nsq-Content-Type": "nsq; version=1.0"}
+_BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
+_GO_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_GO_ESCAPED = re.compile("[<>&\u2028\u2029]")
+
+BODY_TIMEOUT = 30.0  # s without a byte of the body: a stalled upload holds no handler
+
+
+class Api:
+    """An ASGI application made of a route table."""
+
+    def __init__(self, routes: Routes, hosts: "Hosts", on_bug: Callable[[BaseException], None]) -> None:
+        self._exact = {path: methods for path, methods in routes.items() if "{" not in path}
+        self._prefixed = {path.partition("{")[0]: methods for path, methods in routes.items() if "{" in path}
+        self._hosts = hosts
+        self._on_bug = on_bug  # called with an exception that is our fault; the daemon stops
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._respond(request)
+        except HttpError as error:
+            response = error_response(request, error)
+        except ClientDisconnect:
+            return
+        except Exception as bug:
+            log.critical("HTTP: %s %s failed", request.method, request.url.path, exc_info=bug)
+            self._on_bug(bug)
+            response = error_response(request, HttpError(500, "INTERNAL_ERROR"))
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        self._hosts.check(request)
+        path: str = request.scope["path"]
+        methods = self._find(path)
+        if methods is None:
+            return self._redirect(request, path)
+        handler = methods.get(request.method)
+        if handler is not None:
+            return await handler(request)
+        allow = {"Allow": ", ".join(sorted([*methods, "OPTIONS"]))}
+        if request.method == "OPTIONS":
+            return Response(status_code=200, headers=allow)
+        raise HttpError(405, "METHOD_NOT_ALLOWED", allow)
+
+    def _find(self, path: str) -> Mapping[str, Handler] | None:
+        methods = self._exact.get(path)
+        if methods is None:
+            prefix, slash, parameter = path.rpartition("/")
+            if parameter:
+                methods = self._prefixed.get(prefix + slash)
+        return methods
+
+    def _redirect(self, request: Request, path: str) -> Response:
+        """Another case, a trailing slash, `//`, `..`: they lead to the canonical path, as by httprouter; else 404."""
+        plain = posixpath.normpath("/" + path.lstrip("/")).lower()
+        found = next((known for known in self._exact if known.lower() == plain), None)
+        if found is None or request.method == "OPTIONS":
+            raise HttpError(404, "NOT_FOUND")
+        query = request.url.query
+        location = f"{found}?{query}" if query else found
+        return Response(status_code=301 if request.method == "GET" else 307, headers={"Location": location})
+
+
+class Hosts:
+    """Which Host and Origin are ours: protection against web pages that talk to a daemon through a browser.
+
+    An IP address, a name without a dot and the names given are ours; a page's DNS name that was re-bound to this machine
+    is not. An Origin must be the very host and port the request was sent to.
+    """
+
+    def __init__(self, names: list[str]) -> None:
+        self._names = {name.lower() for name in names if not name.startswith(".")} | {"localhost"}
+        self._names.add(socket.gethostname().lower())
+        self._suffixes = tuple(name.lower() for name in names if name.startswith("."))
+        self._known: set[str] = set()  # Host values that passed, bounded: the hot path is one look-up
+
+    def check(self, request: Request) -> None:
+        """Raise HttpError 403 for a foreign Host or Origin."""
+        host = origin = ""
+        for name, value in request.scope["headers"]:
+            if name == b"host":
+                host = value.decode("latin-1")
+            elif name == b"origin":
+                origin = value.decode("latin-1")
+        if host and host not in self._known:
+            if not self._ours(host):
+                raise HttpError(403, "FOREIGN_HOST")
+            if len(self._known) < 64:
+                self._known.add(host)
+        if origin and urlsplit(origin).netloc.lower() != host.lower():
+            raise HttpError(403, "FOREIGN_ORIGIN")
+
+    def _ours(self, host: str) -> bool:
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+        except ValueError:
+            return False
+        if name in self._names or name.endswith(self._suffixes or ("\0",)):
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return "." not in name
+        return True
+
+
+def query(request: Request) -> dict[str, str]:
+    """The query's arguments, the first of each name. HttpError 400 INVALID_REQUEST on bad encoding, as Go's parser."""
+    raw = request.scope["query_string"].decode("latin-1")
+    arguments: dict[str, str] = {}
+    if ";" in raw or _BAD_ESCAPE.search(raw):
+        raise HttpError(400, "INVALID_REQUEST")
+    for part in raw.split("&"):
+        if part:
+            key, _, value = part.partition("=")
+            arguments.setdefault(unquote_plus(key), unquote_plus(value))
+    return arguments
+
+
+async def read_body(request: Request, limit: int, too_big: str) -> bytes:
+    """The whole body, of at most `limit` bytes; else HttpError 413 with the text `too_big`, before more is read."""
+    declared = request.headers.get("content-length", "")
+    if declared.isdigit() and int(declared) > limit:
+        raise HttpError(413, too_big, {"Connection": "close"})
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > limit:
+            raise HttpError(413, too_big, {"Connection": "close"})
+        chunks.append(chunk)
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+def go_json(value: Any) -> str:
+    """JSON as Go's encoder writes it: compact, in the order given, with < > & escaped."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _GO_ESCAPED.sub(lambda match: _GO_ESCAPES[match[0]], text)
+
+
+def json_response(value: Any) -> Response:
+    """200 with JSON."""
+    return Response(go_json(value), media_type="application/json; charset=utf-8", headers=V1_HEADERS)
+
+
+def text_response(text: str) -> Response:
+    """200 with text, e.g. OK."""
+    return Response(text, media_type="text/plain", headers=V1_HEADERS)
+
+
+def empty_response() -> Response:
+    """200 with nothing in it."""
+    return Response(headers=V1_HEADERS)
+
+
+def error_response(request: Request, error: HttpError) -> Response:
+    """NSQ's error: {"message":"TEXT"}."""
+    return Response(
+        go_json({"message": error.text}),
+        status_code=error.status,
+        media_type="application/json; charset=utf-8",
+        headers=V1_HEADERS | error.headers,
+    )

@@ -1,0 +1,81 @@
+"""From the HTTP thread into the trio thread and back: one function serves all waiting calls per wake-up.
+
+`call` runs in the HTTP thread; `serve` and `deliver` in the trio thread. The owner may put a commit between `serve` and
+`deliver`: then no HTTP reply leaves before what it promises is durable.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from shared.http.errors import HttpError
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Call:
+    """One waiting handler: what it wants done, and then what came of it."""
+
+    function: Callable[[], Any]
+    future: "asyncio.Future[Any]"
+    result: Any = None
+    error: HttpError | None = None
+
+
+class Bridge:
+    """The queue between the two threads. deque and a flag suffice: appends and pops are atomic under the GIL."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake  # callable from any thread: makes the trio thread call serve() soon
+        self._waiting: deque[Call] = deque()
+        self._signalled = False  # True: a wake-up is on its way and will see what is appended now
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run `function` in the trio thread; return its result or raise its HttpError. (HTTP thread)"""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._waiting.append(Call(function, future))
+        if not self._signalled:
+            self._signalled = True
+            self._wake()
+        return await future
+
+    def serve(self) -> list[Call]:
+        """Run every waiting call and return them, to be delivered. (trio thread)
+
+        Only HttpError is an answer; any other exception is a bug of ours and rises.
+        """
+        self._signalled = False  # before the first pop: an append after the last pop signals anew
+        served = []
+        while self._waiting:
+            call = self._waiting.popleft()
+            try:
+                call.result = call.function()
+            except HttpError as error:
+                call.error = error
+            served.append(call)
+        return served
+
+    def deliver(self, served: list[Call]) -> None:
+        """Hand results back to their handlers, all in one hop. (trio thread)"""
+        if not served or self._loop is None:
+            return
+        try:
+            self._loop.call_soon_threadsafe(_resolve, served)
+        except RuntimeError:
+            pass  # the HTTP loop has closed: its connections are gone, nobody waits any more
+
+
+def _resolve(served: list[Call]) -> None:
+    for call in served:
+        if call.future.done():  # the client went away while we worked
+            continue
+        if call.error is not None:
+            call.future.set_exception(call.error)
+        else:
+            call.future.set_result(call.result)

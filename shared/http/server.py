@@ -1,0 +1,117 @@
+"""uvicorn in a thread of its own, guarded against slow, silent and oversized requests.
+
+The thread holds no state of the daemon: handlers reach it through the bridge. `start` returns when the sockets accept.
+"""
+
+import asyncio
+import socket
+import threading
+from typing import Any
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEADER_TIMEOUT = 10.0  # s from the first byte (or the connection) to the end of the header
+KEEP_ALIVE = 75  # s an idle kept-alive connection is held
+BODY_TIMEOUT = 30.0  # s between two pieces of a body
+MAX_HEADER = 32 * 1024  # bytes before the header is complete; honest ones have a few hundred
+MAX_CONNECTIONS = 10_000
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """uvicorn's protocol with a deadline for each header and each piece of a body, and a bound on the header's size."""
+
+    _deadline: asyncio.TimerHandle | None = None
+    _header_bytes = 0
+    _in_header = True
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait(HEADER_TIMEOUT)
+        if len(self.connections) > MAX_CONNECTIONS:
+            transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_header:
+            self._header_bytes += len(data)
+        super().data_received(data)
+        if self._in_header and self._header_bytes > MAX_HEADER:
+            self.transport.close()
+
+    def on_message_begin(self) -> None:
+        self._in_header = True
+        self._header_bytes = 0
+        self._wait(HEADER_TIMEOUT)
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_header = False
+        self._wait(BODY_TIMEOUT)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._wait(BODY_TIMEOUT)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._stop_waiting()
+        super().on_message_complete()
+
+    def _wait(self, seconds: float) -> None:
+        self._stop_waiting()
+        self._deadline = self.loop.call_later(seconds, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+class HttpServer:
+    """One ASGI application on sockets that are already bound."""
+
+    def __init__(self, app: Any, sockets: list[socket.socket]) -> None:
+        config = uvicorn.Config(
+            app,
+            http=GuardedProtocol,
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=1,
+        )
+        self._server = uvicorn.Server(config)
+        self._sockets = sockets
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; return when it accepts connections (some tens of milliseconds)."""
+        self._thread.start()
+        self._started.wait()
+
+    def stop(self) -> None:
+        """Stop accepting and let requests under way finish, for a second at the most."""
+        self._server.should_exit = True
+        self._thread.join(timeout=3.0)
+
+    def _run(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        startup = self._server.startup
+
+        async def startup_then_tell(sockets: list[socket.socket] | None = None) -> None:
+            await startup(sockets)
+            self._started.set()
+
+        self._server.startup = startup_then_tell  # type: ignore[method-assign]
+        await self._server.serve(self._sockets)

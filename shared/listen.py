@@ -1,0 +1,225 @@
+"""Listening sockets: from the text of an -address option to a bound, listening, non-blocking socket.
+
+An address is "host:port", ":port" or "[ipv6]:port"; anything else is the path of a unix socket (specs/nsq.md b). As in
+Go, a wildcard (no host, 0.0.0.0 or ::) listens on IPv6 and IPv4 with one socket, and a host name on its first address.
+Every failure is a ListenError in NSQ's words. No event loop is known here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import ipaddress
+import os
+import re
+import socket
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+BACKLOG = 4096  # Linux's net.core.somaxconn, which is what Go asks for
+UNIX_MODE = 0o666  # whoever may enter the directory may connect
+WILDCARDS = ("", "0.0.0.0", "::")
+
+_HOST_PORT = re.compile(r"(?:\[(?P<bracketed>[^\[\]]*)\]|(?P<plain>[^:\[\]/]*)):(?P<port>[^:/\[\]]*)")
+_LISTENING = "0A"  # the state in /proc/net/tcp
+
+
+class ListenError(Exception):
+    """The world's fault: `listen (<address>) failed - <why>`. The program exits 1."""
+
+    def __init__(self, address: str, why: str) -> None:
+        super().__init__(f"listen ({address}) failed - {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A parsed address: either host and port, or a path."""
+
+    host: str = ""
+    port: int = 0
+    path: str = ""
+
+
+@dataclass(slots=True)
+class Listener:
+    """One listening socket."""
+
+    socket: socket.socket
+    address: str  # what is really bound: "127.0.0.1:54321", "[::]:4160", or the path
+    port: int  # what is really bound; -1 for a unix socket, as in /info
+    _unlink: tuple[str, int] | None = field(
+        default=None, repr=False
+    )  # our socket file and its inode; None: none (left)
+
+    @property
+    def is_loopback(self) -> bool:
+        """True if only this machine can reach it."""
+        return is_loopback(self.address)
+
+    def close(self) -> None:
+        """Stop listening; remove the socket file if it is still ours. May be called twice."""
+        if self._unlink is not None:
+            path, inode = self._unlink
+            self._unlink = None
+            with contextlib.suppress(FileNotFoundError):  # somebody tidied up: that is what we wanted
+                if os.stat(path).st_ino == inode:  # else a later daemon has taken the name
+                    os.unlink(path)
+        self.socket.close()
+
+
+def parse_address(text: str) -> Address:
+    """Raises ListenError for a bad port, and for an IP address without one (surely not meant as a file name)."""
+    match = _HOST_PORT.fullmatch(text)
+    if match:
+        return Address(match["bracketed"] or match["plain"] or "", _port(text, match["port"]))
+    if not text:
+        raise ListenError(text, "missing address")
+    if _is_ip(text.strip("[]")):
+        raise ListenError(text, "missing port in address (an IPv6 address is written [::1]:4160)")
+    return Address(path=text)
+
+
+def listen(text: str) -> Listener:
+    """Bind and listen. Raises ListenError."""
+    address = parse_address(text)
+    return _listen_unix(address.path) if address.path else _listen_tcp(text, address)
+
+
+def is_loopback(text: str) -> bool:
+    """True if only this machine can reach the address: a unix socket, localhost, 127.0.0.0/8 or ::1."""
+    address = parse_address(text)
+    if address.path or address.host.lower() == "localhost":
+        return True
+    return _is_ip(address.host) and ipaddress.ip_address(address.host).is_loopback
+
+
+def display(host: str, port: int) -> str:
+    """host:port as Go prints it: an IPv6 address in brackets, an IPv4 one inside IPv6 as IPv4."""
+    host = host.removeprefix("::ffff:") if "." in host else host
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _port(text: str, port: str) -> int:
+    try:
+        number = int(port) if port.isdecimal() else socket.getservbyname(port, "tcp") if port else 0
+    except OSError:
+        raise ListenError(text, f"unknown port {port}") from None
+    if number > 65535:
+        raise ListenError(text, f"invalid port {port}")
+    return number
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+# TCP
+
+
+def _listen_tcp(text: str, address: Address) -> Listener:
+    family, host = _resolve(text, address.host)
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if address.host in WILDCARDS else 1)
+        sock.setblocking(False)
+        sock.bind((host, address.port))
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        raise ListenError(text, _why(error, address.port)) from None
+    host, port = sock.getsockname()[:2]
+    return Listener(sock, display(host, port), port)
+
+
+def _resolve(text: str, host: str) -> tuple[socket.AddressFamily, str]:
+    """The family and the numeric address to bind."""
+    if host in WILDCARDS:
+        return (socket.AF_INET6, "::") if _has_ipv6() else (socket.AF_INET, "0.0.0.0")
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:  # UnicodeError: a label too long or empty for IDNA
+        raise ListenError(text, f"lookup {host}: {getattr(error, 'strerror', None) or error}") from None
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)  # IPv4 first, as Go; stable
+    return found[0][0], str(found[0][4][0])
+
+
+def _has_ipv6() -> bool:
+    if not socket.has_ipv6:
+        return False
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:  # compiled in, but switched off on this machine
+        return False
+    return True
+
+
+def _why(error: OSError, port: int) -> str:
+    why = (error.strerror or str(error)).lower()
+    if error.errno == errno.EADDRINUSE:
+        holder = _holder(port)
+        return f"{why}: held by {holder}" if holder else why
+    if error.errno == errno.EACCES:
+        return f"{why}: ports below 1024 are the superuser's" if port < 1024 else why
+    return why
+
+
+def _holder(port: int) -> str:
+    """Who listens on the port, as `command (pid 123)`; "" if that cannot be seen. Linux only."""
+    links = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # gone meanwhile, or another user's: then we cannot know
+            if any(os.readlink(entry) in links for entry in (process / "fd").iterdir()):
+                return f"{(process / 'comm').read_text().strip()} (pid {process.name})"
+    return ""
+
+
+def _listening_inodes(port: int) -> Iterator[str]:
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError):  # no such table: not Linux, or no IPv6
+            for line in Path(table).read_text().splitlines()[1:]:
+                columns = line.split()
+                if columns[3] == _LISTENING and int(columns[1].rpartition(":")[2], 16) == port:
+                    yield columns[9]
+
+
+# Unix sockets
+
+
+def _listen_unix(path: str) -> Listener:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_stale(path)
+        sock.setblocking(False)
+        sock.bind(path)
+        os.chmod(path, UNIX_MODE)
+        sock.listen(BACKLOG)
+        return Listener(sock, path, -1, (path, os.stat(path).st_ino))
+    except OSError as error:
+        sock.close()
+        raise ListenError(path, (error.strerror or str(error)).lower()) from None
+
+
+def _remove_stale(path: str) -> None:
+    """Remove a socket file that nobody listens on: its daemon was killed. Any other file stays, and bind fails."""
+    try:
+        if not stat.S_ISSOCK(os.stat(path).st_mode):
+            return
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)  # s; connecting to a live one takes microseconds, unless its backlog is full
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+        except OSError:
+            return  # a full backlog, or no permission: somebody may be there; bind will say so

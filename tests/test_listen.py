@@ -1,0 +1,167 @@
+"""Addresses and listening sockets. These are about sockets, so unlike other unit tests they open some, on port 0."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from shared.listen import Address, ListenError, display, is_loopback, listen, parse_address
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:4150", Address("127.0.0.1", 4150)),
+        (":4150", Address("", 4150)),
+        ("localhost:0", Address("localhost", 0)),
+        ("127.0.0.1:", Address("127.0.0.1", 0)),
+        ("[::1]:4150", Address("::1", 4150)),
+        ("[::]:4150", Address("::", 4150)),
+        ("/run/nsqd.sock", Address(path="/run/nsqd.sock")),
+        ("nsqd.sock", Address(path="nsqd.sock")),
+        ("/run/odd:1", Address(path="/run/odd:1")),
+    ],
+)
+def test_addresses(text: str, address: Address) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "missing address"),
+        ("127.0.0.1", "missing port"),
+        ("::1", "missing port"),
+        ("[::1]", "missing port"),
+        ("127.0.0.1:65536", "invalid port 65536"),
+        ("127.0.0.1:no-such-service", "unknown port no-such-service"),
+        ("127.0.0.1:-1", "unknown port -1"),
+    ],
+)
+def test_bad_addresses(text: str, why: str) -> None:
+    with pytest.raises(ListenError) as raised:
+        parse_address(text)
+    assert str(raised.value).startswith(f"listen ({text}) failed - {why}")
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1", "LOCALHOST:1", "/a.sock"])
+def test_what_only_this_machine_reaches(text: str) -> None:
+    assert is_loopback(text)
+
+
+@pytest.mark.parametrize("text", [":1", "0.0.0.0:1", "[::]:1", "10.0.0.1:1", "example.com:1", "[fe80::1]:1"])
+def test_what_others_reach(text: str) -> None:
+    assert not is_loopback(text)
+
+
+def test_display() -> None:
+    assert display("127.0.0.1", 5) == "127.0.0.1:5"
+    assert display("::1", 5) == "[::1]:5"
+    assert display("::ffff:10.0.0.1", 5) == "10.0.0.1:5"
+
+
+def test_port_0_becomes_a_real_port_that_answers() -> None:
+    with closing(listen("127.0.0.1:0")) as listener:
+        assert listener.port > 0
+        assert listener.address == f"127.0.0.1:{listener.port}"
+        assert listener.is_loopback
+        assert not listener.socket.getblocking()
+        socket.create_connection(("127.0.0.1", listener.port)).close()
+
+
+def test_a_host_name_is_bound_by_its_first_ipv4_address() -> None:
+    with closing(listen("localhost:0")) as listener:
+        assert listener.address.startswith("127.")
+
+
+def test_a_wildcard_is_reached_by_ipv4_and_is_not_loopback() -> None:
+    with closing(listen(":0")) as listener:
+        assert not listener.is_loopback
+        socket.create_connection(("127.0.0.1", listener.port)).close()
+
+
+def test_ipv6() -> None:
+    try:
+        listener = listen("[::1]:0")
+    except ListenError as error:
+        pytest.skip(f"no IPv6 here: {error}")
+    with closing(listener):
+        assert listener.address == f"[::1]:{listener.port}"
+        assert listener.is_loopback
+
+
+def test_a_taken_port_names_its_holder() -> None:
+    with closing(listen("127.0.0.1:0")) as first:
+        with pytest.raises(ListenError) as raised:
+            listen(first.address)
+        assert str(raised.value).startswith(f"listen ({first.address}) failed - address already in use")
+        if Path("/proc/net/tcp").exists():
+            assert f"(pid {os.getpid()})" in str(raised.value)
+
+
+def test_a_port_is_free_again_after_close() -> None:
+    first = listen("127.0.0.1:0")
+    first.close()
+    first.close()
+    listen(first.address).close()
+
+
+@pytest.mark.parametrize("text", ["no-such-host.invalid:0", "a..b:0", "x" * 70 + ":0"])
+def test_a_host_that_does_not_resolve(text: str) -> None:
+    with pytest.raises(ListenError, match="lookup"):
+        listen(text)
+
+
+def test_an_address_of_another_machine() -> None:
+    with pytest.raises(ListenError, match=os.strerror(errno.EADDRNOTAVAIL).lower()):
+        listen("192.0.2.1:0")
+
+
+def test_a_unix_socket_is_open_to_all_and_goes_with_its_listener(tmp_path: Path) -> None:
+    path = tmp_path / "nsqd.sock"
+    with closing(listen(str(path))) as listener:
+        assert (listener.address, listener.port, listener.is_loopback) == (str(path), -1, True)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o666
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+    assert not path.exists()
+
+
+def test_a_stale_socket_file_is_replaced_a_live_one_is_not(tmp_path: Path) -> None:
+    path = str(tmp_path / "nsqd.sock")
+    with socket.socket(socket.AF_UNIX) as killed:
+        killed.bind(path)
+    with closing(listen(path)):
+        with pytest.raises(ListenError, match="address already in use"):
+            listen(path)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+
+
+def test_a_file_that_is_no_socket_stays(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("data")
+    with pytest.raises(ListenError, match="address already in use"):
+        listen(str(path))
+    assert path.read_text() == "data"
+
+
+def test_a_later_daemons_socket_file_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "nsqd.sock"
+    first = listen(str(path))
+    path.rename(tmp_path / "moved")
+    with closing(listen(str(path))):
+        first.close()
+        assert path.exists()
+
+
+def test_a_unix_path_that_cannot_be(tmp_path: Path) -> None:
+    for path in (tmp_path / "missing" / "a.sock", tmp_path / ("x" * 200)):
+        with pytest.raises(ListenError):
+            listen(str(path))

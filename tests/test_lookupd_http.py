@@ -1,0 +1,240 @@
+"""nsqlookupd's HTTP API: the ASGI application asked directly, no socket and no second thread."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+
+from lookupd.http import Handlers
+from lookupd.registry import Peer, PeerInfo, Registry
+from shared.http.api import Api, Hosts
+from shared.http.bridge import Bridge
+
+SECOND = 1_000_000_000
+T0 = 1_700_000_000 * SECOND
+NODE1 = PeerInfo("10.0.0.1:5001", "host1", "node<1>", 4150, 4151, "1.3.0")
+NODE2 = PeerInfo("10.0.0.2:5002", "host2", "node2", 4150, 4151, "1.3.0")
+NODE1_JSON = (
+    '{"remote_address":"10.0.0.1:5001","hostname":"host1","broadcast_address":"node\\u003c1\\u003e",'
+    '"tcp_port":4150,"http_port":4151,"version":"1.3.0"'
+)
+NODE2_JSON = (
+    '{"remote_address":"10.0.0.2:5002","hostname":"host2","broadcast_address":"node2",'
+    '"tcp_port":4150,"http_port":4151,"version":"1.3.0"'
+)
+
+
+@dataclass
+class Lookupd:
+    """The application around a registry whose clock the test holds."""
+
+    registry: Registry = field(default_factory=lambda: Registry(300 * SECOND, 45 * SECOND))
+    now: int = T0
+    obstacle: str = ""
+    stalled: bool = False  # the trio thread does not turn
+    bugs: list[BaseException] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.bridge = Bridge(self.turn)
+        handlers = Handlers(self.registry, self.bridge, lambda: self.now, lambda: 3, lambda: self.obstacle)
+        self.app = Api(handlers.routes(), Hosts([]), self.bugs.append)
+
+    def turn(self) -> None:
+        if not self.stalled:
+            self.bridge.deliver(self.bridge.serve())
+
+    def ask(self, method: str, target: str, headers: dict[str, str] | None = None) -> httpx.Response:
+        async def exchange() -> httpx.Response:
+            self.bridge._loop = None  # one loop a request here, one for all in the daemon
+            async with httpx.AsyncClient(
+                transport=httpx.ASGITransport(self.app), base_url="http://127.0.0.1"
+            ) as client:
+                return await client.request(method, target, headers=headers)
+
+        response = asyncio.run(exchange())
+        assert not self.bugs
+        self.registry.check()
+        return response
+
+    def get(self, target: str) -> httpx.Response:
+        return self.ask("GET", target)
+
+    def post(self, target: str) -> httpx.Response:
+        return self.ask("POST", target)
+
+    def producer(self, info: PeerInfo, *registrations: str) -> Peer:
+        """An nsqd that sent `REGISTER <registration>` for each."""
+        peer = self.registry.identify(info, self.now)
+        for registration in registrations:
+            self.registry.register(peer, *registration.split())
+        return peer
+
+
+@pytest.fixture
+def lookupd() -> Lookupd:
+    return Lookupd()
+
+
+def test_ping_and_info(lookupd: Lookupd) -> None:
+    ping, info = lookupd.get("/ping"), lookupd.get("/info")
+    assert (ping.status_code, ping.text, ping.headers["content-type"]) == (200, "OK", "text/plain; charset=utf-8")
+    assert "x-nsq-content-type" not in ping.headers
+    assert (info.status_code, info.text) == (200, '{"version":"1.3.0"}')
+    assert info.headers["content-type"] == "application/json; charset=utf-8"
+    assert info.headers["x-nsq-content-type"] == "nsq; version=1.0"
+
+
+def test_an_empty_daemon_knows_nothing(lookupd: Lookupd) -> None:
+    assert lookupd.get("/topics").text == '{"topics":[]}'
+    assert lookupd.get("/channels?topic=t").text == '{"channels":[]}'
+    assert lookupd.get("/nodes").text == '{"producers":[]}'
+    assert lookupd.get("/debug").text == "{}"
+
+
+def test_lookup(lookupd: Lookupd) -> None:
+    lookupd.producer(NODE1, "t c", "t b")
+    lookupd.producer(NODE2, "t")
+    assert lookupd.get("/topics").text == '{"topics":["t"]}'
+    assert lookupd.get("/channels?topic=t").text == '{"channels":["b","c"]}'
+    assert lookupd.get("/lookup?topic=t").text == (
+        '{"channels":["b","c"],"producers":[' + NODE1_JSON + "}," + NODE2_JSON + "}]}"
+    )
+
+
+def test_lookup_of_a_topic_nobody_carries(lookupd: Lookupd) -> None:
+    lookupd.post("/topic/create?topic=t")
+    assert lookupd.get("/lookup?topic=t").text == '{"channels":[],"producers":[]}'
+
+
+def test_inactive_producers_are_hidden_by_lookup_and_nodes(lookupd: Lookupd) -> None:
+    lookupd.producer(NODE1, "t")
+    lookupd.now += 301 * SECOND
+    assert lookupd.get("/lookup?topic=t").text == '{"channels":[],"producers":[]}'
+    assert lookupd.get("/nodes").text == '{"producers":[]}'
+    assert "client::" in lookupd.get("/debug").json()
+
+
+def test_a_tombstone_hides_from_lookup_and_is_shown_by_nodes(lookupd: Lookupd) -> None:
+    lookupd.producer(NODE1, "t", "u")
+    answer = lookupd.post("/topic/tombstone?topic=t&node=node%3C1%3E:4151")
+    assert (answer.status_code, answer.content) == (200, b"")
+    assert lookupd.get("/lookup?topic=t").text == '{"channels":[],"producers":[]}'
+    assert lookupd.get("/nodes").text == (
+        '{"producers":[' + NODE1_JSON + ',"tombstones":[true,false],"topics":["t","u"]}]}'
+    )
+    lookupd.now += 45 * SECOND
+    assert NODE1_JSON in lookupd.get("/lookup?topic=t").text
+
+
+def test_debug_shows_everything_that_has_a_producer(lookupd: Lookupd) -> None:
+    lookupd.producer(NODE2, "t c")
+    lookupd.post("/topic/create?topic=lonely")
+    lookupd.now += 5
+    lookupd.post("/topic/tombstone?topic=t&node=node2:4151")
+    row = (
+        '[{"broadcast_address":"node2","hostname":"host2","http_port":4151,"id":"10.0.0.2:5002",'
+        f'"last_update":{T0},"tcp_port":4150,"tombstoned":TOMB,"version":"1.3.0"}}]'
+    )
+    never = row.replace("TOMB", 'false,"tombstoned_at":-6795364578871345152')
+    buried = row.replace("TOMB", f'true,"tombstoned_at":{T0 + 5}')
+    assert lookupd.get("/debug").text == (f'{{"channel:t:c":{never},"client::":{never},"topic:t:":{buried}}}')
+
+
+def test_creating_and_deleting(lookupd: Lookupd) -> None:
+    for target in ("/topic/create?topic=t", "/topic/create?topic=t", "/channel/create?topic=u&channel=c"):
+        answer = lookupd.post(target)
+        assert (answer.status_code, answer.content) == (200, b"")
+        assert "content-type" not in answer.headers
+    assert lookupd.get("/topics").json() == {"topics": ["t", "u"]}
+    assert lookupd.post("/channel/delete?topic=u&channel=c").status_code == 200
+    assert lookupd.get("/channels?topic=u").json() == {"channels": []}
+    assert lookupd.post("/topic/delete?topic=u").status_code == 200
+    assert lookupd.post("/topic/delete?topic=no!such").status_code == 200
+    assert lookupd.get("/topics").json() == {"topics": ["t"]}
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "status", "message"),
+    [
+        ("GET", "/channels", 400, "MISSING_ARG_TOPIC"),
+        ("GET", "/lookup", 400, "MISSING_ARG_TOPIC"),
+        ("GET", "/lookup?Topic=t", 400, "MISSING_ARG_TOPIC"),
+        ("GET", "/lookup?topic=t", 404, "TOPIC_NOT_FOUND"),
+        ("GET", "/lookup?topic=", 404, "TOPIC_NOT_FOUND"),
+        ("GET", "/lookup?topic=%zz", 400, "INVALID_REQUEST"),
+        ("POST", "/topic/create?a;b", 400, "INVALID_REQUEST"),
+        ("POST", "/topic/create", 400, "MISSING_ARG_TOPIC"),
+        ("POST", "/topic/create?topic=", 400, "INVALID_ARG_TOPIC"),
+        ("POST", "/topic/create?topic=a!", 400, "INVALID_ARG_TOPIC"),
+        ("POST", "/topic/create?topic=*", 400, "INVALID_ARG_TOPIC"),
+        ("POST", "/topic/delete", 400, "MISSING_ARG_TOPIC"),
+        ("POST", "/topic/tombstone?node=n", 400, "MISSING_ARG_TOPIC"),
+        ("POST", "/topic/tombstone?topic=t", 400, "MISSING_ARG_NODE"),
+        ("POST", "/channel/create?channel=c", 400, "MISSING_ARG_TOPIC"),
+        ("POST", "/channel/create?topic=a!", 400, "INVALID_ARG_TOPIC"),
+        ("POST", "/channel/create?topic=t", 400, "MISSING_ARG_CHANNEL"),
+        ("POST", "/channel/create?topic=t&channel=c!", 400, "INVALID_ARG_CHANNEL"),
+        ("POST", "/channel/delete?topic=t&channel=c!", 400, "INVALID_ARG_CHANNEL"),
+        ("POST", "/channel/delete?topic=t&channel=c", 404, "CHANNEL_NOT_FOUND"),
+        ("POST", "/topics", 405, "METHOD_NOT_ALLOWED"),
+        ("GET", "/topic/create", 405, "METHOD_NOT_ALLOWED"),
+        ("GET", "/debug/pprof", 404, "NOT_FOUND"),
+        ("GET", "/debug/pprof/heap", 404, "NOT_FOUND"),
+        ("GET", "/", 404, "NOT_FOUND"),
+    ],
+)
+def test_errors(lookupd: Lookupd, method: str, target: str, status: int, message: str) -> None:
+    answer = lookupd.ask(method, target)
+    assert (answer.status_code, answer.text) == (status, f'{{"message":"{message}"}}')
+    assert answer.headers["x-nsq-content-type"] == "nsq; version=1.0"
+
+
+def test_what_leads_elsewhere(lookupd: Lookupd) -> None:
+    for target in ("/topics/?a=b", "/TOPICS?a=b", "//topics?a=b"):
+        answer = lookupd.get(f"http://127.0.0.1{target}")
+        assert (answer.status_code, answer.headers["location"]) == (301, "/topics?a=b")
+    assert lookupd.post("/topic/create/?topic=t").status_code == 307
+
+
+def test_a_web_page_elsewhere_is_refused(lookupd: Lookupd) -> None:
+    assert lookupd.ask("POST", "/topic/delete?topic=*", {"Origin": "http://evil.example"}).status_code == 403
+    assert lookupd.ask("GET", "/topics", {"Host": "evil.example"}).status_code == 403
+
+
+def test_metrics_cost_the_same_for_any_number_of_topics(lookupd: Lookupd) -> None:
+    lookupd.producer(NODE1, *(f"t{i} c" for i in range(50)))
+    answer = lookupd.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    samples = [line for line in answer.text.splitlines() if not line.startswith("#")]
+    assert samples == [
+        "nsqlookupd_topics 50.0",
+        "nsqlookupd_channels 50.0",
+        "nsqlookupd_producers 1.0",
+        "nsqlookupd_connections 3.0",
+    ]
+
+
+def test_readiness(lookupd: Lookupd) -> None:
+    assert (lookupd.get("/readyz").status_code, lookupd.get("/readyz").text) == (200, "OK")
+    lookupd.obstacle = "4000 connections are open"
+    assert (lookupd.get("/readyz").status_code, lookupd.get("/livez").status_code) == (503, 200)
+    assert lookupd.get("/readyz").text == "NOK - 4000 connections are open"
+
+
+def test_liveness_needs_a_turning_trio_thread(lookupd: Lookupd, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lookupd.http.LIVE_TIMEOUT", 0.0)
+    lookupd.stalled = True
+    assert lookupd.get("/livez").status_code == 503
+
+
+def test_json_is_compact_and_parses(lookupd: Lookupd) -> None:
+    lookupd.producer(NODE1, "t c")
+    for target in ("/info", "/topics", "/channels?topic=t", "/lookup?topic=t", "/nodes", "/debug"):
+        text = lookupd.get(target).text
+        assert (
+            json.dumps(json.loads(text), separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e") == text
+        )

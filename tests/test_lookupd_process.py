@@ -1,0 +1,227 @@
+"""nsqlookupd as a process: its log, its ports, its exit codes, and a conversation over real sockets."""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from lookupd.daemon import identity
+from lookupd.options import LookupdOptions
+from shared.daemon import broadcast_address
+from shared.listen import Listener
+from tests.daemons import Daemon, run
+
+pytestmark = pytest.mark.process
+
+NODE = b'{"broadcast_address":"node","hostname":"host","tcp_port":4150,"http_port":4151,"version":"1.3.0"}'
+IDENTIFY = b"  V1IDENTIFY\n\x00\x00\x00\x61" + NODE
+
+
+@pytest.fixture(scope="module")
+def lookupd() -> Iterator[Daemon]:
+    with Daemon("nsqlookupd") as daemon:
+        yield daemon
+
+
+class Client:
+    """One connection of an nsqd."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.socket = daemon.connect()
+        self.file = self.socket.makefile("rb")
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def reply(self) -> bytes:
+        """The next reply; b"" when the daemon has closed."""
+        size = self.file.read(4)
+        return self.file.read(struct.unpack(">i", size)[0]) if size else b""
+
+
+def get(daemon: Daemon, target: str) -> httpx.Response:
+    return httpx.get(f"http://{daemon.http}{target}")
+
+
+def test_a_producer_comes_and_goes(lookupd: Daemon) -> None:
+    with Client(lookupd) as nsqd:
+        nsqd.send(IDENTIFY + b"REGISTER t c\n")
+        identity = json.loads(nsqd.reply())
+        assert nsqd.reply() == b"OK"
+        assert list(identity) == ["broadcast_address", "hostname", "http_port", "tcp_port", "version"]
+        assert identity["broadcast_address"] == "127.0.0.1"
+        assert identity["version"] == "1.3.0"
+        assert lookupd.tcp == f"127.0.0.1:{identity['tcp_port']}"
+        assert lookupd.http == f"127.0.0.1:{identity['http_port']}"
+        (producer,) = get(lookupd, "/lookup?topic=t").json()["producers"]
+        host, port = nsqd.socket.getsockname()
+        assert producer["remote_address"] == f"{host}:{port}"
+        assert "nsqlookupd_connections 1.0" in get(lookupd, "/metrics").text
+    lookupd.wait_for_line(f"closed client({host}:{port})")
+    assert get(lookupd, "/lookup?topic=t").json() == {"channels": ["c"], "producers": []}
+
+
+def test_an_error_is_read_whole_even_by_a_peer_that_sends_on(lookupd: Daemon) -> None:
+    with Client(lookupd) as peer:
+        peer.send(b"GET / HTTP/1.1\r\n" + b"x" * 100_000)
+        assert (peer.reply(), peer.reply()) == (b"E_BAD_PROTOCOL", b"")
+
+
+def test_stopping_in_the_middle_of_a_body(lookupd: Daemon) -> None:
+    with Client(lookupd) as peer:
+        peer.send(b"  V1IDENTIFY\n\x00\x00")
+        peer.socket.shutdown(socket.SHUT_WR)
+        assert (peer.reply(), peer.reply()) == (b"E_BAD_BODY IDENTIFY failed to read body size", b"")
+
+
+def test_probes(lookupd: Daemon) -> None:
+    assert [get(lookupd, path).text for path in ("/ping", "/livez", "/readyz")] == ["OK", "OK", "OK"]
+
+
+def test_the_log_has_nsqs_form(lookupd: Daemon) -> None:
+    form = r"\[nsqlookupd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} INFO: nsqlookupd v1\.3\.0 \(built w/python.*\)\n"
+    assert re.fullmatch(form, lookupd.lines[0])
+    assert "WARNING" not in lookupd.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_with_clients_connected(number: int) -> None:
+    with Daemon("nsqlookupd") as daemon, Client(daemon) as nsqd:
+        nsqd.send(IDENTIFY)
+        assert nsqd.reply()
+        assert daemon.stop(number) == 0
+        assert nsqd.reply() == b""
+
+
+def test_sighup_is_survived() -> None:
+    with Daemon("nsqlookupd") as daemon:
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for_line("SIGHUP")
+        assert get(daemon, "/ping").text == "OK"
+
+
+def test_unix_sockets(tmp_path: Path) -> None:
+    tcp, http = tmp_path / "tcp.sock", tmp_path / "http.sock"
+    with Daemon("nsqlookupd", "-tcp-address", str(tcp), "-http-address", str(http)) as daemon:
+        assert (daemon.tcp, daemon.http) == (str(tcp), str(http))
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(http))) as client:
+            assert client.get("http://localhost/ping").text == "OK"
+        with socket.socket(socket.AF_UNIX) as nsqd:
+            nsqd.connect(str(tcp))
+            nsqd.sendall(b"  V1PING\n")
+            assert nsqd.recv(16) == b"\x00\x00\x00\x02OK"
+    assert not tcp.exists()
+    assert not http.exists()
+
+
+def test_without_http() -> None:
+    with Daemon("nsqlookupd", "-http-address", "", listens=["TCP"]) as daemon, Client(daemon) as nsqd:
+        nsqd.send(IDENTIFY)
+        assert json.loads(nsqd.reply())["http_port"] == 0
+
+
+def test_an_open_address_is_announced_once() -> None:
+    with Daemon("nsqlookupd", "-tcp-address", "0.0.0.0:0", "-broadcast-address", "me.example") as daemon:
+        assert sum("WARNING" in line for line in daemon.lines) == 1
+        with Client(daemon) as nsqd:
+            nsqd.send(IDENTIFY)
+            assert json.loads(nsqd.reply())["broadcast_address"] == "me.example"
+
+
+def test_out_of_file_descriptors() -> None:
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (48, 48))
+
+    with Daemon("nsqlookupd", preexec=few) as daemon:
+        crowd = [daemon.connect() for _ in range(80)]
+        daemon.wait_for_line("temporary Accept() failure")
+        for peer in crowd:
+            peer.close()
+        with Client(daemon) as nsqd:
+            nsqd.send(b"  V1PING\n")
+            assert nsqd.reply() == b"OK"
+
+
+def test_a_taken_port_is_fatal(lookupd: Daemon) -> None:
+    ended = run("nsqlookupd", "-tcp-address", lookupd.tcp)
+    assert ended.returncode == 1
+    assert f"FATAL: listen ({lookupd.tcp}) failed - address already in use" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_wrong_flag_is_one_line() -> None:
+    ended = run("nsqlookupd", "-no-such-flag")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        "nsqlookupd: flag provided but not defined: -no-such-flag (nsqlookupd -help lists the flags)\n"
+    )
+
+
+def test_version_and_help() -> None:
+    version, usage = run("nsqlookupd", "-version"), run("nsqlookupd", "-help")
+    assert (version.returncode, usage.returncode) == (0, 0)
+    assert re.fullmatch(r"nsqlookupd v1\.3\.0 \(built w/python3\.\d+\.\d+.*, penstock .*\)\n", version.stdout)
+    assert "-inactive-producer-timeout duration" in usage.stderr
+
+
+@pytest.mark.parametrize("broken", ["ping", "topics"])  # one met over TCP, one over HTTP
+def test_a_bug_stops_the_daemon_loudly(broken: str) -> None:
+    code = f"import sys; from lookupd import daemon; daemon.Registry.{broken} = None; sys.exit(daemon.main())"
+    with Daemon("nsqlookupd", command=[sys.executable, "-c", code], tracebacks=True) as daemon:
+        with Client(daemon) as nsqd, daemon.connect("HTTP") as http:
+            nsqd.send(IDENTIFY + b"PING\n")
+            http.sendall(b"GET /topics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert daemon.wait() == 1
+        assert "TypeError: 'NoneType' object is not callable" in daemon.stderr
+
+
+# What it says of itself when nobody told it, decided without a process
+
+
+def a_listener(address: str, port: int) -> Listener:
+    return Listener(socket.socket(), address, port)
+
+
+def test_on_loopback_an_unresolvable_hostname_does_no_harm() -> None:
+    tcp, http = a_listener("127.0.0.1:4160", 4160), a_listener("127.0.0.1:4161", 4161)
+    assert identity(LookupdOptions(), tcp, http, "no-such-host.invalid") == (
+        b'{"broadcast_address":"127.0.0.1","hostname":"no-such-host.invalid",'
+        b'"http_port":4161,"tcp_port":4160,"version":"1.3.0"}'
+    )
+    tcp.close()
+    http.close()
+
+
+@pytest.mark.parametrize(
+    ("given", "http", "tcp", "expected"),
+    [
+        ("", "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1"),
+        ("", "/http.sock", "/tcp.sock", "127.0.0.1"),
+        ("", "[::1]:1", "[::1]:2", "::1"),
+        ("", "[::]:1", "127.0.0.1:2", "box"),
+        ("", "127.0.0.1:1", "10.0.0.1:2", "box"),
+        ("me", "127.0.0.1:1", "127.0.0.1:2", "me"),
+    ],
+)
+def test_broadcast_address(given: str, http: str, tcp: str, expected: str) -> None:
+    listeners = [a_listener(http, 1), a_listener(tcp, 2)]
+    assert broadcast_address(given, listeners, "box") == expected
+    for listener in listeners:
+        listener.close()

@@ -1,0 +1,253 @@
+"""nsqlookupd's TCP protocol V1: bytes in, bytes out."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lookupd.protocol import MAX_BODY, MAX_LINE, Session
+from lookupd.registry import PeerInfo, Registry
+
+NOW = 1_700_000_000_000_000_000
+ANSWER = b'{"broadcast_address":"127.0.0.1"}'
+ANSWERED = b"\x00\x00\x00\x21" + ANSWER
+OK = b"\x00\x00\x00\x02OK"
+NODE = b'{"broadcast_address":"node","hostname":"host","tcp_port":4150,"http_port":4151,"version":"1.3.0"}'
+IDENTIFY = b"IDENTIFY\n\x00\x00\x00\x61" + NODE
+
+
+def a_session() -> tuple[Registry, Session, list[str]]:
+    registry = Registry(300, 45)
+    notes: list[str] = []
+    return registry, Session(registry, "10.0.0.1:5001", ANSWER, notes.append), notes
+
+
+def identify(body: bytes) -> bytes:
+    return b"IDENTIFY\n" + len(body).to_bytes(4, "big") + body
+
+
+def framed(text: bytes) -> bytes:
+    return len(text).to_bytes(4, "big") + text
+
+
+def ends_with(sent: bytes, error: bytes) -> None:
+    """`sent`, after the magic, is answered with this error last; then nothing is answered any more."""
+    registry, session, _ = a_session()
+    replies = session.receive(b"  V1" + sent, NOW)
+    assert replies.endswith(framed(error)), replies
+    assert session.closing
+    assert session.receive(b"PING\n", NOW) == session.end() == b""
+    session.disconnected()
+    assert registry.registrations() == []
+    registry.check()
+
+
+def test_a_producers_life() -> None:
+    registry, session, notes = a_session()
+    assert session.receive(b"  V1", NOW) == b""
+    assert session.receive(IDENTIFY, NOW) == ANSWERED
+    assert session.identified
+    assert session.receive(b"REGISTER t c\n", NOW) == OK
+    assert registry.producers("t", NOW) == [PeerInfo("10.0.0.1:5001", "host", "node", 4150, 4151, "1.3.0")]
+    assert session.receive(b"UNREGISTER t c\nUNREGISTER t\n", NOW) == OK + OK
+    assert registry.producers("t", NOW) == []
+    session.disconnected()
+    session.disconnected()
+    assert registry.nodes(NOW) == []
+    assert session.end() == b""
+    assert not session.failure
+    assert notes == [
+        "IDENTIFY Address:'node' TCP:4150 HTTP:4151 Version:'1.3.0'",
+        "REGISTER topic:t channel:c",
+        "UNREGISTER topic:t channel:c",
+        "UNREGISTER topic:t channel:",
+    ]
+    registry.check()
+
+
+def test_ping_is_answered_before_identify_and_refreshes_after_it() -> None:
+    registry, session, _ = a_session()
+    assert session.receive(b"  V1PING\n" + IDENTIFY, NOW) == OK + ANSWERED
+    assert session.receive(b"PING and more\n", NOW + 301) == OK
+    assert len(registry.nodes(NOW + 601)) == 1
+    assert registry.nodes(NOW + 602) == []
+    registry.check()
+
+
+@pytest.mark.parametrize("line", [b"PING\r\n", b" PING \n", b"\tPING\r\r\n"])
+def test_lines_are_trimmed(line: bytes) -> None:
+    _, session, _ = a_session()
+    assert session.receive(b"  V1" + line, NOW) == OK
+
+
+def test_another_magic_is_refused() -> None:
+    for magic in (b"  V2", b"GET ", b"\x16\x03\x01\x02"):
+        _, session, _ = a_session()
+        assert session.receive(magic[:3], NOW) == b""
+        assert session.receive(magic[3:] + b"/ HTTP/1.1", NOW) == framed(b"E_BAD_PROTOCOL")
+        assert session.closing
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        (b"\n", b"E_INVALID invalid command "),
+        (b"ping\n", b"E_INVALID invalid command ping"),
+        (b"LOOKUP x\n", b"E_INVALID invalid command LOOKUP"),
+        (b"REGISTER t\n", b"E_INVALID client must IDENTIFY"),
+        (b"UNREGISTER\n", b"E_INVALID client must IDENTIFY"),
+        (IDENTIFY + b"IDENTIFY\n", b"E_INVALID cannot IDENTIFY again"),
+        (IDENTIFY + b"REGISTER \n", b"E_INVALID REGISTER insufficient number of params"),
+        (IDENTIFY + b"UNREGISTER\n", b"E_INVALID UNREGISTER insufficient number of params"),
+        (IDENTIFY + b"REGISTER  c\n", b"E_BAD_TOPIC REGISTER topic name '' is not valid"),
+        (IDENTIFY + b"REGISTER t! c!\n", b"E_BAD_TOPIC REGISTER topic name 't!' is not valid"),
+        (IDENTIFY + b"REGISTER \xff\xfe\n", b"E_BAD_TOPIC REGISTER topic name '\xff\xfe' is not valid"),
+        (IDENTIFY + b"REGISTER ..\n", b"E_BAD_TOPIC REGISTER topic name '..' is not valid"),
+        (IDENTIFY + b"UNREGISTER t c!\n", b"E_BAD_CHANNEL UNREGISTER channel name 'c!' is not valid"),
+        (b"X" * MAX_LINE, b"E_INVALID line too long"),
+    ],
+)
+def test_every_error_is_the_last_word(sent: bytes, error: bytes) -> None:
+    ends_with(sent, error)
+
+
+def test_the_longest_names_fit() -> None:
+    registry, session, _ = a_session()
+    topic, channel = "t" * 64, "c" * 54 + "#ephemeral"
+    assert session.receive(b"  V1" + IDENTIFY + f"UNREGISTER {topic} {channel}\r\n".encode(), NOW) == ANSWERED + OK
+    assert session.receive(f"REGISTER {topic} {channel}\r\n".encode(), NOW) == OK
+    assert registry.channels(topic) == [channel]
+    registry.check()
+
+
+MISSING = b"E_BAD_BODY IDENTIFY missing fields"
+MALFORMED = b"E_BAD_BODY IDENTIFY failed to decode JSON body"
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"broadcast_address": ""}, MISSING),
+        ({"version": None}, MISSING),
+        ({"tcp_port": 0}, MISSING),
+        ({"http_port": 0}, MISSING),
+        ({"tcp_port": "4150"}, MALFORMED),
+        ({"tcp_port": 4150.0}, MALFORMED),
+        ({"tcp_port": True}, MALFORMED),
+        ({"http_port": 2**63}, MALFORMED),
+        ({"hostname": 5}, MALFORMED),
+        ({"remote_address": 5}, MALFORMED),
+    ],
+)
+def test_identify_checks_each_field(change: dict[str, object], error: bytes) -> None:
+    ends_with(identify(json.dumps(json.loads(NODE) | change).encode()), error)
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"", MALFORMED),
+        (b"{", MALFORMED),
+        (b"[]", MALFORMED),
+        (b"[" * MAX_BODY, MALFORMED),
+        (b'{"a":NaN}', MALFORMED),
+        (b'{"tcp_port":' + b"9" * 5000 + b"}", MALFORMED),
+        (b"\xef\xbb\xbf{}", MALFORMED),
+        (NODE + b"x", MALFORMED),
+        (b"null", MISSING),
+        (b"{}", MISSING),
+    ],
+)
+def test_identify_survives_any_body(body: bytes, error: bytes) -> None:
+    ends_with(identify(body), error)
+
+
+@pytest.mark.parametrize("size", [b"\x00\x01\x00\x01", b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x80\x00\x00\x00"])
+def test_an_impossible_body_size_is_refused_before_the_body(size: bytes) -> None:
+    ends_with(b"IDENTIFY\n" + size, b"E_BAD_BODY IDENTIFY failed to read body")
+
+
+def test_identify_reads_json_as_go_does() -> None:
+    registry, session, _ = a_session()
+    body = b'{"Broadcast_Address":"\\ud800\xff","hostname":null,"TCP_PORT":-1,"http_port":2,"version":"v","more":[1.5]}'
+    assert session.receive(b"  V1" + identify(body), NOW) == ANSWERED
+    (node,) = registry.nodes(NOW)
+    assert node.info == PeerInfo("10.0.0.1:5001", "", "\ufffd\ufffd", -1, 2, "v")
+
+
+def test_the_socket_not_the_peer_says_where_it_is() -> None:
+    registry, session, _ = a_session()
+    body = json.dumps(json.loads(NODE) | {"remote_address": "1.2.3.4:5"}).encode()
+    session.receive(b"  V1" + identify(body), NOW)
+    assert registry.nodes(NOW)[0].info.remote_address == "10.0.0.1:5001"
+
+
+def test_a_peers_text_writes_no_line_of_its_own_into_the_log() -> None:
+    _, session, notes = a_session()
+    body = json.dumps(json.loads(NODE) | {"version": "1\nFATAL: x"}).encode()
+    session.receive(b"  V1" + identify(body) + b"\xff\x1b[0m\r\n", NOW)
+    assert notes == ["IDENTIFY Address:'node' TCP:4150 HTTP:4151 Version:'1\\nFATAL: x'"]
+    assert session.failure == "E_INVALID invalid command \\ufffd\\x1b[0m"
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        (b"", b""),
+        (b"  V", b""),
+        (b"  V1PIN", b""),
+        (b"  V1IDENTIFY\n\x00\x00", framed(b"E_BAD_BODY IDENTIFY failed to read body size")),
+        (b"  V1IDENTIFY\n\x00\x00\x00\x05abcd", framed(b"E_BAD_BODY IDENTIFY failed to read body")),
+    ],
+)
+def test_stopping_in_the_middle(sent: bytes, error: bytes) -> None:
+    _, session, _ = a_session()
+    assert session.receive(sent, NOW) == b""
+    assert session.end() == error
+
+
+LINES = st.sampled_from(
+    [
+        IDENTIFY, IDENTIFY, b"PING\n", b"REGISTER t c\n", b"REGISTER t\r\n", b"UNREGISTER t c\n", b"UNREGISTER t\n",
+        b"REGISTER  t\n", b"REGISTER a!\n", b"\n", b"IDENTIFY\n\xff\xff\xff\xff", b"IDENTIFY\n\x00\x00\x00\x02{}",
+        b"REGISTER t" + b" " * MAX_LINE + b"\n", b"X" * (MAX_LINE - 1) + b"\n", b"\x00\x01", b"IDENT",
+    ]
+)  # fmt: skip
+
+
+@given(
+    st.sampled_from([b"  V1", b"  V1", b"  V1", b"  V2", b""]),
+    st.lists(LINES, max_size=8),
+    st.lists(st.integers(0, 1500), max_size=30),
+)
+def test_however_the_input_is_cut_the_output_is_the_same(magic: bytes, lines: list[bytes], cuts: list[int]) -> None:
+    sent = magic + b"".join(lines)
+    whole_registry, whole, _ = a_session()
+    cut_registry, cut, _ = a_session()
+    edges = sorted({0, len(sent), *(at for at in cuts if at < len(sent))})
+    replies = b"".join(cut.receive(sent[start:end], NOW) for start, end in pairwise(edges))
+    assert replies + cut.end() == whole.receive(sent, NOW) + whole.end()
+    assert (cut.closing, cut.identified, cut.failure) == (whole.closing, whole.identified, whole.failure)
+    assert cut_registry.registrations() == whole_registry.registrations()
+    cut_registry.check()
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_whatever_are_a_bug(noise: bytes) -> None:
+    registry, session, _ = a_session()
+    session.receive(b"  V1" + IDENTIFY + noise, NOW)
+    session.end()
+    session.disconnected()
+    registry.check()
+
+
+def test_one_byte_at_a_time() -> None:
+    registry, session, _ = a_session()
+    body = NODE[:-1] + b" " * (MAX_BODY - len(NODE)) + b"}"
+    sent = b"  V1" + identify(body) + b"REGISTER t c\n"
+    assert b"".join(session.receive(sent[i : i + 1], NOW) for i in range(len(sent))) == ANSWERED + OK
+    registry.check()

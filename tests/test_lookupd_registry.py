@@ -1,0 +1,297 @@
+"""nsqlookupd's registry: what is known of topics and producers, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lookupd.registry import NEVER, Counts, Peer, PeerInfo, Registry
+
+SECOND = 1_000_000_000
+INACTIVE = 300 * SECOND
+LIFETIME = 45 * SECOND
+T0 = 1_700_000_000 * SECOND
+
+INFO = PeerInfo("10.0.0.1:5001", "host1", "node1", 4150, 4151, "1.3.0")
+OTHER = PeerInfo("10.0.0.2:5002", "host2", "node2", 4150, 4151, "1.3.0")
+
+
+def a_registry() -> tuple[Registry, Peer]:
+    registry = Registry(INACTIVE, LIFETIME)
+    return registry, registry.identify(INFO, T0)
+
+
+def test_a_registered_producer_is_found() -> None:
+    registry, peer = a_registry()
+    assert registry.register(peer, "t", "c")
+    assert registry.producers("t", T0) == [INFO]
+    assert registry.channels("t") == ["c"]
+    assert registry.topics() == ["t"]
+    assert registry.counts() == Counts(topics=1, channels=1, producers=1)
+    registry.check()
+
+
+def test_registering_again_is_no_news() -> None:
+    registry, peer = a_registry()
+    registry.register(peer, "t", "c")
+    assert not registry.register(peer, "t", "c")
+    assert not registry.register(peer, "t")
+    assert registry.register(peer, "t", "d")
+    registry.check()
+
+
+def test_an_unknown_topic_has_no_producers_at_all_but_an_empty_one_has_none() -> None:
+    registry, _ = a_registry()
+    assert registry.producers("t", T0) is None
+    assert registry.channels("t") == []
+    registry.create_topic("t")
+    assert registry.producers("t", T0) == []
+    registry.check()
+
+
+def test_silence_hides_a_producer_until_its_next_ping() -> None:
+    registry, peer = a_registry()
+    registry.register(peer, "t")
+    assert registry.producers("t", T0 + INACTIVE) == [INFO]
+    assert registry.producers("t", T0 + INACTIVE + 1) == []
+    assert registry.nodes(T0 + INACTIVE + 1) == []
+    registry.ping(peer, T0 + INACTIVE + 1)
+    assert registry.producers("t", T0 + INACTIVE + 1) == [INFO]
+    registry.check()
+
+
+def test_a_tombstone_hides_from_lookups_and_is_shown_by_nodes_until_it_expires() -> None:
+    registry, peer = a_registry()
+    registry.register(peer, "t")
+    registry.register(peer, "u")
+    assert registry.tombstone("t", "node1:4151", T0) == 1
+    assert registry.producers("t", T0 + LIFETIME - 1) == []
+    assert registry.producers("u", T0) == [INFO]
+    (node,) = registry.nodes(T0)
+    assert (node.topics, node.tombstones) == (("t", "u"), (True, False))
+    assert registry.producers("t", T0 + LIFETIME) == [INFO]
+    assert registry.nodes(T0 + LIFETIME)[0].tombstones == (False, False)
+    assert [r.tombstoned_at for r in registry.registrations() if r.key == "topic:t:"] == [T0]
+    registry.check()
+
+
+def test_a_tombstone_outlives_registering_again_but_not_a_new_connection() -> None:
+    registry, peer = a_registry()
+    registry.register(peer, "t")
+    registry.tombstone("t", "node1:4151", T0)
+    registry.register(peer, "t", "c")
+    assert registry.producers("t", T0) == []
+    registry.disconnect(peer)
+    registry.register(registry.identify(INFO, T0), "t")
+    assert registry.producers("t", T0) == [INFO]
+    registry.check()
+
+
+def test_a_tombstone_for_nobody_is_fine() -> None:
+    registry, peer = a_registry()
+    registry.register(peer, "t")
+    assert registry.tombstone("t", "node1:4150", T0) == 0
+    assert registry.tombstone("u", "node1:4151", T0) == 0
+    assert registry.producers("t", T0) == [INFO]
+    registry.check()
+
+
+def test_disconnecting_takes_the_producer_and_leaves_the_keys() -> None:
+    registry, peer = a_registry()
+    registry.register(peer, "t", "c")
+    registry.register(peer, "e#ephemeral", "x#ephemeral")
+    registry.disconnect(peer)
+    assert registry.topics() == ["e#ephemeral", "t"]
+    assert registry.channels("t") == ["c"]
+    assert registry.channels("e#ephemeral") == ["x#ephemeral"]
+    assert registry.registrations() == []
+    assert registry.nodes(T0) == []
+    registry.check()
+
+
+def test_unregistering_a_channel_keeps_its_key_unless_ephemeral_and_empty() -> None:
+    registry, peer = a_registry()
+    other = registry.identify(OTHER, T0)
+    for channel in ("c", "x#ephemeral"):
+        registry.register(peer, "t", channel)
+        registry.register(other, "t", channel)
+        assert registry.unregister_channel(peer, "t", channel)
+        assert not registry.unregister_channel(peer, "t", channel)
+    assert registry.channels("t") == ["c", "x#ephemeral"]
+    registry.unregister_channel(other, "t", "c")
+    registry.unregister_channel(other, "t", "x#ephemeral")
+    assert registry.channels("t") == ["c"]
+    assert registry.producers("t", T0) == [INFO, OTHER]
+    registry.check()
+
+
+def test_unregistering_a_topic_takes_its_channels_along() -> None:
+    registry, peer = a_registry()
+    registry.register(peer, "t", "c")
+    registry.register(peer, "u", "c")
+    assert registry.unregister_topic(peer, "t")
+    assert not registry.unregister_topic(peer, "t")
+    assert [r.key for r in registry.registrations()] == ["client::", "topic:u:", "channel:u:c"]
+    assert registry.topics() == ["t", "u"]
+    registry.check()
+
+
+def test_an_ephemeral_topic_goes_with_its_last_producer() -> None:
+    registry, peer = a_registry()
+    other = registry.identify(OTHER, T0)
+    registry.register(peer, "t#ephemeral")
+    registry.register(other, "t#ephemeral")
+    registry.unregister_topic(peer, "t#ephemeral")
+    assert registry.topics() == ["t#ephemeral"]
+    registry.unregister_topic(other, "t#ephemeral")
+    assert registry.topics() == []
+    registry.check()
+
+
+def test_deleting_removes_what_producers_still_carry() -> None:
+    registry, peer = a_registry()
+    registry.register(peer, "t", "c")
+    registry.register(peer, "t", "d")
+    assert registry.delete_channel("t", "c")
+    assert not registry.delete_channel("t", "c")
+    assert not registry.delete_channel("unknown", "c")
+    assert registry.delete_topic("t") == ["t"]
+    assert registry.delete_topic("t") == []
+    assert registry.nodes(T0)[0].topics == ()
+    assert registry.channels("t") == []
+    registry.disconnect(peer)
+    registry.check()
+
+
+def test_the_star_means_every_topic_as_in_the_original() -> None:
+    registry, peer = a_registry()
+    registry.register(peer, "t", "c")
+    registry.register(peer, "u", "c")
+    assert registry.channels("*") == ["c", "c"]
+    assert registry.producers("*", T0) == [INFO]
+    assert registry.tombstone("*", "node1:4151", T0) == 2
+    assert registry.delete_topic("*") == ["t", "u"]
+    assert registry.producers("*", T0) is None
+    assert registry.topics() == registry.channels("*") == []
+    registry.check()
+
+
+def test_two_connections_with_one_address_are_two_producers() -> None:
+    registry, peer = a_registry()
+    twin = registry.identify(INFO, T0)
+    registry.register(peer, "t")
+    registry.register(twin, "t")
+    registry.disconnect(peer)
+    assert registry.producers("t", T0) == [INFO]
+    registry.check()
+
+
+class Plain:
+    """The original's registration_db.go word for word: one flat map, searched. The slow path beside the indexed one."""
+
+    def __init__(self) -> None:
+        self.map: dict[tuple[str, str, str], dict[int, int]] = {}  # (category, topic, channel) -> peer -> tombstone
+
+    def add(self, key: tuple[str, str, str], peer: int) -> None:
+        self.map.setdefault(key, {}).setdefault(peer, NEVER)
+
+    def remove(self, key: tuple[str, str, str], peer: int) -> int:
+        self.map.get(key, {}).pop(peer, None)
+        return len(self.map.get(key, {}))
+
+    def unregister(self, peer: int, topic: str, channel: str) -> None:
+        if channel:
+            if self.remove(("channel", topic, channel), peer) == 0 and channel.endswith("#ephemeral"):
+                self.map.pop(("channel", topic, channel), None)
+            return
+        for key in list(self.map):
+            if key[:2] == ("channel", topic):
+                self.remove(key, peer)
+        if self.remove(("topic", topic, ""), peer) == 0 and topic.endswith("#ephemeral"):
+            self.map.pop(("topic", topic, ""), None)
+
+    def delete(self, category: str, topic: str, channel: str = "*") -> None:
+        for key in [k for k in self.map if k[0] == category and topic in ("*", k[1]) and channel in ("*", k[2])]:
+            del self.map[key]
+
+    def rows(self) -> list[tuple[str, int, int]]:
+        return sorted((":".join(key), peer, at) for key, peers in self.map.items() for peer, at in peers.items())
+
+
+PEERS = st.integers(0, 2)
+TOPICS = st.sampled_from(["t", "u#ephemeral"])
+CHANNELS = st.sampled_from(["", "c", "d#ephemeral"])
+STEPS = st.one_of(
+    st.tuples(st.just("register"), PEERS, TOPICS, CHANNELS),
+    st.tuples(st.just("unregister"), PEERS, TOPICS, CHANNELS),
+    st.tuples(st.just("disconnect"), PEERS, TOPICS, CHANNELS),
+    st.tuples(st.just("create"), PEERS, TOPICS, CHANNELS),
+    st.tuples(st.just("delete"), PEERS, TOPICS | st.just("*"), CHANNELS),
+    st.tuples(st.just("tombstone"), PEERS, TOPICS | st.just("*"), CHANNELS),
+)
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_the_indexes_and_the_original_flat_map_agree(steps: list[tuple[str, int, str, str]]) -> None:
+    registry, plain = Registry(INACTIVE, LIFETIME), Plain()
+    infos = [replace(INFO, broadcast_address=f"node{i}") for i in range(3)]
+    peers = [registry.identify(info, T0) for info in infos]
+    for i in range(3):
+        plain.add(("client", "", ""), i)
+    for now, (verb, i, topic, channel) in enumerate(steps, T0):
+        apply_to_registry(registry, peers, i, verb, topic, channel, now)
+        apply_to_plain(plain, i, verb, topic, channel, now)
+        registry.check()
+    rows = sorted((r.key, infos.index(r.info), r.tombstoned_at) for r in registry.registrations())
+    assert rows == plain.rows()
+    assert registry.topics() == sorted(key[1] for key in plain.map if key[0] == "topic")
+    assert registry.channels("*") == sorted(key[2] for key in plain.map if key[0] == "channel")
+
+
+def apply_to_registry(
+    registry: Registry, peers: list[Peer], i: int, verb: str, topic: str, channel: str, now: int
+) -> None:
+    if verb == "register":
+        registry.register(peers[i], topic, channel)
+    elif verb == "unregister" and channel:
+        registry.unregister_channel(peers[i], topic, channel)
+    elif verb == "unregister":
+        registry.unregister_topic(peers[i], topic)
+    elif verb == "disconnect":
+        registry.disconnect(peers[i])
+        peers[i] = registry.identify(peers[i].info, now)
+    elif verb == "create":
+        registry.create_channel(topic, channel) if channel else registry.create_topic(topic)
+    elif verb == "delete":
+        registry.delete_channel(topic, channel) if channel else registry.delete_topic(topic)
+    else:
+        registry.tombstone(topic, peers[i].info.node, now)
+
+
+def apply_to_plain(plain: Plain, i: int, verb: str, topic: str, channel: str, now: int) -> None:
+    if verb == "register":
+        if channel:
+            plain.add(("channel", topic, channel), i)
+        plain.add(("topic", topic, ""), i)
+    elif verb == "unregister":
+        plain.unregister(i, topic, channel)
+    elif verb == "disconnect":
+        for key in plain.map:
+            plain.remove(key, i)
+        plain.add(("client", "", ""), i)
+    elif verb == "create":
+        if channel:
+            plain.map.setdefault(("channel", topic, channel), {})
+        plain.map.setdefault(("topic", topic, ""), {})
+    elif verb == "delete" and channel:
+        if topic != "*":  # refused before it gets here: no legal name
+            plain.delete("channel", topic, channel)
+    elif verb == "delete":
+        plain.delete("channel", topic)
+        plain.delete("topic", topic)
+    else:
+        for key, producers in plain.map.items():
+            if key[0] == "topic" and topic in ("*", key[1]) and i in producers:
+                producers[i] = now

@@ -1,0 +1,41 @@
+"""Topic and channel names (specs/nsq.md a3)."""
+
+import pytest
+
+from penstock.protocol import is_ephemeral, is_valid_name
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "A.b-c_9", "...", "x" * 64, "a#ephemeral", "x" * 54 + "#ephemeral", "-", "0", ".a"]
+)
+def test_legal(name: str) -> None:
+    assert is_valid_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "x" * 65,
+        "x" * 55 + "#ephemeral",  # the suffix counts
+        "#ephemeral",
+        "a#other",
+        "a#ephemeral#ephemeral",
+        "a b",
+        "a/b",
+        "a\n",
+        "a\0",
+        "ü",
+        "٣",  # a digit, but not an ASCII one
+        ".",
+        "..",
+        "..#ephemeral",
+    ],
+)
+def test_illegal(name: str) -> None:
+    assert not is_valid_name(name)
+
+
+def test_ephemeral() -> None:
+    assert is_ephemeral("a#ephemeral")
+    assert not is_ephemeral("a")

@@ -1,0 +1,183 @@
+"""Options: Go's flag syntax, the environment, and the help, from one declaration."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.options import (
+    MILLISECOND,
+    SECOND,
+    Duration,
+    HelpRequested,
+    OptionError,
+    format_duration,
+    option,
+    parse,
+    parse_duration,
+    parse_int,
+    parse_text,
+    specs,
+    usage,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    verbose: bool = option(False, "say more")
+    topic: tuple[str, ...] = option((), "topics", flag="topic-name", key="topics")
+    max_in_flight: int = option(200, "how many", check=lambda n: "want 1 or more" if n < 1 else "")
+    sample: float = option(1.0, "a part")
+    name: str = option("x", "a name")
+    timeout: Duration = option(Duration(60 * SECOND), "how long")
+    derived: int = 5  # no option
+
+
+def read(*argv: str, **environ: str) -> Options:
+    return parse(Options, "prog", argv, environ)
+
+
+def test_without_anything_the_defaults_hold() -> None:
+    assert read() == Options()
+
+
+@pytest.mark.parametrize(
+    "argv", [["-name", "y"], ["--name", "y"], ["-name=y"], ["--name=y"], ["-name", "z", "-name=y"]]
+)
+def test_the_forms_of_a_flag(argv: list[str]) -> None:
+    assert read(*argv).name == "y"
+
+
+def test_a_bool_takes_a_value_only_after_the_equals_sign() -> None:
+    assert read("-verbose").verbose
+    assert read("-verbose=T").verbose
+    assert not read("-verbose=0").verbose
+    assert read("-verbose", "false", "-name", "y") == Options(verbose=True)  # `false` is no flag: parsing stops
+
+
+@pytest.mark.parametrize("stop", ["word", "-", "--"])
+def test_parsing_stops_at_the_first_word_that_is_no_flag(stop: str) -> None:
+    assert read("-name", "y", stop, "-nonsense") == Options(name="y")
+
+
+def test_values_may_look_like_flags_or_be_empty() -> None:
+    assert read("-name", "-verbose").name == "-verbose"
+    assert read("-name=").name == ""
+    assert read("-name=a=b").name == "a=b"
+
+
+def test_lists_add_up() -> None:
+    assert read("-topic-name", "a,b", "-topic-name=c").topic == ("a,b", "c")
+    assert read(PROG_TOPIC_NAME=" a , ,b").topic == ("a", "b")
+
+
+def test_flag_over_environment_over_default() -> None:
+    assert read(PROG_NAME="env").name == "env"
+    assert read("-name", "flag", PROG_NAME="env").name == "flag"
+    assert read("-topic-name", "a", PROG_TOPIC_NAME="b,c").topic == ("a",)
+    assert read(PROG_TOPIC_NAME="b,c").topic == ("b", "c")
+    assert read(PROG_MAX_IN_FLIGHT="7", PROG_VERBOSE="true") == Options(verbose=True, max_in_flight=7)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["-nope"], "flag provided but not defined: -nope (prog -help lists the flags)"),
+        (["-name"], "flag needs an argument: -name"),
+        (["---name"], "bad flag syntax: ---name"),
+        (["-=x"], "bad flag syntax: -=x"),
+        (["-verbose=yes"], 'invalid value "yes" for flag -verbose: want true or false'),
+        (["-max-in-flight", "x"], 'invalid value "x" for flag -max-in-flight: want an integer'),
+        (["-max-in-flight", "0"], 'invalid value "0" for flag -max-in-flight: want 1 or more'),
+        (["-sample", "x"], 'invalid value "x" for flag -sample: want a number'),
+        (["-max-in-flight", "9223372036854775808"], "value out of range"),
+        (["-timeout", "5"], 'invalid value "5" for flag -timeout: want a duration such as "250ms", "1m30s" or "1h"'),
+        (["-derived", "1"], "flag provided but not defined: -derived"),
+    ],
+)
+def test_errors_are_one_clear_line(argv: list[str], message: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        read(*argv)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_an_error_in_the_environment_names_the_variable() -> None:
+    with pytest.raises(OptionError, match="environment variable PROG_SAMPLE"):
+        read(PROG_SAMPLE="x")
+
+
+@pytest.mark.parametrize("word", ["-h", "--help", "-help"])
+def test_help(word: str) -> None:
+    with pytest.raises(HelpRequested) as raised:
+        read(word)
+    text = str(raised.value)
+    assert text == usage(Options, "prog")
+    assert "-timeout duration\n    \thow long (default 1m0s) [$PROG_TIMEOUT]" in text
+    assert '-name string\n    \ta name (default "x") [$PROG_NAME]' in text
+    assert "-verbose\n" in text
+    assert "derived" not in text
+
+
+def test_names_follow_from_the_declaration() -> None:
+    found = {spec.name: (spec.flag, spec.key, spec.environment) for spec in specs(Options, "prog")}
+    assert found["topic"] == ("topic-name", "topics", "PROG_TOPIC_NAME")
+    assert found["max_in_flight"] == ("max-in-flight", "max_in_flight", "PROG_MAX_IN_FLIGHT")
+    assert "derived" not in found
+
+
+@pytest.mark.parametrize(
+    ("text", "ns"),
+    [
+        ("0", 0),
+        ("250ms", 250 * MILLISECOND),
+        ("1m30s", 90 * SECOND),
+        ("1h", 3600 * SECOND),
+        ("1.5s", 1500 * MILLISECOND),
+        (".5s", 500 * MILLISECOND),
+        ("-2s", -2 * SECOND),
+        ("+2s", 2 * SECOND),
+        ("3us", 3000),
+        ("3µs", 3000),
+        ("7ns", 7),
+    ],
+)
+def test_durations(text: str, ns: int) -> None:
+    assert parse_duration(text) == ns
+
+
+@pytest.mark.parametrize("text", ["", "5", "s", "1s2", "1 s", "1x", "--1s", "1e3s", "-", "300000000h"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(ValueError):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [(0, "0s"), (1, "1ns"), (1500, "1.5µs"), (250 * MILLISECOND, "250ms"), (1500 * MILLISECOND, "1.5s"),
+     (90 * SECOND, "1m30s"), (3600 * SECOND, "1h0m0s"), (-SECOND, "-1s")],
+)  # fmt: skip
+def test_durations_are_printed_as_go_prints_them(ns: int, text: str) -> None:
+    assert format_duration(ns) == text
+
+
+@given(st.integers(0, 2**53))
+def test_a_printed_duration_reads_back(ns: int) -> None:
+    assert parse_duration(format_duration(ns)) == pytest.approx(ns, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("10", 10), ("-3", -3), ("0x1F", 31), ("0o17", 15), ("017", 15), ("0b11", 3), ("1_000", 1000)]
+)
+def test_integers_are_gos(text: str, value: int) -> None:
+    assert parse_int(text) == value
+
+
+@given(st.sampled_from([bool, int, float, Duration, str, tuple[str, ...]]), st.text(max_size=12))
+def test_no_text_is_a_bug(kind: object, text: str) -> None:
+    with contextlib.suppress(ValueError):
+        parse_text(kind, text)
