@@ -1,0 +1,22 @@
+"""The figures of nsqd: `python -m bench` (`make bench`) prints them; nothing here is a test, and nothing asserts a speed.
+
+How to read the table:
+
+* One line is one row and one server: the median of --runs runs, each column by itself. Runs are interleaved: every row once,
+  all servers in turn, then every row again, so that a machine that slows down slows all alike.
+* Every run has a server process of its own and a topic of its own, so no row meets what another left behind. What was
+  published in the measured time is in memory at the end: RSS says how much that is, B/msg what each message added to it.
+* CPU ns/msg is utime + stime of the server's processes and threads over the measured time, for each message published (or
+  delivered and finished). It hardly depends on how busy the other core is: trust it before messages/s.
+* p50 and p99 are times from a request to its reply, for loads that wait for replies; an MPUB's is that of the whole batch.
+* The last columns but one are shares of one core: the server's and the load's. Where the load is the busier it is the
+  load that was measured: no ratio of throughputs is printed then but "client-bound", and CPU ns/msg decides.
+* "vs Go": messages/s as a multiple of the Go nsqd's, then CPU ns/msg as one (below 1: ours takes less).
+
+With --nsqd PATH a Go nsqd takes turns with ours, with --mem-queue-size so large that it keeps everything in memory as ours
+does. With --load DIRECTORY NSQ's own bench_writer and bench_reader are the load of the first two rows, and cload (if it is
+there) that of single PUBs; they tell no latencies.
+
+The sizes have a table of their own. Lateness there is from the moment a message was due to its arrival at a consumer, so
+it includes the load's own delays; `due` counts what was due within the window, `missing` what of it never came.
+"""

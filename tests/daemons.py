@@ -12,12 +12,16 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT = 20.0  # s; a start takes 0.3 s, but CI machines sleep at times
@@ -53,7 +57,13 @@ class Daemon:
     def __enter__(self) -> Daemon:
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}
         self.process = subprocess.Popen(
-            self._command, stderr=subprocess.PIPE, text=True, cwd=self._cwd, env=environ, preexec_fn=self._preexec
+            self._command,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="backslashreplace",  # the log quotes what peers sent: an odd byte must not stop our reading it
+            cwd=self._cwd,
+            env=environ,
+            preexec_fn=self._preexec,
         )
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -108,7 +118,13 @@ class Daemon:
 
     def connect(self, name: str = "TCP") -> socket.socket:
         """A new connection to one of its addresses."""
-        host, _, port = self.addresses[name].rpartition(":")
+        address = self.addresses[name]
+        if address.startswith("/"):
+            unix = socket.socket(socket.AF_UNIX)
+            unix.settimeout(STOP_TIMEOUT)
+            unix.connect(address)
+            return unix
+        host, _, port = address.rpartition(":")
         return socket.create_connection((host.strip("[]"), int(port)), timeout=STOP_TIMEOUT)
 
     # Queries
@@ -150,3 +166,91 @@ def run(
         [sys.executable, "-m", "penstock.launch", program, *arguments],
         input=stdin, capture_output=True, text=True, timeout=timeout, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
+
+
+def nsqd(directory: Path, *flags: str, **options: Any) -> Daemon:
+    """An nsqd with its data in `directory`, which is made if it is not there."""
+    directory.mkdir(parents=True, exist_ok=True)
+    return Daemon("nsqd", "-data-path", str(directory), *flags, **options)
+
+
+def eventually(done: Callable[[], object], timeout: float = START_TIMEOUT) -> None:
+    """Wait until `done` answers something true; ask 50 times a second. For what no log line announces."""
+    deadline = time.monotonic() + timeout
+    while not done():
+        assert time.monotonic() < deadline, f"not true within {timeout} s"
+        time.sleep(0.02)
+
+
+RESPONSE, ERROR, MESSAGE = 0, 1, 2  # frame types
+OK = (RESPONSE, b"OK")
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message as it came over the wire."""
+
+    timestamp: int  # ns since the epoch
+    attempts: int
+    id: bytes
+    body: bytes
+
+
+class Conversation:
+    """A connection of an NSQ client, byte for byte: what is sent is what the test spells out."""
+
+    def __init__(self, daemon: Daemon, data: bytes = b"", timeout: float = STOP_TIMEOUT) -> None:
+        self.socket = daemon.connect()
+        self.socket.settimeout(timeout)
+        self._file = self.socket.makefile("rb")
+        self.send(data)
+
+    def __enter__(self) -> Conversation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Hang up."""
+        self._file.close()
+        self.socket.close()
+
+    def send(self, data: bytes) -> None:
+        """Say something."""
+        self.socket.sendall(data)
+
+    def frame(self) -> tuple[int, bytes] | None:
+        """The next frame (type, data) that is no heartbeat; those are answered. None when the daemon has closed."""
+        while True:
+            head = self._file.read(8)
+            if not head:
+                return None
+            size, kind = struct.unpack(">ii", head)
+            data = self._file.read(size - 4)
+            assert len(data) == size - 4, "the daemon closed in the middle of a frame"
+            if (kind, data) != (RESPONSE, b"_heartbeat_"):
+                return kind, data
+            self.send(b"NOP\n")
+
+    def frames(self) -> list[tuple[int, bytes]]:
+        """All that comes until the daemon closes."""
+        return list(iter(self.frame, None))
+
+    def message(self) -> Message:
+        """The next frame, which must be a message."""
+        frame = self.frame()
+        assert frame is not None, "closed"
+        assert frame[0] == MESSAGE, frame
+        timestamp, attempts, message_id = struct.unpack_from(">qH16s", frame[1])
+        return Message(timestamp, attempts, message_id, frame[1][26:])
+
+
+def sized(body: bytes) -> bytes:
+    """A body as it follows a command line: int32 length, bytes."""
+    return struct.pack(">i", len(body)) + body
+
+
+def several(*bodies: bytes) -> bytes:
+    """What follows the line of an MPUB."""
+    return sized(struct.pack(">i", len(bodies)) + b"".join(map(sized, bodies)))

@@ -63,7 +63,7 @@ class Channel:
         self.start = topic.distributed  # messages before it are not ours
         self.cursor = self.start  # ordinal of the next message to take that was never taken; <= topic.distributed
         self.passed = topic.ordinary  # of topic.ordinary, how many are behind the cursor or in a hole
-        self.delayed = topic.held_back  # messages in the topic's delay lane that will come to us
+        self.delayed = 0  # messages in the topic's delay lane that will come to us
         self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
         self.in_flight: DueQueue[Run] = DueQueue()  # every run in flight, by deadline
         self.in_flight_count = 0  # messages in those runs
@@ -142,10 +142,10 @@ class Channel:
         self.in_flight_count = 0
         self._holes.clear()
         self._extent = None
-        self.leavers.clear()
-        for consumer in self.consumers:
+        for consumer in (*self.consumers, *self.leavers):
             consumer.clear()
             consumer.refresh()
+        self.leavers.clear()
 
     def delete(self) -> None:
         """Drop all messages and disconnect the consumers. Called by the topic."""

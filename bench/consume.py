@@ -1,0 +1,100 @@
+"""Consumers: they drain a channel of messages of one known size, and finish each.
+
+A chunk of frames becomes a chunk of FINs without a loop in Python: 16 frames are unpacked at a time, their ids joined.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from dataclasses import dataclass
+from itertools import chain
+from struct import Struct
+
+from bench.load import Outcome
+from bench.wire import FRAME, FRAME_HEAD, SIZE, connect, expect_ok, identify
+
+_BUFFER = 1 << 20  # bytes
+_BLOCK = 16  # frames unpacked by one struct
+_ONE = Struct(f"18x16s{SIZE}x")
+_MANY = Struct(f"18x16s{SIZE}x" * _BLOCK)
+_IDLE = 2.0  # s without a message that mean the end
+
+
+@dataclass(slots=True)
+class Drain:
+    """A load (see bench.load). Fields are the plan; the rest is state."""
+
+    host: str
+    ports: dict[str, int]
+    topic: str
+    channel: str
+    connections: int
+    rdy: int
+    seconds: float  # at the most
+    messages: int  # in the channel
+
+    def prepare(self) -> None:
+        """See bench.load.Runnable."""
+        self._epoll = select.epoll()
+        self._peers: dict[int, _Peer] = {}
+        for _ in range(self.connections):
+            sock = connect(self.host, self.ports["TCP"])
+            identify(sock, heartbeat_interval=60_000)
+            sock.sendall(f"SUB {self.topic} {self.channel}\n".encode())
+            expect_ok(sock)
+            self._epoll.register(sock.fileno(), select.EPOLLIN)
+            self._peers[sock.fileno()] = _Peer(sock)
+
+    def run(self) -> Outcome:
+        """See bench.load.Runnable."""
+        peers, wanted, got = self._peers, self.messages, 0
+        begin = last = time.perf_counter()
+        end = begin + self.seconds
+        for peer in peers.values():
+            peer.sock.sendall(f"RDY {self.rdy}\n".encode())
+        while got < wanted:
+            events = self._epoll.poll(_IDLE)
+            if not events:
+                break
+            for fd, _ in events:
+                got += peers[fd].receive()
+            last = time.perf_counter()
+            if last >= end:
+                break
+        return Outcome(got, last - begin, missing=wanted - got)
+
+
+class _Peer:
+    """One connection, and the part of a frame that came last."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self._view = memoryview(bytearray(_BUFFER))
+        self._held = 0  # bytes at the start of the view: of a frame that is not complete yet
+
+    def receive(self) -> int:
+        """Read once, finish what is complete; return how many messages that was."""
+        view = self._view
+        received = self.sock.recv_into(view[self._held :])
+        if not received:
+            raise SystemExit("consumer: the server closed the connection")
+        total = self._held + received
+        count, self._held = divmod(total, FRAME)
+        end = count * FRAME
+        if count:
+            if view[:8] != FRAME_HEAD:
+                raise SystemExit(f"consumer: unexpected frame {bytes(view[:80])!r}")
+            self.sock.sendall(fins(view[:end], count))
+        view[: self._held] = view[end:total]
+        return count
+
+
+def fins(frames: memoryview, count: int) -> bytes:
+    """The FIN commands for so many frames."""
+    middle = count // _BLOCK * _BLOCK * FRAME
+    ids = chain(
+        chain.from_iterable(_MANY.iter_unpack(frames[:middle])), chain.from_iterable(_ONE.iter_unpack(frames[middle:]))
+    )
+    return b"FIN " + b"\nFIN ".join(ids) + b"\n"

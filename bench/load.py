@@ -1,0 +1,135 @@
+"""The load: a process of its own, so that what it costs is not taken for the server's, and can be said beside it.
+
+    python -m bench.load KIND PLAN      KIND: one of LOADS below; PLAN: JSON, the fields of that class's plan
+
+It prepares (connects, warms up), prints `ready`, waits for a line, runs, prints its Outcome as JSON and waits for the end of
+its standard input. `Load` is the other end of that conversation.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from types import TracebackType
+from typing import Protocol
+
+from bench.server import ROOT, BenchError, Server
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a load did in the measured time, as it saw it."""
+
+    messages: int
+    seconds: float
+    cpu: int = 0  # ns of the load's own
+    p50: int | None = None  # ns; likewise p99 and worst
+    p99: int | None = None
+    worst: int | None = None
+    missing: int = 0  # messages that were due and did not come
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A measured run: what the load saw, and what the server spent on it."""
+
+    outcome: Outcome
+    server_cpu: int  # ns
+    rss_before: int  # bytes
+    rss: int  # bytes, at the end
+
+
+class Runnable(Protocol):
+    """What a kind of load does."""
+
+    def prepare(self) -> None:
+        """Connect and warm up: outside of the measured time."""
+
+    def run(self) -> Outcome:
+        """The measured part."""
+
+
+class Load:
+    """The driver's end. A context manager: prepared once entered."""
+
+    def __init__(self, kind: str, server: Server, **plan: object) -> None:
+        self._server = server
+        full = {"host": server.host, "ports": server.ports, **plan}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bench.load", kind, json.dumps(full)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        )  # fmt: skip
+
+    def __enter__(self) -> Load:
+        try:
+            self._line()
+        except BenchError:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def measure(self) -> Sample:
+        """Run it; the server's CPU is taken right before and after."""
+        assert self._process.stdin is not None
+        rss, cpu = self._server.rss(), self._server.cpu()
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        line = self._line()
+        spent = self._server.cpu() - cpu
+        return Sample(Outcome(**json.loads(line)), spent, rss, self._server.rss())
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise BenchError(f"the load ended early, exit code {self._process.wait()}")
+        return line
+
+
+def quantiles(times: list[int]) -> dict[str, int]:
+    """p50, p99 and worst of them, as keyword arguments of Outcome; none if there are none."""
+    if not times:
+        return {}
+    times.sort()
+    last = len(times) - 1
+    return {"p50": times[last // 2], "p99": times[last * 99 // 100], "worst": times[last]}
+
+
+def raise_file_limit() -> int:
+    """Open as many files as the machine allows; return that. Children inherit it."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def main() -> None:
+    """See the head of this file."""
+    from bench.consume import Drain
+    from bench.firing import Firing
+    from bench.idle import Idle, Nothing
+    from bench.publish import Publish
+
+    kinds = {"publish": Publish, "drain": Drain, "idle": Idle, "nothing": Nothing, "firing": Firing}
+    gc.disable()  # no cycles are made in the measured time
+    load: Runnable = kinds[sys.argv[1]](**json.loads(sys.argv[2]))
+    load.prepare()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    cpu = time.process_time_ns()
+    outcome = asdict(load.run())
+    print(json.dumps({**outcome, "cpu": time.process_time_ns() - cpu}), flush=True)
+    sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""Publishers: connections that each keep `depth` requests outstanding, and send the next as replies come in.
+
+The requests are the same bytes every time, and replies are counted by their length: the least a client can do.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from dataclasses import dataclass
+from struct import pack
+
+from bench.load import Outcome, quantiles
+from bench.wire import BATCH, BODY, MPUB_BODY, OK, connect, identify, read_exactly, sized
+
+_READ = 65536  # bytes
+_HTTP = "POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {length}\r\n\r\n"
+
+
+@dataclass(slots=True)
+class Publish:
+    """A load (see bench.load). Fields are the plan; the rest is state."""
+
+    host: str
+    ports: dict[str, int]
+    shape: str  # of a request: "pub", "mpub", "http-pub" or "http-mpub"
+    topic: str
+    connections: int
+    depth: int
+    seconds: float
+    warm_up: float  # s
+    limit: int = 1 << 60  # requests at the most
+
+    def prepare(self) -> None:
+        """See bench.load.Runnable."""
+        request, self._each = self._request()
+        over_http = self.shape.startswith("http")
+        self._port = self.ports["HTTP" if over_http else "TCP"]
+        first = self._connect()
+        self._prefix, self._reply_size = _http_reply(first, request) if over_http else (OK, len(OK))
+        sockets = [first, *(self._connect() for _ in range(self.connections - 1))]
+        self._sockets = {sock.fileno(): sock for sock in sockets}
+        self._burst = request * self.depth
+        self._request_size = len(request)
+        self._epoll = select.epoll()
+        for fd in self._sockets:
+            self._epoll.register(fd, select.EPOLLIN)
+        if self.warm_up:
+            self._loop(self.warm_up, self.limit)
+
+    def run(self) -> Outcome:
+        """See bench.load.Runnable."""
+        begin = time.perf_counter_ns()
+        replies, times = self._loop(self.seconds, self.limit)
+        seconds = (time.perf_counter_ns() - begin) / 1e9
+        return Outcome(replies * self._each, seconds, **quantiles(times) if self.depth == 1 else {})
+
+    def _loop(self, seconds: float, limit: int) -> tuple[int, list[int]]:
+        """Publish for so long, then wait for what is outstanding. Number of replies, and the times they took."""
+        clock, poll, sockets = time.perf_counter_ns, self._epoll.poll, self._sockets
+        size, prefix, burst, request_size = self._reply_size, self._prefix, memoryview(self._burst), self._request_size
+        sent, rest, times = dict.fromkeys(sockets, 0), dict.fromkeys(sockets, 0), []
+        end = clock() + int(seconds * 1e9)
+        replies = 0
+        issued = min(limit, self.depth * len(sockets))
+        for sock in list(sockets.values())[: -(-issued // self.depth)]:
+            sent[sock.fileno()] = clock()
+            sock.sendall(burst)
+        while replies < issued:
+            for fd, _ in poll():
+                data = sockets[fd].recv(_READ)
+                now = clock()
+                had = rest[fd]
+                if not data or (not had and not data.startswith(prefix)):
+                    raise SystemExit(f"publisher: unexpected reply {data[:120]!r}")
+                done, rest[fd] = divmod(had + len(data), size)
+                if not done:
+                    continue
+                replies += done
+                times.append(now - sent[fd])
+                if now < end and issued + done <= limit:
+                    issued += done
+                    sent[fd] = now
+                    sockets[fd].sendall(burst[: done * request_size])
+        return replies, times
+
+    def _connect(self) -> socket.socket:
+        sock = connect(self.host, self._port)
+        if not self.shape.startswith("http"):
+            identify(sock, heartbeat_interval=-1)
+        return sock
+
+    def _request(self) -> tuple[bytes, int]:
+        """The bytes of a request, and how many messages it publishes."""
+        topic = self.topic
+        if self.shape == "pub":
+            return f"PUB {topic}\n".encode() + sized(BODY), 1
+        if self.shape == "mpub":
+            return f"MPUB {topic}\n".encode() + sized(pack(">i", BATCH) + MPUB_BODY), BATCH
+        path, body, each = {
+            "http-pub": (f"/pub?topic={topic}", BODY, 1),
+            "http-mpub": (f"/mpub?topic={topic}&binary=true", pack(">i", BATCH) + MPUB_BODY, BATCH),
+        }[self.shape]
+        head = _HTTP.format(path=path, host=self.host, port=self.ports["HTTP"], length=len(body))
+        return head.encode() + body, each
+
+
+def _http_reply(sock: socket.socket, request: bytes) -> tuple[bytes, int]:
+    """Send one request; how a good reply begins, and the size of each. SystemExit if it is not a good one."""
+    sock.sendall(request)
+    head = b""
+    while not head.endswith(b"\r\n\r\n"):
+        head += read_exactly(sock, 1)
+    lengths = [line.partition(b":")[2] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+    if not head.startswith(b"HTTP/1.1 200 ") or len(lengths) != 1:
+        raise SystemExit(f"publisher: unexpected reply {head!r}")
+    read_exactly(sock, int(lengths[0]))
+    return b"HTTP/1.1 200 ", len(head) + int(lengths[0])

@@ -1,0 +1,162 @@
+"""A server under measurement: a process of its own on loopback with free ports, its CPU time and memory.
+
+Law: it is killed at the end, never stopped: nobody needs its messages, and the original would write them all to disk first.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+ROOT = Path(__file__).resolve().parent.parent
+START_TIMEOUT = 20.0  # s
+REQUEST_TIMEOUT = 60.0  # s; /stats of 10,000 topics takes seconds
+ALL_IN_MEMORY = 20_000_000  # messages: more than any row publishes
+_LISTENING = re.compile(r"\b(TCP|HTTP): listening on \S*:(\d+)\s*$")
+_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")  # ns of the unit of /proc/PID/stat
+_UTIME, _STIME = 11, 12  # fields of /proc/PID/stat after the one in parentheses
+
+
+class BenchError(Exception):
+    """A row could not be measured; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """How to start an nsqd."""
+
+    name: str  # in the table
+    command: tuple[str, ...]
+    original: bool  # the Go nsqd: spills to disk what --mem-queue-size does not allow, and that per topic and channel
+
+    def start(self, mem_queue: int = ALL_IN_MEMORY) -> Server:
+        """A running server; use it as a context manager."""
+        flags = ("-mem-queue-size", str(mem_queue)) if self.original else ()
+        return Server(self, flags)
+
+
+def penstock() -> Program:
+    """This project's nsqd."""
+    return Program("penstock", (sys.executable, "-m", "penstock.launch", "nsqd"), original=False)
+
+
+class Server:
+    """See above."""
+
+    host = "127.0.0.1"
+
+    def __init__(self, program: Program, flags: tuple[str, ...]) -> None:
+        self.program = program
+        self.ports: dict[str, int] = {}  # "TCP" and "HTTP", from the log
+        self.log: deque[str] = deque(maxlen=40)  # last lines of standard error
+        self.tracebacks = 0  # in all of standard error
+        self._data = tempfile.TemporaryDirectory(prefix="penstock-bench-")
+        self._listening = threading.Event()  # both ports are known, or standard error has ended
+        addresses = ("-tcp-address", f"{self.host}:0", "-http-address", f"{self.host}:0", "-data-path", self._data.name)
+        self._process = subprocess.Popen(
+            [*program.command, *addresses, *flags], stderr=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Server:
+        self._listening.wait(START_TIMEOUT)
+        if len(self.ports) < 2:
+            self.close()
+            raise BenchError(f"{self.program.name} did not start: {' '.join(self.log)}")
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        code = self._process.poll()
+        self.close()
+        if code is not None or self.tracebacks:
+            tail = "".join(self.log)
+            raise BenchError(f"{self.program.name} failed while measured (exit code {code}):\n{tail}") from error
+
+    def close(self) -> None:
+        """End the process and forget its files."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join(START_TIMEOUT)
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+        self._data.cleanup()
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.log.append(line)
+            self.tracebacks += line.startswith("Traceback")
+            if match := _LISTENING.search(line):
+                self.ports[match[1]] = int(match[2])
+                if len(self.ports) == 2:
+                    self._listening.set()
+        self._listening.set()
+
+    # commands
+
+    def create(self, topic: str, channels: Iterable[str] = ()) -> None:
+        """Make a topic with channels."""
+        self.create_all([f"/topic/create?topic={topic}"])
+        self.create_all([f"/channel/create?topic={topic}&channel={channel}" for channel in channels])
+
+    def create_all(self, paths: Iterable[str]) -> None:
+        """POST each of the paths, over one connection."""
+        connection = self._connect()
+        for path in paths:
+            connection.request("POST", path)
+            reply = connection.getresponse()
+            reply.read()
+            if reply.status != 200:
+                raise BenchError(f"{self.program.name} answered {reply.status} to POST {path}")
+        connection.close()
+
+    # queries
+
+    def get(self, path: str) -> bytes:
+        """The body of a GET."""
+        connection = self._connect()
+        connection.request("GET", path)
+        body = connection.getresponse().read()
+        connection.close()
+        return body
+
+    def cpu(self) -> int:
+        """utime + stime of the process, all its threads and its children, in ns (of 10 ms steps, usually)."""
+        return sum(cpu_time(Path(f"/proc/{pid}/stat").read_text()) for pid in self._pids())
+
+    def rss(self) -> int:
+        """Bytes of memory resident."""
+        return sum(resident(Path(f"/proc/{pid}/status").read_text()) for pid in self._pids())
+
+    def _pids(self) -> list[int]:
+        pids = [self._process.pid]
+        for pid in pids:  # grows as we go: children of children
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                pids += map(int, (task / "children").read_text().split())
+        return pids
+
+    def _connect(self) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection(self.host, self.ports["HTTP"], timeout=REQUEST_TIMEOUT)
+
+
+def cpu_time(stat: str) -> int:
+    """ns of CPU time, user and system, from the text of /proc/PID/stat. The name in parentheses may hold anything."""
+    fields = stat.rpartition(")")[2].split()
+    return (int(fields[_UTIME]) + int(fields[_STIME])) * _TICK
+
+
+def resident(status: str) -> int:
+    """Bytes of VmRSS, from the text of /proc/PID/status."""
+    match = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(match[1]) * 1024 if match else 0

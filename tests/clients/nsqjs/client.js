@@ -1,0 +1,64 @@
+// nsqjs behind the two commands of contract.py.
+'use strict'
+
+const nsq = require('nsqjs')
+
+const commands = {publish, consume}
+commands[process.argv[2]](...process.argv.slice(3))
+
+function fail(error) {
+  console.error(error)
+  process.exit(1)
+}
+
+function publish(topic, address, bodies, delayMs) {
+  const [host, port] = address.split(':')
+  const writer = new nsq.Writer(host, Number(port))
+  const messages = JSON.parse(bodies)
+  const answered = (error) => (error ? fail(error) : writer.close())
+  writer.on('error', fail)
+  writer.on('ready', () => {
+    if (delayMs) writer.deferPublish(topic, messages[0], Number(delayMs), answered)
+    else writer.publish(topic, messages.length > 1 ? messages : messages[0], answered)
+  })
+  writer.connect()
+}
+
+function consume(text) {
+  const options = JSON.parse(text)
+  const deliveries = []
+  let finished = 0
+  const reader = new nsq.Reader(options.topic, options.channel, {
+    nsqdTCPAddresses: options.nsqd || [],
+    lookupdHTTPAddresses: options.lookupd || [],
+    lookupdPollInterval: 1,
+    lookupdPollJitter: 0,
+    maxInFlight: 10,
+    messageTimeout: 1000,
+  })
+
+  const finish = (message) => {
+    message.finish()
+    finished += 1
+    if (finished === options.count) {
+      setTimeout(() => {
+        reader.close()
+        console.log(JSON.stringify(deliveries))
+        process.exit(0)
+      }, 50)
+    }
+  }
+
+  reader.on('error', fail)
+  reader.on('message', (message) => {
+    const body = message.body.toString()
+    const first = message.attempts === 1
+    deliveries.push({body, attempts: message.attempts})
+    if (body.startsWith('requeue') && first) message.requeue(0, false)
+    else if (body.startsWith('touch')) {
+      setTimeout(() => message.touch(), 700)
+      setTimeout(() => finish(message), 1400)
+    } else if (!body.startsWith('stall') || !first) finish(message)
+  })
+  reader.connect()
+}

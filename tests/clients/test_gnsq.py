@@ -1,0 +1,17 @@
+"""gnsq, the gevent client. In a process of its own: gevent patches the standard library for everybody in its process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.clients.contract import ClientContract
+
+pytestmark = pytest.mark.process
+
+
+class TestGnsq(ClientContract):
+    name = "gnsq"
+    command = (sys.executable, str(Path(__file__).with_name("gnsq_client.py")))

@@ -1,0 +1,265 @@
+"""A stateful model of one topic and its channels beside the real thing, the invariants checked after every step.
+
+The model knows messages by their bodies and says for each channel which are ready, in flight or deferred, with how many
+attempts. It knows nothing of runs, extents, cursors or heaps.
+"""
+
+from dataclasses import dataclass, field
+from itertools import count
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from nsqd.core.broker import Limits
+from nsqd.core.consumer import Consumer
+from tests.core.node import MS, SECOND, Delivery, Inbox, Node
+
+TIMEOUT = 2 * SECOND
+GRACE = 20 * MS  # by which the scan may be late
+
+
+@dataclass
+class ModelChannel:
+    """What a channel should hold, by body."""
+
+    ready: set[bytes] = field(default_factory=set)
+    in_flight: dict[bytes, int] = field(default_factory=dict)  # -> deadline
+    deferred: dict[bytes, int] = field(default_factory=dict)  # -> due
+    attempts: dict[bytes, int] = field(default_factory=dict)
+    paused: bool = False
+    last_first: int = -1  # number of the message that was delivered first last: FIFO
+
+    def owed(self) -> set[bytes]:
+        return self.ready | set(self.in_flight) | set(self.deferred)
+
+
+class TopicMachine(RuleBasedStateMachine):
+    """Commands in any order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.node = Node(Limits(mem_queue_size=5))
+        self.topic = self.node.broker.topic("t")
+        self.numbers = count()
+        self.model: dict[str, ModelChannel] = {}
+        self.backlog: list[tuple[bytes, int]] = []  # (body, due or 0) that no channel was given
+        self.consumers: list[tuple[str, Consumer, Inbox]] = []
+        self.deliveries: list[tuple[str, Consumer, Delivery]] = []  # what may still be in flight
+        self.node.after_turn = self.settle
+
+    # commands
+
+    @rule(sizes=st.lists(st.integers(1, 3), min_size=1, max_size=6))
+    def publish(self, sizes: list[int]) -> None:
+        bodies = [b"%d" % next(self.numbers) + b"." * size for size in sizes]
+        self.topic.publish(bodies, sum(map(len, bodies)))
+        self.backlog += [(body, 0) for body in bodies]
+        self.node.turn()
+
+    @rule(delay=st.integers(1, 3000))
+    def publish_deferred(self, delay: int) -> None:
+        body = b"%d" % next(self.numbers)
+        self.topic.publish_deferred(body, self.node.now + delay * MS)
+        self.backlog.append((body, self.node.now + delay * MS))
+        self.node.turn()
+
+    @rule(name=st.sampled_from("abc"))
+    def create_channel(self, name: str) -> None:
+        self.topic.channel(name)
+        self.model.setdefault(name, ModelChannel())
+        self.node.turn()
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data(), ready=st.integers(0, 8))
+    def subscribe(self, data: st.DataObject, ready: int) -> None:
+        name = data.draw(st.sampled_from(sorted(self.model)))
+        inbox = Inbox()
+        consumer = self.topic.channels[name].subscribe(inbox, TIMEOUT, 0)
+        self.consumers.append((name, consumer, inbox))
+        consumer.set_ready(ready)
+        self.node.turn()
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data(), ready=st.integers(0, 8))
+    def rdy(self, data: st.DataObject, ready: int) -> None:
+        _, consumer, _ = data.draw(st.sampled_from(self.consumers))
+        consumer.set_ready(ready)
+        self.node.turn()
+
+    @precondition(lambda self: self.consumers)
+    @rule(data=st.data())
+    def disconnect(self, data: st.DataObject) -> None:
+        name, consumer, _ = entry = data.draw(st.sampled_from(self.consumers))
+        self.topic.channels[name].unsubscribe(consumer)
+        self.consumers.remove(entry)
+        self.node.turn()
+
+    @precondition(lambda self: self.deliveries)
+    @rule(data=st.data(), many=st.integers(1, 6))
+    def finish(self, data: st.DataObject, many: int) -> None:
+        at = data.draw(st.integers(0, len(self.deliveries) - 1))
+        name, consumer, _ = self.deliveries[at]
+        chosen = [entry for entry in self.deliveries[at:] if entry[1] is consumer][:many]
+        failed = {message_id for message_id, _ in consumer.finish(b"".join(entry[2].id for entry in chosen))}
+        for entry in chosen:
+            body = entry[2].body
+            assert (entry[2].id in failed) == (not self.owns(entry)) or self.overdue(entry)
+            if entry[2].id not in failed:
+                del self.model[name].in_flight[body]
+            self.deliveries.remove(entry)
+        self.node.turn()
+
+    @precondition(lambda self: self.deliveries)
+    @rule(data=st.data(), delay=st.sampled_from([0, 0, 100, 1500]))
+    def requeue(self, data: st.DataObject, delay: int) -> None:
+        entry = data.draw(st.sampled_from(self.deliveries))
+        name, consumer, delivery = entry
+        done = consumer.requeue(delivery.id, delay * MS, self.node.now) == ""
+        assert done == self.owns(entry) or self.overdue(entry)
+        if done:
+            channel = self.model[name]
+            del channel.in_flight[delivery.body]
+            if delay:
+                channel.deferred[delivery.body] = self.node.now + delay * MS
+            else:
+                channel.ready.add(delivery.body)
+        self.deliveries.remove(entry)
+        self.node.turn()
+
+    @precondition(lambda self: self.deliveries)
+    @rule(data=st.data())
+    def touch(self, data: st.DataObject) -> None:
+        entry = data.draw(st.sampled_from(self.deliveries))
+        name, consumer, delivery = entry
+        done = consumer.touch(delivery.id, TIMEOUT, 100 * SECOND, self.node.now) == ""
+        assert done == self.owns(entry) or self.overdue(entry)
+        if done:
+            self.model[name].in_flight[delivery.body] = self.node.now + TIMEOUT
+        self.node.turn()
+
+    @rule(ms=st.integers(1, 2500))
+    def wait(self, ms: int) -> None:
+        self.node.advance(ms * MS)
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def pause_channel(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.model)))
+        channel = self.model[name]
+        channel.paused = not channel.paused
+        self.node.broker.pause(self.topic.channels[name], channel.paused)
+        self.node.turn()
+
+    @rule()
+    def pause_topic(self) -> None:
+        self.node.broker.pause(self.topic, not self.topic.paused)
+        self.node.turn()
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def empty_channel(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.model)))
+        self.topic.channels[name].empty()
+        channel = self.model[name]
+        channel.ready.clear()
+        channel.in_flight.clear()
+        channel.deferred.clear()
+        self.node.turn()
+
+    @rule()
+    def empty_topic(self) -> None:
+        self.topic.empty()
+        self.backlog.clear()
+        self.node.turn()
+
+    @precondition(lambda self: self.model)
+    @rule(data=st.data())
+    def delete_channel(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.model)))
+        self.topic.delete_channel(name)
+        del self.model[name]
+        self.consumers = [entry for entry in self.consumers if entry[0] != name]
+        self.deliveries = [entry for entry in self.deliveries if entry[0] != name]
+        self.node.turn()
+
+    # the model's own laws
+
+    def owns(self, entry: tuple[str, Consumer, Delivery]) -> bool:
+        """True if that very delivery is still in flight."""
+        name, consumer, delivery = entry
+        channel = self.model[name]
+        latest = [e for e in self.deliveries if e[0] == name and e[2].body == delivery.body][-1]
+        mine = latest[1] is consumer  # the id is the same for all attempts: only the owner counts
+        return mine and delivery.body in channel.in_flight
+
+    def overdue(self, entry: tuple[str, Consumer, Delivery]) -> bool:
+        """True if its time-out has passed, but the scan may not have seen it: both answers are right."""
+        deadline = self.model[entry[0]].in_flight.get(entry[2].body)
+        return deadline is not None and deadline <= self.node.now
+
+    def settle(self) -> None:
+        """The node has done what it can: move the model accordingly."""
+        self._distribute()
+        came = [(name, consumer, item) for name, consumer, inbox in self.consumers for item in inbox.take()]
+        for name, consumer, delivery in sorted(came, key=lambda entry: entry[2].number):
+            self._delivered(name, consumer, delivery)
+        self._expire()
+
+    def _distribute(self) -> None:
+        if self.model and not self.topic.paused:
+            for body, due in self.backlog:
+                for channel in self.model.values():
+                    if due > self.node.now:
+                        channel.deferred[body] = due
+                    elif due:
+                        channel.deferred[body] = self.node.now
+                    else:
+                        channel.ready.add(body)
+            self.backlog.clear()
+
+    def _delivered(self, name: str, consumer: Consumer, delivery: Delivery) -> None:
+        channel, body, now = self.model[name], delivery.body, self.node.now
+        assert not channel.paused or body in channel.ready | set(channel.in_flight) | set(channel.deferred)
+        was_deferred = channel.deferred.pop(body, None)
+        assert was_deferred is None or was_deferred <= now  # never early
+        deadline = channel.in_flight.get(body)
+        assert deadline is None or deadline <= now  # never twice at once
+        assert was_deferred is not None or deadline is not None or body in channel.ready
+        channel.ready.discard(body)
+        attempts = channel.attempts.get(body, 0) + 1
+        assert delivery.attempts == attempts
+        channel.attempts[body] = attempts
+        number = int(body.rstrip(b"."))
+        if attempts == 1 and body.endswith(b"."):  # published without a delay: in order
+            assert number > channel.last_first
+            channel.last_first = number
+        channel.in_flight[body] = now + TIMEOUT
+        self.deliveries.append((name, consumer, delivery))
+
+    def _expire(self) -> None:
+        """What is overdue beyond the grace is ready again; the invariant sees to the numbers."""
+        now = self.node.now
+        for channel in self.model.values():
+            for waiting in (channel.in_flight, channel.deferred):
+                for body in [body for body, due in waiting.items() if due + GRACE <= now]:
+                    del waiting[body]
+                    channel.ready.add(body)
+
+    @invariant()
+    def agrees(self) -> None:
+        self.node.broker.check()
+        owed: set[bytes] = {body for body, _ in self.backlog}
+        for name, model in self.model.items():
+            channel = self.topic.channels[name]
+            total = channel.depth + channel.in_flight_count + channel.deferred_count
+            assert total == len(model.owed())
+            if all(due > self.node.now or due + GRACE <= self.node.now for due in model.in_flight.values()):
+                assert channel.in_flight_count == len(model.in_flight)
+            owed |= model.owed()
+        assert self.topic.depth == len(self.backlog)
+        assert self.node.held() == len(owed)
+
+
+TestTopic = TopicMachine.TestCase
+TestTopic.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)

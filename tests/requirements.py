@@ -1,0 +1,41 @@
+"""What a test needs of the machine beyond Python: programs, or the superuser's rights.
+
+Somebody without them can still run the rest: the test is skipped, and pytest prints why (-ra). CI lists in the environment
+variable REQUIRE what it has promised to have (REQUIRE=java,node,chromium,root): there the same is a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+NODE_MODULES = Path(__file__).parent / "clients" / "nsqjs" / "node_modules"
+
+
+def require(name: str) -> None:
+    """Skip the calling test if `name` (java, node, chromium or root) is missing; fail if REQUIRE lists it."""
+    missing = _missing(name)
+    if not missing:
+        return
+    if name in os.environ.get("REQUIRE", "").replace(" ", "").split(","):
+        pytest.fail(f"{missing}, and REQUIRE lists {name}", pytrace=False)
+    pytest.skip(missing)
+
+
+def _missing(name: str) -> str:
+    """What is missing of `name`; "" if nothing is."""
+    if name == "root":
+        return "" if os.geteuid() == 0 else "not running as root"
+    if name == "node":
+        if shutil.which("node") is None:
+            return "node is not installed"
+        return "" if (NODE_MODULES / "nsqjs").is_dir() else "nsqjs is not installed (make test does that)"
+    if name == "java":
+        return "" if shutil.which("java") else "java is not installed"
+    if name == "chromium":
+        found = any(shutil.which(program) for program in ("chromium", "chromium-browser", "google-chrome"))
+        return "" if found else "chromium is not installed"
+    raise ValueError(f"nobody knows how to look for {name}")
