@@ -103,6 +103,18 @@ def test_requeued_messages_do_not_wait_behind_millions() -> None:
     node.broker.check()
 
 
+def test_a_wide_window_does_not_run_past_the_retry_lane() -> None:
+    node = Node(Limits(mem_queue_size=3))
+    consumer, inbox = node.subscribe("t", "c", 1)
+    node.publish("t", *(b"%d" % i for i in range(8)))
+    (zero,) = inbox.take()
+    consumer.requeue(zero.id, 0, node.now)
+    consumer.set_ready(100)
+    node.turn()
+    assert bodies(inbox.take()) == [b"1", b"2", b"3", b"0", b"4", b"5", b"6", b"7"]
+    node.broker.check()
+
+
 def test_requeue_with_delay(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", 1)
     node.publish("t", b"x")

@@ -170,13 +170,12 @@ class Peer:
 
     def _command(self, data: bytes, start: int, now: int) -> int:
         """Handle the command at `start`, or several alike; return where the next one begins."""
+        self.at_eof = None
         if self._mpub is not None:
             return self._continue_mpub(self._mpub, data, start, now)
-        end = self._fast(data, start)
-        if not end:
-            end = self._slow(data, start, now)
-        self.last_activity = now
-        self.at_eof = None
+        end = self._fast(data, start) or self._slow(data, start, now)
+        if self._mpub is None:
+            self.last_activity = now
         return end
 
     def _fast(self, data: bytes, start: int) -> int:
@@ -303,7 +302,6 @@ class Peer:
             return len(data)
         self._mpub = None
         self.last_activity = now
-        self.at_eof = None
         self._publish(self._topic(scan.topic), scan.bodies, scan.size)
         return at
 
