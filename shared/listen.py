@@ -124,7 +124,7 @@ def _is_ip(text: str) -> bool:
 
 def _listen_tcp(text: str, address: Address) -> Listener:
     family, host = _resolve(text, address.host)
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only if it says so
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:

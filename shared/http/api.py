@@ -28,8 +28,6 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 _GO_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
 _GO_ESCAPED = re.compile("[<>&\u2028\u2029]")
 
-BODY_TIMEOUT = 30.0  # s without a byte of the body: a stalled upload holds no handler
-
 
 class Api:
     """An ASGI application made of a route table."""
@@ -145,11 +143,16 @@ def query(request: Request) -> dict[str, str]:
 
 async def read_body(request: Request, limit: int, too_big: str) -> bytes:
     """The whole body, of at most `limit` bytes; else HttpError 413 with the text `too_big`, before more is read."""
-    declared = request.headers.get("content-length", "")
-    if declared.isdigit() and int(declared) > limit:
-        raise HttpError(413, too_big, {"Connection": "close"})
-    chunks, size = [], 0
-    async for chunk in request.stream():
+    for name, value in request.scope["headers"]:
+        if name == b"content-length" and value.isdigit() and int(value) > limit:
+            raise HttpError(413, too_big, {"Connection": "close"})
+    chunks, size, more = [], 0, True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk = message.get("body", b"")
+        more = message.get("more_body", False)
         size += len(chunk)
         if size > limit:
             raise HttpError(413, too_big, {"Connection": "close"})
