@@ -274,5 +274,3 @@ class Consumer:
         assert all(run.loose is not None and message_id in run.loose for message_id, run in self.loose.items())
         for run, following in zip(self.runs, list(self.runs)[1:], strict=False):
             assert run.ids[-ID_SIZE:] < following.ids[:ID_SIZE]
-        wants = self.ready > self.in_flight and self.sink.room() > 0 and self in self.channel.consumers
-        assert not wants or self in self.channel.ready

@@ -257,6 +257,8 @@ class TopicMachine(RuleBasedStateMachine):
             if all(due > self.node.now or due + GRACE <= self.node.now for due in model.in_flight.values()):
                 assert channel.in_flight_count == len(model.in_flight)
             owed |= model.owed()
+        for _, consumer, inbox in self.consumers:
+            assert (consumer.ready > consumer.in_flight and inbox.room() > 0) == (consumer in consumer.channel.ready)
         assert self.topic.depth == len(self.backlog)
         assert self.node.held() == len(owed)
 

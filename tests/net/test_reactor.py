@@ -1,0 +1,222 @@
+"""The reactor over real loopback sockets, turned by hand in virtual time: nothing here waits for a clock."""
+
+import errno
+import socket
+import struct
+from collections.abc import Callable, Iterator
+
+import pytest
+import trio
+
+from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT
+from nsqd.net.reactor import ACCEPT_PAUSE, Reactor
+from nsqd.protocols.nsq.settings import Settings
+from tests.core.node import SECOND, Node
+from tests.core.slow_store import SlowStore
+from tests.nsq.wire import body, mpub
+
+
+class Bench:
+    """A reactor with a listener, and the clients of a test."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.http: list[Callable[[], Callable[[], None]]] = []
+        self.reactor = Reactor(node.broker, Settings(), lambda: (node.now, 1), self._serve_http, lambda: None)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.setblocking(False)
+        self.reactor.listen(self.listener)
+        self.clients: list[socket.socket] = []
+
+    def _serve_http(self) -> Callable[[], None]:
+        return self.http.pop()() if self.http else lambda: None
+
+    def turn(self, times: int = 6) -> None:
+        for _ in range(times):
+            self.reactor.turn(self.reactor._epoll.poll(0.01))
+
+    def connect(self, hello: bytes = b"  V2") -> socket.socket:
+        client = socket.create_connection(self.listener.getsockname(), timeout=5)
+        self.clients.append(client)
+        client.sendall(hello)
+        self.turn()
+        return client
+
+    def advance(self, ns: int) -> None:
+        self.node.now += ns
+        self.turn()
+
+    def close(self) -> None:
+        self.reactor.close_all()
+        self.listener.close()
+        for client in self.clients:
+            client.close()
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench(Node())
+    yield bench
+    bench.node.broker.check()
+    bench.close()
+
+
+def frames(client: socket.socket) -> list[bytes]:
+    client.setblocking(False)
+    data = b""
+    try:
+        while part := client.recv(1 << 20):
+            data += part
+    except BlockingIOError:
+        pass
+    found, at = [], 0
+    while at < len(data):
+        (size,) = struct.unpack_from(">i", data, at)
+        found.append(data[at + 8 : at + 4 + size])
+        at += 4 + size
+    return found
+
+
+def test_publish_and_consume(bench: Bench) -> None:
+    consumer = bench.connect(b"  V2SUB t c\nRDY 5\n")
+    producer = bench.connect(b"  V2PUB t\n" + body(b"1") + mpub(b"t", b"2", b"3"))
+    assert frames(producer) == [b"OK", b"OK"]
+    bench.advance(SECOND)  # the output buffer's time
+    got = frames(consumer)
+    assert [frame[26:] for frame in got] == [b"", b"1", b"2", b"3"]  # the OK of SUB first
+    consumer.sendall(b"".join(b"FIN %s\n" % frame[10:26] for frame in got[1:]))
+    bench.turn()
+    assert bench.node.held() == 0
+
+
+def test_an_error_arrives_although_more_was_pipelined_behind_it(bench: Bench) -> None:
+    client = bench.connect(b"  V2BAD\n" + b"PUB t\n" * 50_000)
+    bench.turn(20)
+    assert frames(client) == [b"E_INVALID invalid command BAD"]
+    client.setblocking(True)
+    assert client.recv(1) == b""  # a clean end, no reset
+
+
+def test_a_drained_connection_is_closed_after_its_time(bench: Bench) -> None:
+    client = bench.connect(b"  V2BAD\n")
+    assert len(bench.reactor.connections) == 1
+    bench.advance(DRAIN_TIME)
+    assert bench.reactor.connections == {}
+    assert frames(client) == [b"E_INVALID invalid command BAD"]
+
+
+def test_half_close_ends_the_connection_after_its_replies(bench: Bench) -> None:
+    client = bench.connect(b"  V2PUB t\n" + body(b"1"))
+    client.sendall(b"PUB t\n\0\0")
+    client.shutdown(socket.SHUT_WR)
+    bench.turn()
+    assert frames(client) == [b"OK", b"E_BAD_MESSAGE PUB failed to read message body size"]
+    assert bench.reactor.connections == {}
+
+
+def test_a_reset_unsubscribes(bench: Bench) -> None:
+    client = bench.connect(b"  V2SUB t c\nRDY 5\n")
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    bench.turn()
+    assert bench.node.channel("t", "c").consumers == {}
+
+
+def test_a_client_that_reads_no_replies_is_not_read_from(bench: Bench) -> None:
+    client = bench.connect()
+    client.setblocking(False)
+    nops = b"FIN 0123456789abcdef\n" * 10_000
+    client.setblocking(True)
+    client.sendall(b"SUB t c\n")
+    bench.turn()
+    client.setblocking(False)
+    sent = 0
+    for _ in range(300):
+        try:
+            sent += client.send(nops)
+        except BlockingIOError:
+            pass
+        bench.turn(1)
+    (connection,) = bench.reactor.connections.values()
+    assert connection.unsent() >= MAX_UNSENT
+    assert not connection.reading
+    assert connection.unsent() < 2 * MAX_UNSENT + 20_000_000
+    bench.advance(31 * SECOND)  # the write deadline: one heartbeat interval
+    bench.advance(31 * SECOND)
+    assert bench.reactor.connections == {}
+
+
+def test_a_consumer_that_does_not_read_does_not_stop_another(bench: Bench) -> None:
+    stuck = bench.connect(b"  V2SUB t c\nRDY 2500\n")
+    stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    bench.node.broker.topic("t").publish([b"x" * 10_000] * 3000, 30_000_000)
+    bench.turn(40)
+    healthy = bench.connect(b"  V2SUB t c\nRDY 100\n")
+    bench.turn(20)
+    assert len(frames(healthy)) == 101
+    (first, _) = bench.reactor.connections.values()
+    assert first.unsent() <= 300_000
+
+
+def test_emfile_pauses_accepting_and_keeps_what_there_is(bench: Bench) -> None:
+    client = bench.connect()
+
+    class Exhausted:
+        def accept(self) -> tuple[socket.socket, object]:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    bench.reactor._accept(Exhausted())  # type: ignore[arg-type]
+    late = socket.create_connection(bench.listener.getsockname(), timeout=5)
+    bench.clients.append(late)
+    late.sendall(b"  V2PUB t\n" + body(b"x"))
+    client.sendall(b"PUB t\n" + body(b"x"))
+    bench.turn()
+    assert frames(client) == [b"OK"]
+    assert frames(late) == []
+    bench.advance(ACCEPT_PAUSE)
+    bench.turn()
+    assert frames(late) == [b"OK"]
+
+
+def test_heartbeat_and_read_deadline(bench: Bench) -> None:
+    client = bench.connect(b"  V2IDENTIFY\n" + body(b'{"heartbeat_interval":1000}'))
+    bench.advance(SECOND)
+    assert frames(client) == [b"OK", b"_heartbeat_"]
+    bench.advance(SECOND)
+    bench.advance(DRAIN_TIME)
+    assert bench.reactor.connections == {}
+
+
+def test_no_reply_leaves_before_its_commit_is_durable() -> None:
+    bench = Bench(Node(store=SlowStore))
+    store = bench.node.store
+    assert isinstance(store, SlowStore)
+    client = bench.connect(b"  V2PUB t\n" + body(b"x"))
+    other = bench.connect(b"  V2NOP\nBAD\n")
+    delivered = []
+    bench.http.append(lambda: lambda: delivered.append(1))
+    bench.node.broker.topic("t").publish([b"y"], 1)
+    bench.reactor.wake()
+    bench.turn()
+    assert (frames(client), frames(other), delivered) == ([], [b"E_INVALID invalid command BAD"], [])
+    client.sendall(b"BAD\n")  # a later reply does not overtake
+    bench.turn()
+    assert frames(client) == []
+    store.sync()
+    bench.reactor.committed()
+    bench.turn()
+    assert (frames(client), delivered) == ([b"OK", b"E_INVALID invalid command BAD"], [1])
+    bench.close()
+
+
+async def test_run_serves_while_trio_does_other_things(bench: Bench) -> None:
+    """Real time, but nothing is waited for by the clock: the client's answer ends the test."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bench.reactor.run)
+        stream = await trio.open_tcp_stream(*bench.listener.getsockname())
+        await stream.send_all(b"  V2")
+        for _ in range(3):
+            await stream.send_all(b"PUB t\n" + body(b"x"))
+            assert (await stream.receive_some(100))[8:] == b"OK"
+        await stream.aclose()
+        nursery.cancel_scope.cancel()
