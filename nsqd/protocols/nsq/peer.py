@@ -9,7 +9,6 @@ output is sent.
 """
 
 from collections.abc import Callable
-from typing import Protocol
 
 from nsqd.core.broker import Broker
 from nsqd.core.consumer import Consumer
@@ -30,6 +29,7 @@ from nsqd.protocols.nsq.commands import (
 )
 from nsqd.protocols.nsq.errors import Dropped, WireError, quote
 from nsqd.protocols.nsq.identify import Identity, answer, apply, decode
+from nsqd.protocols.nsq.outbox import NEVER, Outbox, Transport
 from nsqd.protocols.nsq.settings import MAX_PENDING_OUTPUT, MILLISECOND, SECOND, Settings
 from penstock.protocol.names import is_valid_name
 
@@ -39,20 +39,6 @@ MAGIC = b"  V2"
 MAGIC_TIMEOUT = 10 * SECOND  # to send the magic: silent connections are not kept (T12 in specs/reliability.md)
 ID_SIZE = 16
 _PUB, _MPUB, _FIN = b"PUB ", b"MPUB ", b"FIN "
-_NEVER = 1 << 62
-
-
-class Transport(Protocol):
-    """What carries a peer's bytes."""
-
-    def output_ready(self) -> None:
-        """There is output that wants to be sent at the end of this turn."""
-
-    def timer_changed(self) -> None:
-        """Peer.next_timer has become earlier."""
-
-    def unsent(self) -> int:
-        """Bytes taken from the peer that the network has not accepted yet."""
 
 
 class Peer:
@@ -61,15 +47,12 @@ class Peer:
     __slots__ = (
         "_broker",
         "_buffer",
-        "_flush_due",
         "_heartbeat_due",
         "_known",
         "_mpub",
         "_need",
-        "_output",
-        "_output_size",
+        "_outbox",
         "_pump",
-        "_replies",
         "_settings",
         "_started",
         "_transport",
@@ -116,10 +99,7 @@ class Peer:
         self._need = 4  # bytes of it without which parsing is pointless
         self._mpub: MpubScan | None = None  # an MPUB whose messages are still coming
         self._known: dict[bytes, Topic] = {}  # topics published to by this peer
-        self._replies: list[bytes] = []  # frames to be sent at the end of the turn
-        self._output: list[bytes] = []  # message frames that are held back
-        self._output_size = 0  # bytes of them
-        self._flush_due = _NEVER  # when they are sent at the latest
+        self._outbox = Outbox(transport)
         self._heartbeat_due = now + self.identity.heartbeat_interval
 
     # input
@@ -145,7 +125,7 @@ class Peer:
                 self._fail(failure)
             except Dropped:
                 self.closing = True
-                self._replies.clear()
+                self._outbox.drop_replies()
         if position < size and not self.closing:
             self._buffer += data[position:] if position else data
 
@@ -161,7 +141,7 @@ class Peer:
             self._buffer += data
             return len(data)
         if not data.startswith(MAGIC):
-            self._reply(error(b"E_BAD_PROTOCOL"))
+            self._outbox.reply(error(b"E_BAD_PROTOCOL"))
             self.closing = True
             return 0
         self._started = True
@@ -224,10 +204,10 @@ class Peer:
             raise failure
         if not self.identified:
             self._pump = self.identity
-            self._heartbeat_due = now + (self._pump.heartbeat_interval or _NEVER)
+            self._heartbeat_due = now + (self._pump.heartbeat_interval or NEVER)
             self._transport.timer_changed()
         self.identified = True
-        self._reply(response(answer(self.identity, self._settings)))
+        self._outbox.reply(response(answer(self.identity, self._settings)))
         return end
 
     def _auth(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
@@ -252,7 +232,7 @@ class Peer:
             raise WireError("E_SUB_FAILED", text)
         self.consumer = channel.subscribe(self, self._pump.msg_timeout, self._pump.sample_rate)
         self.state = SUBSCRIBED
-        self._reply(OK)
+        self._outbox.reply(OK)
         return at
 
     def _pub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
@@ -346,7 +326,7 @@ class Peer:
         self.state = CLOSING
         if self.consumer is not None:
             self.consumer.set_ready(0)
-        self._reply(CLOSE_WAIT)
+        self._outbox.reply(CLOSE_WAIT)
         return at
 
     def _nop(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
@@ -356,28 +336,17 @@ class Peer:
 
     def deliver(self, frames: list[bytes], size: int, now: int) -> None:
         """Messages for the client. Held back as it asked for; sent at once when its window or its buffer is full."""
-        self._output += frames
-        self._output_size += size
-        consumer, pump = self.consumer, self._pump
-        if (
-            self._output_size >= pump.output_buffer_size
-            or consumer is None
-            or consumer.in_flight >= consumer.ready
-            or pump.output_buffer_size == 1
-        ):
-            self._transport.output_ready()
-        elif self._flush_due == _NEVER and pump.output_buffer_timeout:
-            self._flush_due = now + pump.output_buffer_timeout
-            self._transport.timer_changed()
+        outbox, consumer, agreed = self._outbox, self.consumer, self._pump
+        outbox.hold(frames, size)
+        if outbox.size >= agreed.output_buffer_size or consumer is None or consumer.in_flight >= consumer.ready:
+            outbox.flush()
+        elif agreed.output_buffer_timeout:
+            outbox.flush_by(now + agreed.output_buffer_timeout)
 
     def take_output(self) -> list[bytes]:
         """Everything that waits to be sent."""
-        output = self._output + self._replies if self._output else self._replies
-        self._output, self._replies = [], []
-        self._output_size = 0
-        self._flush_due = _NEVER
         self.published = False
-        return output
+        return self._outbox.take()
 
     def output_sent(self) -> None:
         """The network took what it was given: there may be room again."""
@@ -386,12 +355,11 @@ class Peer:
 
     def room(self) -> int:
         """Bytes of messages that may be taken for the client now."""
-        return 0 if self.closing else max(0, MAX_PENDING_OUTPUT - self._output_size - self._transport.unsent())
+        return 0 if self.closing else self._outbox.room(MAX_PENDING_OUTPUT)
 
     def flush(self) -> None:
         """The client has stopped being ready: nothing is held back."""
-        if self._output:
-            self._transport.output_ready()
+        self._outbox.flush()
 
     def evicted(self) -> None:
         """The channel was deleted: so is the connection."""
@@ -412,7 +380,7 @@ class Peer:
         """When tick has something to do (ns)."""
         if not self._started:
             return self.last_activity + MAGIC_TIMEOUT
-        return min(self._heartbeat_due, self._read_deadline(), self._flush_due)
+        return min(self._heartbeat_due, self._read_deadline(), self._outbox.flush_due)
 
     def tick(self, now: int) -> None:
         """Send a heartbeat or what was held back, or give up on a silent client, if it is time."""
@@ -422,22 +390,18 @@ class Peer:
             return
         if now >= self._heartbeat_due and self._started:
             self._heartbeat_due = now + self._pump.heartbeat_interval
-            self._reply(HEARTBEAT)
-        if now >= self._flush_due:
-            self._transport.output_ready()
+            self._outbox.reply(HEARTBEAT)
+        if now >= self._outbox.flush_due:
+            self._outbox.flush()
 
     def _read_deadline(self) -> int:
         interval = self.identity.heartbeat_interval
-        return self.last_activity + 2 * interval if interval else _NEVER
+        return self.last_activity + 2 * interval if interval else NEVER
 
     # helpers
 
-    def _reply(self, frame: bytes) -> None:
-        self._replies.append(frame)
-        self._transport.output_ready()
-
     def _fail(self, failure: WireError) -> None:
-        self._reply(error(failure.data))
+        self._outbox.reply(error(failure.data))
         if failure.fatal:
             self.closing = True
 
@@ -453,7 +417,7 @@ class Peer:
     def _published(self, topic: Topic, count: int) -> None:
         self.pub_counts[topic.name] = self.pub_counts.get(topic.name, 0) + count
         self.published = True
-        self._reply(OK)
+        self._outbox.reply(OK)
 
     @staticmethod
     def _require(allowed: bool, command: str) -> None:

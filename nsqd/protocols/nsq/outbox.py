@@ -1,0 +1,72 @@
+"""What waits to be sent to a client: replies, which leave with the turn, and messages, held back as it asked for.
+
+Replies and heartbeats carry held messages out with them (specs/nsq.md a10). Nothing here decides when a client is full; the
+peer does.
+"""
+
+from typing import Protocol
+
+NEVER = 1 << 62  # ns: later than any time
+
+
+class Transport(Protocol):
+    """What carries a peer's bytes."""
+
+    def output_ready(self) -> None:
+        """There is output that wants to be sent at the end of this turn."""
+
+    def timer_changed(self) -> None:
+        """Peer.next_timer has become earlier."""
+
+    def unsent(self) -> int:
+        """Bytes taken from the peer that the network has not accepted yet."""
+
+
+class Outbox:
+    """See above."""
+
+    __slots__ = ("_messages", "_replies", "_transport", "flush_due", "size")
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._replies: list[bytes] = []  # frames, in the order of their commands
+        self._messages: list[bytes] = []  # frames that are held back
+        self.size = 0  # bytes of those messages
+        self.flush_due = NEVER  # when they are sent at the latest (ns)
+
+    def reply(self, frame: bytes) -> None:
+        """Send a response, an error or a heartbeat with this turn."""
+        self._replies.append(frame)
+        self._transport.output_ready()
+
+    def drop_replies(self) -> None:
+        """Say nothing more."""
+        self._replies.clear()
+
+    def hold(self, frames: list[bytes], size: int) -> None:
+        """Keep messages (`size` bytes) until flush, or until something else is sent."""
+        self._messages += frames
+        self.size += size
+
+    def flush_by(self, due: int) -> None:
+        """Send what is held back at `due`, or earlier."""
+        if due < self.flush_due:
+            self.flush_due = due
+            self._transport.timer_changed()
+
+    def flush(self) -> None:
+        """Send what is held back with this turn."""
+        if self._messages:
+            self._transport.output_ready()
+
+    def take(self) -> list[bytes]:
+        """Everything, to be sent now."""
+        output = self._messages + self._replies if self._messages else self._replies
+        self._messages, self._replies = [], []
+        self.size = 0
+        self.flush_due = NEVER
+        return output
+
+    def room(self, limit: int) -> int:
+        """Bytes of messages that may be added until `limit` are waiting here and at the network."""
+        return max(0, limit - self.size - self._transport.unsent())
