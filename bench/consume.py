@@ -22,7 +22,7 @@ _MANY = Struct(f"18x16s{SIZE}x" * _BLOCK)
 _IDLE = 2.0  # s without a message that mean the end
 
 
-@dataclass(slots=True)
+@dataclass
 class Drain:
     """A load (see bench.load). Fields are the plan; the rest is state."""
 

@@ -14,7 +14,7 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import Protocol
 
@@ -96,13 +96,13 @@ class Load:
         return line
 
 
-def quantiles(times: list[int]) -> dict[str, int]:
-    """p50, p99 and worst of them, as keyword arguments of Outcome; none if there are none."""
+def timed(outcome: Outcome, times: list[int]) -> Outcome:
+    """The outcome with p50, p99 and worst of the times (ns), if there are any."""
     if not times:
-        return {}
+        return outcome
     times.sort()
     last = len(times) - 1
-    return {"p50": times[last // 2], "p99": times[last * 99 // 100], "worst": times[last]}
+    return replace(outcome, p50=times[last // 2], p99=times[last * 99 // 100], worst=times[last])
 
 
 def raise_file_limit() -> int:
@@ -116,10 +116,10 @@ def main() -> None:
     """See the head of this file."""
     from bench.consume import Drain
     from bench.firing import Firing
-    from bench.idle import Idle, Nothing
+    from bench.idle import Idle
     from bench.publish import Publish
 
-    kinds = {"publish": Publish, "drain": Drain, "idle": Idle, "nothing": Nothing, "firing": Firing}
+    kinds = {"publish": Publish, "drain": Drain, "idle": Idle, "firing": Firing}
     gc.disable()  # no cycles are made in the measured time
     load: Runnable = kinds[sys.argv[1]](**json.loads(sys.argv[2]))
     load.prepare()

@@ -11,14 +11,14 @@ import time
 from dataclasses import dataclass
 from struct import pack
 
-from bench.load import Outcome, quantiles
+from bench.load import Outcome, timed
 from bench.wire import BATCH, BODY, MPUB_BODY, OK, connect, identify, read_exactly, sized
 
 _READ = 65536  # bytes
 _HTTP = "POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {length}\r\n\r\n"
 
 
-@dataclass(slots=True)
+@dataclass
 class Publish:
     """A load (see bench.load). Fields are the plan; the rest is state."""
 
@@ -54,7 +54,7 @@ class Publish:
         begin = time.perf_counter_ns()
         replies, times = self._loop(self.seconds, self.limit)
         seconds = (time.perf_counter_ns() - begin) / 1e9
-        return Outcome(replies * self._each, seconds, **quantiles(times) if self.depth == 1 else {})
+        return timed(Outcome(replies * self._each, seconds), times if self.depth == 1 else [])
 
     def _loop(self, seconds: float, limit: int) -> tuple[int, list[int]]:
         """Publish for so long, then wait for what is outstanding. Number of replies, and the times they took."""

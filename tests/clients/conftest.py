@@ -15,6 +15,6 @@ from tests.daemons import Daemon, nsqd
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with ExitStack() as stack:
         lookupd = stack.enter_context(Daemon("nsqlookupd"))
-        flags = ("-lookupd-tcp-address", lookupd.tcp)
+        flags = ("-lookupd-tcp-address", lookupd.tcp, "-msg-timeout", "1s")  # gnsq cannot ask for another
         nodes = [stack.enter_context(nsqd(tmp_path_factory.mktemp(name), *flags)) for name in "abc"]
         yield Cluster(lookupd, nodes)

@@ -32,7 +32,6 @@ def consume(options):
         nsqd_tcp_addresses=options.get("nsqd", []),
         lookupd_http_addresses=options.get("lookupd", []),
         max_in_flight=10,
-        message_timeout=1000,
         max_backoff_duration=0,
     )
 

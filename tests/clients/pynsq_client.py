@@ -64,7 +64,7 @@ def consume(options):
         lookupd_poll_interval=1,
         lookupd_poll_jitter=0.0,
         max_in_flight=10,
-        msg_timeout=1000,
+        msg_timeout=1,  # s here
     )
     loop.start()
     print(json.dumps(deliveries))

@@ -12,6 +12,7 @@ from nsqd.protocols.nsq.commands import INT32
 
 FIN_SIZE = 21  # "FIN " + 16 bytes + "\n"
 _FIN_COLUMNS = ((0, b"F"), (1, b"I"), (2, b"N"), (3, b" "), (20, b"\n"))
+_NEWLINE, _RETURN = 10, 13
 _FIN_LETTERS = b"FIN \n"
 _BLOCK = 16  # messages unpacked by one struct: amortises the call, keeps the format short
 
@@ -23,16 +24,22 @@ def _structs(size: int) -> tuple[Struct, Struct]:
 
 
 def fins(data: bytes, start: int) -> bytes | None:
-    """The ids of the FINs that stand in a row at `start`, end to end; None if they are not plain ones."""
+    """The ids of the FINs that stand in a row at `start`, end to end; None if they are not plain ones.
+
+    The caller has seen that the first begins with "FIN ".
+    """
     count = (len(data) - start) // FIN_SIZE
-    if not count:
-        return None
+    if count <= 1:  # of a consumer that works on one message at a time
+        ids = data[start + 4 : start + 20]
+        return ids if count and data[start + 20] == _NEWLINE and ids.isalnum() else None
     chunk = data if start == 0 and len(data) == count * FIN_SIZE else data[start : start + count * FIN_SIZE]
     for column, letter in _FIN_COLUMNS:
         found = chunk[column::FIN_SIZE]
         count = min(count, len(found) - len(found.lstrip(letter)))
     ids = chunk[: count * FIN_SIZE].translate(None, _FIN_LETTERS)
-    return ids if len(ids) == count * 16 and count else None  # an id that holds such a letter takes the slow path
+    if len(ids) != count * 16 or _RETURN in ids or not count:
+        return None  # an id that holds such a letter takes the slow path
+    return ids
 
 
 def pub(data: bytes, start: int, limit: int) -> tuple[bytes, bytes, int] | None:

@@ -18,7 +18,7 @@ function publish(topic, address, bodies, delayMs) {
   const answered = (error) => (error ? fail(error) : writer.close())
   writer.on('error', fail)
   writer.on('ready', () => {
-    if (delayMs) writer.deferPublish(topic, messages[0], Number(delayMs), answered)
+    if (delayMs) writer.deferPublish(topic, messages, Number(delayMs), answered)
     else writer.publish(topic, messages.length > 1 ? messages : messages[0], answered)
   })
   writer.connect()
@@ -32,7 +32,7 @@ function consume(text) {
     nsqdTCPAddresses: options.nsqd || [],
     lookupdHTTPAddresses: options.lookupd || [],
     lookupdPollInterval: 1,
-    lookupdPollJitter: 0,
+    lookupdPollJitter: 0.01,
     maxInFlight: 10,
     messageTimeout: 1000,
   })
