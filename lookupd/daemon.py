@@ -87,9 +87,9 @@ def _start_http(
 
     bridge = Bridge(lambda: trio_thread.run_soon(serve_waiting))
     handlers = Handlers(registry, bridge, time.time_ns, lambda: server.connections, server.obstacle)
-    http_server = HttpServer(
-        Api(handlers.routes(), Hosts(list(options.allowed_host)), trio_thread.report), [listener.socket]
-    )
+    hosts = Hosts([options.broadcast_address, *options.allowed_host])
+    api = Api(handlers.routes(), hosts, trio_thread.report)
+    http_server = HttpServer(api, [listener.socket], trio_thread.report)
     http_server.start()
     log.info("HTTP: listening on %s", listener.address)
     return http_server

@@ -180,7 +180,7 @@ class _Saver:
 
 def _start_http(options: NsqdOptions, node: Node, listener: Listener, trio_thread: TrioThread) -> HttpServer:
     hosts = Hosts([node.info.broadcast_address, *options.allowed_host])
-    server = HttpServer(Api(routes(node), hosts, trio_thread.report), [listener.socket])
+    server = HttpServer(Api(routes(node), hosts, trio_thread.report), [listener.socket], trio_thread.report)
     server.start()
     log.info("HTTP: listening on %s", listener.address)
     return server

@@ -17,6 +17,8 @@ LEVELS = {
 }
 _NAMES = {logging.CRITICAL: "FATAL", logging.WARNING: "WARNING"}
 
+_LIBRARIES = ("asyncio", "httpx", "trio", "uvicorn")
+
 log = logging.getLogger("penstock")
 
 
@@ -42,6 +44,11 @@ def configure(prefix: str, level: str) -> None:
     log.handlers[:] = [handler]
     log.propagate = False
     log.setLevel(LEVELS[level.lower()])
+    for name in _LIBRARIES:  # of theirs only what we must know: a stranger's bad request is no news
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+        logger.setLevel(logging.ERROR)
 
 
 def level_name() -> str:

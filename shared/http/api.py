@@ -93,7 +93,7 @@ class Hosts:
     """
 
     def __init__(self, names: list[str]) -> None:
-        self._names = {name.lower() for name in names if not name.startswith(".")} | {"localhost"}
+        self._names = {name.lower() for name in names if name and not name.startswith(".")} | {"localhost"}
         self._names.add(socket.gethostname().lower())
         self._suffixes = tuple(name.lower() for name in names if name.startswith("."))
         self._known: set[str] = set()  # Host values that passed, bounded: the hot path is one look-up

@@ -6,6 +6,7 @@ The thread holds no state of the daemon: handlers reach it through the bridge. `
 import asyncio
 import socket
 import threading
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -54,7 +55,9 @@ class GuardedProtocol(HttpToolsProtocol):
     """uvicorn's protocol with a deadline for each header and each piece of a body, and a bound on the header's size."""
 
     _until = inf  # when the connection is closed, by the loop's clock, unless what it waits for comes
-    _timer: asyncio.TimerHandle | None = None  # one for all deadlines, set anew when it fires: a timer a request is dear
+    _timer: asyncio.TimerHandle | None = (
+        None  # one for all deadlines, set anew when it fires: a timer a request is dear
+    )
     _header_bytes = 0
     _in_header = True
 
@@ -120,7 +123,8 @@ class GuardedProtocol(HttpToolsProtocol):
 class HttpServer:
     """One ASGI application on sockets that are already bound."""
 
-    def __init__(self, app: Any, sockets: list[socket.socket]) -> None:
+    def __init__(self, app: Any, sockets: list[socket.socket], on_bug: Callable[[BaseException], None]) -> None:
+        """`on_bug` is called, in this thread, with whatever ends it but `stop`: the daemon shall not go on without HTTP."""
         config = uvicorn.Config(
             app,
             http=GuardedProtocol,
@@ -136,6 +140,7 @@ class HttpServer:
         )
         self._server = uvicorn.Server(config)
         self._sockets = sockets
+        self._on_bug = on_bug
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
@@ -150,7 +155,12 @@ class HttpServer:
         self._thread.join(timeout=3.0)
 
     def _run(self) -> None:
-        asyncio.run(self._serve())
+        try:
+            asyncio.run(self._serve())
+        except BaseException as bug:  # SystemExit too: uvicorn raises it when it cannot start
+            self._on_bug(bug)
+        finally:
+            self._started.set()
 
     async def _serve(self) -> None:
         startup = self._server.startup
