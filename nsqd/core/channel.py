@@ -67,7 +67,7 @@ class Channel:
         self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
         self.in_flight: DueQueue[Run] = DueQueue()  # every run in flight, by deadline
         self.in_flight_count = 0  # messages in those runs
-        self.deferred = Deferred()  # requeued with a delay
+        self.deferred = Deferred(number)  # requeued with a delay
         self.consumers: dict[Consumer, None] = {}  # in the order of subscribing
         self.leavers: dict[Consumer, None] = {}  # gone, but with messages in flight until those time out
         self.ready: dict[Consumer, None] = {}  # all and only consumers with room; the next to be served first

@@ -11,6 +11,7 @@ from struct import Struct
 from nsqd.core.duequeue import DueQueue
 
 MINUTE = 60_000_000_000  # ns
+PHASES = 1024
 _FAR = Struct("<QqQ")  # ordinal, due ns, attempts
 
 
@@ -27,9 +28,11 @@ class Message:
 class Deferred:
     """Messages by the time they are due."""
 
-    __slots__ = ("_count", "_far", "_near")
+    __slots__ = ("_count", "_far", "_near", "_phase")
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0) -> None:
+        """`number`: the queue's; it spreads over the minute when the pages of ten thousand queues are moved."""
+        self._phase = number % PHASES * (MINUTE // PHASES) * 5 // 6  # ns after its earliest time that a page is moved
         self._near: DueQueue[Message] = DueQueue()
         self._far: dict[int, bytearray] = {}  # minute -> packed messages due in it; no page is empty
         self._count = 0  # messages in _near and _far together
@@ -51,11 +54,11 @@ class Deferred:
         return due
 
     def wake_at(self) -> int | None:
-        """When pop_due has something to do: the earliest due time, or a minute before the first far page begins."""
+        """When pop_due has something to do: the earliest due time, or when the first far page is to be moved."""
         near = self._near.next_due()
         if not self._far:
             return near
-        far = (min(self._far) - 1) * MINUTE
+        far = self._approach_at(min(self._far))
         return far if near is None else min(near, far)
 
     def remove_from(self, ordinal: int) -> int:
@@ -84,10 +87,14 @@ class Deferred:
     def __len__(self) -> int:
         return self._count
 
+    def _approach_at(self, minute: int) -> int:
+        """When the page of that minute is moved near: in the minute before it, and ten seconds before it at the latest."""
+        return (minute - 1) * MINUTE + self._phase
+
     def _approach(self, now: int, limit: int) -> None:
         while self._far and limit > 0:
             minute = min(self._far)
-            if (minute - 1) * MINUTE > now:
+            if self._approach_at(minute) > now:
                 return
             page = self._far[minute]
             part = page[-limit * _FAR.size :]

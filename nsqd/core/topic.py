@@ -62,7 +62,7 @@ class Topic:
         self.distributed = 0  # the edge: messages before it belong to the channels; <= end
         self.ordinary = 0  # messages distributed without a delay, ever
         self.put_count = 0  # messages distributed, ever
-        self.delay_lane = Deferred()  # messages published with a delay, until it is over
+        self.delay_lane = Deferred(number)  # messages published with a delay, until it is over
         self.held_back = 0  # of those, how many the channels know of (they are before the edge)
         self.message_count = 0  # published since the process started
         self.message_bytes = 0  # of bodies

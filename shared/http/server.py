@@ -72,6 +72,7 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
+        self.cycle = None  # type: ignore[assignment]  # they hold each other: nsqd never collects old garbage
 
     def data_received(self, data: bytes) -> None:
         if self._in_header:
