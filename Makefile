@@ -52,6 +52,6 @@ $(BIN)/python:
 	@touch .venv/.runtime $@
 
 # An unchanged client in another language; without npm its tests skip with a reason (and fail in CI).
-tests/clients/nsqjs/node_modules/.made: tests/clients/nsqjs/package.json
-	@if command -v npm >/dev/null; then cd tests/clients/nsqjs && npm install --silent --no-audit --no-fund && touch node_modules/.made; \
+tests/clients/nsqjs/node_modules/.made: tests/clients/nsqjs/package-lock.json
+	@if command -v npm >/dev/null; then cd tests/clients/nsqjs && npm ci --silent --no-audit --no-fund --omit=optional --ignore-scripts && touch node_modules/.made; \
 	  else echo "npm is missing: the tests with nsqjs will be skipped"; fi

@@ -85,8 +85,12 @@ async def _run(options: NsqdOptions, directory: Directory, tcp: Listener, http: 
     gc.freeze()  # what was imported is never garbage
     gc.set_threshold(*GC_THRESHOLDS)
     metadata = directory.load()
-    ids = IdSource(options.node_number(), metadata.ids, directory.write_ids)
-    broker = Broker(options.limits(), MemoryStore(directory.write_ids), ids, random.Random().randrange)
+    health = Health()
+    store = MemoryStore(lambda ceiling: health.tried(directory.write_ids, ceiling))
+    ids = IdSource(options.node_number(), metadata.ids, store.lease)
+    if health.failure:
+        raise DirectoryError(f"failed to persist metadata - {health.failure}")
+    broker = Broker(options.limits(), store, ids, random.Random().randrange)
     restore(broker, metadata.topics)
     info = _info(options, tcp, http)
     with trio.open_signal_receiver(*_SIGNALS) as signals:
@@ -94,7 +98,7 @@ async def _run(options: NsqdOptions, directory: Directory, tcp: Listener, http: 
             trio_thread = TrioThread()
             nursery.start_soon(trio_thread.raise_bugs)
             bridge = Bridge(lambda: reactor.wake())
-            saver = _Saver(broker, directory, nursery)
+            saver = _Saver(broker, directory, health, nursery)
 
             def serve_http() -> Callable[[], None]:
                 served = bridge.serve()
@@ -121,7 +125,7 @@ async def _run(options: NsqdOptions, directory: Directory, tcp: Listener, http: 
                 turns=lambda: reactor.turns,
                 take_topology=saver.take,
                 save_topology=saver.save,
-                health=saver.health,
+                health=lambda: health.text,
             )
             reactor.listen(tcp.socket)
             log.info("TCP: listening on %s", tcp.address)
@@ -137,17 +141,40 @@ async def _run(options: NsqdOptions, directory: Directory, tcp: Listener, http: 
     log.info("NSQ: bye")
 
 
+class Health:
+    """Whether the last write of metadata went well: what /ping and /readyz tell. (any thread)"""
+
+    def __init__(self) -> None:
+        self.failure = ""  # of the last write; "" if it went well
+
+    def tried(self, write: Callable[..., None], *arguments: object) -> bool:
+        """Do a write; False, and it is logged, if the world did not let us."""
+        try:
+            write(*arguments)
+        except OSError as error:
+            self.failure = str(error)
+            log.error("failed to persist metadata - %s", error)
+            return False
+        self.failure = ""
+        return True
+
+    @property
+    def text(self) -> str:
+        """OK, or NOK and why."""
+        return f"NOK - {self.failure}" if self.failure else "OK"
+
+
 class _Saver:
     """Writes the topology down when it has changed, in a worker thread, once for all changes meanwhile."""
 
-    def __init__(self, broker: Broker, directory: Directory, nursery: trio.Nursery) -> None:
+    def __init__(self, broker: Broker, directory: Directory, health: Health, nursery: trio.Nursery) -> None:
         self._broker = broker
         self._directory = directory
+        self._health = health
         self._nursery = nursery
         self._writing = False  # a task is at it
         self._changed = False  # since the task took its picture
         self._taken = 0  # pictures taken
-        self._failure = ""
 
     def topology_changed(self) -> None:
         """Topics or channels came, went or were paused. (trio thread)"""
@@ -172,16 +199,7 @@ class _Saver:
 
     def save(self, picture: Picture) -> None:
         """Make it durable, unless a later one is. (any thread)"""
-        try:
-            self._directory.write_topics(picture.number, picture.topics)
-            self._failure = ""
-        except OSError as error:
-            log.error("failed to persist metadata - %s", error)
-            self._failure = str(error)
-
-    def health(self) -> str:
-        """OK, or NOK and why, from a failed write until the next good one."""
-        return f"NOK - {self._failure}" if self._failure else "OK"
+        self._health.tried(self._directory.write_topics, picture.number, picture.topics)
 
 
 def _start_http(options: NsqdOptions, node: Node, listener: Listener, trio_thread: TrioThread) -> HttpServer:

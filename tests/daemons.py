@@ -202,6 +202,8 @@ class Conversation:
     def __init__(self, daemon: Daemon, data: bytes = b"", timeout: float = STOP_TIMEOUT) -> None:
         self.socket = daemon.connect()
         self.socket.settimeout(timeout)
+        if self.socket.family != socket.AF_UNIX:  # two small sends in a row would wait 40 ms for an acknowledgement
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._file = self.socket.makefile("rb")
         self.send(data)
 

@@ -28,24 +28,28 @@ class Ids:
 class IdSource:
     """Issues the ids of one node."""
 
-    __slots__ = ("_ceiling", "_lease", "_next", "_node")
+    __slots__ = ("_lease", "_next", "_node", "_renew_at")
 
-    def __init__(self, node: int, first: int, lease: Callable[[int], None]) -> None:
-        """`first`: the lowest sequence that was never leased. `lease(n)` makes durable that ids below n may be out."""
+    def __init__(self, node: int, first: int, lease: Callable[[int], bool]) -> None:
+        """`first`: the lowest sequence that was never leased; a block from there is leased at once.
+
+        `lease(n)` makes durable that ids below n may be out. False: it could not; it is tried again soon, long before the
+        block is used up. Should even that not help, ids go on beyond it: messages are worth more than the promise.
+        """
         if not 0 <= node < 1 << 16:
             raise ValueError(f"node number {node} is not within 16 bits")
         self._node = node
         self._next = first
-        self._ceiling = first  # no id at or above it is issued
         self._lease = lease
+        self._renew_at = 0  # the id with which the next block is leased
+        self._renew(first)
 
     def take(self, n: int) -> list[Ids]:
         """The next n ids, in order."""
         first = self._next
-        if first + n > self._ceiling:
-            self._ceiling = first + n + LEASE
-            self._lease(self._ceiling)
         self._next = end = first + n
+        if end > self._renew_at:
+            self._renew(end)
         blocks = []
         while first < end:
             high, low = divmod(first, 4096)
@@ -53,3 +57,7 @@ class IdSource:
             blocks.append(block)
             first += len(block.lows)
         return blocks
+
+    def _renew(self, end: int) -> None:
+        leased = self._lease(end + LEASE)
+        self._renew_at = end + (LEASE // 2 if leased else LEASE // 64)

@@ -41,8 +41,8 @@ class Store(Protocol):
     def commit(self) -> int:
         """Close the group of this turn. Returns the position that `durable` must reach before its replies leave."""
 
-    def lease(self, ceiling: int) -> None:
-        """Ids below `ceiling` may be issued from now on. Durable on return."""
+    def lease(self, ceiling: int) -> bool:
+        """Ids below `ceiling` may be issued from now on. Durable on return; False if that cannot be had now."""
 
     def publish(self, topic: int, first: int, frames: list[bytes], ids: bytes, largest: int, due: int) -> None:
         """Messages `first`.. were published to `topic`, to be held back until `due` (monotonic ns; 0: not at all).

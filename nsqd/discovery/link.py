@@ -5,13 +5,14 @@ ping or notification.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import trio
 
+from penstock.protocol import ProtocolError
 from penstock.protocol.lookup import MAGIC_V1, ReplyDecoder, identify, is_error, ping, register
-from shared.listen import parse_address
+from shared.listen import ListenError, parse_address
 from shared.log import log
 
 TIMEOUT = 1.0  # s for each step
@@ -37,17 +38,17 @@ class Link:
         """True if the last exchange went well."""
         return self._stream is not None
 
-    async def connect(self, registrations: Sequence[tuple[str, str | None]]) -> None:
-        """Dial, identify, register everything. Raises LinkError."""
+    async def connect(self, registrations: Callable[[], Sequence[tuple[str, str | None]]]) -> None:
+        """Dial, identify, register everything there is by then. Raises LinkError."""
         self._replies = ReplyDecoder(MAX_REPLY)
         try:
             with trio.fail_after(TIMEOUT):
                 self._stream = await _dial(self.address)
-        except (OSError, trio.TooSlowError, ValueError) as error:
+        except (OSError, trio.TooSlowError, ListenError, ValueError) as error:
             raise LinkError(f"dial: {error or 'timed out'}") from None
         (answer,) = await self._exchange(MAGIC_V1 + identify(self._identity), 1)
         self.http_address = _http_address(answer, self.address)
-        await self.send([register(topic, channel) for topic, channel in registrations])
+        await self.send([register(topic, channel) for topic, channel in registrations()])
 
     async def send(self, commands: Sequence[bytes]) -> None:
         """Commands and their answers, all in one round trip. Raises LinkError."""
@@ -77,7 +78,7 @@ class Link:
                     if not received:
                         raise LinkError("connection closed")
                     answers += self._replies.receive(bytes(received))
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ValueError) as error:
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ProtocolError) as error:
             raise LinkError(str(error) or "timed out") from None
         for answer in answers:
             if is_error(answer):

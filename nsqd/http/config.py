@@ -8,12 +8,13 @@ from starlette.responses import Response
 
 from nsqd.http.node import Node
 from nsqd.options import NsqdOptions
-from shared.http.api import V1_HEADERS, json_response, read_body, text_response
+from shared.http.api import SURROGATE, V1_HEADERS, json_response, read_body, text_response
 from shared.http.errors import HttpError
 from shared.log import LEVELS, level_name, log
 from shared.options import specs
 
 LOOKUPDS, LOG_LEVEL = "nsqlookupd_tcp_addresses", "log_level"
+_NOT_OPTIONS = ("version", "verbose", "worker_id")
 _GO_LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
 
 
@@ -22,7 +23,7 @@ class Config:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._names = {spec.key: spec.name for spec in specs(NsqdOptions, "nsqd")}
+        self._names = {spec.key: spec.name for spec in specs(NsqdOptions, "nsqd") if spec.name not in _NOT_OPTIONS}
 
     async def get(self, request: Request) -> Response:
         """Strings as they are, all else as JSON."""
@@ -49,15 +50,17 @@ class Config:
     async def _answer(self, key: str) -> Response:
         if key not in self._names:
             raise HttpError(400, "INVALID_OPTION")
-        value = getattr(self._node.options, self._names[key])
+        info = self._node.info
+        in_force = {  # options whose default is found out at start
+            "id": self._node.options.node_number(),
+            "broadcast_address": info.broadcast_address,
+            "broadcast_tcp_port": info.tcp_port,
+            "broadcast_http_port": info.http_port,
+            LOG_LEVEL: _GO_LEVELS[level_name()],
+        }
+        value = in_force.get(key, getattr(self._node.options, self._names[key]))
         if key == LOOKUPDS:
             value = await self._node.bridge.call(self._node.lookupds)
-        elif key == LOG_LEVEL:
-            value = _GO_LEVELS[level_name()]
-        elif key == "id":
-            value = self._node.options.node_number()
-        elif key == "broadcast_address":
-            value = self._node.info.broadcast_address
         if isinstance(value, str):
             return Response(value, media_type="text/plain", headers=V1_HEADERS) if value else text_response("")
         return json_response(value)
@@ -75,4 +78,4 @@ def _addresses(body: bytes) -> list[str]:
         raise HttpError(400, "INVALID_VALUE") from None
     if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
         raise HttpError(400, "INVALID_VALUE")
-    return addresses
+    return [SURROGATE.sub("\ufffd", address) for address in addresses]

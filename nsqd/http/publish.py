@@ -14,7 +14,9 @@ from shared.http.errors import HttpError
 
 MILLISECOND = 1_000_000
 _BINARY_FALSE = ("false", "0")
-_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INTEGER = re.compile(
+    r"(?=[+-]?[0-9])(?:\+|-(?=0+$))?0*([0-9]{0,18})"
+)  # not negative, and no more than 18 digits that count
 
 
 class _Ok(Response):
@@ -90,7 +92,9 @@ class Publishing:
         broker = self._node.broker
         topic = broker.topic(name)
         longest = self._node.options.max_req_timeout // MILLISECOND
-        if not _INTEGER.fullmatch(defer) or not 0 <= (delay := int(defer[:20])) <= longest:
+        match = _INTEGER.fullmatch(defer)
+        delay = int(match[1] or "0") if match else -1
+        if not 0 <= delay <= longest:
             raise HttpError(400, "INVALID_DEFER")
         if delay:
             topic.publish_deferred(body, broker.now + delay * MILLISECOND)

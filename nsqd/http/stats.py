@@ -87,12 +87,11 @@ class Stats:
         return [_topic(topic, wanted, owners) for topic in topics]
 
     def _producers(self, wanted: Wanted) -> list[dict[str, Any]]:
-        """Connections that have published; at most one topic of each is told, as in the original."""
+        """Connections that have published, whatever was asked for."""
         found = []
         for peer in self._node.peers():
-            if peer.pub_counts and (not wanted.topic or wanted.topic in peer.pub_counts):
-                topic = wanted.topic or next(iter(peer.pub_counts))
-                found.append(client(peer) | {"pub_counts": [{"topic": topic, "count": peer.pub_counts[topic]}]} | _TLS)
+            if peer.pub_counts:
+                found.append(client(peer, wanted.topic))
         return found
 
 
@@ -122,16 +121,18 @@ def _channel(channel: Channel, wanted: Wanted, owners: dict[Any, Peer]) -> dict[
         "requeue_count": channel.requeue_count,
         "timeout_count": channel.timeout_count,
         "client_count": len(channel.consumers),
-        "clients": [client(peer) | _TLS for peer in peers] if wanted.clients else None,
+        "clients": [client(peer, wanted.topic) for peer in peers] if wanted.clients else None,
         "paused": channel.paused,
         "e2e_processing_latency": _NO_PERCENTILES,
     }
 
 
-def client(peer: Peer) -> dict[str, Any]:
-    """A connection, as the original's ClientStats; `_TLS` follows."""
+def client(peer: Peer, topic: str) -> dict[str, Any]:
+    """A connection, as the original's ClientStats. Of what it published at most one topic is told, as there."""
     consumer = peer.consumer
-    return {
+    told = topic or next(iter(peer.pub_counts), "")
+    counts = {"pub_counts": [{"topic": told, "count": peer.pub_counts[told]}]} if told in peer.pub_counts else {}
+    stats = {
         "client_id": peer.identity.client_id,
         "hostname": peer.identity.hostname,
         "version": "V2",
@@ -148,6 +149,7 @@ def client(peer: Peer) -> dict[str, Any]:
         "snappy": False,
         "user_agent": peer.identity.user_agent,
     }
+    return stats | counts | _TLS
 
 
 _TLS = {

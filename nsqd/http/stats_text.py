@@ -14,7 +14,7 @@ def render(picture: dict[str, Any]) -> str:
     now = time.time()
     lines = [
         version_line("nsqd"),
-        f"start_time {datetime.fromtimestamp(started).astimezone().isoformat()}",
+        f"start_time {datetime.fromtimestamp(started).astimezone().isoformat().replace('+00:00', 'Z')}",
         f"uptime {format_duration(int((now - started) * SECOND))}",
         "",
         f"Health: {picture['health']}",
@@ -23,8 +23,8 @@ def render(picture: dict[str, Any]) -> str:
         lines += ["", "Memory:", *(f"   {key:<25}\t{value}" for key, value in picture["memory"].items())]
     topics = picture["topics"]
     lines += ["", "Topics:" if topics else "Topics: None"]
-    for topic in topics or ():
-        lines += ["", *_topic(topic, now)]
+    for place, topic in enumerate(topics or ()):
+        lines += ["", *_topic(topic, now)] if place else _topic(topic, now)
     producers = picture["producers"]
     lines += ["", "Producers:" if producers else "Producers: None"]
     lines += [f"   {_producer(producer, now)}" for producer in producers or ()]
@@ -39,7 +39,8 @@ def _topic(topic: dict[str, Any], now: float) -> list[str]:
     ]
     for channel in topic["channels"]:
         lines.append(_channel(channel))
-        lines += [f"        {_client(client, now)}" for client in channel["clients"] or ()]
+        for client in channel["clients"] or ():
+            lines.append(f"        {_producer(client, now) if 'pub_counts' in client else _client(client, now)}")
     return lines
 
 
@@ -62,8 +63,9 @@ def _client(client: dict[str, Any], now: float) -> str:
 
 
 def _producer(client: dict[str, Any], now: float) -> str:
-    total = sum(entry["count"] for entry in client["pub_counts"])
-    topics = ",".join(f"{entry['topic']}={entry['count']}" for entry in client["pub_counts"])
+    counts = client.get("pub_counts", [])
+    total = sum(entry["count"] for entry in counts)
+    topics = ",".join(f"{entry['topic']}={entry['count']}" for entry in counts)
     return f"{_who(client)} msgs: {total:<8} topics: {topics} connected: {_connected(client, now)}"
 
 

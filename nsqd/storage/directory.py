@@ -79,7 +79,7 @@ class Directory:
             self._write(replace(self._written, topics=tuple(topics)))
 
     def write_ids(self, ids: int) -> None:
-        """Make the id lease durable."""
+        """Make the id lease durable. Raises OSError."""
         with self._writing:
             self._write(replace(self._written, ids=ids))
 

@@ -122,7 +122,7 @@ class _Sequence:
 class MemoryStore:
     """Implements nsqd.core.store.Store. Nothing of it survives the process but the id lease, by way of `write_lease`."""
 
-    def __init__(self, write_lease: Callable[[int], None]) -> None:
+    def __init__(self, write_lease: Callable[[int], bool]) -> None:
         self._write_lease = write_lease
         self._topics: dict[int, _Sequence] = {}
         self._position = 0
@@ -135,8 +135,8 @@ class MemoryStore:
     def commit(self) -> int:
         return self._position
 
-    def lease(self, ceiling: int) -> None:
-        self._write_lease(ceiling)
+    def lease(self, ceiling: int) -> bool:
+        return self._write_lease(ceiling)
 
     def publish(self, topic: int, first: int, frames: list[bytes], ids: bytes, largest: int, due: int) -> None:
         self._position += 1

@@ -26,6 +26,7 @@ Routes = Mapping[str, Mapping[str, Handler]]  # path -> method -> handler; a pat
 V1_HEADERS = {"X-Nsq-Content-Type": "nsq; version=1.0"}
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 _GO_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which JSON can say and UTF-8 cannot: Go writes U+FFFD
 _GO_ESCAPED = re.compile("[<>&\u2028\u2029]")
 
 
@@ -41,6 +42,7 @@ class Api:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         try:
+            self._hosts.check(scope)
             response = await self._respond(request)
         except HttpError as error:
             response = error_response(request, error)
@@ -53,7 +55,6 @@ class Api:
         await response(scope, receive, send)
 
     async def _respond(self, request: Request) -> Response:
-        self._hosts.check(request)
         path: str = request.scope["path"]
         methods = self._find(path)
         if methods is None:
@@ -76,13 +77,19 @@ class Api:
 
     def _redirect(self, request: Request, path: str) -> Response:
         """Another case, a trailing slash, `//`, `..`: they lead to the canonical path, as by httprouter; else 404."""
-        plain = posixpath.normpath("/" + path.lstrip("/")).lower()
-        found = next((known for known in self._exact if known.lower() == plain), None)
-        if found is None or request.method == "OPTIONS":
+        found = self._canonical(posixpath.normpath("/" + path.lstrip("/")))
+        if request.method not in (self._find(found) or ()):
             raise HttpError(404, "NOT_FOUND")
         query = request.url.query
         location = f"{found}?{query}" if query else found
         return Response(status_code=301 if request.method == "GET" else 307, headers={"Location": location})
+
+    def _canonical(self, path: str) -> str:
+        """The known path that `path` is but for its case; a parameter keeps its own. "" if there is none."""
+        _, _, parameter = path.rpartition("/")
+        known = {exact.lower(): exact for exact in self._exact}
+        known |= {prefix.lower() + parameter.lower(): prefix + parameter for prefix in self._prefixed}
+        return known.get(path.lower(), "")
 
 
 class Hosts:
@@ -98,20 +105,24 @@ class Hosts:
         self._suffixes = tuple(name.lower() for name in names if name.startswith("."))
         self._known: set[str] = set()  # Host values that passed, bounded: the hot path is one look-up
 
-    def check(self, request: Request) -> None:
-        """Raise HttpError 403 for a foreign Host or Origin."""
-        host = origin = ""
-        for name, value in request.scope["headers"]:
+    def check(self, scope: Scope) -> None:
+        """Raise HttpError: 403 for a foreign Host or Origin, 400 for no Host or two (RFC 9112, 3.2), and for HTTP/0.9."""
+        hosts, origin = [], ""
+        for name, value in scope["headers"]:
             if name == b"host":
-                host = value.decode("latin-1")
+                hosts.append(value.decode("latin-1"))
             elif name == b"origin":
                 origin = value.decode("latin-1")
+        version = scope["http_version"]
+        if (len(hosts) != 1 and (hosts or version != "1.0")) or version == "0.9":
+            raise HttpError(400, "BAD_REQUEST", {"Connection": "close"})
+        host = hosts[0] if hosts else ""
         if host and host not in self._known:
             if not self._ours(host):
                 raise HttpError(403, "FOREIGN_HOST")
             if len(self._known) < 64:
                 self._known.add(host)
-        if origin and urlsplit(origin).netloc.lower() != host.lower():
+        if origin and origin.lower().removeprefix("http://").removeprefix("https://") != host.lower():
             raise HttpError(403, "FOREIGN_ORIGIN")
 
     def _ours(self, host: str) -> bool:
@@ -144,7 +155,7 @@ def query(request: Request) -> dict[str, str]:
 async def read_body(request: Request, limit: int, too_big: str) -> bytes:
     """The whole body, of at most `limit` bytes; else HttpError 413 with the text `too_big`, before more is read."""
     for name, value in request.scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > limit:
+        if name == b"content-length" and value.isdigit() and int(value.lstrip(b"0")[:20] or b"0") > limit:
             raise HttpError(413, too_big, {"Connection": "close"})
     chunks, size, more = [], 0, True
     while more:
@@ -162,7 +173,7 @@ async def read_body(request: Request, limit: int, too_big: str) -> bytes:
 
 def go_json(value: Any) -> str:
     """JSON as Go's encoder writes it: compact, in the order given, with < > & escaped."""
-    text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    text = SURROGATE.sub("\ufffd", json.dumps(value, separators=(",", ":"), ensure_ascii=False))
     return _GO_ESCAPED.sub(lambda match: _GO_ESCAPES[match[0]], text)
 
 

@@ -4,6 +4,7 @@ The thread holds no state of the daemon: handlers reach it through the bridge. `
 """
 
 import asyncio
+import errno
 import socket
 import threading
 from collections.abc import Callable
@@ -13,11 +14,18 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shared.log import log
+
 HEADER_TIMEOUT = 10.0  # s from the first byte (or the connection) to the end of the header
 KEEP_ALIVE = 75  # s an idle kept-alive connection is held
 BODY_TIMEOUT = 30.0  # s between two pieces of a body
+WHOLE_BODY_TIMEOUT = 120.0  # s for all of it: a few bytes now and then shall not hold a connection for ever
 MAX_HEADER = 32 * 1024  # bytes before the header is complete; honest ones have a few hundred
 MAX_CONNECTIONS = 10_000
+BACKLOG = 4096  # connections the kernel keeps for us
+ACCEPT_BATCH = 16  # accepted in a row; asyncio tries as often when there are no descriptors, so not thousands of times
+OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+QUIET = 10.0  # s between two lines about the same trouble
 
 
 class _OneWrite:
@@ -60,6 +68,8 @@ class GuardedProtocol(HttpToolsProtocol):
     )
     _header_bytes = 0
     _in_header = True
+    _body_until = inf  # when the body must be complete
+    _first: bytes | None = b""  # what came before the first line was complete; None: it is
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(_OneWrite(transport, self.loop))  # type: ignore[arg-type]
@@ -75,6 +85,12 @@ class GuardedProtocol(HttpToolsProtocol):
         self.cycle = None  # type: ignore[assignment]  # they hold each other: nsqd never collects old garbage
 
     def data_received(self, data: bytes) -> None:
+        if self._first is not None:
+            data = self._first + data
+            if data.startswith(b" ") and b"\n" not in data and len(data) < MAX_HEADER:
+                self._first = data  # an NSQ client at the wrong port: it reads the 400 after its first command
+                return
+            self._first = None
         if self._in_header:
             self._header_bytes += len(data)
         super().data_received(data)
@@ -89,11 +105,12 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_header = False
+        self._body_until = self.loop.time() + WHOLE_BODY_TIMEOUT
         self._wait(BODY_TIMEOUT)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        self._wait(BODY_TIMEOUT)
+        self._wait(min(BODY_TIMEOUT, self._body_until - self.loop.time()))
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -121,6 +138,26 @@ class GuardedProtocol(HttpToolsProtocol):
             self._set_timer(self._until)
 
 
+class _Complaints:
+    """asyncio's exception handler. Out of descriptors, it is called for every try to accept: one line will do."""
+
+    def __init__(self, stopping: Callable[[], bool]) -> None:
+        self._stopping = stopping
+        self._quiet_until = -inf
+
+    def handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """See loop.set_exception_handler. The loop itself tries to accept again after a second."""
+        error = context.get("exception")
+        if isinstance(error, OSError) and error.errno in OUT_OF:
+            if loop.time() >= self._quiet_until:
+                self._quiet_until = loop.time() + QUIET
+                log.error("HTTP: cannot accept: %s; trying again", error.strerror)
+        elif self._stopping():  # e.g. asyncio's timer to accept again finds the socket closed
+            log.debug("HTTP: while stopping: %s", context["message"])
+        else:
+            log.error("HTTP: %s", context["message"], exc_info=error)
+
+
 class HttpServer:
     """One ASGI application on sockets that are already bound."""
 
@@ -137,6 +174,7 @@ class HttpServer:
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=KEEP_ALIVE,
+            backlog=ACCEPT_BATCH,  # asyncio takes one number for both; `_serve` mends the other
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
@@ -168,7 +206,11 @@ class HttpServer:
 
         async def startup_then_tell(sockets: list[socket.socket] | None = None) -> None:
             await startup(sockets)
+            for sock in self._sockets:
+                sock.listen(BACKLOG)
             self._started.set()
 
+        complaints = _Complaints(lambda: self._server.should_exit)
+        asyncio.get_running_loop().set_exception_handler(complaints.handle)
         self._server.startup = startup_then_tell  # type: ignore[method-assign]
         await self._server.serve(self._sockets)

@@ -69,9 +69,9 @@ class Node:
     """A broker in a world where time moves when the test says so."""
 
     def __init__(self, limits: Limits | None = None, store: Callable[[], Store] | None = None, seed: int = 1) -> None:
-        self.store = store() if store else MemoryStore(lambda ceiling: None)
+        self.store = store() if store else MemoryStore(lambda ceiling: True)
         random = Random(seed)
-        self.broker = Broker(limits or Limits(), self.store, IdSource(7, 1, lambda ceiling: None), random.randrange)
+        self.broker = Broker(limits or Limits(), self.store, IdSource(7, 1, lambda ceiling: True), random.randrange)
         self.now = 1000 * SECOND
         self.after_turn: Callable[[], None] = lambda: None
         self.broker.begin(self.now, 1_800_000_000 * SECOND)

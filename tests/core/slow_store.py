@@ -8,7 +8,7 @@ class SlowStore(MemoryStore):
     """Nothing is durable before `sync`, nothing can be read before `fetch`."""
 
     def __init__(self) -> None:
-        super().__init__(lambda ceiling: None)
+        super().__init__(lambda ceiling: True)
         self.synced = 0
         self.cached: set[tuple[int, int]] = set()  # (topic, first ordinal of the extent)
         self.wanted: list[tuple[int, int]] = []  # (topic, ordinal), reads that were begun

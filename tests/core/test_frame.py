@@ -10,7 +10,7 @@ from nsqd.core.ids import LEASE, IdSource
 
 
 def source(first: int = 1, node: int = 3) -> IdSource:
-    return IdSource(node, first, lambda ceiling: None)
+    return IdSource(node, first, lambda ceiling: True)
 
 
 def exact(body: bytes, number: int, timestamp: int) -> bytes:
@@ -33,16 +33,34 @@ def test_ids_joined_are_the_ids() -> None:
     assert b"".join(block.joined for block in blocks) == b"".join(b"0003%012x" % (4090 + i) for i in range(10))
 
 
-def test_ids_are_leased_before_they_are_issued() -> None:
+def test_ids_are_leased_long_before_they_are_issued() -> None:
     leases: list[int] = []
-    ids = IdSource(0, 100, leases.append)
-    assert leases == []
+
+    def lease(ceiling: int) -> bool:
+        leases.append(ceiling)
+        return True
+
+    ids = IdSource(0, 100, lease)
+    assert leases == [100 + LEASE]
+    ids.take(LEASE // 2)
+    assert leases == [100 + LEASE]
     ids.take(1)
-    assert leases == [101 + LEASE]
-    ids.take(LEASE)
-    assert leases == [101 + LEASE]
-    ids.take(1)
-    assert leases == [101 + LEASE, 102 + 2 * LEASE]
+    assert leases == [100 + LEASE, 101 + LEASE // 2 + LEASE]
+
+
+def test_a_lease_that_fails_is_tried_again_before_the_block_is_used_up() -> None:
+    answers = [True, False, False, True]
+    tried: list[int] = []
+
+    def lease(ceiling: int) -> bool:
+        tried.append(ceiling - LEASE)
+        return answers.pop(0)
+
+    ids = IdSource(0, 1, lease)
+    for _ in range(80):
+        ids.take(LEASE // 128)
+    assert answers == []
+    assert tried[-1] < LEASE
 
 
 def test_a_redelivery_changes_its_own_two_bytes() -> None:

@@ -17,7 +17,12 @@ NO_ID = b"0123456789abcdef"
 names = st.sampled_from([b"t", b"u", b"t ", b"t!", b"", b"t\r", b"x" * 65])
 sizes = st.sampled_from([-1, 0, 1, 5, 60, 61, 2**31 - 1])
 texts = st.binary(min_size=1, max_size=8)
-ids = st.one_of(st.integers(0, 12), st.sampled_from([NO_ID, b"short", b"FIN FIN FIN FIN\n", b"0123456789abcde", b"0123456 89abcdef", b"FINFINFINFINFIN!"]))
+ids = st.one_of(
+    st.integers(0, 12),
+    st.sampled_from(
+        [NO_ID, b"short", b"FIN FIN FIN FIN\n", b"0123456789abcde", b"0123456 89abcdef", b"FINFINFINFINFIN!"]
+    ),
+)
 
 
 @st.composite

@@ -1,6 +1,7 @@
 """IDENTIFY: what a client asks for, checked in the original's order, and the answer (specs/nsq.md a7)."""
 
 import json
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from nsqd.protocols.nsq.settings import (
 )
 
 _DECODE_FAILED = WireError("E_BAD_BODY", "IDENTIFY failed to decode JSON body")
+SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: Go's decoder makes U+FFFD of it
 _FIELDS: dict[str, type] = {
     "client_id": str,
     "hostname": str,
@@ -29,8 +31,6 @@ _FIELDS: dict[str, type] = {
     "deflate": bool,
     "deflate_level": int,
     "snappy": bool,
-    "topology_region": str,
-    "topology_zone": str,
 }
 
 
@@ -66,7 +66,7 @@ def decode(body: bytes) -> dict[str, Any]:
             continue
         if type(value) is not kind or (isinstance(value, int) and not -(2**63) <= value < 2**63):
             raise _DECODE_FAILED
-        found[name.lower()] = value
+        found[name.lower()] = SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
     if not -(2**31) <= found.get("sample_rate", 0) < 2**31:
         raise _DECODE_FAILED
     return found

@@ -126,6 +126,7 @@ class Peer:
             except Dropped:
                 self.closing = True
                 self._outbox.drop_replies()
+                self._transport.output_ready()
         if position < size and not self.closing:
             self._buffer += data[position:] if position else data
 

@@ -1,0 +1,167 @@
+"""`python -m bench`: reads the options, measures the rows in turn, prints the tables. How to read them: bench/__init__.py."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TypeVar
+
+from bench import gonsq
+from bench.figures import Figures, figures, medians
+from bench.load import raise_file_limit
+from bench.rows import Effort, Row, rows
+from bench.server import BenchError, Program, penstock
+from bench.sizes import HEADER as SIZES_HEADER
+from bench.sizes import Size, SizeLine, sizes
+from bench.table import HEADER, cells, number, share, table
+
+_NOTES = """
+Medians of {runs} run(s) of {seconds:g} s, each with a server process of its own; p50, p99: request to reply (MPUB: all 200).
+"server" and "load", right: shares of a core; where the load is the busier it is "client-bound", and CPU ns/msg decides.
+In memory at the end: all that was published in that time, 200 B each (nobody reads it); reader: what it did not get to."""
+
+_Named = TypeVar("_Named", Row, Size)
+_Result = TypeVar("_Result")
+
+
+class Bench:
+    """Measures, and goes on where a row fails."""
+
+    def __init__(self, programs: Sequence[Program], effort: Effort) -> None:
+        self._programs = programs
+        self._effort = effort
+        self.failures: list[str] = []  # one text for each run that gave nothing
+        self.runs: dict[tuple[str, str], list[Figures]] = {}  # (row, server) -> one for each run
+
+    def measure_rows(self, chosen: Sequence[Row], runs: int) -> None:
+        """Every row with every server, `runs` times over."""
+        for run in range(runs):
+            for row in chosen:
+                for program in self._programs:
+                    what = f"run {run + 1}/{runs} {row.name} {program.name}"
+                    sample = self._try(what, partial(row.measure, program, self._effort))
+                    if sample is not None:
+                        got = figures(sample)
+                        self.runs.setdefault((row.name, program.name), []).append(got)
+                        _say(f"{number(got.rate)}/s, CPU {got.cpu:.0f} ns, server {share(got.server_share)}")
+
+    def measure_sizes(self, chosen: Sequence[Size]) -> list[SizeLine]:
+        """Every size with every server, once."""
+        lines: list[SizeLine] = []
+        for size in chosen:
+            for program in self._programs:
+                found = self._try(f"{size.name} {program.name}", partial(size.measure, program, self._effort))
+                lines += found or []
+                _say("done")
+        return lines
+
+    def lines(self, chosen: Sequence[Row]) -> list[list[str]]:
+        """Of the main table."""
+        original = next((program.name for program in self._programs if program.original), None)
+        lines = []
+        for row in chosen:
+            known = {
+                p.name: medians(self.runs[row.name, p.name]) for p in self._programs if (row.name, p.name) in self.runs
+            }
+            for name, got in known.items():
+                other = known.get(original) if original and name != original else None
+                lines.append(cells(row.name, name, got, other, row.aim if name != original else ""))
+        return lines
+
+    def _try(self, what: str, measure: Callable[[], _Result]) -> _Result | None:
+        print(f"{what} ... ", end="", file=sys.stderr, flush=True)
+        try:
+            return measure()
+        except BenchError as error:
+            self.failures.append(f"{what}: {error}")
+            _say(f"FAILED: {error}")
+            return None
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def choose(named: Sequence[_Named], only: str) -> list[_Named]:
+    """Those that a comma-separated list of names, or of the first parts of names, asks for; all for an empty list."""
+    words = [word for word in only.split(",") if word]
+    return [each for each in named if not words or any(_asked(each.name, word) for word in words)]
+
+
+def _asked(name: str, word: str) -> bool:
+    return name == word or name.startswith(f"{word}-")
+
+
+def options(arguments: Sequence[str]) -> argparse.Namespace:
+    """The command line, read."""
+    names = ", ".join([*(row.name for row in rows()), *(size.name for size in sizes())])
+    parser = argparse.ArgumentParser("bench", description="The figures of nsqd.", epilog=f"Rows: {names}.")
+    parser.add_argument(
+        "--only", default="", metavar="NAMES", help="rows, separated by commas; `fanout` means all fanout-*"
+    )
+    parser.add_argument("--runs", type=int, default=5, help="of each row (5)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="measured time of a run (2)")
+    parser.add_argument(
+        "--window", type=float, default=65.0, help="measured time of a size, in s (65: two heartbeats, a whole minute)"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one run of 0.2 s, sizes of a hundredth: does it work at all?"
+    )
+    parser.add_argument("--nsqd", metavar="PATH", help="a Go nsqd to measure in turn with ours")
+    parser.add_argument(
+        "--load", metavar="DIRECTORY", help="holds NSQ's bench_writer and bench_reader, or cload: the load"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write every run's figures there")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """The exit code: 1 if a row could not be measured."""
+    given = options(arguments)
+    effort = Effort(given.seconds, given.window, 1.0)
+    runs: int = given.runs
+    if given.quick:
+        effort, runs = Effort(min(given.seconds, 0.2), min(given.window, 3.0), 0.01), 1
+    raise_file_limit()
+    programs = [penstock(), *([gonsq.nsqd(given.nsqd)] if given.nsqd else [])]
+    available = gonsq.with_tools(rows(), given.load) if given.load else rows()
+    chosen_rows, chosen_sizes = choose(available, given.only), choose(sizes(), given.only)
+    if not chosen_rows and not chosen_sizes:
+        _say(f"bench: --only {given.only}: no such row; see --help")
+        return 2
+    bench = Bench(programs, effort)
+    bench.measure_rows(chosen_rows, runs)
+    size_lines = bench.measure_sizes(chosen_sizes)
+    _print_tables(bench.lines(chosen_rows), size_lines, bench, effort, runs)
+    if given.json:
+        record = {"rows": {f"{row} {name}": [asdict(run) for run in of] for (row, name), of in bench.runs.items()},
+                  "sizes": [asdict(line) for line in size_lines], "failures": bench.failures}  # fmt: skip
+        Path(given.json).write_text(json.dumps(record, indent=1))
+    return 1 if bench.failures else 0
+
+
+def _print_tables(lines: list[list[str]], size_lines: list[SizeLine], bench: Bench, effort: Effort, runs: int) -> None:
+    if lines:
+        print(table(HEADER, lines))
+        print(_NOTES.format(runs=runs, seconds=effort.seconds))
+    if size_lines:
+        print()
+        print(table(SIZES_HEADER, [line.cells() for line in size_lines]))
+    for failure in bench.failures:
+        print(f"FAILED {failure}")
+
+
+def _terminated(number: int, frame: FrameType | None) -> None:
+    sys.exit(128 + number)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _terminated)  # so that the servers and their files go with us
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,110 @@
+"""A crowd: thousands of subscribed connections on one epoll. It answers heartbeats and hands out messages, one by one.
+
+Not for throughput: its frames are parsed in Python. Heartbeats stay at NSQ's default, 30 s, as those of real consumers.
+"""
+
+from __future__ import annotations
+
+import select
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from struct import Struct
+
+from bench.wire import HEARTBEAT, connect, expect_ok, greeting
+
+_READ = 65536  # bytes
+_EVENTS = 512  # connections served between two looks at the clock
+_TOGETHER = 100  # connections greeted before the first answer is read
+_SIZE = Struct(">i")
+_MESSAGE = Struct(">iiqH16s")  # size, type, timestamp, attempts, id
+_MESSAGE_TYPE = b"\0\0\0\2"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A delivery."""
+
+    attempts: int
+    id: bytes
+    body: bytes
+
+
+class Member:
+    """One connection."""
+
+    __slots__ = ("number", "rest", "sock")
+
+    def __init__(self, sock: socket.socket, number: int) -> None:
+        self.sock = sock
+        self.number = number  # in order of subscription, from 0
+        self.rest = b""  # the start of an incomplete frame
+
+
+class Crowd:
+    """See above. `receive(member, messages, now)` gives what to send back; `now` is monotonic ns, after the read."""
+
+    def __init__(self, host: str, port: int, receive: Callable[[Member, list[Message], int], bytes]) -> None:
+        self._address = (host, port)
+        self._receive = receive
+        self._epoll = select.epoll()
+        self.members: dict[int, Member] = {}  # by file descriptor
+
+    def subscribe(self, wishes: Iterable[tuple[str, str, int, dict[str, int]]]) -> None:
+        """Add a member for each (topic, channel, rdy, settings for IDENTIFY)."""
+        remaining = iter(wishes)
+        while group := list(islice(remaining, _TOGETHER)):
+            sockets = [connect(*self._address) for _ in group]
+            for sock, (topic, channel, _, settings) in zip(sockets, group, strict=True):
+                sock.sendall(greeting(**settings) + f"SUB {topic} {channel}\n".encode())
+            for sock, (_, _, rdy, _) in zip(sockets, group, strict=True):
+                expect_ok(sock, times=2)
+                self.members[sock.fileno()] = Member(sock, len(self.members))
+                self._epoll.register(sock.fileno(), select.EPOLLIN)
+                sock.sendall(f"RDY {rdy}\n".encode())
+            self.serve(0)  # a slow server takes minutes for all of them, and the first want heartbeats answered
+
+    def serve(self, seconds: float) -> None:
+        """Receive and answer for so long; 0: what is there."""
+        end = time.monotonic() + seconds
+        while True:
+            for fd, _ in self._epoll.poll(max(0.0, end - time.monotonic()), _EVENTS):
+                self._serve(self.members[fd])
+            if time.monotonic() >= end:
+                return
+
+    def _serve(self, member: Member) -> None:
+        data = member.sock.recv(_READ)
+        now = time.monotonic_ns()
+        if not data:
+            raise SystemExit(f"crowd: the server closed connection {member.number}")
+        frames, member.rest = split(member.rest + data)
+        messages = [_message(frame) for frame in frames if frame[4:8] == _MESSAGE_TYPE]
+        reply = self._receive(member, messages, now) if messages else b""
+        others = [frame for frame in frames if frame[4:8] != _MESSAGE_TYPE]
+        if others:
+            if others != [HEARTBEAT] * len(others):
+                raise SystemExit(f"crowd: unexpected {others!r}")
+            reply += b"NOP\n"
+        if reply:
+            member.sock.sendall(reply)
+
+
+def split(data: bytes) -> tuple[list[bytes], bytes]:
+    """Complete frames, and the rest."""
+    frames = []
+    start = 0
+    while len(data) - start >= 4:
+        end = start + 4 + _SIZE.unpack_from(data, start)[0]
+        if end > len(data):
+            break
+        frames.append(data[start:end])
+        start = end
+    return frames, data[start:]
+
+
+def _message(frame: bytes) -> Message:
+    _, _, _, attempts, id = _MESSAGE.unpack_from(frame)
+    return Message(attempts, id, frame[_MESSAGE.size :])

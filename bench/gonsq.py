@@ -1,0 +1,155 @@
+"""The original beside ours: a Go nsqd as the server, NSQ's own bench_writer and bench_reader (and our cload.c) as the load."""
+
+from __future__ import annotations
+
+import re
+import resource
+import subprocess
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from bench.load import Outcome, Sample
+from bench.rows import CHANNEL, FILL_RATE, TOPIC, WARM_UP, DrainRow, Effort, PublishRow, Row, fill
+from bench.server import BenchError, Program, Server
+
+_RESULT = re.compile(r"duration: (\S+) - \S+mb/s - ([\d.]+)ops/s")
+_CLOAD_RESULT = re.compile(r": (\d+) pub/s ")
+_DURATION = re.compile(r"(?:(\d+)m)?([\d.]+)(ms|s)")
+_SPARE = 30.0  # s a tool may take beyond its time
+
+
+def nsqd(path: str) -> Program:
+    """The Go nsqd."""
+    return Program("Go nsqd", (str(Path(path).resolve()),), original=True)
+
+
+def parse_result(text: str) -> tuple[int, float]:
+    """Messages and seconds, from what bench_writer or bench_reader printed. BenchError if that is something else."""
+    match = _RESULT.search(text)
+    time = _DURATION.fullmatch(match[1]) if match else None
+    if match is None or time is None:
+        raise BenchError(f"NSQ's load printed no result: {text!r}")
+    seconds = int(time[1] or 0) * 60 + float(time[2]) / (1000 if time[3] == "ms" else 1)
+    return round(float(match[2]) * seconds), seconds
+
+
+def parse_cload(text: str, seconds: float) -> tuple[int, float]:
+    """The same, from what cload printed."""
+    match = _CLOAD_RESULT.search(text)
+    if match is None:
+        raise BenchError(f"cload printed no result: {text!r}")
+    return round(int(match[1]) * seconds), seconds
+
+
+def with_tools(rows: list[Row], directory: str) -> list[Row]:
+    """The rows, those with NSQ's load for which there is a tool. BenchError if there is none at all."""
+    tools = {tool.name: tool.resolve() for tool in Path(directory).iterdir()}
+    replaced = [_with_tool(row, tools) for row in rows]
+    if not tools.keys() & {"bench_writer", "bench_reader", "cload"}:
+        raise BenchError(f"{directory} holds neither bench_writer nor bench_reader nor cload")
+    return replaced
+
+
+def _with_tool(row: Row, tools: dict[str, Path]) -> Row:
+    if row.name == "writer" and "bench_writer" in tools:
+        return WriterRow(row.name, tools["bench_writer"], aim=f"{row.aim}, >= 0.9x")
+    if isinstance(row, DrainRow) and "bench_reader" in tools:
+        return ReaderRow(row.name, tools["bench_reader"], row.rdy, aim=f"{row.aim}, >= 1.2x")
+    if isinstance(row, PublishRow) and row.shape == "pub" and "cload" in tools:
+        return CloadRow(row, tools["cload"])
+    return row
+
+
+@dataclass(frozen=True, slots=True)
+class WriterRow:
+    """bench_writer as the load: MPUBs of 200 x 200 B on GOMAXPROCS connections."""
+
+    name: str
+    tool: Path
+    aim: str
+
+    def measure(self, program: Program, effort: Effort) -> Sample:
+        """See Row."""
+        flags = ("-topic", TOPIC, "-size", "200", "-batch-size", "200")
+        with program.start() as server:
+            server.create(TOPIC, [CHANNEL])
+            _nsq_tool(server, self.tool, WARM_UP, *flags)
+            return _nsq_tool(server, self.tool, effort.seconds, *flags)
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderRow:
+    """bench_reader as the load, on GOMAXPROCS connections."""
+
+    name: str
+    tool: Path
+    rdy: int
+    aim: str
+
+    def measure(self, program: Program, effort: Effort) -> Sample:
+        """See Row."""
+        flags = ("-topic", TOPIC, "-channel", CHANNEL, "-size", "200", "-rdy", str(self.rdy))
+        with program.start() as server:
+            messages = fill(server, effort.seconds * FILL_RATE)
+            sample = _nsq_tool(server, self.tool, effort.seconds, *flags)
+            if sample.outcome.messages >= messages:
+                raise BenchError(f"bench_reader drained all of {messages} messages before its time was up")
+            return sample
+
+
+@dataclass(frozen=True, slots=True)
+class CloadRow:
+    """cload.c as the load of a row of single PUBs."""
+
+    row: PublishRow
+    tool: Path
+
+    @property
+    def name(self) -> str:
+        """See Row."""
+        return self.row.name
+
+    @property
+    def aim(self) -> str:
+        """See Row."""
+        return self.row.aim
+
+    def measure(self, program: Program, effort: Effort) -> Sample:
+        """See Row."""
+        with program.start() as server:
+            server.create(TOPIC, [CHANNEL])
+            self._run(server, WARM_UP)
+            text, sample = self._run(server, effort.seconds)
+            messages, seconds = parse_cload(text, effort.seconds)
+            return replace(sample, outcome=replace(sample.outcome, messages=messages, seconds=seconds))
+
+    def _run(self, server: Server, seconds: float) -> tuple[str, Sample]:
+        arguments = (server.ports["TCP"], self.row.connections, self.row.depth, seconds)
+        return _run(server, seconds, str(self.tool), *map(str, arguments))
+
+
+def _nsq_tool(server: Server, tool: Path, seconds: float, *flags: str) -> Sample:
+    address = f"{server.host}:{server.ports['TCP']}"
+    command = (str(tool), "-nsqd-tcp-address", address, "-runfor", f"{round(seconds * 1000)}ms", *flags)
+    text, sample = _run(server, seconds, *command)
+    messages, measured = parse_result(text)
+    return replace(sample, outcome=replace(sample.outcome, messages=messages, seconds=measured))
+
+
+def _run(server: Server, seconds: float, *command: str) -> tuple[str, Sample]:
+    """Run a tool to its end: what it printed, and what it cost. Messages and seconds are the caller's to fill in."""
+    rss, cpu, own = server.rss(), server.cpu(), _children_cpu()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _SPARE)
+    except subprocess.TimeoutExpired as late:
+        raise BenchError(f"{command[0]} did not end") from late
+    sample = Sample(Outcome(0, seconds, cpu=_children_cpu() - own), server.cpu() - cpu, rss, server.rss())
+    if done.returncode:
+        raise BenchError(f"{command[0]} failed, exit code {done.returncode}: {done.stderr}")
+    return done.stdout + done.stderr, sample
+
+
+def _children_cpu() -> int:
+    """ns of CPU time of the children that have ended; the server still runs, so the difference is the tool's."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return int((usage.ru_utime + usage.ru_stime) * 1e9)

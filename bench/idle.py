@@ -1,0 +1,34 @@
+"""Consumers that wait for messages that never come: what a connection costs by being there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.crowd import Crowd, Member, Message
+from bench.load import Outcome
+
+
+@dataclass
+class Idle:
+    """A load (see bench.load). Fields are the plan; the rest is state."""
+
+    host: str
+    ports: dict[str, int]
+    topic: str
+    channel: str
+    connections: int
+    seconds: float
+
+    def prepare(self) -> None:
+        """See bench.load.Runnable."""
+        self._crowd = Crowd(self.host, self.ports["TCP"], _refuse)
+        self._crowd.subscribe((self.topic, self.channel, 1, {}) for _ in range(self.connections))
+
+    def run(self) -> Outcome:
+        """See bench.load.Runnable."""
+        self._crowd.serve(self.seconds)
+        return Outcome(0, self.seconds)
+
+
+def _refuse(member: Member, messages: list[Message], now: int) -> bytes:
+    raise SystemExit("idle: a message came")

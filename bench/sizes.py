@@ -1,0 +1,156 @@
+"""The sizes: many topics, channels, connections and waiting messages, and what they cost while little happens.
+
+Each is measured once per server: they take long, and their answer is a window, not a race. It should be longer than a minute:
+heartbeats and what a server does each minute must fall into it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from bench.load import Load, Sample, raise_file_limit
+from bench.rows import CHANNEL, TOPIC, Effort
+from bench.server import BenchError, Program, Server
+from bench.table import duration, megabytes, number, share
+
+HEADER = ("row", "server", "due", "missing", "p50 late", "p99 late", "most late", "server", "load", "RSS MB",
+          "more MB", "aim", "note")  # fmt: skip
+_MEM_QUEUE = 1000  # messages: the original allots that per topic and per channel, and there are 10,000 of each
+_SPARE_FILES = 200  # beside the connections, in either process
+_SETTLE = 2.0  # s for what a creation still owes (the metadata file) to be over
+
+
+@dataclass(frozen=True, slots=True)
+class SizeLine:
+    """One line of the table of sizes."""
+
+    row: str
+    server: str
+    server_share: float  # of a core
+    load_share: float
+    rss: int  # bytes
+    more: int | None  # bytes of RSS more than before
+    aim: str
+    sample: Sample | None = None  # how late; None: nothing fires here
+    note: str = ""
+
+    def cells(self) -> list[str]:
+        """For bench.table.table."""
+        outcome = self.sample.outcome if self.sample else None
+        late = [duration(time) for time in (outcome.p50, outcome.p99, outcome.worst)] if outcome else ["-"] * 3
+        counts = [number(outcome.messages), str(outcome.missing)] if outcome else ["-", "-"]
+        return [
+            self.row, self.server, *counts, *late, share(self.server_share), share(self.load_share),
+            megabytes(self.rss), megabytes(self.more), self.aim, self.note,
+        ]  # fmt: skip
+
+
+class Size(Protocol):
+    """What the driver needs of a size."""
+
+    @property
+    def name(self) -> str:
+        """For --only."""
+
+    def measure(self, program: Program, effort: Effort) -> list[SizeLine]:
+        """Its lines. BenchError if it fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class FiringSize:
+    """Many channels, with messages deferred and in flight: what fires, and how late (see bench.firing)."""
+
+    name: str
+    channels: int = 10_000
+    delayed: int = 54  # with requeued over a million, of which some come before the window begins
+    requeued: int = 54
+    held: int = 10
+    spread: float = 600.0  # s
+    timeouts: tuple[int, int] = (30_000, 90_000)  # ms: NSQ's default is 60 s
+
+    def measure(self, program: Program, effort: Effort) -> list[SizeLine]:
+        """See Size."""
+        channels = max(1, int(self.channels * effort.scale))
+        _need_files(channels)
+        low, high = (int(timeout * min(1.0, effort.window / 30)) for timeout in self.timeouts)
+        with program.start(_MEM_QUEUE) as server:
+            before = server.rss()
+            with Load(
+                "firing", server, channels=channels, delayed=self.delayed, requeued=self.requeued, held=self.held,
+                spread=self.spread, timeout_min=max(1000, low), timeout_max=max(2000, high), seconds=effort.window,
+            ) as load:  # fmt: skip
+                sample = load.measure()
+        aim = "<= 100 ms late, <= 20% of a core"
+        note = f"{channels} channels, {channels * self.held} in flight, {sample.outcome.detail}"
+        return [_line(self.name, program, sample, before, aim, note, timed=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsSize:
+    """Many topics in which nothing happens: without a channel, and with one."""
+
+    name: str
+    topics: int = 10_000
+
+    def measure(self, program: Program, effort: Effort) -> list[SizeLine]:
+        """See Size."""
+        topics = max(1, int(self.topics * effort.scale))
+        with program.start(_MEM_QUEUE) as server:
+            before = server.rss()
+            server.create_all(f"/topic/create?topic=t{i}" for i in range(topics))
+            seconds = effort.window / 2  # each
+            alone = self._watch(server, seconds, before, f"{topics} topics")
+            server.create_all(f"/channel/create?topic=t{i}&channel={CHANNEL}" for i in range(topics))
+            return [alone, self._watch(server, seconds, before, f"{topics} topics with a channel each")]
+
+    def _watch(self, server: Server, seconds: float, before: int, note: str) -> SizeLine:
+        time.sleep(_SETTLE)
+        cpu, begin = server.cpu(), time.monotonic()
+        time.sleep(seconds)
+        spent = (server.cpu() - cpu) / (time.monotonic() - begin) / 1e9
+        rss = server.rss()
+        aim = "<= 250 MB, <= 3% of a core"
+        return SizeLine(self.name, server.program.name, spent, 0.0, rss, rss - before, aim, note=note)
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionsSize:
+    """Many subscribed consumers of one channel, to which nothing is published; heartbeats every 30 s."""
+
+    name: str
+    connections: int = 5_000
+
+    def measure(self, program: Program, effort: Effort) -> list[SizeLine]:
+        """See Size."""
+        connections = max(1, int(self.connections * effort.scale))
+        _need_files(connections)
+        with program.start() as server:
+            server.create(TOPIC, [CHANNEL])
+            before = server.rss()
+            with Load(
+                "idle", server, topic=TOPIC, channel=CHANNEL, connections=connections, seconds=effort.window
+            ) as load:
+                sample = load.measure()
+        aim = "<= 150 MB more, <= 5% of a core"
+        return [_line(self.name, program, sample, before, aim, f"{connections} consumers, RDY 1", timed=False)]
+
+
+def _line(name: str, program: Program, sample: Sample, before: int, aim: str, note: str, *, timed: bool) -> SizeLine:
+    ns = sample.outcome.seconds * 1e9
+    return SizeLine(
+        name, program.name, sample.server_cpu / ns, sample.outcome.cpu / ns, sample.rss, sample.rss - before, aim,
+        sample if timed else None, note,
+    )  # fmt: skip
+
+
+def _need_files(connections: int) -> None:
+    limit = raise_file_limit()
+    if limit < connections + _SPARE_FILES:
+        raise BenchError(f"{connections} connections need more open files than {limit}, the hard limit here")
+
+
+def sizes() -> list[Size]:
+    """All of them."""
+    return [FiringSize("sizes-firing"), TopicsSize("sizes-topics"), ConnectionsSize("sizes-connections")]

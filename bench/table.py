@@ -1,0 +1,70 @@
+"""The tables as text: numbers people can read, columns that line up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.figures import Figures
+
+HEADER = (
+    "row", "server", "messages/s", "CPU ns/msg", "p50", "p99", "RSS MB", "B/msg", "server", "load", "vs Go", "aim",
+)  # fmt: skip
+LEFT = {"row", "aim", "note"}  # columns of text; and the first of the two named "server"
+
+
+def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Lines below a header, in columns."""
+    widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
+    left = [name in LEFT or place == 1 for place, name in enumerate(header)]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = [c.ljust(w) if is_left else c.rjust(w) for c, w, is_left in zip(cells, widths, left, strict=True)]
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, lines)])
+
+
+def cells(row: str, server: str, got: Figures, original: Figures | None, aim: str) -> list[str]:
+    """One line of the main table. `original`: the Go nsqd's figures of the same row, to compare with."""
+    return [
+        row, server, number(got.rate), f"{got.cpu:.0f}", duration(got.p50), duration(got.p99), megabytes(got.rss),
+        f"{got.growth:.0f}", share(got.server_share), share(got.load_share), versus(got, original), aim,
+    ]  # fmt: skip
+
+
+def versus(ours: Figures, original: Figures | None) -> str:
+    """Ratio of throughputs, where both servers were busier than their loads, and of CPU per message."""
+    if original is None:
+        return "client-bound" if ours.client_bound else ""
+    bound = ours.client_bound or original.client_bound
+    cpu = f"{ours.cpu / original.cpu:.2f} CPU" if original.cpu else ""
+    return ("client-bound" if bound else f"{ours.rate / original.rate:.2f}x") + f", {cpu}"
+
+
+def number(value: float) -> str:
+    """Three digits that matter: 1.23M, 45.6k, 789."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if value >= size:
+            scaled = value / size
+            return f"{scaled:.{2 if scaled < 10 else 1 if scaled < 100 else 0}f}{unit}"
+    return f"{value:.0f}"
+
+
+def duration(ns: float | None) -> str:
+    """A time, from us to s; - for none."""
+    if ns is None:
+        return "-"
+    for unit, size in (("s", 1e9), ("ms", 1e6)):
+        if ns >= size:
+            return f"{ns / size:.1f} {unit}"
+    return f"{ns / 1e3:.0f} us"
+
+
+def megabytes(size: float | None) -> str:
+    """Bytes as MB of 10^6; - for none."""
+    return "-" if size is None else f"{size / 1e6:.0f}"
+
+
+def share(value: float) -> str:
+    """A share of a core."""
+    return f"{value * 100:.0f}%" if value >= 0.1 else f"{value * 100:.1f}%"

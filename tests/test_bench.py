@@ -1,0 +1,189 @@
+"""bench/: its parsers and its table, and that it runs at all. Never a speed."""
+
+import subprocess
+import sys
+
+import pytest
+
+from bench.consume import fins
+from bench.crowd import split
+from bench.figures import Figures, figures, medians
+from bench.gonsq import parse_cload, parse_result
+from bench.load import Outcome, Sample, timed
+from bench.publish import Publish
+from bench.server import ROOT, BenchError, cpu_time, resident
+from bench.table import cells, duration, megabytes, number, share, table, versus
+from bench.wire import FRAME, FRAME_HEAD, HEARTBEAT, OK
+
+MINUTE = 60  # s
+
+
+def some_figures(rate: float = 1000.0, server: float = 0.9, load: float = 0.5, cpu: float = 700.0) -> Figures:
+    return Figures(rate=rate, cpu=cpu, p50=None, p99=None, rss=1e8, growth=300.0, server_share=server, load_share=load)
+
+
+# what is read
+
+
+def test_cpu_time_is_utime_and_stime_of_proc_stat_whatever_the_name() -> None:
+    stat = "123 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20 0 5 0 100 1000 10"
+
+    assert cpu_time(stat) == 3_000_000_000  # 300 ticks of 10 ms
+
+
+def test_resident_is_vmrss() -> None:
+    assert resident("VmHWM:\t   99 kB\nVmRSS:\t   57176 kB\nThreads:\t3\n") == 57176 * 1024
+    assert resident("Name:\tzombie\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "messages", "seconds"),
+    [
+        ("[b] 2026/01/01 duration: 3.000952662s - 190.280mb/s - 997616.536ops/s - 1.002us/op\n", 2993800, 3.000952662),
+        ("duration: 200.5ms - 1.000mb/s - 1000.000ops/s - 1.002us/op\n", 200, 0.2005),
+        ("duration: 1m0.5s - 1.000mb/s - 1000.000ops/s - 1.002us/op\n", 60500, 60.5),
+    ],
+)
+def test_the_result_of_nsqs_load_is_read(line: str, messages: int, seconds: float) -> None:
+    got_messages, got_seconds = parse_result(line)
+
+    assert got_messages == messages
+    assert got_seconds == pytest.approx(seconds)
+
+
+def test_the_result_of_cload_is_read() -> None:
+    line = "port=4150 conns=50 depth=1: 74000 pub/s client cpu 1.90s\n"
+
+    assert parse_cload(line, 2.0) == (148000, 2.0)
+
+
+@pytest.mark.parametrize("text", ["", "panic: connection refused", "duration: later - 1mb/s - 1ops/s"])
+def test_a_load_that_says_something_else_is_an_error(text: str) -> None:
+    with pytest.raises(BenchError):
+        parse_result(text)
+    with pytest.raises(BenchError):
+        parse_cload(text, 1.0)
+
+
+# what the loads do with bytes
+
+
+@pytest.mark.parametrize("count", [1, 15, 16, 17, 40])
+def test_frames_become_fins_in_order(count: int) -> None:
+    ids = [f"{i:016x}".encode() for i in range(count)]
+    frames = b"".join(FRAME_HEAD + bytes(8) + b"\0\1" + id + b"x" * 200 for id in ids)
+
+    assert len(frames) == count * FRAME
+    assert fins(memoryview(frames), count) == b"".join(b"FIN " + id + b"\n" for id in ids)
+
+
+def test_frames_are_split_wherever_the_bytes_were_cut() -> None:
+    data = OK + HEARTBEAT + OK
+    for cut in range(len(data) + 1):
+        first, rest = split(data[:cut])
+        second, rest = split(rest + data[cut:])
+        assert (first + second, rest) == ([OK, HEARTBEAT, OK], b"")
+
+
+def test_an_mpub_is_200_messages_of_200_bytes() -> None:
+    plan = Publish("127.0.0.1", {"HTTP": 4151}, "mpub", "t", connections=1, depth=1, seconds=1.0, warm_up=0.0)
+
+    request, messages = plan._request()
+
+    assert messages == 200
+    assert request.startswith(b"MPUB t\n\0\0\x9f\x64\0\0\0\xc8\0\0\0\xc8xxx")
+    assert len(request) == len("MPUB t\n") + 4 + 4 + 200 * 204
+
+
+# what is computed
+
+
+def test_times_become_quantiles() -> None:
+    assert timed(Outcome(0, 1.0), []).p50 is None
+
+    outcome = timed(Outcome(101, 1.0), list(range(100, -1, -1)))
+
+    assert (outcome.p50, outcome.p99, outcome.worst) == (50, 99, 100)
+
+
+def test_figures_are_per_second_per_message_and_of_one_core() -> None:
+    sample = Sample(Outcome(1000, 2.0, cpu=1_000_000_000), server_cpu=1_500_000_000, rss_before=1000, rss=301_000)
+
+    got = figures(sample)
+
+    assert (got.rate, got.cpu, got.growth) == (500.0, 1_500_000.0, 300.0)
+    assert (got.server_share, got.load_share) == (0.75, 0.5)
+
+
+def test_the_median_is_taken_field_by_field() -> None:
+    runs = [some_figures(rate=1.0, cpu=9.0), some_figures(rate=3.0, cpu=7.0), some_figures(rate=2.0, cpu=8.0)]
+
+    assert medians(runs) == some_figures(rate=2.0, cpu=8.0)
+
+
+# what is printed
+
+
+def test_numbers_are_short() -> None:
+    assert [number(n) for n in (0, 789, 1234, 45_600, 456_000, 1_234_567)] == [
+        "0",
+        "789",
+        "1.23k",
+        "45.6k",
+        "456k",
+        "1.23M",
+    ]
+    assert [duration(ns) for ns in (None, 12_345, 1_234_567, 2.5e9)] == ["-", "12 us", "1.2 ms", "2.5 s"]
+    assert [share(part) for part in (0.0, 0.034, 0.98, 1.74)] == ["0.0%", "3.4%", "98%", "174%"]
+    assert [megabytes(size) for size in (None, 57_200_000)] == ["-", "57"]
+
+
+def test_a_ratio_of_throughputs_needs_servers_that_are_busier_than_their_loads() -> None:
+    ours, original = some_figures(rate=900, cpu=500), some_figures(rate=1000, cpu=1000)
+
+    assert versus(ours, original) == "0.90x, 0.50 CPU"
+    assert versus(some_figures(server=0.4, load=0.5, cpu=500), original) == "client-bound, 0.50 CPU"
+    assert versus(ours, some_figures(server=0.4, load=0.5, cpu=1000)) == "client-bound, 0.50 CPU"
+    assert versus(ours, None) == ""
+    assert versus(some_figures(server=0.4), None) == "client-bound"
+
+
+def test_a_table_has_its_columns_in_line() -> None:
+    assert table(["row", "server", "n"], [["writer", "ours", "1"], ["r", "Go nsqd", "23"]]) == (
+        "row     server    n\n"
+        "------  -------  --\n"
+        "writer  ours      1\n"
+        "r       Go nsqd  23"
+    )  # fmt: skip
+
+
+def test_a_line_of_the_main_table() -> None:
+    assert cells("writer", "ours", some_figures(), None, "fast") == [
+        "writer", "ours", "1.00k", "700", "-", "-", "100", "300", "90%", "50%", "", "fast",
+    ]  # fmt: skip
+
+
+# that it runs
+
+
+@pytest.mark.process
+@pytest.mark.timeout(2 * MINUTE)
+def test_it_prints_a_table_of_the_rows_asked_for() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--quick", "--only", "writer,reader"],
+        capture_output=True, text=True, timeout=MINUTE, cwd=ROOT,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    header, _, *lines = done.stdout.splitlines()
+    assert header.startswith("row ")
+    assert [line.split()[:2] for line in lines[:2]] == [["writer", "penstock"], ["reader", "penstock"]]
+
+
+def test_a_row_that_does_not_exist_is_a_mistake() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--only", "nothing"], capture_output=True, text=True, timeout=MINUTE, cwd=ROOT
+    )
+
+    assert done.returncode == 2
+    assert done.stderr == "bench: --only nothing: no such row; see --help\n"

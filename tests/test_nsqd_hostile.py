@@ -1,0 +1,563 @@
+"""nsqd among clients that are broken, greedy or malicious: reliability.md T11, T12, T13 at CI scale, over real sockets.
+
+What holds throughout: the daemon lives and prints no traceback, its memory and descriptors come back, and a well-behaved
+witness loses no message and does not wait.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import pairwise
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+
+from tests.daemons import ERROR, MESSAGE, OK, RESPONSE, Conversation, Daemon, eventually, nsqd, several, sized
+
+pytestmark = pytest.mark.process
+
+MAGIC_TIME = 10.0  # s a connection may take to say "  V2", and a HTTP client to send its header
+SLACK = 3.0  # s, for a CI machine that sleeps at times
+PAGE = resource.getpagesize()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with nsqd(tmp_path_factory.mktemp("node")) as daemon:
+        yield daemon
+
+
+class Witness:
+    """A client that behaves: publishes to its own topic, and must get each message back at once."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._talk = Conversation(daemon, b"  V2SUB witness c\nRDY 1\n", timeout=5)
+        self._count = 0
+        assert self._talk.frame() == OK
+
+    def __enter__(self) -> Witness:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._talk.close()
+
+    def round_trip(self) -> float:
+        """Publish, receive, finish. Returns how long it took, in s."""
+        self._count += 1
+        body, since = b"%d" % self._count, time.monotonic()
+        self._talk.send(b"PUB witness\n" + sized(body))
+        frames = [self._talk.frame(), self._talk.frame()]
+        took = time.monotonic() - since
+        assert OK in frames
+        (message,) = (frame[1] for frame in frames if frame and frame[0] == MESSAGE)
+        assert (message[8:10], message[26:]) == (b"\x00\x01", body)
+        self._talk.send(b"FIN %s\n" % message[10:26])
+        return took
+
+
+@pytest.fixture
+def witness(node: Daemon) -> Iterator[Witness]:
+    with Witness(node) as found:
+        found.round_trip()
+        yield found
+
+
+def rss(daemon: Daemon) -> int:
+    """Resident bytes."""
+    return int(Path(f"/proc/{daemon.process.pid}/statm").read_text().split()[1]) * PAGE
+
+
+def descriptors(daemon: Daemon) -> int:
+    return len(os.listdir(f"/proc/{daemon.process.pid}/fd"))
+
+
+def cpu(daemon: Daemon) -> float:
+    """Seconds of CPU so far."""
+    fields = Path(f"/proc/{daemon.process.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def livez(daemon: Daemon) -> float:
+    """How long /livez took, in s."""
+    since = time.monotonic()
+    assert httpx.get(f"http://{daemon.http}/livez", timeout=10).text == "OK"
+    return time.monotonic() - since
+
+
+def closed(sock: socket.socket) -> bool:
+    """True if the daemon has closed it; what it said before is read away."""
+    sock.setblocking(False)
+    try:
+        while sock.recv(65536):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # reset: closed as well
+    return True
+
+
+def small_window(daemon: Daemon) -> socket.socket:
+    """A connection whose own receive buffer is small: what the daemon cannot send stays with the daemon."""
+    host, _, port = daemon.tcp.rpartition(":")
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect((host, int(port)))
+    return sock
+
+
+# errors that must arrive
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"BAD\n", b"E_INVALID invalid command BAD"),
+        (b"PUB t\n\x7f\xff\xff\xff", b"E_BAD_MESSAGE PUB message too big 2147483647 > 1048576"),
+        (b"MPUB t\n\x7f\xff\xff\xff", b"E_BAD_BODY MPUB body too big 2147483647 > 5242880"),
+        (b"IDENTIFY\n\x7f\xff\xff\xff", b"E_BAD_BODY IDENTIFY body too big 2147483647 > 5242880"),
+        (b"PUB no/name\n", b'E_BAD_TOPIC PUB topic name "no/name" is not valid'),
+        (b"SUB t c\nSUB t c\n", b"E_INVALID cannot SUB in current state"),
+        (b"MPUB t\n" + struct.pack(">iii", 100, 2, -1), b"E_BAD_MESSAGE MPUB invalid message(0) body size -1"),
+    ],
+)
+def test_an_error_is_read_whole_though_more_was_pipelined(node: Daemon, data: bytes, error: bytes) -> None:
+    with Conversation(node, b"  V2" + data + b"x" * 3_000_000) as client:
+        assert client.frames()[-1] == (ERROR, error)  # a reset would raise, and lose it
+
+
+def test_a_wrong_magic_is_told_whatever_follows(node: Daemon) -> None:
+    with Conversation(node, b"GET / HTTP/1.1\r\n\r\n" + b"x" * 1_000_000) as client:
+        assert client.frames() == [(ERROR, b"E_BAD_PROTOCOL")]
+
+
+@pytest.mark.parametrize("line", [b"PUB " + b"x" * 16_380 + b"\n", b"x" * 16_385, b"\x00" * 1_000_000])
+def test_a_line_beyond_the_buffer_closes_at_once(node: Daemon, line: bytes) -> None:
+    with Conversation(node, timeout=1.5) as client:
+        try:
+            client.send(b"  V2" + line)
+            assert client.frames() == []  # no word, as the original
+        except ConnectionError:
+            pass  # or a reset, as the original
+
+
+def test_the_longest_line_is_read(node: Daemon) -> None:
+    name = b"x" * (16_384 - 5)
+    with Conversation(node, b"  V2PUB " + name + b"\n") as client:
+        assert client.frames() == [(ERROR, b'E_BAD_TOPIC PUB topic name "%s" is not valid' % name)]
+
+
+@pytest.mark.parametrize(
+    ("data", "error"),
+    [
+        (b"PUB t\n\x00", b"E_BAD_MESSAGE PUB failed to read message body size"),
+        (b"PUB t\n\x00\x00\x00\x05abc", b"E_BAD_MESSAGE PUB failed to read message body"),
+        (b"DPUB t 1\n\x00\x00\x00\x05abc", b"E_BAD_MESSAGE DPUB failed to read message body"),
+        (b"IDENTIFY\n\x00\x00\x00\x05{", b"E_BAD_BODY IDENTIFY failed to read body"),
+        (b"MPUB t\n\x00", b"E_BAD_BODY MPUB failed to read body size"),
+        (b"MPUB t\n\x00\x00\x00\x64\x00", b"E_BAD_BODY MPUB failed to read message count"),
+        (b"MPUB t\n\x00\x00\x00\x64\x00\x00\x00\x02", b"E_BAD_MESSAGE MPUB failed to read message(0) body size"),
+        (b"MPUB t\n\x00\x00\x00\x64\x00\x00\x00\x02\x00", b"E_BAD_MESSAGE MPUB failed to read message(0) body size"),
+        (
+            b"MPUB t\n\x00\x00\x00\x64\x00\x00\x00\x02" + sized(b"a"),
+            b"E_BAD_MESSAGE MPUB failed to read message(1) body size",
+        ),
+        (
+            b"MPUB t\n\x00\x00\x00\x64\x00\x00\x00\x02\x00\x00\x00\x05ab",
+            b"E_BAD_MESSAGE MPUB failed to read message body",
+        ),
+    ],
+)
+def test_stopping_in_the_middle_is_told(node: Daemon, data: bytes, error: bytes) -> None:
+    for pieces in ([b"  V2" + data], [b"  V2" + data[:-1], data[-1:]]):
+        with Conversation(node) as client:
+            for piece in pieces:
+                client.send(piece)
+                time.sleep(0.01 * (len(pieces) - 1))  # two segments, so two reads, mostly
+            client.socket.shutdown(socket.SHUT_WR)
+            assert client.frames() == [(ERROR, error)]
+
+
+def test_half_open_connections_are_closed(node: Daemon, witness: Witness) -> None:
+    before = descriptors(node)
+    with ExitStack() as stack:
+        for said in (b"", b"  V", b"  V2", b"  V2PUB t", b"  V2SUB half c\nRDY 1\n", b"  V2SUB half c\nCLS\n"):
+            for _ in range(20):
+                client = stack.enter_context(Conversation(node, said, timeout=3))
+                client.socket.shutdown(socket.SHUT_WR)
+                assert ERROR not in [kind for kind, _ in client.frames()]
+    eventually(lambda: descriptors(node) <= before, 5)
+    witness.round_trip()
+
+
+# T11: consumers that never read
+
+
+def test_consumers_that_never_read(tmp_path: Path) -> None:
+    count, cap = 20, 2 * 1024 * 1024  # connections; bytes each may cost us
+    body = b"x" * 10_000
+    with nsqd(tmp_path) as daemon, ExitStack() as stack:
+        for channel in ("slow", "healthy"):
+            for step in ("topic/create?topic=t", f"channel/create?topic=t&channel={channel}"):
+                assert httpx.post(f"http://{daemon.http}/{step}").status_code == 200
+        with Conversation(daemon, b"  V2" + (b"MPUB t\n" + several(*[body] * 100)) * 100) as producer:
+            assert [producer.frame() for _ in range(100)] == [OK] * 100
+        witness = stack.enter_context(Witness(daemon))
+        alone = sorted(witness.round_trip() for _ in range(200))[-2]  # p99
+        before, files = rss(daemon), descriptors(daemon)
+
+        identify = b"  V2IDENTIFY\n" + sized(b'{"heartbeat_interval":2000}')
+        slow = [stack.enter_context(small_window(daemon)) for _ in range(count)]
+        since = time.monotonic()
+        for sock in slow:
+            sock.sendall(identify + b"SUB t slow\nRDY 2500\n")
+        healthy = stack.enter_context(Conversation(daemon, b"  V2SUB t healthy\nRDY 500\n"))
+        assert healthy.frame() == OK
+        for _ in range(10_000):
+            healthy.send(b"FIN %s\n" % healthy.message().id)
+        among = sorted(witness.round_trip() for _ in range(200))[-2]
+        assert rss(daemon) <= before + count * cap
+        assert among <= max(2 * alone, 0.05)
+        # the write deadline is one heartbeat interval, the read deadline two
+        eventually(lambda: descriptors(daemon) <= files + 1, 2 * 2.0 + SLACK)
+        assert time.monotonic() - since > 1.5
+        assert witness.round_trip() < 1.0
+        stats = httpx.get(f"http://{daemon.http}/stats?format=json&topic=t&channel=slow").json()
+        (channel,) = stats["topics"][0]["channels"]
+        assert channel["clients"] == []
+        assert channel["depth"] + channel["in_flight_count"] == 10_000  # none is lost: they wait for their time-out
+
+
+def test_a_publisher_that_reads_no_answers(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as daemon, Witness(daemon) as witness, small_window(daemon) as greedy:
+        witness.round_trip()
+        before = rss(daemon)
+        greedy.sendall(b"  V2" + b"IDENTIFY\n" + sized(b'{"heartbeat_interval":1000,"feature_negotiation":true}'))
+        greedy.setblocking(False)
+        asking = (b"IDENTIFY\n" + sized(b'{"heartbeat_interval":1000,"feature_negotiation":true}')) * 1000
+        deadline, sent = time.monotonic() + 10, 0
+        while time.monotonic() < deadline:  # 62 bytes ask for 270: it must stop being read, and be dropped
+            _, writable, _ = select.select([], [greedy], [], 0.1)
+            try:
+                sent += greedy.send(asking) if writable else 0
+            except OSError:
+                break
+            assert rss(daemon) < before + 64 * 1024 * 1024, sent
+        else:
+            pytest.fail(f"it was not dropped after {sent} bytes")
+        assert witness.round_trip() < 1.0
+
+
+# T12: floods and dawdlers
+
+
+def test_the_silent_and_the_slow_are_closed_in_time(node: Daemon, witness: Witness) -> None:
+    files = descriptors(node)
+    identified = b"  V2IDENTIFY\n" + sized(b'{"heartbeat_interval":1000}')
+    with ExitStack() as stack:
+
+        def crowd(count: int, connect: Callable[[], socket.socket], said: bytes = b"") -> list[socket.socket]:
+            found = [stack.enter_context(connect()) for _ in range(count)]
+            for sock in found:
+                sock.sendall(said)
+            return found
+
+        tcp, web = node.connect, lambda: node.connect("HTTP")
+        since = time.monotonic()
+        waiting = {  # sockets by what they do, and by when they must be closed
+            "silent": (crowd(1000, tcp), MAGIC_TIME),
+            "half a magic": (crowd(50, tcp, b"  V"), MAGIC_TIME),
+            "silent on HTTP": (crowd(50, web), MAGIC_TIME),
+            "half a request": (crowd(50, web, b"GET /ping HTTP/1.1\r\nHost:"), MAGIC_TIME),
+            "dripping a header": (crowd(20, web, b"GET /ping HTTP/1.1\r\nX: "), MAGIC_TIME),
+            "dripping a line": (crowd(20, tcp, identified), 2.0),
+            "dripping a body": (crowd(20, tcp, identified + b"PUB t\n\x00\x01\x00\x00"), 2.0),
+            "no heartbeat answered": (crowd(20, tcp, identified + b"SUB t c\n"), 2.0),
+        }
+        drip = [sock for name, (socks, _) in waiting.items() if "dripping" in name for sock in socks]
+        slowest = witness.round_trip()
+        while waiting:
+            age = time.monotonic() - since
+            assert age < MAGIC_TIME + SLACK, {name: len(socks) for name, (socks, _) in waiting.items()}
+            for sock in drip:
+                try:
+                    sock.send(b"x")
+                except OSError:
+                    pass  # closed already, as it must be
+            for name, (socks, due) in list(waiting.items()):
+                left = [sock for sock in socks if not closed(sock)]
+                if len(left) < len(socks):
+                    assert age > 0.8 * due, f"{name}: closed after {age:.1f} s"
+                assert age < due + SLACK or not left, f"{name}: {len(left)} open after {age:.1f} s"
+                waiting[name] = (left, due)
+                if not left:
+                    del waiting[name]
+            assert livez(node) < 1.0
+            slowest = max(slowest, witness.round_trip())
+            time.sleep(0.5)  # the pace of the dripping: 2 B/s
+        assert slowest < 1.0
+    eventually(lambda: descriptors(node) <= files + 2, 5)
+
+
+@pytest.mark.parametrize("name", ["TCP", "HTTP"])
+def test_a_flood_of_connects(node: Daemon, witness: Witness, name: str) -> None:
+    files, slowest = descriptors(node), 0.0
+    reset = struct.pack("ii", 1, 0)
+    for number in range(2000):
+        sock = node.connect(name)
+        if number % 2:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)  # closes with RST
+        if number % 3:
+            sock.sendall(b"  V2PUB t\n" if name == "TCP" else b"GET /ping HT")
+        sock.close()
+        if number % 200 == 0:
+            slowest = max(slowest, livez(node), witness.round_trip())
+    assert slowest < 1.0
+    eventually(lambda: descriptors(node) <= files + 2, 5)
+
+
+def test_out_of_file_descriptors(tmp_path: Path) -> None:
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+    with nsqd(tmp_path, preexec=few) as daemon, Witness(daemon) as witness:
+        witness.round_trip()
+        files = descriptors(daemon)
+        crowd = [daemon.connect() for _ in range(120)]
+        daemon.wait_for_line("cannot accept")
+        eventually(lambda: descriptors(daemon) >= 60, 5)
+        since, used = time.monotonic(), cpu(daemon)
+        while time.monotonic() - since < 1.0:
+            assert witness.round_trip() < 1.0
+            time.sleep(0.1)
+        assert cpu(daemon) - used < 0.5  # it does not spin
+        assert sum("cannot accept" in line for line in daemon.lines) < 50  # nor fill the log
+        for sock in crowd:
+            sock.close()
+        with Conversation(daemon, b"  V2PUB t\n" + sized(b"x"), timeout=5) as client:
+            assert client.frame() == OK
+        assert livez(daemon) < 2.0
+        eventually(lambda: descriptors(daemon) <= files + 2, 5)
+
+
+def test_a_full_http_side_leaves_the_tcp_side_alone(tmp_path: Path) -> None:
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+
+    with nsqd(tmp_path, preexec=few) as daemon, Witness(daemon) as witness:
+        crowd = [daemon.connect("HTTP") for _ in range(120)]
+        eventually(lambda: descriptors(daemon) >= 60, 5)
+        since, used = time.monotonic(), cpu(daemon)
+        while time.monotonic() - since < 1.0:
+            assert witness.round_trip() < 1.0
+            time.sleep(0.1)
+        assert cpu(daemon) - used < 0.5
+        assert len(daemon.lines) < 100
+        for sock in crowd:
+            sock.close()
+        eventually(lambda: descriptors(daemon) < 40, 5)
+        eventually(lambda: livez(daemon) < 2.0, 5)
+
+
+# T13: almost-right commands
+
+NAMES = st.sampled_from(
+    [
+        b"fuzz",
+        b"fuzz#ephemeral",
+        b"c",
+        b"",
+        b"a/b",
+        b"x" * 64,
+        b"x" * 65,
+        b"#ephemeral",
+        b"\xff",
+        b"..",
+        b"fuzz\r",
+        b'"',
+    ]
+)
+NUMBERS = st.one_of(
+    st.sampled_from(
+        [b"", b"0", b"1", b"2500", b"2501", b"-1", b"+1", b"1.5", b"x", b"3600001", b"18446744073709551617"]
+    ),
+    st.integers(0, 100).map(lambda n: b"%d" % n),
+)
+IDS = st.sampled_from(
+    [b"0123456789abcdef", b"0" * 16, b"F" * 16, b"\r" * 16, b"FIN FIN FIN FIN ", b"", b"0123", b"\xff" * 16]
+)
+SIZES = st.sampled_from([0, -1, 1, 5, 2**31 - 1, -(2**31), 1_048_577, 5_242_881])
+JSON = st.sampled_from(
+    [
+        b"{}", b"null", b"[]", b"{", b'{"heartbeat_interval":1000}', b'{"heartbeat_interval":-1}', b'{"msg_timeout":"x"}',
+        b'{"feature_negotiation":true,"snappy":true,"deflate":true,"tls_v1":true}', b'{"sample_rate":99}',
+        b'{"client_id":"\\ud800","hostname":"\xff","user_agent":"\\u0000"}', b'{"output_buffer_size":-1}', b"\xff",
+        b'{"output_buffer_size":64,"output_buffer_timeout":-1}', b"[" * 3000, b'{"x":' + b"9" * 5000 + b"}",
+    ]
+)  # fmt: skip
+BODIES = st.one_of(
+    st.binary(max_size=40).map(sized),
+    st.tuples(SIZES, st.binary(max_size=8)).map(lambda pair: struct.pack(">i", pair[0]) + pair[1]),
+    st.just(b""),
+)
+MANY = st.one_of(
+    st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=5).map(lambda bodies: several(*bodies)),
+    st.integers(1, 40).map(lambda count: several(*[b"same"] * count)),
+    st.tuples(SIZES, SIZES, SIZES, st.binary(max_size=8)).map(lambda t: struct.pack(">iii", *t[:3]) + t[3]),
+    BODIES,
+)
+SPACE = st.sampled_from([b" "] * 20 + [b"  ", b"\t", b""])
+END = st.sampled_from([b"\n"] * 20 + [b"\r\n", b"\r\r\n", b" \n", b"", b" extra words\n"])
+
+
+@st.composite
+def commands(draw: st.DrawFn) -> bytes:
+    """A command that is right, or right but for something."""
+    word = draw(
+        st.sampled_from(
+            [b"PUB", b"DPUB", b"MPUB", b"SUB", b"RDY", b"FIN", b"REQ", b"TOUCH", b"CLS", b"NOP", b"IDENTIFY", b"AUTH",
+             b"", b"pub", b"PUBX", b"\xff", b"GET"]
+        )
+    )  # fmt: skip
+    parts = {
+        b"PUB": [NAMES], b"MPUB": [NAMES], b"DPUB": [NAMES, NUMBERS], b"SUB": [NAMES, NAMES], b"RDY": [NUMBERS],
+        b"FIN": [IDS], b"TOUCH": [IDS], b"REQ": [IDS, NUMBERS],
+    }.get(word, [])  # fmt: skip
+    line = word + b"".join(draw(SPACE) + draw(part) for part in parts if draw(st.integers(0, 19))) + draw(END)
+    body = {b"PUB": BODIES, b"DPUB": BODIES, b"MPUB": MANY, b"IDENTIFY": JSON.map(sized), b"AUTH": BODIES}.get(word)
+    return line + (draw(body) if body is not None else b"")
+
+
+GOOD_STARTS = (b"  V2", b"  V2SUB fuzz c\nRDY 100\n", b"  V2SUB fuzz c\nCLS\n", b"  V2IDENTIFY\n" + sized(b"{}"))
+CONVERSATIONS = st.tuples(
+    st.sampled_from([*GOOD_STARTS * 4, b"  V1", b" V2", b"GET ", b""]), st.lists(commands(), max_size=8).map(b"".join)
+).map(b"".join)
+CUTS = st.lists(st.integers(0, 400), max_size=3)
+
+FIRST_WORDS = re.compile(
+    rb"E_(INVALID|BAD_PROTOCOL|BAD_BODY|BAD_TOPIC|BAD_CHANNEL|BAD_MESSAGE|PUB_FAILED|MPUB_FAILED|DPUB_FAILED|SUB_FAILED"
+    rb"|FIN_FAILED|REQ_FAILED|TOUCH_FAILED|AUTH_DISABLED|IDENTIFY_FAILED)( |$)"
+)
+NOT_FATAL = (b"E_FIN_FAILED", b"E_REQ_FAILED", b"E_TOUCH_FAILED")
+
+
+def check_replies(frames: list[tuple[int, bytes]]) -> None:
+    """Only known answers, and nothing after a fatal error."""
+    fatal = [i for i, (kind, data) in enumerate(frames) if kind == ERROR and not data.startswith(NOT_FATAL)]
+    assert fatal in ([], [len(frames) - 1]), frames
+    for kind, data in frames:
+        assert kind in (RESPONSE, ERROR, MESSAGE)
+        if kind == ERROR:
+            assert FIRST_WORDS.match(data), data
+        elif kind == RESPONSE:
+            assert data in (b"OK", b"CLOSE_WAIT") or data.startswith(b'{"max_rdy_count":2500,'), data
+        else:
+            assert len(data) > 26
+
+
+def test_almost_right_commands(node: Daemon, witness: Witness) -> None:
+    @settings(max_examples=1200)
+    @given(CONVERSATIONS, CUTS)
+    def examples(data: bytes, cuts: list[int]) -> None:
+        with Conversation(node, timeout=5) as client:
+            edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+            try:
+                for start, end in pairwise(edges):
+                    client.send(data[start:end])
+                client.socket.shutdown(socket.SHUT_WR)
+                frames = client.frames()
+            except (BrokenPipeError, ConnectionResetError):
+                frames = []  # it closed on us in the middle of our talk: then its answer may be lost
+            check_replies(frames)
+        assert witness.round_trip() < 1.0
+        assert node.process.poll() is None
+
+    examples()
+    assert "Traceback" not in node.stderr
+
+
+METHODS = st.sampled_from([b"GET", b"POST", b"PUT"] * 4 + [b"HEAD", b"OPTIONS", b"DELETE", b"get", b"BREW", b""])
+PATHS = st.sampled_from(
+    [b"/ping", b"/pub", b"/mpub", b"/stats", b"/info", b"/topic/create", b"/topic/delete", b"/channel/create", b"/livez",
+     b"/channel/pause", b"/config/log_level", b"/config/x", b"/config/", b"/PING", b"/pub/", b"//pub", b"/../ping", b"/",
+     b"", b"*", b"/%zz", b"/%00", b"/\xff", b"/\xc3\xa9", b"http://localhost/ping", b"/pub#x", b"/config/%2e%2e"]
+)  # fmt: skip
+QUERIES = st.lists(
+    st.sampled_from(
+        [b"topic=fuzz", b"topic=", b"topic=a%2Fb", b"topic=%FF", b"topic=\xff", b"channel=c", b"channel=%00", b"defer=10",
+         b"defer=-1", b"defer=" + b"9" * 4400, b"binary=true", b"binary=0", b"format=json", b"%zz", b";", b"&", b"=", b"a=b=c",
+         b"topic=fuzz#ephemeral", b"topic=fuzz%23ephemeral", b"include_clients=x", b"topic=%ed%a0%80"]
+    ), max_size=3,
+).map(b"&".join)  # fmt: skip
+HEADERS = st.lists(
+    st.sampled_from(
+        [b"Host: localhost", b"Host: evil.example", b"Host: [", b"Host: \xff", b"Host:", b"Origin: http://[", b"Origin: null",
+         b"Origin: http://localhost", b"Origin: \xff", b"Content-Length: 5", b"Content-Length: -1", b"Content-Length: \xb2",
+         b"Content-Length: " + b"0" * 4400 + b"5", b"Content-Length: 99999999", b"Transfer-Encoding: chunked", b"X" * 9000,
+         b"Transfer-Encoding: xchunked", b"Expect: 100-continue", b"Upgrade: websocket", b"Connection: Upgrade", b": x",
+         b"X: a\x00b", b" folded", b"Connection: keep-alive", b"X-Forwarded-For: \xff", b"Content-Type: \xff"]
+    ), max_size=2,
+)  # fmt: skip
+WEB_BODIES = st.sampled_from(
+    [b"", b"hello", b"5\r\nhello\r\n0\r\n\r\n", b"zz\r\n", several(b"a", b"b")[4:], b"\xff" * 9, b'["\\ud800"]']
+)
+
+
+GOOD_ANSWER = re.compile(rb"HTTP/1\.1 (100|200|301|307|400|403|404|405|413|431|501|505) ")
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> bytes:
+    target = draw(PATHS)
+    query = draw(QUERIES)
+    version = draw(st.sampled_from([b"HTTP/1.1"] * 9 + [b"HTTP/1.0", b"HTTP/2.0", b"HTTP/9", b""]))
+    newline = draw(st.sampled_from([b"\r\n"] * 9 + [b"\n"]))
+    head = draw(METHODS) + b" " + target + (b"?" + query if query else b"") + b" " + version + newline
+    headers = [b"Host: localhost"] * min(1, draw(st.integers(0, 5))) + draw(HEADERS)
+    return head + b"".join(header + newline for header in headers) + newline + draw(WEB_BODIES)
+
+
+def test_almost_right_requests(tmp_path: Path) -> None:
+    daemon = nsqd(tmp_path)
+    daemon.__enter__()
+
+    # no shrinking: each failure costs a daemon
+    @settings(max_examples=1000, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+    @given(requests())
+    def examples(data: bytes) -> None:
+        nonlocal daemon
+        if daemon.process.poll() is not None:  # the example before brought it down
+            daemon = nsqd(tmp_path)
+            daemon.__enter__()
+        with daemon.connect("HTTP") as client:
+            client.settimeout(5)
+            try:
+                client.sendall(data)
+                client.shutdown(socket.SHUT_WR)
+                answer = b"".join(iter(lambda: client.recv(65536), b""))
+            except (BrokenPipeError, ConnectionResetError):
+                answer = b""  # closed in the middle of our talk
+        try:
+            assert answer == b"" or GOOD_ANSWER.match(answer), answer
+            assert b"Traceback" not in answer
+            with Conversation(daemon, b"  V2PUB t\n" + sized(b"x"), timeout=5) as client:
+                assert client.frame() == OK
+        except (AssertionError, OSError) as error:
+            daemon.kill()
+            pytest.fail(f"{data!r}: {error}\n{daemon.stderr}", pytrace=False)
+
+    try:
+        examples()
+    finally:
+        daemon.__exit__(None, None, None)

@@ -1,0 +1,462 @@
+"""nsqd as a process, alone and beside nsqlookupd: listeners, flags, exit codes, data directory, signals, discovery."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import socket
+import stat
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.daemons import OK, ROOT, Conversation, Daemon, eventually, nsqd, run, several, sized
+
+pytestmark = pytest.mark.process
+
+STOP_QUICKLY = 3.0  # s; NSQ needs milliseconds, a busy CI machine some more
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One nsqd for the tests that leave nothing behind."""
+    with nsqd(tmp_path_factory.mktemp("node")) as daemon:
+        yield daemon
+
+
+@pytest.fixture(scope="module")
+def lookupd() -> Iterator[Daemon]:
+    with Daemon("nsqlookupd") as daemon:
+        yield daemon
+
+
+def get(daemon: Daemon, target: str) -> Any:
+    answer = httpx.get(f"http://{daemon.http}{target}")
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def post(daemon: Daemon, target: str, body: bytes = b"") -> None:
+    assert httpx.post(f"http://{daemon.http}{target}", content=body).status_code == 200
+
+
+def put_lookupds(daemon: Daemon, *addresses: str) -> None:
+    url = f"http://{daemon.http}/config/nsqlookupd_tcp_addresses"
+    assert httpx.put(url, content=json.dumps(addresses)).json() == list(addresses)
+
+
+def stats(daemon: Daemon) -> dict[str, Any]:
+    """Topics by name, their channels by name: what is paused and the depths."""
+    return {
+        topic["topic_name"]: {
+            "paused": topic["paused"],
+            "depth": topic["depth"],
+            "channels": {c["channel_name"]: (c["paused"], c["depth"]) for c in topic["channels"]},
+        }
+        for topic in get(daemon, "/stats?format=json")["topics"]
+    }
+
+
+def publish(daemon: Daemon, topic: bytes, *bodies: bytes) -> None:
+    with Conversation(daemon, b"  V2" + b"".join(b"PUB %s\n" % topic + sized(body) for body in bodies)) as producer:
+        assert [producer.frame() for _ in bodies] == [OK] * len(bodies)
+
+
+def channels(lookupd: Daemon, topic: str) -> list[str]:
+    return sorted(get(lookupd, f"/channels?topic={topic}")["channels"])
+
+
+def registered(lookupd: Daemon, topic: str) -> list[int]:
+    """TCP ports of the nodes that have the topic, as nsqlookupd says."""
+    answer = httpx.get(f"http://{lookupd.http}/lookup?topic={topic}")
+    return sorted(p["tcp_port"] for p in answer.json()["producers"]) if answer.status_code == 200 else []
+
+
+def port(daemon: Daemon) -> int:
+    return int(daemon.tcp.rpartition(":")[2])
+
+
+# listeners
+
+
+def test_a_message_in_and_out(node: Daemon) -> None:
+    with Conversation(node, b"  V2SUB alpha channel\nRDY 1\n") as consumer:
+        assert consumer.frame() == OK
+        publish(node, b"alpha", b"hello")
+        message = consumer.message()
+        assert (message.attempts, message.body) == (1, b"hello")
+        assert re.fullmatch(rb"[0-9a-f]{16}", message.id)
+        assert abs(message.timestamp - time.time_ns()) < 60e9
+        consumer.send(b"FIN %s\n" % message.id)
+        eventually(lambda: stats(node)["alpha"]["channels"]["channel"] == (False, 0))
+
+
+def test_unix_sockets(tmp_path: Path) -> None:
+    tcp, http = tmp_path / "tcp.sock", tmp_path / "http.sock"
+    with nsqd(tmp_path / "data", "-tcp-address", str(tcp), "-http-address", str(http)) as daemon:
+        assert (daemon.tcp, daemon.http) == (str(tcp), str(http))
+        with Conversation(daemon, b"  V2PUB t\n" + sized(b"body") + b"SUB t c\nRDY 1\n") as client:
+            assert [client.frame(), client.frame(), client.message().body] == [OK, OK, b"body"]
+            with httpx.Client(transport=httpx.HTTPTransport(uds=str(http)), base_url="http://localhost") as web:
+                assert web.get("/ping").text == "OK"
+                info = web.get("/info").json()
+                assert (info["tcp_port"], info["http_port"]) == (-1, -1)
+                assert web.post("/pub?topic=t", content=b"x").text == "OK"
+                (topic,) = web.get("/stats?format=json").json()["topics"]
+                assert topic["channels"][0]["clients"][0]["remote_address"] == "@"
+    assert not tcp.exists()
+    assert not http.exists()
+
+
+def test_without_http(tmp_path: Path) -> None:
+    with nsqd(tmp_path, "-http-address", "", listens=["TCP"]) as daemon:
+        publish(daemon, b"t", b"body")
+        assert "HTTP" not in daemon.addresses
+
+
+def test_it_listens_within_a_second(tmp_path: Path) -> None:
+    best = min(_start_time(tmp_path / str(number)) for number in range(3))  # the best: others may be on this machine
+    assert best < 1.0
+
+
+def _start_time(directory: Path) -> float:
+    started = time.monotonic()
+    with nsqd(directory):
+        return time.monotonic() - started
+
+
+def test_the_log_has_nsqs_form(node: Daemon) -> None:
+    form = r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} INFO: nsqd v1\.3\.0 \(built w/python.*\)\n"
+    assert re.fullmatch(form, node.lines[0])
+    assert "WARNING" not in node.stderr
+
+
+def test_an_open_address_is_announced_once(tmp_path: Path) -> None:
+    with nsqd(tmp_path, "-tcp-address", "0.0.0.0:0", "-broadcast-address", "me.example") as daemon:
+        assert sum("WARNING" in line for line in daemon.lines) == 1
+        assert get(daemon, "/info")["broadcast_address"] == "me.example"
+
+
+# flags and exit codes
+
+
+def test_version_and_help() -> None:
+    version, usage = run("nsqd", "-version"), run("nsqd", "-help")
+    assert (version.returncode, version.stderr, usage.returncode, usage.stdout) == (0, "", 0, "")
+    assert re.fullmatch(r"nsqd v1\.3\.0 \(built w/python3\.\d+\.\d+.*, penstock .*\)\n", version.stdout)
+    assert "-max-msg-timeout duration" in usage.stderr
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["-no-such-flag"],
+        ["-msg-timeout", "soon"],
+        ["-msg-timeout=-1s"],
+        ["-max-msg-size", "1e6"],
+        ["-max-msg-size"],
+        ["-node-id", "1024"],
+        ["-log-level", "loud"],
+        ["-verbose=maybe"],
+        ["--=x"],
+        ["-tcp-address"],
+    ],
+    ids=" ".join,
+)
+def test_a_wrong_flag_is_one_line_and_exit_2(flags: list[str], tmp_path: Path) -> None:
+    ended = run("nsqd", "-data-path", str(tmp_path), *flags)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert re.fullmatch(r"nsqd: [^\n]+\n", ended.stderr)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "", "127.0.0.1:99999", "127.0.0.1:-1"])
+def test_a_wrong_lookupd_address_is_no_bug(address: str, tmp_path: Path) -> None:
+    # refused at the start, or kept and tried in vain, as by the original; never a traceback
+    daemon = nsqd(tmp_path, "-lookupd-tcp-address", address)
+    try:
+        with daemon:
+            publish(daemon, b"t", b"body")
+    except AssertionError:
+        assert daemon.process.returncode in (1, 2), daemon.stderr
+    assert "Traceback" not in daemon.stderr
+
+
+def test_a_locked_data_path_is_fatal(tmp_path: Path) -> None:
+    with nsqd(tmp_path):
+        ended = run("nsqd", "-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0", "-data-path", str(tmp_path))
+    assert ended.returncode == 1
+    assert (
+        f"FATAL: failed to lock data-path: cannot flock directory {tmp_path} - resource temporarily unavailable "
+        "(possibly in use by another instance of nsqd)\n"
+    ) in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_missing_data_path_is_fatal_and_not_made(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    ended = run("nsqd", "-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0", "-data-path", str(missing))
+    assert ended.returncode == 1
+    assert re.search(r"FATAL: failed to lock data-path: .*no such file or directory", ended.stderr, re.IGNORECASE)
+    assert not missing.exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"[]", b'{"topics":7}', b'{"topics":[{"name":7}]}', b"\xff\xfe", b'{"topics":[[]]}', b"null", b"7"],
+)
+def test_metadata_that_is_not_ours_is_fatal_and_kept(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "nsqd.dat").write_bytes(content)
+    ended = run("nsqd", "-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0", "-data-path", str(tmp_path))
+    assert ended.returncode == 1
+    assert "FATAL: failed to load metadata - " in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert (tmp_path / "nsqd.dat").read_bytes() == content
+
+
+@pytest.mark.parametrize("which", ["tcp", "http"])
+def test_a_taken_port_is_fatal_and_says_who_holds_it(which: str, node: Daemon, tmp_path: Path) -> None:
+    flags = {"tcp": "127.0.0.1:0", "http": "127.0.0.1:0", which: getattr(node, which)}
+    ended = run(
+        "nsqd", "-tcp-address", flags["tcp"], "-http-address", flags["http"], "-data-path", str(tmp_path)
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert f"FATAL: listen ({flags[which]}) failed - address already in use: held by " in ended.stderr
+    assert f"(pid {node.process.pid})" in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+# signals
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_quickly_with_clients_connected(number: int, tmp_path: Path) -> None:
+    with nsqd(tmp_path) as daemon, ExitStack() as stack:
+        clients = [stack.enter_context(Conversation(daemon, b"  V2SUB t c\nRDY 9\n")) for _ in range(20)]
+        stack.enter_context(daemon.connect("HTTP")).sendall(b"GET /ping HTTP/1.1\r\nHost: x\r\n")  # not complete
+        assert [client.frame() for client in clients] == [OK] * 20
+        publish(daemon, b"t", b"body")
+        since = time.monotonic()
+        assert daemon.stop(number) == 0
+        assert time.monotonic() - since < STOP_QUICKLY
+        assert all(frame[0] == 2 for client in clients for frame in client.frames())
+
+
+def test_sighup_is_survived(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as daemon:
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_for_line("SIGHUP")
+        publish(daemon, b"t", b"body")
+
+
+# what survives a restart
+
+
+def test_a_restart_keeps_topics_channels_and_pause(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as daemon:
+        for target in (
+            "/topic/create?topic=plain", "/topic/create?topic=paused", "/topic/create?topic=gone%23ephemeral",
+            "/channel/create?topic=plain&channel=a", "/channel/create?topic=plain&channel=b",
+            "/channel/create?topic=plain&channel=gone%23ephemeral", "/topic/pause?topic=paused",
+            "/channel/pause?topic=plain&channel=b", "/topic/create?topic=deleted", "/topic/delete?topic=deleted",
+        ):  # fmt: skip
+            post(daemon, target)
+        publish(daemon, b"plain", b"forgotten until the log comes")
+        assert daemon.stop() == 0
+    expected = {
+        "paused": {"paused": True, "depth": 0, "channels": {}},
+        "plain": {"paused": False, "depth": 0, "channels": {"a": (False, 0), "b": (True, 0)}},
+    }
+    file = tmp_path / "nsqd.dat"
+    content = json.loads(file.read_bytes())
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert content["version"] == "1.3.0"
+    by_name = {topic["name"]: topic for topic in content["topics"]}
+    assert by_name["paused"] == {"name": "paused", "paused": True, "channels": None}
+    assert by_name["plain"]["channels"] == [{"name": "a", "paused": False}, {"name": "b", "paused": True}]
+    assert [path.name for path in tmp_path.iterdir() if path.suffix == ".tmp"] == []
+    with nsqd(tmp_path) as daemon:
+        assert stats(daemon) == expected
+
+
+def test_topology_is_on_disk_soon_and_pause_at_once(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as daemon:
+        post(daemon, "/topic/create?topic=t")
+        file = tmp_path / "nsqd.dat"
+        eventually(lambda: file.exists() and b'"t"' in file.read_bytes())
+        post(daemon, "/topic/pause?topic=t")
+        daemon.kill()  # -9
+        assert json.loads(file.read_bytes())["topics"][0]["paused"] is True
+    with nsqd(tmp_path) as daemon:
+        assert stats(daemon)["t"]["paused"] is True
+
+
+def test_a_nsqd_dat_of_the_original_is_taken_over(tmp_path: Path) -> None:
+    topics = [
+        {
+            "name": "t",
+            "paused": True,
+            "channels": [{"name": "c", "paused": True}, {"name": "no/name", "paused": False}],
+        },
+        {"name": "n", "paused": False, "channels": None},
+        {"name": "by hand#ephemeral", "paused": False, "channels": None},
+        {"name": "hand#ephemeral", "paused": False, "channels": []},
+    ]
+    (tmp_path / "nsqd.dat").write_text(json.dumps({"topics": topics, "version": "1.3.0"}))
+    with nsqd(tmp_path) as daemon:
+        assert {name: (topic["paused"], topic["channels"]) for name, topic in stats(daemon).items()} == {
+            "t": (True, {"c": (True, 0)}),
+            "n": (False, {}),
+            "hand#ephemeral": (False, {}),
+        }
+        assert sum("WARNING" in line for line in daemon.lines) == 2
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_message_ids_are_never_issued_twice(how: int, tmp_path: Path) -> None:
+    ids: list[bytes] = []
+    for _ in range(3):
+        with nsqd(tmp_path) as daemon, Conversation(daemon, b"  V2SUB t c\nRDY 2500\n") as client:
+            assert client.frame() == OK
+            with Conversation(daemon, b"  V2MPUB t\n" + several(*[b"x"] * 500)) as producer:
+                assert producer.frame() == OK
+            ids += [client.message().id for _ in range(500)]
+            daemon.process.send_signal(how)
+            daemon.wait()
+    assert len(set(ids)) == len(ids) == 1500
+    assert ids == sorted(ids)
+
+
+# discovery
+
+
+def test_topics_and_channels_are_registered_and_unregistered(node: Daemon, lookupd: Daemon) -> None:
+    post(node, "/topic/create?topic=before")
+    post(node, "/channel/create?topic=before&channel=old")
+    put_lookupds(node, lookupd.tcp)  # at run time
+    eventually(lambda: registered(lookupd, "before") == [port(node)])
+    assert channels(lookupd, "before") == ["old"]
+    (producer,) = get(lookupd, "/nodes")["producers"]
+    info = get(node, "/info")
+    shared = ("broadcast_address", "hostname", "tcp_port", "http_port", "version")
+    assert {key: producer[key] for key in shared} == {key: info[key] for key in shared}
+    assert producer["broadcast_address"] == "127.0.0.1"
+
+    publish(node, b"made", b"body")
+    eventually(lambda: registered(lookupd, "made") == [port(node)])
+    with Conversation(node, b"  V2SUB made here\nSUB made twice\n") as client:
+        client.frames()
+    with Conversation(node, b"  V2SUB made passing#ephemeral\n") as client:
+        assert client.frame() == OK
+        eventually(lambda: channels(lookupd, "made") == ["here", "passing#ephemeral"])
+    eventually(lambda: channels(lookupd, "made") == ["here"])  # its last client has left
+
+    post(node, "/channel/delete?topic=made&channel=here")
+    eventually(lambda: get(lookupd, "/debug").keys().isdisjoint({"channel:made:here"}))
+    assert registered(lookupd, "made") == [port(node)]
+    post(node, "/topic/delete?topic=made")
+    eventually(lambda: registered(lookupd, "made") == [])
+
+    put_lookupds(node)
+    eventually(lambda: get(lookupd, "/nodes")["producers"] == [])
+
+
+def test_lookupd_is_down_at_start_and_restarts(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as reserved:
+        address = f"127.0.0.1:{reserved.getsockname()[1]}"
+    with nsqd(tmp_path, "-lookupd-tcp-address", address) as daemon:
+        since = time.monotonic()
+        publish(daemon, b"first", b"body")  # publishing does not wait for it
+        assert time.monotonic() - since < 1.0
+        daemon.wait_for_line(f"LOOKUPD({address})")
+        with Daemon("nsqlookupd", "-tcp-address", address) as lookupd:
+            publish(daemon, b"second", b"body")  # the notification makes it try again, before the next ping
+            eventually(lambda: registered(lookupd, "second") == [port(daemon)])
+            assert registered(lookupd, "first") == [port(daemon)]
+        errors = daemon.stderr.count("ERROR: LOOKUPD")
+        with Daemon("nsqlookupd", "-tcp-address", address) as lookupd:
+            publish(daemon, b"third", b"body")  # over the old connection: it is found broken
+            daemon.wait_until(lambda: sum("ERROR: LOOKUPD" in line for line in daemon.lines) > errors, 20)
+            publish(daemon, b"fourth", b"body")
+            for topic in ("first", "second", "third", "fourth"):
+                eventually(lambda topic=topic: registered(lookupd, topic) == [port(daemon)])
+
+
+def test_a_lookupd_that_is_silent_or_lies_stops_nothing(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,  # the backlog accepts, nobody answers
+        socket.create_server(("127.0.0.1", 0)) as liar,
+        Daemon("nsqlookupd") as good,
+    ):
+        addresses = [f"127.0.0.1:{fake.getsockname()[1]}" for fake in (silent, liar)]
+        flags = [flag for address in (*addresses, good.tcp) for flag in ("-lookupd-tcp-address", address)]
+        with nsqd(tmp_path, *flags) as daemon:
+            liar.settimeout(10)
+            link = liar.accept()[0]
+            link.sendall(b"\x7f\xff\xff\xffgarbage")
+            publish(daemon, b"t", b"body")
+            eventually(lambda: registered(good, "t") == [port(daemon)], 5)
+            for address in addresses:
+                daemon.wait_for_line(f"ERROR: LOOKUPD({address})")
+            link.close()
+
+
+def test_the_channels_known_elsewhere_get_the_first_message(tmp_path: Path) -> None:
+    with Daemon("nsqlookupd") as lookupd, nsqd(tmp_path, "-lookupd-tcp-address", lookupd.tcp) as daemon:
+        daemon.wait_for_line("connected, its HTTP API is at")
+        for channel in ("elsewhere", "other", "passing%23ephemeral"):
+            post(lookupd, f"/channel/create?topic=new&channel={channel}")
+        with Conversation(daemon, b"  V2PUB new\n" + sized(b"first") + b"SUB new late\nRDY 1\n") as client:
+            assert [client.frame(), client.frame()] == [OK, OK]
+            eventually(lambda: stats(daemon)["new"]["channels"].keys() == {"elsewhere", "late", "other"})
+            eventually(lambda: stats(daemon)["new"]["channels"]["elsewhere"] == (False, 1))
+            assert stats(daemon)["new"]["channels"]["other"] == (False, 1)
+        with Conversation(daemon, b"  V2SUB new elsewhere\nRDY 1\n") as client:
+            assert client.frame() == OK
+            assert client.message().body == b"first"
+
+
+def test_lines_through_three_nodes(lookupd: Daemon, tmp_path: Path) -> None:
+    lines = [f"{number} {'x' * (number % 97)}\n".encode() for number in range(9000)]
+    with ExitStack() as stack:
+        names = ("one", "two", "three")
+        nodes = [stack.enter_context(nsqd(tmp_path / name, "-lookupd-tcp-address", lookupd.tcp)) for name in names]
+        for daemon in nodes:
+            post(daemon, "/topic/create?topic=lines")
+            post(daemon, "/channel/create?topic=lines&channel=tail")
+        eventually(lambda: registered(lookupd, "lines") == sorted(map(port, nodes)))
+        flags = ["-topic", "lines", "-channel", "tail", "-lookupd-http-address", lookupd.http, "-n", str(len(lines))]
+        tail = stack.enter_context(program("nsq_tail", *flags))
+        feeds = [stack.enter_context(program("to_nsq", "-topic", "lines", "-nsqd-tcp-address", d.tcp)) for d in nodes]
+        for part, feed in enumerate(feeds):
+            assert feed.communicate(b"".join(lines[part::3]), timeout=60)[0] == b""
+            assert feed.returncode == 0
+        output, _ = tail.communicate(timeout=60)
+    assert tail.returncode == 0
+    assert sorted(output.splitlines(keepends=True)) == sorted(lines)
+
+
+def program(name: str, *flags: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "penstock.launch", name, *flags],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT,
+    )  # fmt: skip
+
+
+def test_frames_come_back_in_the_order_of_the_commands(node: Daemon) -> None:
+    bodies = [struct.pack(">i", number) for number in range(3000)]
+    with Conversation(node, b"  V2SUB order c\nRDY 2500\n") as consumer:
+        assert consumer.frame() == OK
+        publish(node, b"order", *bodies)
+        for number, body in enumerate(bodies):
+            message = consumer.message()
+            assert message.body == body, number
+            consumer.send(b"FIN %s\n" % message.id)
