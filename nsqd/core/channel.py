@@ -277,8 +277,8 @@ class Channel:
             self.broker.watch(self, due)
 
     def scan(self, now: int, limit: int) -> int:
-        """Expire what is in flight and release what was deferred, up to about `limit` messages. Returns how many."""
-        served = 0
+        """Expire what is in flight and release what was deferred, up to about `limit` messages. Returns how many it moved."""
+        served = self.deferred.approach(now, limit)
         while served < limit and (runs := self.in_flight.pop_due(now, 1)):
             served += self._expire(runs[0], limit - served)
         released = self.deferred.pop_due(now, max(1, limit - served))

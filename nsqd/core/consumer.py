@@ -159,11 +159,15 @@ class Consumer:
         """`run` is in flight here from now on."""
         run.handle = self.channel.in_flight.push(run.deadline, run)
         self.channel.watch(run.deadline)
-        self.in_flight += len(run)
-        self.channel.in_flight_count += len(run)
+        count = len(run)
+        self.in_flight += count
+        self.channel.in_flight_count += count
         if run.attempts == 1 and (not self.runs or self.runs[-1].ids[-ID_SIZE:] < run.ids[:ID_SIZE]):
             self.runs.append(run)
-        else:  # a redelivery or a touched message: out of order
+        elif count == 1:  # a redelivery or a touched message: out of order
+            run.loose = {run.ids: run.first}
+            self.loose[run.ids] = run
+        else:
             self.loose.update(dict.fromkeys(run.fall_apart(), run))
 
     def expire(self, run: Run, limit: int) -> list[int]:

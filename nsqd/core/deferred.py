@@ -46,9 +46,25 @@ class Deferred:
             page = self._far.setdefault(due // MINUTE, bytearray())
             page += _FAR.pack(message.ordinal, due, message.attempts)
 
+    def approach(self, now: int, limit: int) -> int:
+        """Move near up to `limit` far messages whose time to be moved has come. Returns how many."""
+        moved = 0
+        while self._far and moved < limit:
+            minute = min(self._far)
+            if self._approach_at(minute) > now:
+                break
+            page = self._far[minute]
+            part = page[-(limit - moved) * _FAR.size :]
+            del page[-(limit - moved) * _FAR.size :]
+            if not page:
+                del self._far[minute]
+            for ordinal, due, attempts in _FAR.iter_unpack(part):
+                self._near.push(due, Message(ordinal, attempts))
+            moved += len(part) // _FAR.size
+        return moved
+
     def pop_due(self, now: int, limit: int) -> list[Message]:
-        """Take out up to `limit` messages that are due, earliest first; move near what comes next, `limit` at the most."""
-        self._approach(now, limit)
+        """Take out up to `limit` messages that are due, earliest first. `approach` comes before."""
         due = self._near.pop_due(now, limit)
         self._count -= len(due)
         return due
@@ -90,20 +106,6 @@ class Deferred:
     def _approach_at(self, minute: int) -> int:
         """When the page of that minute is moved near: in the minute before it, and ten seconds before it at the latest."""
         return (minute - 1) * MINUTE + self._phase
-
-    def _approach(self, now: int, limit: int) -> None:
-        while self._far and limit > 0:
-            minute = min(self._far)
-            if self._approach_at(minute) > now:
-                return
-            page = self._far[minute]
-            part = page[-limit * _FAR.size :]
-            del page[-limit * _FAR.size :]
-            if not page:
-                del self._far[minute]
-            for ordinal, due, attempts in _FAR.iter_unpack(part):
-                self._near.push(due, Message(ordinal, attempts))
-            limit -= len(part) // _FAR.size
 
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""

@@ -40,8 +40,8 @@ class DueQueue(Generic[T]):
 
     def pop_due(self, now: int, limit: int) -> list[T]:
         """Take out up to `limit` items due at or before `now`, earliest first."""
-        due: list[T] = []
         heap, items = self._heap, self._items
+        due: list[T] = []
         while heap and heap[0][0] <= now and len(due) < limit:
             item = items.pop(heappop(heap)[1], None)
             if item is not None:

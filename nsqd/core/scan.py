@@ -13,10 +13,11 @@ from typing import Protocol
 
 from nsqd.core.duequeue import DueQueue
 
-RESOLUTION = 10_000_000  # ns between turns that scan: late by that much at most, and 100 wake-ups a second at most
+RESOLUTION = 25_000_000  # ns between turns that scan: late by that much at most, and 40 wake-ups a second at most
 INTERVAL = 100_000_000  # ns between passes that only look around, as in NSQ
-SLICE = 250  # messages a worker expires or releases for one queue at a time: about 0.5 ms of CPython
-PASSES = 16  # in one turn at the most, so that a storm of time-outs leaves the node responsive
+TURN_MESSAGES = 400  # after so many a turn goes on with I/O, however much is due: about 10 ms, their delivery included
+SLICE = 20  # messages a worker expires or releases for one queue at the least, if there are so many
+PASSES = 16  # in one turn at the most
 DIRTY = 0.25  # share of a pass that had something due, above which another pass follows
 
 
@@ -26,7 +27,7 @@ class Queue(Protocol):
     watched: tuple[int, int] | None
 
     def scan(self, now: int, limit: int) -> int:
-        """Serve up to about `limit` messages that are due; return how many."""
+        """Serve up to about `limit` messages that are due; return how many: 0 means that nothing was due."""
 
     def next_due(self) -> int | None:
         """When scan has something to do."""
@@ -38,7 +39,7 @@ class ScanStatistics:
 
     workers: int = 1
     passes: int = 0
-    served: int = 0  # messages expired or released
+    served: int = 0  # messages expired, released, or brought near their time
     selected: int = 0  # queues looked at
     dirty: int = 0  # queues that had something due
     last_dirty_share: float = 0.0
@@ -101,19 +102,23 @@ class ScanPool:
         if due is None or now < self._next_turn or (due > now and now < self._next_turn - RESOLUTION + INTERVAL):
             return
         self._next_turn = now + RESOLUTION
+        enough = self.statistics.served + TURN_MESSAGES
         for _ in range(PASSES):
             if self._pass(now) <= DIRTY:
                 return
+            if self.statistics.served >= enough:
+                break
         self._next_turn = now  # more is waiting: go on after the next I/O
 
     def _pass(self, now: int) -> float:
         """Serve one selection; return the share of it that was dirty."""
         selected = self._select(now)
         statistics = self.statistics
+        limit = max(SLICE, TURN_MESSAGES // max(1, len(selected)))
         dirty = 0
         for worker in range(statistics.workers):
             for queue in selected[worker :: statistics.workers]:
-                served = self._serve(queue, now)
+                served = self._serve(queue, now, limit)
                 statistics.served += served
                 dirty += served > 0
         statistics.passes += 1
@@ -135,10 +140,12 @@ class ScanPool:
                 selected.append(queue)
         return selected
 
-    def _serve(self, queue: Queue, now: int) -> int:
-        """One slice for one queue; then the index knows again when it wants the next."""
-        served = queue.scan(now, SLICE)
-        due = queue.next_due()
+    def _serve(self, queue: Queue, now: int, limit: int) -> int:
+        """One slice for one queue, if it is due; then the index knows again when it wants the next."""
+        due, served = queue.next_due(), 0
+        if due is not None and due <= now:
+            served = queue.scan(now, limit)
+            due = queue.next_due()
         if due is None:
             self.unwatch(queue)
         elif queue.watched is None or queue.watched[0] != due:

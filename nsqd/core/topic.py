@@ -222,7 +222,8 @@ class Topic:
     # time
 
     def scan(self, now: int, limit: int) -> int:
-        """Release up to `limit` messages whose delay is over. Returns how many."""
+        """Release up to `limit` messages whose delay is over. Returns how many it moved."""
+        moved = self.delay_lane.approach(now, limit)
         released = self.delay_lane.pop_due(now, limit)
         for message in released:
             if message.ordinal >= self.distributed:  # paused or without channels: it is due, and waits for the edge
@@ -232,7 +233,7 @@ class Topic:
             for channel in self.channels.values():
                 if channel.start <= message.ordinal:
                     channel.release(message)
-        return len(released)
+        return moved + len(released)
 
     def next_due(self) -> int | None:
         """When scan has something to do."""

@@ -132,7 +132,9 @@ class Metrics(Collector):
         yield CounterMetricFamily("nsqd_queue_scan_passes", "Passes of the queue scan", scan.passes)
         yield CounterMetricFamily("nsqd_queue_scan_selected", "Queues looked at by the queue scan", scan.selected)
         yield CounterMetricFamily("nsqd_queue_scan_dirty", "Of those, the ones that had something due", scan.dirty)
-        yield CounterMetricFamily("nsqd_queue_scan_served", "Messages timed out or released", scan.served)
+        yield CounterMetricFamily(
+            "nsqd_queue_scan_served", "Messages timed out, released or brought near their time", scan.served
+        )
         yield GaugeMetricFamily("nsqd_queue_scan_dirty_ratio", "Dirty share of the last pass", scan.last_dirty_share)
 
 

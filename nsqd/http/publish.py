@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 from nsqd.http.arguments import topic_name
 from nsqd.http.node import Node
 from nsqd.protocols.nsq.commands import INT32
+from nsqd.protocols.nsq.fast import equal_bodies
 from shared.http.api import V1_HEADERS, query, read_body
 from shared.http.errors import HttpError
 
@@ -102,13 +103,16 @@ class Publishing:
             topic.publish([body], len(body))
 
     def _lines(self, body: bytes) -> list[bytes]:
-        lines = [line for line in body.split(b"\n") if line]
-        if any(len(line) > self._max_msg_size for line in lines):
+        lines = list(filter(None, body.split(b"\n")))
+        if max(map(len, lines), default=0) > self._max_msg_size:
             raise HttpError(413, "MSG_TOO_BIG")
         return lines
 
     def _binary(self, body: bytes) -> list[bytes]:
         """Nothing is published unless all of it is well-formed."""
+        equal = equal_bodies(body, 0, len(body), self._max_msg_size)
+        if equal is not None and len(equal) <= (self._max_body_size - 4) // 5:
+            return equal
         if len(body) < 4:
             raise HttpError(413, "BAD_BODY")
         count = INT32.unpack_from(body)[0]

@@ -77,14 +77,12 @@ class Reactor:
         """Turn for ever. Cancel to stop; then `close`."""
         since_trio, _ = self._clock()
         while True:
-            events = self._epoll.poll(0, MAX_EVENTS)
             due = self._due()
-            if not events and (due is None or due > self.now):
-                events = self._epoll.poll(self._linger(due), MAX_EVENTS)
-                if not events:
-                    await self._wait(due)
-                    since_trio, _ = self._clock()
-                    events = self._epoll.poll(0, MAX_EVENTS)
+            events = self._epoll.poll(self._linger(due), MAX_EVENTS)
+            if not events and (due is None or due > self._clock()[0]):
+                await self._wait(due)
+                since_trio, _ = self._clock()
+                events = self._epoll.poll(0, MAX_EVENTS)
             self.turn(events)
             if self.now - since_trio > BACK_TO_TRIO:
                 await trio.lowlevel.checkpoint()

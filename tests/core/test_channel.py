@@ -124,7 +124,7 @@ def test_requeue_with_delay(node: Node) -> None:
     assert (channel.deferred_count, channel.depth, channel.in_flight_count) == (1, 0, 0)
     node.advance(499 * MS)
     assert inbox.take() == []
-    node.advance(11 * MS)
+    node.advance(30 * MS)
     (again,) = inbox.take()
     assert (again.attempts, again.id) == (2, message.id)
 
@@ -135,7 +135,7 @@ def test_time_out(node: Node) -> None:
     (message,) = inbox.take()
     node.advance(999 * MS)
     assert inbox.take() == []
-    node.advance(12 * MS)
+    node.advance(30 * MS)
     (again,) = inbox.take()
     assert again.attempts == 2
     assert node.channel("t", "c").timeout_count == 1
@@ -148,7 +148,7 @@ def test_a_message_on_a_channel_younger_than_five_seconds_times_out_too(node: No
     _, inbox = node.subscribe("t", "young", 1, timeout=SECOND)
     node.publish("t", b"x")
     inbox.take()
-    node.advance(SECOND + 12 * MS)  # NSQ has a blind spot here: 5.1 s
+    node.advance(SECOND + 30 * MS)  # NSQ has a blind spot here: 5.1 s
     assert bodies(inbox.take()) == [b"x"]
 
 
@@ -210,7 +210,7 @@ def test_disconnect_leaves_messages_to_their_time_out(node: Node) -> None:
     node.turn()
     assert other_inbox.take() == []
     node.broker.check()
-    node.advance(SECOND + 12 * MS)
+    node.advance(SECOND + 30 * MS)
     assert bodies(other_inbox.take()) == [b"x"]
 
 
@@ -394,7 +394,7 @@ def test_deferred_publish_reaches_each_channel_once_when_due(node: Node) -> None
     _, late = node.subscribe("t", "late", 10)
     node.advance(SECOND - MS)
     assert a.take() == []
-    node.advance(12 * MS)
+    node.advance(30 * MS)
     got = a.take()
     assert bodies(got) == bodies(b.take()) == [b"later"]
     assert got[0].attempts == 1
@@ -405,7 +405,7 @@ def test_deferred_publish_that_comes_due_before_there_is_a_channel(node: Node) -
     node.publish_deferred("t", b"x", SECOND)
     node.advance(5 * SECOND)
     _, inbox = node.subscribe("t", "c", 10)
-    node.advance(20 * MS)
+    node.advance(30 * MS)
     assert bodies(inbox.take()) == [b"x"]
 
 
@@ -416,7 +416,7 @@ def test_deferred_publish_before_there_is_a_channel_keeps_its_delay(node: Node) 
     assert node.channel("t", "c").deferred_count == 1
     node.advance(3990 * MS)
     assert inbox.take() == []
-    node.advance(21 * MS)
+    node.advance(40 * MS)
     assert bodies(inbox.take()) == [b"x"]
 
 
@@ -428,7 +428,7 @@ def test_a_deferred_message_waits_while_its_topic_is_paused(node: Node) -> None:
     node.advance(2 * SECOND)
     assert inbox.take() == []
     node.broker.pause(topic, False)
-    node.advance(20 * MS)
+    node.advance(30 * MS)
     assert bodies(inbox.take()) == [b"x"]
 
 

@@ -16,7 +16,7 @@ from nsqd.core.consumer import Consumer
 from tests.core.node import MS, SECOND, Delivery, Inbox, Node
 
 TIMEOUT = 2 * SECOND
-GRACE = 20 * MS  # by which the scan may be late
+GRACE = 30 * MS  # by which the scan may be late
 
 
 @dataclass

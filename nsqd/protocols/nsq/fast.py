@@ -59,21 +59,31 @@ def mpub(data: bytes, start: int, max_msg_size: int, max_body_size: int) -> tupl
     newline = data.find(b"\n", start, start + 80)
     if newline < 0 or len(data) < newline + 13:
         return None
-    outer, count, size = _MPUB_HEAD.unpack_from(data, newline + 1)
-    first = newline + 9
-    stride = size + 4
-    end = first + count * stride
-    if not (0 < size <= max_msg_size and count > 0 and outer == 4 + count * stride <= max_body_size):
+    outer = INT32.unpack_from(data, newline + 1)[0]
+    end = newline + 5 + outer
+    if not 0 < outer <= max_body_size or len(data) < end:
         return None
-    if len(data) < end:
+    bodies = equal_bodies(data, newline + 5, end, max_msg_size)
+    if bodies is None:
+        return None
+    return data[start + 5 : newline], bodies, len(bodies) * len(bodies[0]), end
+
+
+def equal_bodies(data: bytes, start: int, end: int, max_msg_size: int) -> list[bytes] | None:
+    """Count and messages of one size that fill start..end exactly: their bodies; None if it is anything else."""
+    if end - start < 9:
+        return None
+    count, size = _MPUB_HEAD.unpack_from(data, start)
+    first, stride = start + 4, size + 4
+    if not (0 < size <= max_msg_size and count > 0 and first + count * stride == end):
         return None
     for column in range(4):  # all lengths are the first one's
         if data[first + column : end : stride].count(data[first + column]) != count:
             return None
-    return data[start + 5 : newline], _split(data, first, count, size), count * size, end
+    return _split(data, first, count, size)
 
 
-_MPUB_HEAD = Struct(">iii")
+_MPUB_HEAD = Struct(">ii")
 
 
 def _split(data: bytes, first: int, count: int, size: int) -> list[bytes]:
