@@ -1,5 +1,6 @@
 """`penstock up`: which daemons it starts with which flags, a taken port, and a whole life with two nodes."""
 
+import os
 import signal
 import socket
 import subprocess
@@ -28,6 +29,19 @@ def run(*arguments: str, cwd: Path) -> "subprocess.Popen[str]":
     command = [sys.executable, "-m", "penstock.launch", "penstock", *arguments]
     environ = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     return subprocess.Popen(command, cwd=cwd, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def child(parent: int, word: str) -> int:
+    """The process that `parent` started with `word` in its command line."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) != parent:
+                continue
+            if word.encode() in (entry / "cmdline").read_bytes():
+                return int(entry.name)
+        except OSError:
+            continue  # it ended while we looked
+    raise AssertionError(f"{parent} has no child {word}")
 
 
 def test_plan_of_one_node_has_the_default_ports() -> None:
@@ -103,10 +117,7 @@ def test_if_one_daemon_dies_all_are_stopped(tmp_path: Path) -> None:
         assert process.stdout is not None
         while "Ctrl-C" not in process.stdout.readline():
             pass
-        found = subprocess.run(
-            ["pgrep", "-P", str(process.pid), "-f", "nsqlookupd"], capture_output=True, text=True, check=True
-        )
-        subprocess.run(["kill", "-9", *found.stdout.split()[:1]], check=True)
+        os.kill(child(process.pid, "nsqlookupd"), signal.SIGKILL)
         _, errors = process.communicate(timeout=20)
     assert process.returncode == 1
     assert "ended with code -9: stopping" in errors
