@@ -94,6 +94,8 @@ def _run(daemons: Sequence[Daemon], verbose: bool) -> int:
             if verbose:
                 print(shlex.join(daemon.command))
             running.append((daemon, _start(daemon)))
+            if daemon is daemons[0]:  # the others look for nsqlookupd as soon as they are up
+                _wait_until_listening(running)
         _wait_until_listening(running)
         print(_welcome(daemons), flush=True)
         _wait_for_death(running)

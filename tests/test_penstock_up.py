@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
@@ -25,10 +27,17 @@ def free_offset(nodes: int) -> int:
     raise AssertionError("no free ports")
 
 
-def run(*arguments: str, cwd: Path) -> "subprocess.Popen[str]":
+@contextmanager
+def run(*arguments: str, cwd: Path) -> Iterator["subprocess.Popen[str]"]:
+    """The program as a process, which does not outlive the test."""
     command = [sys.executable, "-m", "penstock.launch", "penstock", *arguments]
     environ = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-    return subprocess.Popen(command, cwd=cwd, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=cwd, env=environ, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
 def child(parent: int, word: str) -> int:

@@ -16,6 +16,7 @@ from penstock.protocol.names import is_ephemeral, is_valid_name
 from shared.log import log
 
 PING_INTERVAL = 15.0  # s
+FIRST_RETRY = 1.0  # s; doubled with each failure up to PING_INTERVAL: one that is just starting is not missed for long
 
 
 class _Lookupd:
@@ -24,6 +25,7 @@ class _Lookupd:
     def __init__(self, link: Link) -> None:
         self.link = link
         self.scope = trio.CancelScope()
+        self.patience = FIRST_RETRY  # s until the next try after a failure
         self.news = trio.Event()  # set: there is something to say, or to try again for
         self._commands: list[bytes] = []  # while it is connected; connecting registers everything anyway
 
@@ -104,6 +106,7 @@ class Lookupds:
             if not link.connected:
                 lookupd.take()  # registering everything covers it
                 await link.connect(self._registrations)
+                lookupd.patience = FIRST_RETRY
                 log.info("LOOKUPD(%s): connected, its HTTP API is at %s", link.address, link.http_address or "?")
             with trio.move_on_after(PING_INTERVAL) as waiting:
                 await lookupd.news.wait()
@@ -116,8 +119,9 @@ class Lookupds:
             await link.close()
             if retry_at_once:
                 return
-            with trio.move_on_after(PING_INTERVAL):  # until the next ping or notification
+            with trio.move_on_after(lookupd.patience):  # or until there is news
                 await lookupd.news.wait()
+            lookupd.patience = min(2 * lookupd.patience, PING_INTERVAL)
 
     def _registrations(self) -> list[tuple[str, str | None]]:
         """Every channel, and every topic that has none."""
