@@ -59,7 +59,6 @@ class Broker:
         self.random_below = random_below
         self.topics: dict[str, Topic] = {}
         self.unsealed: list[Topic] = []  # topics with messages published in this turn
-        self.uncommitted = 0  # bytes of body published in this turn
         self.awake: dict[Channel, None] = {}  # channels with messages, and consumers that have room for them
         self.changes: list[Change] = []  # what happened and was not fetched yet
         self.ask_for_channels = False  # True: a new topic waits until Topic.start() (nsqlookupd is asked)
@@ -80,7 +79,6 @@ class Broker:
         unsealed, self.unsealed = self.unsealed, []
         for topic in unsealed:
             topic.seal(self.now, self.wall)
-        self.uncommitted = 0
         return self.store.commit()
 
     def serve(self) -> None:

@@ -82,7 +82,6 @@ class Topic:
         self._pending += bodies
         self.message_count += len(bodies)
         self.message_bytes += size
-        self.broker.uncommitted += size
 
     def publish_deferred(self, body: bytes, due: int) -> None:
         """Take one message that no channel delivers before `due` (monotonic ns)."""
@@ -91,7 +90,6 @@ class Topic:
         self._pending_deferred.append((due, body))
         self.message_count += 1
         self.message_bytes += len(body)
-        self.broker.uncommitted += len(body)
 
     def seal(self, now: int, wall: int) -> None:
         """Give this turn's messages their ids, frames and places, and hand them to the channels."""

@@ -86,13 +86,14 @@ class Connection:
                 self._unsent = data[sent:]
                 return True
         self._blocked_since = 0
-        self.peer.output_sent()
+        if self.peer.consumer is not None:
+            self.peer.consumer.refresh()  # there may be room for messages again
         return True
 
     @property
-    def idle_output(self) -> bool:
-        """True if everything was sent."""
-        return not self._unsent
+    def is_plain(self) -> bool:
+        """True while nothing is out of the ordinary: all was sent, and epoll waits for input and for nothing else."""
+        return not self._unsent and self.reading and not self.writing and not self.eof
 
     @property
     def wants_input(self) -> bool:

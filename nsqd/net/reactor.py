@@ -97,7 +97,10 @@ class Reactor:
         for fd, event in events:
             connection = self.connections.get(fd)
             if connection is not None:
-                self._ready(connection, event)
+                if event & select.EPOLLOUT:
+                    self.unflushed[connection] = None
+                if event & ~select.EPOLLOUT:
+                    self._receive(connection)
             elif fd in self._listeners:
                 self._accept(self._listeners[fd])
             else:
@@ -171,12 +174,6 @@ class Reactor:
         self._epoll.register(connection.fd, select.EPOLLIN)
         self.set_timer(connection)
 
-    def _ready(self, connection: Connection, event: int) -> None:
-        if event & select.EPOLLOUT:
-            self.unflushed[connection] = None
-        if event & ~select.EPOLLOUT:
-            self._receive(connection)
-
     def _receive(self, connection: Connection) -> None:
         try:
             size = connection.socket.recv_into(self._buffer)
@@ -244,17 +241,21 @@ class Reactor:
         if not connection.send(self.now):
             self.close(connection)
             return
-        if connection.peer.closing and connection.idle_output:
+        closing = connection.peer.closing
+        if connection.is_plain and not closing:
+            return
+        waiting = connection.unsent() > 0
+        if closing and not waiting:
             if connection.eof:
                 self.close(connection)
                 return
             if not connection.drain_until:
                 self._drain(connection)
-        if connection.writing == connection.idle_output or connection.reading != connection.wants_input:
-            self._set_interest(connection)
+        if connection.writing != waiting or connection.reading != connection.wants_input:
+            self._set_interest(connection, waiting)
 
-    def _set_interest(self, connection: Connection) -> None:
-        connection.writing = not connection.idle_output
+    def _set_interest(self, connection: Connection, writing: bool) -> None:
+        connection.writing = writing
         connection.reading = connection.wants_input
         events = (select.EPOLLOUT if connection.writing else 0) | (select.EPOLLIN if connection.reading else 0)
         self._epoll.modify(connection.fd, events)

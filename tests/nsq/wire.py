@@ -83,7 +83,8 @@ class Wire:
         if self.wants_output and not self.pending:
             self.wants_output = False
             self.received += b"".join(self.peer.take_output())
-            self.peer.output_sent()
+            if self.peer.consumer is not None:
+                self.peer.consumer.refresh()
 
     def _chain(self, before):  # type: ignore[no-untyped-def]
         def after_turn() -> None:

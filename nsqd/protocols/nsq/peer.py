@@ -349,11 +349,6 @@ class Peer:
         self.published = False
         return self._outbox.take()
 
-    def output_sent(self) -> None:
-        """The network took what it was given: there may be room again."""
-        if self.consumer is not None:
-            self.consumer.refresh()
-
     def room(self) -> int:
         """Bytes of messages that may be taken for the client now."""
         return 0 if self.closing else self._outbox.room(MAX_PENDING_OUTPUT)
