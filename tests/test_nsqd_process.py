@@ -460,3 +460,19 @@ def test_frames_come_back_in_the_order_of_the_commands(node: Daemon) -> None:
             message = consumer.message()
             assert message.body == body, number
             consumer.send(b"FIN %s\n" % message.id)
+
+
+@pytest.mark.parametrize(
+    ("broken", "request_line"),
+    [
+        ("from nsqd.core import topic; topic.Topic.seal = None", b"POST /pub?topic=t HTTP/1.1"),  # in a turn
+        ("from nsqd.http import observe; observe.json_response = None", b"GET /info HTTP/1.1"),  # in the HTTP thread
+    ],
+)
+def test_a_bug_stops_the_daemon_loudly(tmp_path: Path, broken: str, request_line: bytes) -> None:
+    code = f"import sys; from nsqd import daemon; {broken}; sys.exit(daemon.main())"
+    with nsqd(tmp_path, command=[sys.executable, "-c", code], tracebacks=True) as daemon:
+        with daemon.connect("HTTP") as http:
+            http.sendall(request_line + b"\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx")
+            assert daemon.wait() == 1
+        assert "TypeError: 'NoneType' object is not callable" in daemon.stderr
