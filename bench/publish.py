@@ -15,6 +15,7 @@ from bench.load import Outcome, timed
 from bench.wire import BATCH, BODY, MPUB_BODY, OK, connect, identify, read_exactly, sized
 
 _READ = 65536  # bytes
+BIG = 10 * BATCH  # messages of a big /mpub: 408 kB
 _HTTP = "POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {length}\r\n\r\n"
 
 
@@ -24,7 +25,7 @@ class Publish:
 
     host: str
     ports: dict[str, int]
-    shape: str  # of a request: "pub", "mpub", "http-pub" or "http-mpub"
+    shape: str  # of a request: "pub", "mpub", "http-pub", "http-mpub" or "http-mpub-big"
     topic: str
     connections: int
     depth: int
@@ -101,6 +102,7 @@ class Publish:
         path, body, each = {
             "http-pub": (f"/pub?topic={topic}", BODY, 1),
             "http-mpub": (f"/mpub?topic={topic}&binary=true", pack(">i", BATCH) + MPUB_BODY, BATCH),
+            "http-mpub-big": (f"/mpub?topic={topic}&binary=true", pack(">i", BIG) + MPUB_BODY * 10, BIG),
         }[self.shape]
         head = _HTTP.format(path=path, host=self.host, port=self.ports["HTTP"], length=len(body))
         return head.encode() + body, each
