@@ -50,6 +50,7 @@ SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner
 # messages make that a pause of half a second, and what could only be freed by it is taken apart by hand when it ends.
 GC_THRESHOLDS = (2_000, 5, 1_000_000)
 SAVER_REST = 9  # times as long as a write took: ten thousand topics being created shall not keep a core busy with it
+SAVER_RETRY = 1.0  # s until a write that failed is tried again
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -86,7 +87,7 @@ async def _run(options: NsqdOptions, directory: Directory, tcp: Listener, http: 
     gc.set_threshold(*GC_THRESHOLDS)
     metadata = directory.load()
     health = Health()
-    store = MemoryStore(lambda ceiling: health.tried(directory.write_ids, ceiling))
+    store = MemoryStore(lambda ceiling: health.tried(directory.write_ids, ceiling) or health.troubled())
     ids = IdSource(options.node_number(), metadata.ids, store.lease)
     if health.failure:
         raise DirectoryError(f"failed to persist metadata - {health.failure}")
@@ -99,6 +100,7 @@ async def _run(options: NsqdOptions, directory: Directory, tcp: Listener, http: 
             nursery.start_soon(trio_thread.raise_bugs)
             bridge = Bridge(lambda: reactor.wake())
             saver = _Saver(broker, directory, health, nursery)
+            health.on_trouble = saver.topology_changed  # it writes until it has worked
 
             def serve_http() -> Callable[[], None]:
                 served = bridge.serve()
@@ -146,6 +148,7 @@ class Health:
 
     def __init__(self) -> None:
         self.failure = ""  # of the last write; "" if it went well
+        self.on_trouble: Callable[[], None] = lambda: None  # what to do when ids could not be leased (trio thread)
 
     def tried(self, write: Callable[..., None], *arguments: object) -> bool:
         """Do a write; False, and it is logged, if the world did not let us."""
@@ -157,6 +160,11 @@ class Health:
             return False
         self.failure = ""
         return True
+
+    def troubled(self) -> bool:
+        """Have it seen to. Always False, for the caller to hand on."""
+        self.on_trouble()
+        return False
 
     @property
     def text(self) -> str:
@@ -190,6 +198,9 @@ class _Saver:
             picture = self.take()
             await trio.to_thread.run_sync(self.save, picture)
             await trio.sleep((trio.current_time() - began) * SAVER_REST)
+            if self._health.failure:
+                self._changed = True
+                await trio.sleep(SAVER_RETRY)
         self._writing = False
 
     def take(self) -> Picture:

@@ -5,13 +5,14 @@ retry lane and comes back at min(end, cursor + mem-queue-size), not behind ten m
 A read that is not in memory makes the channel wait (`reading`), never the turn.
 """
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nsqd.core.consumer import NOT_IN_FLIGHT, NOT_OWNER, Consumer, Run, Sink
+from nsqd.core.consumer import GONE, NOT_IN_FLIGHT, NOT_OWNER, Consumer, Run, Sink
 from nsqd.core.deferred import Deferred, Message
-from nsqd.core.duequeue import DueQueue
+from nsqd.core.duequeue import SLACK, DueQueue
 from nsqd.core.frame import ID_SIZE, message_id, with_attempts
 from nsqd.core.store import Extent
 
@@ -35,9 +36,11 @@ class Channel:
         "deleted",
         "dropped_count",
         "ephemeral",
+        "fresh",
         "in_flight",
         "in_flight_count",
         "leavers",
+        "loose",
         "name",
         "number",
         "passed",
@@ -67,6 +70,10 @@ class Channel:
         self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
         self.in_flight: DueQueue[Run] = DueQueue()  # every run in flight, by deadline
         self.in_flight_count = 0  # messages in those runs
+        self.loose: dict[bytes, Run] = {}  # every message in flight whose run has fallen apart, by id
+        self.fresh: list[
+            Run
+        ] = []  # all first deliveries in flight, and some that are over, ids ascending: to find an owner
         self.deferred = Deferred(number)  # requeued with a delay
         self.consumers: dict[Consumer, None] = {}  # in the order of subscribing
         self.leavers: dict[Consumer, None] = {}  # gone, but with messages in flight until those time out
@@ -92,12 +99,13 @@ class Channel:
         """The consumer is gone. What it had in flight waits for its time-outs; an ephemeral channel goes with its last."""
         self.ready.pop(consumer, None)
         consumer.ready = 0
+        consumer.sink = GONE
         if self.consumers.pop(consumer, self) is self:
             return  # the channel was deleted first
+        if consumer.in_flight:
+            self.leavers[consumer] = None
         if self.ephemeral and not self.consumers:
             self.topic.delete_channel(self.name)
-        elif consumer.in_flight:
-            self.leavers[consumer] = None
 
     def finished(self, first: int, count: int) -> None:
         """Messages first.. are done with."""
@@ -116,14 +124,19 @@ class Channel:
 
     def why_not(self, message_id: bytes) -> str:
         """Why a consumer that does not have the message in flight cannot finish it."""
-        others = (*self.consumers, *self.leavers)
-        return NOT_OWNER if any(other.owns(message_id) for other in others) else NOT_IN_FLIGHT
+        if message_id in self.loose:
+            return NOT_OWNER
+        place = bisect_left(self.fresh, message_id, key=Run.last_id)
+        if place < len(self.fresh) and self.fresh[place].holds(message_id):
+            return NOT_OWNER
+        return NOT_IN_FLIGHT
 
     # operators
 
     def pause(self, paused: bool) -> None:
         """Stop or resume deliveries; all else goes on."""
         self.paused = paused
+        self.topic.store.pause(self.topic.number, self.number, paused)
         if paused:
             for consumer in self.consumers:
                 consumer.sink.flush()
@@ -140,6 +153,8 @@ class Channel:
         self.deferred.clear()
         self.in_flight.clear()
         self.in_flight_count = 0
+        self.loose.clear()
+        self.fresh.clear()
         self._holes.clear()
         self._extent = None
         for consumer in (*self.consumers, *self.leavers):
@@ -150,6 +165,7 @@ class Channel:
     def delete(self) -> None:
         """Drop all messages and disconnect the consumers. Called by the topic."""
         self.empty()
+        self.topic.store.drop_channel(self.topic.number, self.number)
         self.deleted = True
         self.ready.clear()
         self.broker.unwatch(self)
@@ -182,16 +198,18 @@ class Channel:
 
     def serve(self, now: int) -> None:
         """Give each ready consumer its share, once. Wakes the channel again if there is more to give at once."""
-        waiting = len(self.ready)
+        waiting, before = len(self.ready), self.cursor
         while waiting > 0 and self.ready and not self.paused and not self.reading:
             depth = self.depth
             if depth <= 0:
-                return
+                break
             consumer = next(iter(self.ready))
             del self.ready[consumer]  # and behind the others if it stays ready: the start rotates
             self._give(consumer, -(-depth // waiting), now)
             waiting -= 1
             consumer.refresh()
+        if self.cursor != before:
+            self.topic.store.advance(self.topic.number, self.number, self.cursor)
 
     def _give(self, consumer: Consumer, share: int, now: int) -> None:
         """Take up to `share` messages, as window and output buffer allow, and hand them over in one piece."""
@@ -227,6 +245,9 @@ class Channel:
                 if extent is None:
                     self.reading = True
                     return []
+            if extent.first > self.cursor:  # delayed messages, which came by the retry lane and are finished already
+                self.cursor = min(extent.first, self._limit())
+                continue
             if extent.delayed:  # the topic's delay lane hands these out
                 self.cursor = min(extent.end, self._limit())
                 continue
@@ -245,9 +266,13 @@ class Channel:
         stop = min(start + count, self._limit() - extent.first, len(extent.frames))
         frames = extent.frames[start:stop]
         ids = bytes(extent.ids[start * ID_SIZE : stop * ID_SIZE])
-        consumer.hold(Run(consumer, self.cursor, ids, 1, now, now + consumer.msg_timeout))
+        consumer.hold(Run(consumer, self.cursor, ids, 1, now, now + consumer.msg_timeout), fresh=True)
+        if len(self.fresh) > 2 * len(self.in_flight) + SLACK:
+            self.fresh = [run for run in self.fresh if run.loose is None and len(run)]
         self.cursor += stop - start
         self.passed += stop - start
+        if self.cursor == extent.end:
+            self._extent = None  # an idle channel shall not keep what everybody has finished
         return frames
 
     def _take_retry(self, consumer: Consumer, now: int) -> list[bytes]:
@@ -284,8 +309,6 @@ class Channel:
         released = self.deferred.pop_due(now, max(1, limit - served))
         for message in released:
             self._retry(message)
-        for consumer in [consumer for consumer in self.leavers if not consumer.in_flight]:
-            del self.leavers[consumer]
         return served + len(released)
 
     def next_due(self) -> int | None:
@@ -358,6 +381,9 @@ class Channel:
             extent = self.topic.store.read(self.topic.number, position)
             if extent is None:  # a store that reads from disk derives this from its own records
                 return
+            if extent.first > position:
+                position = min(stop, extent.first)
+                continue
             stop = min(stop, extent.end)
             if not extent.delayed:
                 yield position, stop - position
@@ -370,6 +396,11 @@ class Channel:
         assert self.start <= self.cursor <= self.topic.distributed
         assert self.in_flight_count == sum(map(len, self.in_flight.values()))
         assert self.in_flight_count == sum(c.in_flight for c in (*self.consumers, *self.leavers))
+        assert all(consumer.in_flight for consumer in self.leavers)
+        assert all(run.loose is not None and message_id in run.loose for message_id, run in self.loose.items())
+        assert [run.last for run in self.fresh] == sorted(run.last for run in self.fresh)
+        fresh = {id(run) for run in self.fresh}
+        assert all(id(run) in fresh for consumer in self.consumers for run in consumer.runs)
         positions = [position for position, _ in self.retry]
         assert positions == sorted(positions)
         assert all(position <= self.topic.distributed for position in positions)

@@ -33,18 +33,38 @@ class Sink(Protocol):
         """The channel is gone; the connection is to be closed."""
 
 
+class _Gone:
+    """The sink of a consumer whose connection is gone: nothing of that connection is kept until its time-outs."""
+
+    def deliver(self, frames: list[bytes], size: int, now: int) -> None:
+        raise AssertionError("nothing is delivered to a consumer that is gone")
+
+    def room(self) -> int:
+        return 0
+
+    def flush(self) -> None:
+        pass
+
+    def evicted(self) -> None:
+        pass
+
+
+GONE = _Gone()
+
+
 class Run:
     """Consecutive messages of one delivery that are in flight: ordinals first.., deadlines alike.
 
     Either in order (`loose` is None: those from `head` on are in flight) or fallen apart (`loose` maps id to ordinal).
     """
 
-    __slots__ = ("attempts", "deadline", "delivered", "first", "handle", "head", "ids", "loose", "owner")
+    __slots__ = ("attempts", "deadline", "delivered", "first", "handle", "head", "ids", "last", "loose", "owner")
 
     def __init__(self, owner: "Consumer", first: int, ids: bytes, attempts: int, delivered: int, deadline: int) -> None:
         self.owner = owner
         self.first = first  # ordinal of the message with the first of `ids`
         self.ids = ids  # 16 bytes each
+        self.last = ids[-ID_SIZE:]  # the highest of them
         self.attempts = attempts  # deliveries of each of its messages, this one included
         self.delivered = delivered  # ns
         self.deadline = deadline  # ns; its entry in the channel's in-flight queue
@@ -52,10 +72,25 @@ class Run:
         self.head = 0  # messages before it are finished
         self.loose: dict[bytes, int] | None = None
 
+    def last_id(self) -> bytes:
+        """The highest id it was delivered with."""
+        return self.last
+
+    def holds(self, message_id: bytes) -> bool:
+        """True if the message is in flight here and the run has not fallen apart."""
+        at = self.ids.find(message_id, self.head * ID_SIZE)
+        while at >= 0 and at % ID_SIZE:
+            at = self.ids.find(message_id, at + 1)
+        return at >= 0
+
     def fall_apart(self) -> dict[bytes, int]:
         """From now on each message by its id."""
         if self.loose is None:
             ids, start = self.ids, self.head
+            if len(ids) == ID_SIZE and not start:
+                self.loose = {ids: self.first}
+                self.ids = b""
+                return self.loose
             self.loose = {
                 ids[i * ID_SIZE : (i + 1) * ID_SIZE]: self.first + i for i in range(start, len(ids) // ID_SIZE)
             }
@@ -73,7 +108,6 @@ class Consumer:
         "channel",
         "finish_count",
         "in_flight",
-        "loose",
         "message_count",
         "msg_timeout",
         "ready",
@@ -89,9 +123,8 @@ class Consumer:
         self.msg_timeout = msg_timeout  # ns a delivery may take
         self.sample_rate = sample_rate  # 0: all; s: each message is kept with (s + 1) %
         self.ready = 0  # the RDY window
-        self.in_flight = 0  # messages in `runs` and `loose` together
+        self.in_flight = 0  # messages in `runs`, and of those in channel.loose the ones that are ours
         self.runs: deque[Run] = deque()  # first deliveries, in order, ids ascending; none is empty or fallen apart
-        self.loose: dict[bytes, Run] = {}  # every other message in flight, by id
         self.message_count = 0  # deliveries
         self.finish_count = 0
         self.requeue_count = 0
@@ -102,7 +135,7 @@ class Consumer:
         """RDY count."""
         self.ready = count
         self.refresh()
-        if count == 0:
+        if count <= self.in_flight:
             self.sink.flush()
 
     def finish(self, ids: bytes) -> list[tuple[bytes, str]]:
@@ -155,20 +188,19 @@ class Consumer:
 
     # what the channel does to it
 
-    def hold(self, run: Run) -> None:
-        """`run` is in flight here from now on."""
-        run.handle = self.channel.in_flight.push(run.deadline, run)
-        self.channel.watch(run.deadline)
+    def hold(self, run: Run, *, fresh: bool = False) -> None:
+        """`run` is in flight here from now on. `fresh`: a first delivery from the sequence, so its ids are the highest yet."""
+        channel = self.channel
+        run.handle = channel.in_flight.push(run.deadline, run)
+        channel.watch(run.deadline)
         count = len(run)
         self.in_flight += count
-        self.channel.in_flight_count += count
-        if run.attempts == 1 and (not self.runs or self.runs[-1].ids[-ID_SIZE:] < run.ids[:ID_SIZE]):
+        channel.in_flight_count += count
+        if fresh:
             self.runs.append(run)
-        elif count == 1:  # a redelivery or a touched message: out of order
-            run.loose = {run.ids: run.first}
-            self.loose[run.ids] = run
+            channel.fresh.append(run)
         else:
-            self.loose.update(dict.fromkeys(run.fall_apart(), run))
+            channel.loose.update(dict.fromkeys(run.fall_apart(), run))
 
     def expire(self, run: Run, limit: int) -> list[int]:
         """Take up to `limit` messages out of a run whose deadline has passed. Returns their ordinals."""
@@ -181,7 +213,7 @@ class Consumer:
                 self._advance(run, count)
                 if len(run):
                     self.runs.popleft()
-                    self.loose.update(dict.fromkeys(run.fall_apart(), run))
+                    self.channel.loose.update(dict.fromkeys(run.fall_apart(), run))
             else:
                 self._advance(run, count)
             return list(range(first, first + count))
@@ -200,7 +232,6 @@ class Consumer:
     def clear(self) -> None:
         """Nothing is in flight any more."""
         self.runs.clear()
-        self.loose.clear()
         self.in_flight = 0
 
     def refresh(self) -> None:
@@ -214,23 +245,14 @@ class Consumer:
 
     # queries
 
-    def owns(self, message_id: bytes) -> bool:
-        """True if the message is in flight here."""
-        return message_id in self.loose or any(self._index(run, message_id) >= 0 for run in self.runs)
-
-    @staticmethod
-    def _index(run: Run, message_id: bytes) -> int:
-        """Place of the id in an ordered run, or -1."""
-        at = run.ids.find(message_id, run.head * ID_SIZE)
-        while at >= 0 and at % ID_SIZE:
-            at = run.ids.find(message_id, at + 1)
-        return at // ID_SIZE if at >= 0 else -1
-
     def _take_out(self, message_id: bytes) -> tuple[int, Run] | None:
         """Remove one message from what is in flight: its ordinal and its run, or None."""
-        run = self.loose.pop(message_id, None)
+        run = self.channel.loose.get(message_id)
         if run is None:
             return self._take_from_runs(message_id)
+        if run.owner is not self:
+            return None
+        del self.channel.loose[message_id]
         members = run.fall_apart()
         ordinal = members.pop(message_id)
         self._gone(1)
@@ -241,7 +263,7 @@ class Consumer:
     def _take_from_runs(self, message_id: bytes) -> tuple[int, Run] | None:
         """Out of order: runs up to the one that holds the id fall apart, each once in its life."""
         runs = self.runs
-        if not runs or message_id > runs[-1].ids[-ID_SIZE:]:
+        if not runs or message_id > runs[-1].last:
             return None
         run = runs[0]
         start = run.head * ID_SIZE
@@ -253,28 +275,34 @@ class Consumer:
             return None
         while runs:
             run = runs.popleft()
-            last = run.ids[-ID_SIZE:]
-            self.loose.update(dict.fromkeys(run.fall_apart(), run))
+            last = run.last
+            self.channel.loose.update(dict.fromkeys(run.fall_apart(), run))
             if message_id <= last:
                 break
-        return self._take_out(message_id) if message_id in self.loose else None
+        return self._take_out(message_id) if message_id in self.channel.loose else None
 
     def _advance(self, run: Run, count: int) -> None:
         """The first `count` messages of the first run are no longer in flight."""
         run.head += count
         self._gone(count)
         if run.head * ID_SIZE == len(run.ids):
+            run.ids, run.head = b"", 0  # `fresh` may hold it for a while
             self.runs.popleft()
             self.channel.in_flight.remove(run.handle)
+            if not self.channel.in_flight_count:
+                self.channel.fresh.clear()
 
     def _gone(self, count: int) -> None:
+        channel = self.channel
         self.in_flight -= count
-        self.channel.in_flight_count -= count
+        channel.in_flight_count -= count
+        if not self.in_flight and channel.leavers:
+            channel.leavers.pop(self, None)
 
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""
-        assert self.in_flight == sum(map(len, self.runs)) + len(self.loose)
+        loose = sum(run.owner is self for run in self.channel.loose.values())
+        assert self.in_flight == sum(map(len, self.runs)) + loose
         assert all(len(run) and run.loose is None for run in self.runs)
-        assert all(run.loose is not None and message_id in run.loose for message_id, run in self.loose.items())
         for run, following in zip(self.runs, list(self.runs)[1:], strict=False):
             assert run.ids[-ID_SIZE:] < following.ids[:ID_SIZE]

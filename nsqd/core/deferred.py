@@ -77,15 +77,18 @@ class Deferred:
         far = self._approach_at(min(self._far))
         return far if near is None else min(near, far)
 
-    def remove_from(self, ordinal: int) -> int:
-        """Take out all messages from `ordinal` on; return how many. Walks everything: for rare commands only."""
-        kept = [(due, message) for due, message in self.items() if message.ordinal < ordinal]
-        removed = self._count - len(kept)
-        self.clear()
-        for due, message in kept:
+    def remove_from(self, ordinal: int) -> None:
+        """Take out all messages from `ordinal` on. Walks everything: for rare commands only."""
+        near = [(due, message) for due, message in self._near.entries() if message.ordinal < ordinal]
+        self._near.clear()
+        for due, message in near:
             self._near.push(due, message)
-        self._count = len(kept)
-        return removed
+        for minute, page in list(self._far.items()):
+            kept = b"".join(_FAR.pack(*entry) for entry in _FAR.iter_unpack(page) if entry[0] < ordinal)
+            self._far[minute] = bytearray(kept)
+            if not kept:
+                del self._far[minute]
+        self._count = len(near) + sum(map(len, self._far.values())) // _FAR.size
 
     def items(self) -> Iterator[tuple[int, Message]]:
         """All (due, message), in no promised order."""

@@ -46,6 +46,8 @@ class DueQueue(Generic[T]):
             item = items.pop(heappop(heap)[1], None)
             if item is not None:
                 due.append(item)
+        if len(heap) > 2 * len(items) + SLACK:
+            self._sweep()
         return due
 
     def next_due(self) -> int | None:

@@ -2,11 +2,13 @@
 
 max(1, min(channels / 4, --queue-scan-worker-pool-max)) cooperative workers, resized as channels come and go. A pass serves
 up to --queue-scan-selection-count queues: those due first, by the node-wide index of earliest due times, then some chosen
-at random, as NSQ does. Each worker gives each queue it serves a bounded slice. If more than a quarter of a pass was dirty,
-another follows in the same turn. Unlike NSQ's pool it has no blind spot: a new channel is in the index with its first
-message, and random choice decides nothing but what is checked besides.
+at random, as NSQ does. Each worker takes queues from the selection until it has moved its share of messages; another pass
+follows in the same turn if more than a quarter was dirty, or if anything in the index is due still. A turn ends after so many
+messages; the next one goes on after the I/O. Unlike NSQ's pool it has no blind spot: a new channel is in the index with its
+first message, and random choice decides nothing but what is looked at besides.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,8 +18,7 @@ from nsqd.core.duequeue import DueQueue
 RESOLUTION = 25_000_000  # ns between turns that scan: late by that much at most, and 40 wake-ups a second at most
 INTERVAL = 100_000_000  # ns between passes that only look around, as in NSQ
 TURN_MESSAGES = 400  # after so many a turn goes on with I/O, however much is due: about 10 ms, their delivery included
-SLICE = 20  # messages a worker expires or releases for one queue at the least, if there are so many
-PASSES = 16  # in one turn at the most
+WORKER_MESSAGES = 100  # messages a worker expires or releases in a pass: about 2 ms, their delivery included
 DIRTY = 0.25  # share of a pass that had something due, above which another pass follows
 
 
@@ -101,30 +102,36 @@ class ScanPool:
         due = self._index.next_due()
         if due is None or now < self._next_turn or (due > now and now < self._next_turn - RESOLUTION + INTERVAL):
             return
-        self._next_turn = now + RESOLUTION
         enough = self.statistics.served + TURN_MESSAGES
-        for _ in range(PASSES):
-            if self._pass(now) <= DIRTY:
-                return
-            if self.statistics.served >= enough:
-                break
-        self._next_turn = now  # more is waiting: go on after the next I/O
+        more = True
+        while more and self.statistics.served < enough:
+            dirty = self._pass(now)
+            more = dirty > DIRTY or self._is_due(now)
+        self._next_turn = now if self._is_due(now) else now + RESOLUTION
+
+    def _is_due(self, now: int) -> bool:
+        due = self._index.next_due()
+        return due is not None and due <= now
 
     def _pass(self, now: int) -> float:
         """Serve one selection; return the share of it that was dirty."""
-        selected = self._select(now)
+        waiting = deque(self._select(now))
         statistics = self.statistics
-        limit = max(SLICE, TURN_MESSAGES // max(1, len(selected)))
-        dirty = 0
-        for worker in range(statistics.workers):
-            for queue in selected[worker :: statistics.workers]:
-                served = self._serve(queue, now, limit)
+        looked_at = dirty = 0
+        for _ in range(statistics.workers):
+            budget = WORKER_MESSAGES
+            while waiting and budget > 0:
+                served = self._serve(waiting.popleft(), now, budget)
+                budget -= served
                 statistics.served += served
+                looked_at += 1
                 dirty += served > 0
+        for queue in waiting:  # the workers have had enough: it is due as before
+            self._keep_watching(queue)
         statistics.passes += 1
-        statistics.selected += len(selected)
+        statistics.selected += looked_at
         statistics.dirty += dirty
-        statistics.last_dirty_share = dirty / len(selected) if selected else 0.0
+        statistics.last_dirty_share = dirty / looked_at if looked_at else 0.0
         return statistics.last_dirty_share
 
     def _select(self, now: int) -> list[Queue]:
@@ -142,15 +149,17 @@ class ScanPool:
 
     def _serve(self, queue: Queue, now: int, limit: int) -> int:
         """One slice for one queue, if it is due; then the index knows again when it wants the next."""
-        due, served = queue.next_due(), 0
-        if due is not None and due <= now:
-            served = queue.scan(now, limit)
-            due = queue.next_due()
+        due = queue.next_due()
+        served = queue.scan(now, limit) if due is not None and due <= now else 0
+        self._keep_watching(queue)
+        return served
+
+    def _keep_watching(self, queue: Queue) -> None:
+        due = queue.next_due()
         if due is None:
             self.unwatch(queue)
         elif queue.watched is None or queue.watched[0] != due:
             self.watch(queue, due)
-        return served
 
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""

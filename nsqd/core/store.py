@@ -44,6 +44,18 @@ class Store(Protocol):
     def lease(self, ceiling: int) -> bool:
         """Ids below `ceiling` may be issued from now on. Durable on return; False if that cannot be had now."""
 
+    def create_topic(self, topic: int, name: str) -> None:
+        """`topic` is the number of a new topic of that name."""
+
+    def create_channel(self, topic: int, channel: int, name: str, start: int) -> None:
+        """`channel` is the number of a new channel of that name; messages before `start` are not its."""
+
+    def pause(self, topic: int, channel: int, paused: bool) -> None:
+        """The topic (`channel` 0), or the channel, was paused or is not any more."""
+
+    def advance(self, topic: int, channel: int, cursor: int) -> None:
+        """`channel` has delivered what is before `cursor` at least once. At most one a channel and turn; never synced for."""
+
     def publish(self, topic: int, first: int, frames: list[bytes], ids: bytes, largest: int, due: int) -> None:
         """Messages `first`.. were published to `topic`, to be held back until `due` (monotonic ns; 0: not at all).
 
@@ -65,8 +77,12 @@ class Store(Protocol):
     def hole(self, topic: int, first: int, end: int) -> None:
         """Messages first..end, not distributed yet, are dropped for everybody."""
 
+    def drop_channel(self, topic: int, channel: int) -> None:
+        """The channel is gone; it was done with everything."""
+
     def drop_topic(self, topic: int) -> None:
         """The topic is gone, with all its messages."""
 
     def read(self, topic: int, ordinal: int) -> Extent | None:
-        """The extent that holds `ordinal`, or None: it is being read, and `Broker.read_completed(topic)` will be called."""
+        """The extent that holds `ordinal`; if nobody owes that any more and it is gone, the next there is; at the end of the
+        sequence an empty one. None: it is being read, and `Broker.read_completed(topic)` will be called."""

@@ -68,6 +68,7 @@ class Topic:
         self.message_bytes = 0  # of bodies
         self.dropped_count = 0  # messages an ephemeral topic had no room for
         self.watched: tuple[int, int] | None = None  # (due, handle) of our entry in the scan's index
+        self.store.create_topic(number, name)
         self._delayed_ahead = 0  # messages published with a delay at or past the edge
         self._overdue: list[Message] = []  # of those, the ones whose delay is over; no longer in the lane
         self._pending: list[bytes] = []  # bodies published in this turn
@@ -118,7 +119,7 @@ class Topic:
 
     def _bounded(self, bodies: list[bytes]) -> list[bytes]:
         """An ephemeral topic keeps mem-queue-size messages nobody has taken over; what is new is dropped beyond that."""
-        if self.channels and not self.paused:
+        if self.channels and not self.paused and not self.starting:
             return bodies
         room = max(0, self.broker.limits.mem_queue_size - (self.end - self.distributed))
         self.dropped_count += len(bodies) - min(room, len(bodies))
@@ -140,19 +141,30 @@ class Topic:
         self.store.distribute(self.number, first, end, len(self.channels))
         for channel in self.channels.values():
             channel.delayed += delayed
-            if not delayed and (channel.ephemeral or self.ephemeral):
-                self._bound(channel, ordinary)
+            if channel.ephemeral or self.ephemeral:
+                self._bound(channel, first, ordinary)
             channel.wake()
         self._release_overdue()
 
-    def _bound(self, channel: Channel, ordinary: int) -> None:
+    def _bound(self, channel: Channel, first: int, ordinary: int) -> None:
         """A memory-only channel holds mem-queue-size ready messages; of the `ordinary` new ones the rest is dropped."""
         excess = min(ordinary, channel.depth - self.broker.limits.mem_queue_size)
         if excess <= 0:
             return
         channel.dropped_count += excess
-        channel.skip(self.distributed - excess, self.distributed, excess)
-        self.store.finish(self.number, channel.number, self.distributed - excess, excess)
+        for start, stop in self._newest(first, ordinary, excess):
+            channel.skip(start, stop, stop - start)
+            self.store.finish(self.number, channel.number, start, stop - start)
+
+    def _newest(self, first: int, ordinary: int, count: int) -> list[tuple[int, int]]:
+        """The last `count` messages without a delay from `first` to the edge, as ascending spans."""
+        end = self.distributed
+        if ordinary == end - first:
+            return [(end - count, end)]
+        lane = [message.ordinal for _, message in self.delay_lane.items()]
+        delayed = {*lane, *(message.ordinal for message in self._overdue)}
+        plain = [ordinal for ordinal in range(first, end) if ordinal not in delayed]
+        return [(ordinal, ordinal + 1) for ordinal in plain[-count:]]
 
     def _release_overdue(self) -> None:
         """What came due behind the edge goes to the channels with the next scan."""
@@ -169,6 +181,7 @@ class Topic:
     def pause(self, paused: bool) -> None:
         """Keep new messages here instead of handing them to the channels, or stop doing so."""
         self.paused = paused
+        self.store.pause(self.number, 0, paused)
         self.distribute()
 
     # channels
@@ -180,6 +193,7 @@ class Topic:
             number = self.broker.next_number()
             channel = Channel(self.broker, self, name, number, is_ephemeral(name))
             self.channels[name] = channel
+            self.store.create_channel(self.number, number, name, channel.start)
             self.broker.channel_created(channel)
             self.distribute()
         return channel

@@ -46,8 +46,8 @@ class Link:
                 self._stream = await _dial(self.address)
         except (OSError, trio.TooSlowError, ListenError, ValueError) as error:
             raise LinkError(f"dial: {error or 'timed out'}") from None
-        (answer,) = await self._exchange(MAGIC_V1 + identify(self._identity), 1)
-        self.http_address = _http_address(answer, self.address)
+        answers = await self._exchange(MAGIC_V1 + identify(self._identity), 1)
+        self.http_address = _http_address(answers[0], self.address)
         await self.send([register(topic, channel) for topic, channel in registrations()])
 
     async def send(self, commands: Sequence[bytes]) -> None:
@@ -80,6 +80,8 @@ class Link:
                     answers += self._replies.receive(bytes(received))
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ProtocolError) as error:
             raise LinkError(str(error) or "timed out") from None
+        if len(answers) > replies:
+            raise LinkError("it said more than it was asked")
         for answer in answers:
             if is_error(answer):
                 raise LinkError(answer.decode("latin-1"))
@@ -98,7 +100,7 @@ def _http_address(answer: bytes, address: str) -> str:
     try:
         told: dict[str, Any] = json.loads(answer)
         host, port = str(told["broadcast_address"]), int(told["http_port"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         log.warning("LOOKUPD(%s): cannot read its answer to IDENTIFY: %r", address, answer[:200])
         return ""
     if not host or port <= 0:

@@ -16,7 +16,12 @@ from penstock.protocol.names import is_ephemeral, is_valid_name
 from shared.log import log
 
 PING_INTERVAL = 15.0  # s
+MOST_QUESTIONS = 16  # about new topics under way at once: each is a connection
 FIRST_RETRY = 1.0  # s; doubled with each failure up to PING_INTERVAL: one that is just starting is not missed for long
+
+
+# It is down, or lies.
+_NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError, RecursionError)
 
 
 class _Lookupd:
@@ -58,6 +63,7 @@ class Lookupds:
         self._timeout = httpx.Timeout(timeouts[1], connect=timeouts[0])  # s
         self._wake = wake  # the reactor has something to do
         self._nursery = nursery
+        self._asking = trio.CapacityLimiter(MOST_QUESTIONS)
         self._lookupds: dict[str, _Lookupd] = {}  # by TCP address
 
     def addresses(self) -> list[str]:
@@ -152,12 +158,12 @@ class Lookupds:
     async def _query(self, address: str, topic: str, found: dict[str, None]) -> None:
         url = f"http://{address}/channels"  # never https: verify=False only spares 20 ms of loading certificates
         try:
-            async with httpx.AsyncClient(timeout=self._timeout, trust_env=False, verify=False) as client:
+            async with self._asking, httpx.AsyncClient(timeout=self._timeout, trust_env=False, verify=False) as client:
                 answer = await client.get(url, params={"topic": topic}, headers={"Accept": "application/vnd.nsq"})
                 answer.raise_for_status()
                 channels = answer.json()["channels"]
                 found.update(dict.fromkeys(str(channel) for channel in channels))
-        except (httpx.HTTPError, ValueError, KeyError, TypeError) as error:  # it is down, or lies: start without it
+        except _NO_ANSWER as error:  # start without it
             log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, error or type(error).__name__)
 
 

@@ -6,6 +6,7 @@ the client lose the error that told it why.
 """
 
 import socket
+from collections import deque
 from typing import TYPE_CHECKING
 
 from nsqd.protocols.nsq.peer import Peer
@@ -25,12 +26,12 @@ class Connection:
         "_blocked_since",
         "_reactor",
         "_unsent",
-        "commit",
         "drain_until",
         "eof",
         "fd",
         "peer",
         "reading",
+        "sealed",
         "socket",
         "timer",
         "writing",
@@ -40,7 +41,9 @@ class Connection:
         self._reactor = reactor
         self._unsent = b""  # taken from the peer, not yet accepted by the network
         self._blocked_since = 0  # ns: since when the network has accepted nothing; counts only with _unsent
-        self.commit = 0  # position that must be durable before output leaves
+        self.sealed: deque[tuple[int, list[bytes]]] = (
+            deque()
+        )  # output by the position that must be durable before it leaves
         self.drain_until = 0  # not 0: all was said and shut down; input is discarded until then
         self.eof = False  # the client sends no more
         self.socket = sock
@@ -66,9 +69,17 @@ class Connection:
 
     # the reactor's side
 
-    def send(self, now: int) -> bool:
-        """Send what the peer has. False: the connection is broken."""
-        output = self.peer.take_output()
+    def seal(self, position: int) -> None:
+        """What the peer has said in this turn promises what the store has not made durable yet."""
+        self.sealed.append((position, self.peer.take_output()))
+
+    def send(self, now: int, durable: int) -> bool:
+        """Send what may leave. False: the connection is broken."""
+        output: list[bytes] = []
+        while self.sealed and self.sealed[0][0] <= durable:
+            output += self.sealed.popleft()[1]
+        if not self.sealed:  # else what came later waits its turn
+            output += self.peer.take_output()
         if self._unsent:
             output.insert(0, self._unsent)
             self._unsent = b""
@@ -93,7 +104,7 @@ class Connection:
     @property
     def is_plain(self) -> bool:
         """True while nothing is out of the ordinary: all was sent, and epoll waits for input and for nothing else."""
-        return not self._unsent and self.reading and not self.writing and not self.eof
+        return not (self._unsent or self.sealed or self.writing or self.eof) and self.reading
 
     @property
     def wants_input(self) -> bool:

@@ -50,7 +50,8 @@ class Reactor:
         self._view = memoryview(self._buffer)
         self._listeners: dict[int, socket.socket] = {}
         self._accept_again = 0  # ns: when listeners that hit EMFILE are taken up again; 0: none did
-        self._held: list[tuple[int, Connection | Callable[[], None]]] = []  # replies by the position they wait for
+        self._held: list[tuple[int, Callable[[], None]]] = []  # HTTP replies by the position they wait for
+        self._waiting: dict[Connection, None] = {}  # connections with sealed output
         self.connections: dict[int, Connection] = {}  # by file descriptor
         self.unflushed: dict[Connection, None] = {}  # connections with output for the end of this turn
         self.timers: DueQueue[Connection] = DueQueue()
@@ -103,19 +104,17 @@ class Reactor:
                     self._receive(connection)
             elif fd in self._listeners:
                 self._accept(self._listeners[fd])
-            else:
+            elif fd == self._wake_read.fileno():
                 self._wake_read.recv(4096)
                 deliver = self._serve_http()
-        position = self._broker.commit()
-        if deliver is not None:
-            self._when_durable(position, deliver)
-        self._flush(position)
+        self._commit(deliver)
+        self._flush()
         self._broker.serve()
-        self._flush(position)
+        self._flush()
         self._broker.tick()
         self._tick()
         self._broker.serve()
-        self._flush(position)
+        self._flush()
         self._after_turn()
 
     # waiting
@@ -194,6 +193,7 @@ class Reactor:
         if self.connections.pop(connection.fd, None) is None:
             return
         self.unflushed.pop(connection, None)
+        self._waiting.pop(connection, None)
         if connection.timer is not None:
             self.timers.remove(connection.timer[1])
         connection.peer.disconnected()
@@ -203,49 +203,51 @@ class Reactor:
 
     # output
 
-    def _when_durable(self, position: int, deliver: Callable[[], None]) -> None:
+    def _commit(self, deliver: Callable[[], None] | None) -> None:
+        """Close the turn's group. What promises it waits until it is durable, but not for later groups."""
+        position = self._broker.commit()
         if self._broker.store.durable >= position:
-            deliver()
-        else:
+            if deliver is not None:
+                deliver()
+            return
+        if deliver is not None:
             self._held.append((position, deliver))
+        for connection in self.unflushed:
+            if connection.peer.published:
+                connection.seal(position)
 
     def committed(self) -> None:
         """The store's durable mark has moved: send what waited for it."""
         durable = self._broker.store.durable
         held, self._held = self._held, []
-        for position, waiter in held:
+        for position, deliver in held:
             if position > durable:
-                self._held.append((position, waiter))
-            elif isinstance(waiter, Connection):
-                self.unflushed[waiter] = None
+                self._held.append((position, deliver))
             else:
-                waiter()
+                deliver()
+        self.unflushed |= self._waiting
+        self._waiting.clear()
 
-    def _flush(self, position: int) -> None:
-        """Send the output of all connections that have some, but not before what it promises is durable."""
+    def _flush(self) -> None:
+        """Send the output of all connections that have some."""
         if not self.unflushed:
             return
         unflushed, self.unflushed = self.unflushed, {}
-        durable = self._broker.store.durable
         for connection in unflushed:
-            if self.connections.get(connection.fd) is not connection:
-                continue  # closed meanwhile
-            if connection.peer.published:
-                connection.commit = position
-            if connection.commit > durable:
-                self._held.append((connection.commit, connection))
-            else:
+            if self.connections.get(connection.fd) is connection:  # else it was closed meanwhile
                 self._send(connection)
 
     def _send(self, connection: Connection) -> None:
-        if not connection.send(self.now):
+        if not connection.send(self.now, self._broker.store.durable):
             self.close(connection)
             return
         closing = connection.peer.closing
         if connection.is_plain and not closing:
             return
+        if connection.sealed:
+            self._waiting[connection] = None
         waiting = connection.unsent() > 0
-        if closing and not waiting:
+        if closing and not waiting and not connection.sealed:
             if connection.eof:
                 self.close(connection)
                 return

@@ -1,28 +1,30 @@
 """The Store in memory: extents of frames, each frame freed when no channel owes it any more.
 
 Beside each extent stands one byte a message: how many channels still owe it. Finishing a stretch is one bytes.translate,
-whatever its length; frames that nobody owes become b"" at once, and an extent of only such frames is dropped. 255 means
-"255 channels or more" and sticks: such frames go with their topic.
+whatever its length; frames that nobody owes become b"" at once, and an extent of only such frames is dropped. With more
+channels than a byte counts the extent keeps a list of numbers instead.
 """
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
 
+from nsqd.core.frame import ID_SIZE
 from nsqd.core.store import Extent
 
 EXTENT_MESSAGES = 1024  # a growing extent is closed at this many: finishing walks within one
-STICKY = 255
-_ONE_LESS = bytes([0, *range(STICKY - 1), STICKY])
+MOST_IN_A_BYTE = 255
+_ONE_LESS = bytes([0, *range(MOST_IN_A_BYTE)])
 
 
 class _Held:
     """An extent, and what is owed of it."""
 
-    __slots__ = ("extent", "freed", "owed")
+    __slots__ = ("counts", "extent", "freed", "owed")
 
     def __init__(self, extent: Extent) -> None:
         self.extent = extent
         self.owed = bytearray()  # for each frame, how many channels have not finished it
+        self.counts: list[int] | None = None  # the same once there are more channels than a byte counts
         self.freed = 0  # frames that are b""
 
     def takes(self, first: int, delayed: bool) -> bool:
@@ -37,10 +39,18 @@ class _Held:
 
     def owe(self, first: int, end: int, channels: int) -> None:
         """Frames first..end (indexes) are owed by so many channels."""
-        self.owed[first:end] = bytes((min(channels, STICKY),)) * (end - first)
+        if channels <= MOST_IN_A_BYTE and self.counts is None:
+            self.owed[first:end] = bytes((channels,)) * (end - first)
+            return
+        if self.counts is None:
+            self.counts = list(self.owed)
+        self.counts += [0] * (end - len(self.counts))
+        self.counts[first:end] = [channels] * (end - first)
 
     def finish(self, first: int, end: int) -> bool:
         """One channel less owes frames first..end. True if nothing of the extent is left."""
+        if self.counts is not None:
+            return self._finish_counted(self.counts, first, end)
         owed = self.owed[first:end].translate(_ONE_LESS)
         self.owed[first:end] = owed
         done = owed.count(0)
@@ -49,6 +59,14 @@ class _Held:
             self.freed += done
         elif done:
             self._free_some(first, owed)
+        return self.freed == len(self.extent.frames)
+
+    def _finish_counted(self, counts: list[int], first: int, end: int) -> bool:
+        for index in range(first, end):
+            counts[index] -= 1
+            if not counts[index]:
+                self.extent.frames[index] = b""
+                self.freed += 1
         return self.freed == len(self.extent.frames)
 
     def _free_some(self, first: int, owed: bytearray) -> None:
@@ -64,14 +82,22 @@ class _Held:
 class _Sequence:
     """One topic's extents, ascending."""
 
-    __slots__ = ("_dead", "_firsts", "_held")
+    __slots__ = ("_dead", "_end", "_firsts", "_held")
 
     def __init__(self) -> None:
         self._held: list[_Held] = []
         self._firsts: list[int] = []  # extent.first of each
+        self._end = 0  # ordinal after the last message
         self._dead = 0  # extents in _held of which nothing is left; swept when they are half
 
     def append(self, first: int, frames: list[bytes], ids: bytes, largest: int, delayed: bool) -> None:
+        """Messages at the end, in extents that bound what a channel standing in one of them keeps alive."""
+        for start in range(0, len(frames), EXTENT_MESSAGES):
+            stop = start + EXTENT_MESSAGES
+            self._append(first + start, frames[start:stop], ids[start * ID_SIZE : stop * ID_SIZE], largest, delayed)
+        self._end = first + len(frames)
+
+    def _append(self, first: int, frames: list[bytes], ids: bytes, largest: int, delayed: bool) -> None:
         held = self._held[-1] if self._held else None
         if held is None or not held.takes(first, delayed):
             held = _Held(Extent(first, delayed))
@@ -96,7 +122,11 @@ class _Sequence:
         return found
 
     def at(self, ordinal: int) -> Extent:
-        return self._held[bisect_right(self._firsts, ordinal) - 1].extent
+        """The extent that holds it, else the next, else an empty one at the end."""
+        place = bisect_right(self._firsts, ordinal) - 1
+        if place >= 0 and ordinal < self._held[place].extent.end:
+            return self._held[place].extent
+        return self._held[place + 1].extent if place + 1 < len(self._held) else Extent(self._end, False)
 
     def drop(self) -> None:
         """Nothing is left of one of the extents. Deleting each from the lists at once would cost their length."""
@@ -157,6 +187,21 @@ class MemoryStore:
             if held.finish(start, stop):
                 sequence.drop()
 
+    def create_topic(self, topic: int, name: str) -> None:
+        self._position += 1
+
+    def create_channel(self, topic: int, channel: int, name: str, start: int) -> None:
+        self._position += 1
+
+    def drop_channel(self, topic: int, channel: int) -> None:
+        self._position += 1
+
+    def pause(self, topic: int, channel: int, paused: bool) -> None:
+        self._position += 1
+
+    def advance(self, topic: int, channel: int, cursor: int) -> None:
+        self._position += 1
+
     def requeue(self, topic: int, channel: int, ordinal: int, attempts: int, due: int) -> None:
         self._position += 1
 
@@ -173,7 +218,8 @@ class MemoryStore:
         self._topics.pop(topic, None)
 
     def read(self, topic: int, ordinal: int) -> Extent | None:
-        return self._topics[topic].at(ordinal)
+        sequence = self._topics.get(topic)
+        return sequence.at(ordinal) if sequence else Extent(0, False)
 
     def held(self) -> tuple[int, int]:
         """Messages in memory, and the bytes of their frames. Walks everything: for tests and figures."""

@@ -46,6 +46,7 @@ class Api:
             response = await self._respond(request)
         except HttpError as error:
             response = error_response(request, error)
+            error.__traceback__ = None  # it holds the frames that hold it, and with them the connection
         except ClientDisconnect:
             return
         except Exception as bug:

@@ -57,7 +57,7 @@ class Bridge:
             try:
                 call.result = call.function()
             except HttpError as error:
-                call.error = error
+                call.error = error.with_traceback(None)  # which would hold the call, and the request with it
             served.append(call)
         return served
 

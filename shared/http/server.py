@@ -55,6 +55,11 @@ class _OneWrite:
         if pending:
             self._transport.write(pending[0] if len(pending) == 1 else b"".join(pending))
 
+    def forget(self) -> None:
+        """The connection is lost. asyncio's transport holds itself by a callback, and nsqd never collects old garbage."""
+        if hasattr(self._transport, "_read_ready_cb"):
+            self._transport._read_ready_cb = None
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
 
@@ -82,7 +87,8 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
-        self.cycle = None  # type: ignore[assignment]  # they hold each other: nsqd never collects old garbage
+        self.cycle = None  # type: ignore[assignment]  # they hold each other
+        self.transport.forget()  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
         if self._first is not None:

@@ -1,5 +1,8 @@
 """Topics and channels in conversation: given, when, then. What NSQ does (specs/nsq.md f), in virtual time."""
 
+import gc
+import weakref
+
 import pytest
 
 from nsqd.core.broker import ChangeKind, Limits
@@ -474,3 +477,97 @@ def test_sampling_keeps_its_share_and_forgets_the_rest(node: Node) -> None:
     assert consumer.finish_count == 0
     consumer.finish(ids(got))
     assert node.held() == 0
+
+
+@pytest.mark.parametrize("mem_queue_size", [0, 10])
+@pytest.mark.parametrize("backlog", [0, 300])
+def test_a_delayed_message_finished_before_the_cursor_came_by(mem_queue_size: int, backlog: int) -> None:
+    """It came by the retry lane; what is left of its place in the sequence must neither stop nor mislead the cursor."""
+    node = Node(Limits(mem_queue_size=mem_queue_size))
+    consumer, inbox = node.subscribe("t", "c", 1)
+    node.publish("t", *(b"%d" % i for i in range(backlog)))
+    node.publish_deferred("t", b"later", MS)
+    node.advance(60 * MS)
+    node.publish("t", b"last")
+    seen = []
+    for _ in range(backlog + 2):
+        got = inbox.take()
+        seen += bodies(got)
+        consumer.finish(ids(got))
+        node.turn()
+    assert sorted(seen) == sorted([*(b"%d" % i for i in range(backlog)), b"later", b"last"])
+    assert (node.held(), node.channel("t", "c").depth) == (0, 0)
+    node.channel("t", "c").empty()
+    node.broker.check()
+
+
+def test_the_last_consumer_of_an_ephemeral_channel_leaves_nothing_behind(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c#ephemeral", 5)
+    node.publish("t", b"1", b"2")
+    alive = weakref.ref(inbox)
+    gc.collect()
+    gc.disable()  # the daemon never collects old garbage: reference counts must do
+    try:
+        consumer.channel.unsubscribe(consumer)
+        del consumer, inbox
+        assert alive() is None
+    finally:
+        gc.enable()
+    assert node.held() == 0
+
+
+def test_a_leaver_keeps_its_messages_but_not_its_connection(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", 5)
+    node.publish("t", b"1")
+    alive = weakref.ref(inbox)
+    consumer.channel.unsubscribe(consumer)
+    del inbox
+    gc.collect()
+    assert alive() is None
+    assert node.channel("t", "c").in_flight_count == 1
+    node.advance(61 * SECOND)
+    assert node.channel("t", "c").depth == 1
+    assert node.channel("t", "c").leavers == {}
+
+
+def test_a_smaller_window_flushes_like_none(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", 10)
+    node.publish("t", b"1", b"2")
+    inbox.flushes = 0
+    consumer.set_ready(3)
+    assert inbox.flushes == 0
+    consumer.set_ready(2)
+    assert inbox.flushes == 1
+
+
+def test_an_ephemeral_topic_is_bounded_while_it_starts() -> None:
+    node = Node(Limits(mem_queue_size=3))
+    node.broker.ask_for_channels = True
+    node.channel("e#ephemeral", "c")
+    node.publish("e#ephemeral", *(b"%d" % i for i in range(9)))
+    assert node.broker.topic("e#ephemeral").depth == 3
+    node.broker.check()
+
+
+def test_a_backlog_with_a_delayed_message_in_it_is_bounded_too() -> None:
+    node = Node(Limits(mem_queue_size=3))
+    topic = node.broker.topic("t")
+    consumer, inbox = node.subscribe("t", "c#ephemeral", 0)
+    node.broker.pause(topic, True)
+    node.publish("t", b"0", b"1")
+    node.publish_deferred("t", b"later", MS)
+    node.publish("t", b"2", b"3", b"4")
+    node.broker.pause(topic, False)
+    assert node.channel("t", "c#ephemeral").depth == 3
+    consumer.set_ready(100)
+    node.advance(60 * MS)
+    assert sorted(bodies(inbox.take())) == [b"0", b"1", b"2", b"later"]
+    node.broker.check()
+
+
+def test_an_idle_channel_keeps_nothing_of_what_is_finished(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", 2500)
+    node.publish("t", *[b"x"] * 2000)
+    consumer.finish(ids(inbox.take()))
+    channel = node.channel("t", "c")
+    assert (channel._extent, channel.fresh, len(channel.in_flight)) == (None, [], 0)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.storage.memory import EXTENT_MESSAGES, STICKY, MemoryStore
+from nsqd.storage.memory import EXTENT_MESSAGES, MOST_IN_A_BYTE, MemoryStore
 
 TOPIC, CHANNEL = 1, 2
 
@@ -55,14 +55,36 @@ def test_finished_extents_are_dropped() -> None:
     assert memory.held()[0] == 3
 
 
-def test_more_channels_than_a_byte_counts_keep_frames_until_the_topic_goes() -> None:
-    memory = store()
-    publish(memory, 0, 2, channels=STICKY + 10)
-    for channel in range(STICKY + 10):
-        memory.finish(TOPIC, channel, 0, 2)
-    assert memory.held()[0] == 2
-    memory.drop_topic(TOPIC)
+def test_more_channels_than_a_byte_counts() -> None:
+    memory, channels = store(), MOST_IN_A_BYTE + 10
+    publish(memory, 0, 2, channels=3)
+    publish(memory, 2, 2, channels=channels)
+    for channel in range(channels):
+        assert memory.held()[0] == (4 if channel < 3 else 2)
+        memory.finish(TOPIC, channel, 2, 2)
+        if channel < 3:
+            memory.finish(TOPIC, channel, 0, 2)
     assert memory.held()[0] == 0
+
+
+def test_a_large_batch_is_split() -> None:
+    memory = store()
+    publish(memory, 0, 3 * EXTENT_MESSAGES + 1)
+    assert extents(memory) == 4
+    assert memory.read(TOPIC, 2 * EXTENT_MESSAGES).first == 2 * EXTENT_MESSAGES
+
+
+def test_what_is_gone_leads_to_what_comes_next() -> None:
+    memory = store()
+    publish(memory, 0, 1)
+    publish(memory, 1, 1, due=5)
+    publish(memory, 2, 1)
+    memory.finish(TOPIC, CHANNEL, 1, 1)
+    memory._topics[TOPIC]._dead = 10
+    memory._topics[TOPIC].drop()
+    assert extents(memory) == 2
+    assert memory.read(TOPIC, 1).first == 2
+    assert (memory.read(TOPIC, 3).first, memory.read(TOPIC, 3).frames) == (3, [])
 
 
 def test_a_hole_takes_the_end_away() -> None:

@@ -9,10 +9,12 @@ from itertools import count
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nsqd.core.broker import Limits
 from nsqd.core.consumer import Consumer
+from nsqd.storage import memory
+from nsqd.storage.memory import EXTENT_MESSAGES
 from tests.core.node import MS, SECOND, Delivery, Inbox, Node
 
 TIMEOUT = 2 * SECOND
@@ -39,6 +41,7 @@ class TopicMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        memory.EXTENT_MESSAGES = 3  # so that extents come and go all the time
         self.node = Node(Limits(mem_queue_size=5))
         self.topic = self.node.broker.topic("t")
         self.numbers = count()
@@ -48,7 +51,21 @@ class TopicMachine(RuleBasedStateMachine):
         self.deliveries: list[tuple[str, Consumer, Delivery]] = []  # what may still be in flight
         self.node.after_turn = self.settle
 
+    def teardown(self) -> None:
+        memory.EXTENT_MESSAGES = EXTENT_MESSAGES
+
     # commands
+
+    @initialize(mem_queue_size=st.sampled_from([0, 2, 5, 1000]))
+    def limit(self, mem_queue_size: int) -> None:
+        self.node.broker.limits = Limits(mem_queue_size=mem_queue_size)
+
+    @rule(count=st.integers(7, 40))
+    def publish_many(self, count: int) -> None:
+        bodies = [b"%d." % next(self.numbers) for _ in range(count)]
+        self.topic.publish(bodies, sum(map(len, bodies)))
+        self.backlog += [(body, 0) for body in bodies]
+        self.node.turn()
 
     @rule(sizes=st.lists(st.integers(1, 3), min_size=1, max_size=6))
     def publish(self, sizes: list[int]) -> None:

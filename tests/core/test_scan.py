@@ -3,7 +3,7 @@
 from random import Random
 
 from nsqd.core.broker import Limits
-from nsqd.core.scan import TURN_MESSAGES, ScanPool
+from nsqd.core.scan import TURN_MESSAGES, WORKER_MESSAGES, ScanPool
 from tests.core.node import MS, SECOND, Node
 
 
@@ -88,8 +88,28 @@ def test_a_slice_is_bounded_and_the_turn_too() -> None:
     filled(scan, [FakeQueue(due=1, messages=10 * TURN_MESSAGES) for _ in range(30)])
     for turn in range(1, 4):
         scan.turn(1)
-        assert turn * TURN_MESSAGES <= scan.statistics.served <= turn * 2 * TURN_MESSAGES
+        assert turn * TURN_MESSAGES <= scan.statistics.served <= turn * (TURN_MESSAGES + 4 * WORKER_MESSAGES)
         assert scan.next_turn() == 1  # there is more: at once, after the next I/O
+
+
+def test_one_hot_queue_among_idle_ones_is_not_late() -> None:
+    scan = pool()
+    (hot, *_) = filled(scan, [FakeQueue(due=1, messages=5000)] + [FakeQueue() for _ in range(30)])
+    turns = 0
+    while hot.messages:
+        assert scan.next_turn() == 1  # never a pause while something is due
+        scan.turn(1)
+        turns += 1
+    assert turns <= 5000 // TURN_MESSAGES + 1
+
+
+def test_each_worker_has_its_share() -> None:
+    scan = pool(selection=20, workers=4)
+    queues = filled(scan, [FakeQueue(due=1, messages=10_000) for _ in range(16)])
+    scan._pass(1)
+    assert scan.statistics.served == 4 * WORKER_MESSAGES
+    assert sum(queue.scans for queue in queues) == 4  # the others keep their place in the index
+    scan.check()
 
 
 def test_nothing_to_wait_for_means_no_wake_up() -> None:

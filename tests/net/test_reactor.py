@@ -209,6 +209,29 @@ def test_no_reply_leaves_before_its_commit_is_durable() -> None:
     bench.close()
 
 
+def test_a_reply_waits_for_its_own_commit_and_not_for_later_ones() -> None:
+    """Durable is always one group behind, and every client publishes again as soon as it is answered."""
+    bench = Bench(Node(store=SlowStore))
+    store = bench.node.store
+    assert isinstance(store, SlowStore)
+    clients = [bench.connect(b"  V2SUB t c\nRDY 1\n") for _ in range(4)]
+    store.sync()
+    bench.reactor.committed()
+    bench.turn()
+    answered = 0
+    for step in range(60):
+        behind = store._position
+        clients[step % 4].sendall(b"PUB t\n" + body(b"x"))
+        bench.turn(2)
+        store.synced = behind
+        bench.reactor.committed()
+        bench.turn(1)
+        answered += sum(frame == b"OK" for client in clients for frame in frames(client))
+    assert answered >= 4 + 55
+    assert len(bench.reactor._waiting) <= 4
+    bench.close()
+
+
 async def test_run_serves_while_trio_does_other_things(bench: Bench) -> None:
     """Real time, but nothing is waited for by the clock: the client's answer ends the test."""
     async with trio.open_nursery() as nursery:

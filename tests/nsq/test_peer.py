@@ -5,6 +5,9 @@ import struct
 
 import pytest
 
+from nsqd.core.consumer import Run
+from nsqd.protocols.nsq.errors import WireError
+from nsqd.protocols.nsq.identify import decode
 from nsqd.protocols.nsq.settings import Settings
 from tests.core.node import Node
 from tests.nsq.wire import ERROR, MESSAGE, RESPONSE, Wire, body, mpub
@@ -397,3 +400,45 @@ def test_a_consumer_that_does_not_read_is_given_no_more() -> None:
     wire.peer.consumer.refresh()
     node.turn()
     assert 0 < node.channel("t", "c").in_flight_count < 1000  # 256 KiB at once
+
+
+def test_an_error_is_a_new_one_each_time() -> None:
+    """An error that was raised must not keep the input it was raised for: nothing collects old garbage."""
+    with pytest.raises(WireError) as first:
+        decode(b"[")
+    with pytest.raises(WireError) as second:
+        decode(b"[")
+    assert first.value is not second.value
+
+
+def test_a_silent_client_that_does_not_read_wants_no_timer() -> None:
+    wire = Wire()
+    wire.pending = 1
+    wire.node.advance(3600 * 1_000_000_000)
+    wire.peer.tick(wire.node.now)
+    assert wire.peer.closing
+    assert wire.peer.next_timer() > wire.node.now + 3600 * 1_000_000_000
+
+
+def test_unknown_ids_are_cheap_beside_a_full_window() -> None:
+    """Found by bisection: the searches are counted."""
+    node = Node()
+    wire, other = subscriber(2500, node), subscriber(0, node)
+    for i in range(300):
+        node.publish("t", b"%d" % i)
+    wire.frames()
+    looked = 0
+    known = Run.last_id
+
+    def counting(run: Run) -> bytes:
+        nonlocal looked
+        looked += 1
+        return known(run)
+
+    Run.last_id = counting  # type: ignore[method-assign]
+    try:
+        other.send(b"FIN 0000000000000fff\n" * 10)
+    finally:
+        Run.last_id = known  # type: ignore[method-assign]
+    assert all(b"ID not in flight" in reply for reply in other.replies())
+    assert looked <= 10 * 12

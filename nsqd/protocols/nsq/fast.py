@@ -12,6 +12,7 @@ from nsqd.protocols.nsq.commands import INT32
 
 FIN_SIZE = 21  # "FIN " + 16 bytes + "\n"
 _FIN_COLUMNS = ((0, b"F"), (1, b"I"), (2, b"N"), (3, b" "), (20, b"\n"))
+_MOST_FINS = 512  # looked at together: a row that soon ends must not cost the whole buffer
 _NEWLINE, _RETURN = 10, 13
 _FIN_LETTERS = b"FIN \n"
 _BLOCK = 16  # messages unpacked by one struct: amortises the call, keeps the format short
@@ -28,7 +29,7 @@ def fins(data: bytes, start: int) -> bytes | None:
 
     The caller has seen that the first begins with "FIN ".
     """
-    count = (len(data) - start) // FIN_SIZE
+    count = min((len(data) - start) // FIN_SIZE, _MOST_FINS)
     if count <= 1:  # of a consumer that works on one message at a time
         ids = data[start + 4 : start + 20]
         return ids if count and data[start + 20] == _NEWLINE and ids.isalnum() else None

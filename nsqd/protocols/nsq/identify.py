@@ -15,7 +15,6 @@ from nsqd.protocols.nsq.settings import (
     Settings,
 )
 
-_DECODE_FAILED = WireError("E_BAD_BODY", "IDENTIFY failed to decode JSON body")
 SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: Go's decoder makes U+FFFD of it
 _FIELDS: dict[str, type] = {
     "client_id": str,
@@ -54,26 +53,31 @@ def decode(body: bytes) -> dict[str, Any]:
     try:
         pairs = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs, parse_constant=_refuse)
     except (ValueError, RecursionError):
-        raise _DECODE_FAILED from None
+        raise _decode_failed() from None
     if pairs is None:
         return {}
     if not isinstance(pairs, _Pairs):
-        raise _DECODE_FAILED
+        raise _decode_failed()
     found: dict[str, Any] = {}
     for name, value in pairs:
         kind = _FIELDS.get(name.lower())
         if kind is None or value is None:
             continue
         if type(value) is not kind or (isinstance(value, int) and not -(2**63) <= value < 2**63):
-            raise _DECODE_FAILED
+            raise _decode_failed()
         found[name.lower()] = SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
     if not -(2**31) <= found.get("sample_rate", 0) < 2**31:
-        raise _DECODE_FAILED
+        raise _decode_failed()
     return found
 
 
 class _Pairs(list[tuple[str, Any]]):
     """A JSON object as it was written: Go assigns fields in that order, whatever their case."""
+
+
+def _decode_failed() -> WireError:
+    """A new one each time: an exception that is raised again and again keeps every frame it came through."""
+    return WireError("E_BAD_BODY", "IDENTIFY failed to decode JSON body")
 
 
 def _refuse(constant: str) -> None:

@@ -39,9 +39,12 @@ class Outbox:
         self._replies.append(frame)
         self._transport.output_ready()
 
-    def drop_replies(self) -> None:
+    def drop(self) -> None:
         """Say nothing more."""
         self._replies.clear()
+        self._messages.clear()
+        self.size = 0
+        self.flush_due = NEVER
 
     def hold(self, frames: list[bytes], size: int) -> None:
         """Keep messages (`size` bytes) until flush, or until something else is sent."""
@@ -56,6 +59,7 @@ class Outbox:
 
     def flush(self) -> None:
         """Send what is held back with this turn."""
+        self.flush_due = NEVER
         if self._messages:
             self._transport.output_ready()
 

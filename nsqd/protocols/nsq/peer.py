@@ -37,6 +37,7 @@ INIT, SUBSCRIBED, CLOSING = 0, 3, 4
 
 MAGIC = b"  V2"
 MAGIC_TIMEOUT = 10 * SECOND  # to send the magic: silent connections are not kept (T12 in specs/reliability.md)
+MOST_KNOWN = 256  # topics a connection remembers: honest producers have a few
 ID_SIZE = 16
 _PUB, _MPUB, _FIN = b"PUB ", b"MPUB ", b"FIN "
 
@@ -125,7 +126,7 @@ class Peer:
                 self._fail(failure)
             except Dropped:
                 self.closing = True
-                self._outbox.drop_replies()
+                self._outbox.drop()
                 self._transport.output_ready()
         if position < size and not self.closing:
             self._buffer += data[position:] if position else data
@@ -206,8 +207,8 @@ class Peer:
         if not self.identified:
             self._pump = self.identity
             self._heartbeat_due = now + (self._pump.heartbeat_interval or NEVER)
-            self._transport.timer_changed()
         self.identified = True
+        self._transport.timer_changed()
         self._outbox.reply(response(answer(self.identity, self._settings)))
         return end
 
@@ -339,7 +340,11 @@ class Peer:
         """Messages for the client. Held back as it asked for; sent at once when its window or its buffer is full."""
         outbox, consumer, agreed = self._outbox, self.consumer, self._pump
         outbox.hold(frames, size)
-        if outbox.size >= agreed.output_buffer_size or consumer is None or consumer.in_flight >= consumer.ready:
+        if (
+            outbox.size >= min(agreed.output_buffer_size, MAX_PENDING_OUTPUT)
+            or consumer is None
+            or consumer.in_flight >= consumer.ready
+        ):
             outbox.flush()
         elif agreed.output_buffer_timeout:
             outbox.flush_by(now + agreed.output_buffer_timeout)
@@ -364,8 +369,11 @@ class Peer:
         self._transport.output_ready()
 
     def disconnected(self) -> None:
-        """The connection is gone; what is in flight waits for its time-out."""
+        """The connection is gone; what is in flight waits for its time-out, and nothing else is kept."""
         self.closing = True
+        self._buffer.clear()
+        self._mpub = None
+        self._known.clear()
         if self.consumer is not None:
             consumer, self.consumer = self.consumer, None
             consumer.channel.unsubscribe(consumer)
@@ -374,6 +382,8 @@ class Peer:
 
     def next_timer(self) -> int:
         """When tick has something to do (ns)."""
+        if self.closing:
+            return NEVER
         if not self._started:
             return self.last_activity + MAGIC_TIMEOUT
         return min(self._heartbeat_due, self._read_deadline(), self._outbox.flush_due)
@@ -403,6 +413,8 @@ class Peer:
 
     def _topic(self, name: str) -> Topic:
         topic = self._broker.topic(name)
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()  # deleted ones among them are not kept for ever
         self._known[name.encode()] = topic
         return topic
 

@@ -1,0 +1,115 @@
+"""The HTTP thread: it frees its connections by reference counts alone, tells what stopped it, and closes slow clients."""
+
+import gc
+import socket
+import time
+from asyncio.selector_events import _SelectorSocketTransport  # type: ignore[attr-defined]
+from collections.abc import Iterator
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shared.http import server
+from shared.http.api import Api, Hosts
+from shared.http.bridge import Bridge
+from shared.http.errors import HttpError
+from shared.http.server import HttpServer
+
+GOOD = b"GET /good HTTP/1.1\r\nHost: localhost\r\n\r\n"
+BAD = b"GET /bad HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class Site:
+    """A server with a route that works and one that answers an error through the bridge."""
+
+    def __init__(self) -> None:
+        self.bugs: list[BaseException] = []
+        self.bridge = Bridge(lambda: self.bridge.deliver(self.bridge.serve()))
+        routes = {"/good": {"GET": self._good}, "/bad": {"GET": self._bad}}
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.server = HttpServer(Api(routes, Hosts([]), self.bugs.append), [self.listener], self.bugs.append)
+        self.server.start()
+
+    async def _good(self, request: Request) -> Response:
+        return Response(await self.bridge.call(lambda: "fine"))
+
+    async def _bad(self, request: Request) -> Response:
+        def fail() -> str:
+            raise HttpError(404, "NOT_THERE")
+
+        return Response(await self.bridge.call(fail))
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self.listener.getsockname(), timeout=5)
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    site = Site()
+    yield site
+    site.server.stop()
+    assert site.bugs == []
+
+
+def transports() -> int:
+    return sum(type(thing) is _SelectorSocketTransport for thing in gc.get_objects())
+
+
+def test_connections_kept_alive_are_freed_without_the_collector(site: Site) -> None:
+    gc.collect()
+    before = transports()
+    gc.disable()
+    try:
+        clients = [site.connect() for _ in range(20)]
+        for client in clients:
+            for request, status in ((GOOD, b" 200 "), (BAD, b" 404 ")):
+                client.sendall(request)
+                assert status in client.recv(4096)
+        assert transports() >= before + 20
+        for client in clients:
+            client.close()
+        deadline = time.monotonic() + 5
+        while transports() > before + 1 and time.monotonic() < deadline:  # the loop may hold the last one it served
+            with site.connect() as client:
+                client.sendall(GOOD)
+                assert client.recv(4096)
+        assert transports() <= before + 2
+    finally:
+        gc.enable()
+
+
+def test_a_server_that_cannot_start_says_so() -> None:
+    bugs: list[BaseException] = []
+    closed = socket.create_server(("127.0.0.1", 0))
+    closed.close()
+    broken = HttpServer(Api({}, Hosts([]), bugs.append), [closed], bugs.append)
+    broken.start()  # returns
+    assert len(bugs) == 1
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET /good HT", b"POST /good HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nx"]
+)
+def test_a_client_that_stops_in_the_middle_is_closed(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+    for name in ("HEADER_TIMEOUT", "BODY_TIMEOUT", "WHOLE_BODY_TIMEOUT"):
+        monkeypatch.setattr(server, name, 0.1)
+    site = Site()
+    with site.connect() as client:
+        client.sendall(said)
+        answer = client.recv(4096)
+        assert answer == b"" or b" 405 " in answer
+        if answer:
+            assert client.recv(4096) == b""
+    site.server.stop()
+    assert site.bugs == []
+
+
+def test_a_header_without_end_is_cut_off(site: Site) -> None:
+    with site.connect() as client:
+        try:
+            for _ in range(100):
+                client.sendall(b"GET /good HTTP/1.1\r\n" if _ == 0 else b"X-A: " + b"x" * 1000 + b"\r\n")
+            assert client.recv(4096) == b""
+        except OSError:
+            pass  # reset: as good
