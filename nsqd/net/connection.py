@@ -75,11 +75,7 @@ class Connection:
 
     def send(self, now: int, durable: int) -> bool:
         """Send what may leave. False: the connection is broken."""
-        output: list[bytes] = []
-        while self.sealed and self.sealed[0][0] <= durable:
-            output += self.sealed.popleft()[1]
-        if not self.sealed:  # else what came later waits its turn
-            output += self.peer.take_output()
+        output = self._released(durable) if self.sealed else self.peer.take_output()
         if self._unsent:
             output.insert(0, self._unsent)
             self._unsent = b""
@@ -100,6 +96,13 @@ class Connection:
         if self.peer.consumer is not None:
             self.peer.consumer.refresh()  # there may be room for messages again
         return True
+
+    def _released(self, durable: int) -> list[bytes]:
+        """Sealed output that has become durable, and if it is all of it, what came after."""
+        output: list[bytes] = []
+        while self.sealed and self.sealed[0][0] <= durable:
+            output += self.sealed.popleft()[1]
+        return output if self.sealed else output + self.peer.take_output()
 
     @property
     def is_plain(self) -> bool:

@@ -233,12 +233,13 @@ class Reactor:
         if not self.unflushed:
             return
         unflushed, self.unflushed = self.unflushed, {}
+        durable = self._broker.store.durable
         for connection in unflushed:
             if self.connections.get(connection.fd) is connection:  # else it was closed meanwhile
-                self._send(connection)
+                self._send(connection, durable)
 
-    def _send(self, connection: Connection) -> None:
-        if not connection.send(self.now, self._broker.store.durable):
+    def _send(self, connection: Connection, durable: int) -> None:
+        if not connection.send(self.now, durable):
             self.close(connection)
             return
         closing = connection.peer.closing
