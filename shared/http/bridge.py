@@ -42,7 +42,7 @@ class Bridge:
         self._waiting.append(Call(function, future))
         if not self._signalled:
             self._signalled = True
-            self._wake()
+            self._loop.call_soon(self._wake)  # not at once: first let the other requests of this pass of the loop join
         return await future
 
     def serve(self) -> list[Call]:
