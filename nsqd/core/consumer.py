@@ -204,21 +204,16 @@ class Consumer:
 
     def expire(self, run: Run, limit: int) -> list[int]:
         """Take up to `limit` messages out of a run whose deadline has passed. Returns their ordinals."""
-        if run.loose is None:
-            count = min(limit, len(run))
-            first = run.first + run.head
-            if run is not self.runs[0]:
-                self.runs.remove(run)
-                self.runs.appendleft(run)  # _advance works on the first; it goes back to its place if any is left
-                self._advance(run, count)
-                if len(run):
-                    self.runs.popleft()
-                    self.channel.loose.update(dict.fromkeys(run.fall_apart(), run))
-            else:
-                self._advance(run, count)
+        if run.loose is None and run is self.runs[0]:
+            count, first = min(limit, len(run)), run.first + run.head
+            self._advance(run, count)
             return list(range(first, first + count))
-        ids = list(run.loose)[:limit]
-        ordinals = [run.loose[message_id] for message_id in ids]
+        if run.loose is None:  # a later one with a shorter time-out
+            self.runs.remove(run)
+            self.channel.loose.update(dict.fromkeys(run.fall_apart(), run))
+        members = run.fall_apart()
+        ids = list(members)[:limit]
+        ordinals = [members[message_id] for message_id in ids]
         for message_id in ids:
             self._take_out(message_id)
         return ordinals
@@ -243,7 +238,7 @@ class Consumer:
         else:
             channel.ready.pop(self, None)
 
-    # queries
+    # helpers
 
     def _take_out(self, message_id: bytes) -> tuple[int, Run] | None:
         """Remove one message from what is in flight: its ordinal and its run, or None."""
