@@ -22,7 +22,7 @@ from typing import Any, NewType, TypeVar, get_type_hints
 
 Duration = NewType("Duration", int)  # nanoseconds
 
-NANOSECOND, MICROSECOND, MILLISECOND, SECOND = 1, 1_000, 1_000_000, 1_000_000_000
+MILLISECOND, SECOND = 1_000_000, 1_000_000_000  # ns
 _UNITS = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": MILLISECOND, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
 _DURATION_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)")
 _TRUE = ("1", "t", "T", "true", "TRUE", "True")

@@ -56,7 +56,6 @@ class Reactor:
         self.unflushed: dict[Connection, None] = {}  # connections with output for the end of this turn
         self.timers: DueQueue[Connection] = DueQueue()
         self.now, self.wall = clock()
-        self._woken = False
         self.turns = 0
         for end in (self._wake_read, self._wake_write):
             end.setblocking(False)
@@ -71,8 +70,8 @@ class Reactor:
         """Make the next turn happen now. From any thread."""
         try:
             self._wake_write.send(b"\0")
-        except BlockingIOError:
-            pass  # it is full of wake-ups already
+        except OSError:
+            pass  # it is full of wake-ups already, or the daemon has stopped turning
 
     async def run(self) -> None:
         """Turn for ever. Cancel to stop; then `close`."""
