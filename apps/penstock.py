@@ -26,6 +26,10 @@ NODE_STEP = 100  # between the ports of two nsqd: 4150, 4250, ...
 START_TIMEOUT = 15.0  # s for all daemons together to accept connections
 STOP_TIMEOUT = 10.0  # s for a daemon to stop before it is killed
 POLL = 0.05  # s
+ADVICE = (
+    "penstock up: choose other ports for all daemons with --port-offset, e.g. --port-offset 1000;"
+    " beside a running set give a --data directory of its own, too"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +59,7 @@ def main() -> int:
     taken = [problem for daemon in daemons for problem in _taken_ports(daemon)]
     if taken:
         print("\n".join(taken), file=sys.stderr)
-        print(
-            "penstock up: choose other ports for all daemons with --port-offset, e.g. --port-offset 1000",
-            file=sys.stderr,
-        )
+        print(ADVICE, file=sys.stderr)
         return 1
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, _stop)
@@ -71,7 +72,7 @@ def plan(data: Path, nodes: int, port_offset: int) -> list[Daemon]:
     addresses = (f"-tcp-address={HOST}:{lookupd_tcp}", f"-http-address={HOST}:{lookupd_http}")
     daemons = [Daemon("nsqlookupd", "nsqlookupd", addresses, lookupd_tcp, lookupd_http)]
     for number in range(nodes):
-        name = f"nsqd-{number + 1}" if nodes > 1 else "nsqd"
+        name = f"nsqd-{number + 1}" if number else "nsqd"  # the first keeps its directory whatever the number of nodes
         tcp = NSQD_TCP + number * NODE_STEP + port_offset
         http = NSQD_HTTP + number * NODE_STEP + port_offset
         flags = (
@@ -192,17 +193,17 @@ def _stop(number: int, frame: FrameType | None) -> None:
 
 
 def _nodes(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= 64:
-        raise argparse.ArgumentTypeError("want 1 to 64")
-    return number
+    return _number(text, 1, 64)
 
 
 def _offset(text: str) -> int:
-    number = int(text)
-    if not -4000 <= number <= 54000:
-        raise argparse.ArgumentTypeError("want -4000 to 54000")
-    return number
+    return _number(text, -4000, 54000)
+
+
+def _number(text: str, least: int, most: int) -> int:
+    if not text.lstrip("-").isdecimal() or not least <= int(text) <= most:
+        raise argparse.ArgumentTypeError(f"want {least} to {most}")
+    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -210,7 +211,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=version_line("penstock"))
     commands = parser.add_subparsers(required=True, metavar="command")
     up = commands.add_parser("up", help="start nsqlookupd and nsqd in the foreground")
-    up.add_argument("--nodes", type=_nodes, default=1, metavar="N", help="nsqd processes (default: 1)")
+    up.add_argument("--nodes", type=_nodes, default=1, metavar="N", help="nsqd processes: 4150, 4250, ... (default: 1)")
     up.add_argument(
         "--data", type=Path, default=Path("data"), metavar="DIR", help="where they keep data (default: ./data)"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from shared.log import is_level
 from shared.options import SECOND, Duration, option
@@ -15,6 +16,8 @@ def _not_negative(value: int) -> str:
 @dataclass(frozen=True, slots=True)
 class LookupdOptions:
     """Each field is the flag, the environment name and the help."""
+
+    NOT_YET: ClassVar[tuple[str, ...]] = ("config",)
 
     version: bool = option(False, "print version string")
     log_level: str = option("info", "set log verbosity: debug, info, warn, error, or fatal", check=is_level)

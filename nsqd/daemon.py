@@ -140,6 +140,7 @@ async def _run(options: NsqdOptions, directory: Directory, tcp: Listener, http: 
             nursery.cancel_scope.cancel()
         reactor.close_all()
         saver.save(saver.take())
+        _warn_of_loss(broker)
     log.info("NSQ: bye")
 
 
@@ -211,6 +212,16 @@ class _Saver:
     def save(self, picture: Picture) -> None:
         """Make it durable, unless a later one is. (any thread)"""
         self._health.tried(self._directory.write_topics, picture.number, picture.topics)
+
+
+def _warn_of_loss(broker: Broker) -> None:
+    """Until the commit log comes, a stop loses what was not finished. It shall at least be said."""
+    topics = [topic for topic in broker.topics.values() if not topic.ephemeral]
+    channels = [channel for topic in topics for channel in topic.channels.values() if not channel.ephemeral]
+    left = sum(topic.depth for topic in topics)
+    left += sum(channel.depth + channel.in_flight_count + channel.deferred_count for channel in channels)
+    if left:
+        log.warning("%d messages were not finished, and are lost: this version keeps messages in memory only", left)
 
 
 def _start_http(options: NsqdOptions, node: Node, listener: Listener, trio_thread: TrioThread) -> HttpServer:

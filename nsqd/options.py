@@ -10,6 +10,7 @@ import socket
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import ClassVar
 
 from nsqd.core.broker import Limits
 from nsqd.protocols.nsq.settings import Settings
@@ -36,6 +37,15 @@ def _node_number(value: int) -> str:
 class NsqdOptions:
     """See above."""
 
+    NOT_YET: ClassVar[tuple[str, ...]] = (
+        *("config", "max-bytes-per-file", "sync-every", "sync-timeout", "https-address"),
+        *("auth-http-address", "auth-http-request-method", "statsd-address", "statsd-interval", "statsd-mem-stats"),
+        *("statsd-prefix", "statsd-udp-packet-size", "statsd-exclude-ephemeral", "tls-cert", "tls-key"),
+        *("e2e-processing-latency-percentile", "e2e-processing-latency-window-time", "tls-client-auth-policy"),
+        *("tls-root-ca-file", "tls-required", "tls-min-version", "deflate", "max-deflate-level", "snappy"),
+        *("topology-region", "topology-zone", "enable-experiment"),
+    )
+
     version: bool = option(False, "print version string")
     verbose: bool = option(False, "[deprecated] has no effect, use --log-level")
     log_level: str = option("info", "set log verbosity: debug, info, warn, error, or fatal", check=is_level)
@@ -50,7 +60,9 @@ class NsqdOptions:
     broadcast_address: str = option("", "address registered with lookupd (default: loopback address, or OS hostname)")
     broadcast_tcp_port: int = option(0, "TCP port registered with lookupd (default: the one listened on)")
     broadcast_http_port: int = option(0, "HTTP port registered with lookupd (default: the one listened on)")
-    allowed_host: tuple[str, ...] = option((), "DNS name, or .suffix, that HTTP requests may address this daemon by")
+    allowed_host: tuple[str, ...] = option(
+        (), "DNS name, or .suffix, that HTTP requests may address this daemon by (may be repeated)"
+    )
     lookupd_tcp_address: tuple[str, ...] = option(
         (), "lookupd TCP address (may be given multiple times)", key="nsqlookupd_tcp_addresses"
     )

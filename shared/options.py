@@ -9,6 +9,7 @@
 
 Flags follow Go's flag package (specs/nsq.md e1): `-x v`, `-x=v`, `--x`; a bool takes a value only after `=`; parsing stops at
 the first word that is no flag. Precedence: flag > environment (`NSQ_TAIL_MAX_IN_FLIGHT`) > default.
+A class attribute NOT_YET may name flags that are NSQ's but not there yet: the error says so.
 Errors are `OptionError`, one clear line; `-help` is `HelpRequested` with the text. Nothing here prints or exits.
 """
 
@@ -114,6 +115,8 @@ def _split(argv: Sequence[str], by_flag: Mapping[str, Spec], cls: type, program:
         if name not in by_flag:
             if name in ("h", "help"):
                 raise HelpRequested(usage(cls, program))
+            if name in getattr(cls, "NOT_YET", ()):
+                raise OptionError(f"flag -{name} is NSQ's, but not in this version yet (see docs/differences.md)")
             raise OptionError(f"flag provided but not defined: -{name} ({program} -help lists the flags)")
         if not equals:
             if by_flag[name].type is bool:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.options import NsqdOptions
 from shared.options import (
     MILLISECOND,
     SECOND,
@@ -181,3 +182,9 @@ def test_integers_are_gos(text: str, value: int) -> None:
 def test_no_text_is_a_bug(kind: object, text: str) -> None:
     with contextlib.suppress(ValueError):
         parse_text(kind, text)
+
+
+def test_a_flag_that_is_to_come_says_so() -> None:
+    with pytest.raises(OptionError, match=r"flag -snappy is NSQ's, but not in this version yet"):
+        parse(NsqdOptions, "nsqd", ["-snappy=false"], {})
+    assert not set(NsqdOptions.NOT_YET) & {spec.flag for spec in specs(NsqdOptions, "nsqd")}

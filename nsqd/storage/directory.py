@@ -46,7 +46,10 @@ class Directory:
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
-            raise DirectoryError(f"failed to lock data-path: {self.path} - {error.strerror}") from None
+            why = (error.strerror or str(error)).lower()
+            raise DirectoryError(
+                f"failed to lock data-path: {self.path} - {why}: it must be a directory that exists"
+            ) from None
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
