@@ -20,7 +20,7 @@ import trio
 
 from nsqd.core.broker import Broker
 from nsqd.core.ids import IdSource
-from nsqd.core.topology import Picture, restore, snapshot
+from nsqd.core.topology import restore
 from nsqd.discovery.lookupds import Lookupds
 from nsqd.http.node import Info, Node
 from nsqd.http.routes import routes
@@ -28,6 +28,7 @@ from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.memory import MemoryStore
+from nsqd.storage.saver import Health, Saver
 from shared.daemon import (
     Exit,
     TrioThread,
@@ -49,8 +50,6 @@ SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner
 # Allocations between collections, young and middle; the oldest generation is never collected by itself. A million waiting
 # messages make that a pause of half a second, and what could only be freed by it is taken apart by hand when it ends.
 GC_THRESHOLDS = (2_000, 5, 1_000_000)
-SAVER_REST = 9  # times as long as a write took: ten thousand topics being created shall not keep a core busy with it
-SAVER_RETRY = 1.0  # s until a write that failed is tried again
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -85,21 +84,15 @@ async def _run(options: NsqdOptions, directory: Directory, tcp: Listener, http: 
     sys.setswitchinterval(SWITCH_INTERVAL)
     gc.freeze()  # what was imported is never garbage
     gc.set_threshold(*GC_THRESHOLDS)
-    metadata = directory.load()
     health = Health()
-    store = MemoryStore(lambda ceiling: health.tried(directory.write_ids, ceiling) or health.troubled())
-    ids = IdSource(options.node_number(), metadata.ids, store.lease)
-    if health.failure:
-        raise DirectoryError(f"failed to persist metadata - {health.failure}")
-    broker = Broker(options.limits(), store, ids, random.Random().randrange)
-    restore(broker, metadata.topics)
+    broker = _make_broker(options, directory, health)
     info = _info(options, tcp, http)
     with trio.open_signal_receiver(*_SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             trio_thread = TrioThread()
             nursery.start_soon(trio_thread.raise_bugs)
             bridge = Bridge(lambda: reactor.wake())
-            saver = _Saver(broker, directory, health, nursery)
+            saver = Saver(broker, directory, health, nursery)
             health.on_trouble = saver.topology_changed  # it writes until it has worked
 
             def serve_http() -> Callable[[], None]:
@@ -144,74 +137,16 @@ async def _run(options: NsqdOptions, directory: Directory, tcp: Listener, http: 
     log.info("NSQ: bye")
 
 
-class Health:
-    """Whether the last write of metadata went well: what /ping and /readyz tell. (any thread)"""
-
-    def __init__(self) -> None:
-        self.failure = ""  # of the last write; "" if it went well
-        self.on_trouble: Callable[[], None] = lambda: None  # what to do when ids could not be leased (trio thread)
-
-    def tried(self, write: Callable[..., None], *arguments: object) -> bool:
-        """Do a write; False, and it is logged, if the world did not let us."""
-        try:
-            write(*arguments)
-        except OSError as error:
-            self.failure = str(error)
-            log.error("failed to persist metadata - %s", error)
-            return False
-        self.failure = ""
-        return True
-
-    def troubled(self) -> bool:
-        """Have it seen to. Always False, for the caller to hand on."""
-        self.on_trouble()
-        return False
-
-    @property
-    def text(self) -> str:
-        """OK, or NOK and why."""
-        return f"NOK - {self.failure}" if self.failure else "OK"
-
-
-class _Saver:
-    """Writes the topology down when it has changed, in a worker thread, once for all changes meanwhile."""
-
-    def __init__(self, broker: Broker, directory: Directory, health: Health, nursery: trio.Nursery) -> None:
-        self._broker = broker
-        self._directory = directory
-        self._health = health
-        self._nursery = nursery
-        self._writing = False  # a task is at it
-        self._changed = False  # since the task took its picture
-        self._taken = 0  # pictures taken
-
-    def topology_changed(self) -> None:
-        """Topics or channels came, went or were paused. (trio thread)"""
-        self._changed = True
-        if not self._writing:
-            self._writing = True
-            self._nursery.start_soon(self._write)
-
-    async def _write(self) -> None:
-        while self._changed:
-            self._changed = False
-            began = trio.current_time()
-            picture = self.take()
-            await trio.to_thread.run_sync(self.save, picture)
-            await trio.sleep((trio.current_time() - began) * SAVER_REST)
-            if self._health.failure:
-                self._changed = True
-                await trio.sleep(SAVER_RETRY)
-        self._writing = False
-
-    def take(self) -> Picture:
-        """The topology as it is now. (trio thread)"""
-        self._taken += 1
-        return Picture(self._taken, snapshot(self._broker))
-
-    def save(self, picture: Picture) -> None:
-        """Make it durable, unless a later one is. (any thread)"""
-        self._health.tried(self._directory.write_topics, picture.number, picture.topics)
+def _make_broker(options: NsqdOptions, directory: Directory, health: Health) -> Broker:
+    """The core, with what the directory remembers. Raises DirectoryError."""
+    metadata = directory.load()
+    store = MemoryStore(lambda ceiling: health.tried(directory.write_ids, ceiling) or health.troubled())
+    ids = IdSource(options.node_number(), metadata.ids, store.lease)
+    if health.failure:
+        raise DirectoryError(f"failed to persist metadata - {health.failure}")
+    broker = Broker(options.limits(), store, ids, random.Random().randrange)
+    restore(broker, metadata.topics)
+    return broker
 
 
 def _warn_of_loss(broker: Broker) -> None:

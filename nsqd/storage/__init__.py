@@ -1,1 +1,1 @@
-"""Where messages and topology are kept: `memory` implements the core's Store, `metadata` keeps nsqd.dat."""
+"""Where messages and topology are kept: `memory` implements the core's Store, `directory` keeps nsqd.dat, `saver` writes it."""
