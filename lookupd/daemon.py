@@ -7,11 +7,9 @@ One trio thread owns all state; the HTTP thread reaches it through the bridge. E
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator
 
 import trio
 
@@ -20,6 +18,7 @@ from lookupd.net import TcpServer
 from lookupd.options import LookupdOptions
 from lookupd.registry import Registry
 from shared.daemon import (
+    SIGNALS,
     Exit,
     TrioThread,
     broadcast_address,
@@ -27,6 +26,7 @@ from shared.daemon import (
     listening_if_given,
     raise_file_limit,
     read_options,
+    until_told_to_stop,
 )
 from shared.http.api import Api, Hosts, go_json
 from shared.http.bridge import Bridge
@@ -36,7 +36,6 @@ from shared.log import configure, log
 from shared.version import NSQ_VERSION, version_line
 
 PROGRAM = "nsqlookupd"
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
@@ -64,14 +63,14 @@ async def _run(options: LookupdOptions, tcp: Listener, http: Listener | None) ->
     """Serve until SIGINT or SIGTERM. Any exception out of here is a bug, or a machine that has ceased to work."""
     registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime)
     server = TcpServer(registry, identity(options, tcp, http, socket.gethostname()), time.time_ns)
-    with trio.open_signal_receiver(*_SIGNALS) as signals:
+    with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             trio_thread = TrioThread()
             nursery.start_soon(trio_thread.raise_bugs)
             nursery.start_soon(server.serve, tcp)
             log.info("TCP: listening on %s", tcp.address)
             http_server = _start_http(options, http, registry, server, trio_thread) if http else None
-            await _until_told_to_stop(signals)
+            await until_told_to_stop(signals)
             if http_server:
                 await trio.to_thread.run_sync(http_server.stop)  # in a thread: requests under way need this one
                 log.info("HTTP: closing %s", http.address if http else "")
@@ -93,14 +92,6 @@ def _start_http(
     http_server.start()
     log.info("HTTP: listening on %s", listener.address)
     return http_server
-
-
-async def _until_told_to_stop(signals: AsyncIterator[int]) -> None:
-    async for number in signals:
-        if number != signal.SIGHUP:
-            log.info("%s: stopping", signal.Signals(number).name)
-            return
-        log.info("SIGHUP: nothing to reload")
 
 
 def identity(options: LookupdOptions, tcp: Listener, http: Listener | None, hostname: str) -> bytes:

@@ -6,7 +6,6 @@ turned into JSON here. Beyond the original: /metrics, /livez and /readyz. Its /d
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TypeVar
@@ -22,12 +21,12 @@ from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes, empty_response, json_response, query
 from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
+from shared.http.health import live, plain
 from shared.log import log
 from shared.version import NSQ_VERSION
 
 T = TypeVar("T")
 
-LIVE_TIMEOUT = 2.0  # s the trio thread may take to answer /livez; a turn of it takes microseconds
 GO_ZERO_TIME = -6795364578871345152  # how Go prints the nanoseconds of a time that was never set
 
 
@@ -64,7 +63,7 @@ class Handlers:
     # Questions
 
     async def ping(self, request: Request) -> Response:
-        return _plain(200, "OK")
+        return plain(200, "OK")
 
     async def info(self, request: Request) -> Response:
         return json_response({"version": NSQ_VERSION})
@@ -141,16 +140,12 @@ class Handlers:
 
     async def livez(self, request: Request) -> Response:
         """200 while the trio thread turns."""
-        try:
-            await asyncio.wait_for(self.bridge.call(lambda: None), LIVE_TIMEOUT)
-        except TimeoutError:
-            return _plain(503, "NOK - the daemon does not answer")
-        return _plain(200, "OK")
+        return await live(self.bridge)
 
     async def readyz(self, request: Request) -> Response:
         """200 while the daemon takes registrations."""
         obstacle = await self.bridge.call(self.obstacle)
-        return _plain(503, f"NOK - {obstacle}") if obstacle else _plain(200, "OK")
+        return plain(503, f"NOK - {obstacle}") if obstacle else plain(200, "OK")
 
 
 class Metrics(Collector):
@@ -198,8 +193,3 @@ def _registration_json(row: Registration) -> dict[str, object]:
         "tombstoned_at": row.tombstoned_at if row.tombstoned_at != NEVER else GO_ZERO_TIME,
         "version": row.info.version,
     }
-
-
-def _plain(status: int, text: str) -> Response:
-    """Without the header X-Nsq-Content-Type, as the original's /ping."""
-    return Response(text, status_code=status, media_type="text/plain")

@@ -6,7 +6,6 @@ keepalive finds the dead ones); the number of connections is bounded; no failure
 
 from __future__ import annotations
 
-import errno
 import itertools
 import math
 import socket
@@ -16,7 +15,7 @@ import trio
 
 from lookupd.protocol import Session
 from lookupd.registry import Registry
-from shared.listen import Listener, display
+from shared.listen import OUT_OF_RESOURCES, Listener, display
 from shared.log import log
 
 # An nsqd holds one connection, so this is a cluster of 4,000 nodes. An idle task with its session took 7.4 KiB here
@@ -27,8 +26,6 @@ LINGER = 1.0  # s to let the peer read its last error: closing on unread bytes w
 ACCEPT_PAUSE = 0.1  # s between attempts to accept while the machine is out of file descriptors or memory
 CHUNK = 16 * 1024  # bytes for one receive; an nsqd's REGISTER of 100 channels fits
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 15, 15, 9  # s, s, probes: Go's defaults
-
-_OUT_OF_RESOURCES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 
 
 class TcpServer:
@@ -120,7 +117,7 @@ async def _accept(acceptor: trio.SocketListener) -> trio.SocketStream:
         try:
             return await acceptor.accept()
         except OSError as error:
-            if error.errno not in _OUT_OF_RESOURCES:
+            if error.errno not in OUT_OF_RESOURCES:
                 raise
             if not complained:
                 log.warning("TCP: temporary Accept() failure - %s", error.strerror)

@@ -8,20 +8,19 @@ error is fatal: its reply is the last one, and `closing` is True. (specs/nsq.md 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
 from lookupd.registry import Peer, PeerInfo, Registry
 from penstock.protocol.names import is_valid_name
+from shared.text import without_surrogates
 
 MAGIC = b"  V1"
 MAX_LINE = 1024  # bytes, newline included; the longest honest one, UNREGISTER with two names, has 142
 MAX_BODY = 64 * 1024  # bytes of IDENTIFY's JSON; honest ones have about 150. The original believes any int32.
 
 _INT32 = Struct(">i")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _IDENTITY_FIELDS: dict[str, type] = {
     "remote_address": str,  # checked like the rest, then overwritten
     "hostname": str,
@@ -247,7 +246,7 @@ def _known_fields(decoded: object) -> dict[str, Any]:
             raise ValueError(key)
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise ValueError(key)
-        fields[key.lower()] = _LONE_SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+        fields[key.lower()] = without_surrogates(value) if isinstance(value, str) else value
     return fields
 
 

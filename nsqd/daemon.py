@@ -10,11 +10,10 @@ import contextlib
 import gc
 import os
 import random
-import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 
 import trio
 
@@ -30,6 +29,7 @@ from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.memory import MemoryStore
 from nsqd.storage.saver import Health, Saver
 from shared.daemon import (
+    SIGNALS,
     Exit,
     TrioThread,
     broadcast_address,
@@ -37,6 +37,7 @@ from shared.daemon import (
     listening_if_given,
     raise_file_limit,
     read_options,
+    until_told_to_stop,
 )
 from shared.http.api import Api, Hosts
 from shared.http.bridge import Bridge
@@ -50,7 +51,6 @@ SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner
 # Allocations between collections, young and middle; the oldest generation is never collected by itself. A million waiting
 # messages make that a pause of half a second, and what could only be freed by it is taken apart by hand when it ends.
 GC_THRESHOLDS = (2_000, 5, 1_000_000)
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def main() -> int:
@@ -87,7 +87,7 @@ async def _run(options: NsqdOptions, directory: Directory, tcp: Listener, http: 
     health = Health()
     broker = _make_broker(options, directory, health)
     info = _info(options, tcp, http)
-    with trio.open_signal_receiver(*_SIGNALS) as signals:
+    with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             trio_thread = TrioThread()
             nursery.start_soon(trio_thread.raise_bugs)
@@ -127,7 +127,7 @@ async def _run(options: NsqdOptions, directory: Directory, tcp: Listener, http: 
             nursery.start_soon(reactor.run)
             lookupds.set_addresses(options.lookupd_tcp_address)
             http_server = _start_http(options, node, http, trio_thread) if http else None
-            await _until_told_to_stop(signals)
+            await until_told_to_stop(signals)
             if http_server:
                 await trio.to_thread.run_sync(http_server.stop)  # in a thread: requests under way need this one
             nursery.cancel_scope.cancel()
@@ -165,14 +165,6 @@ def _start_http(options: NsqdOptions, node: Node, listener: Listener, trio_threa
     server.start()
     log.info("HTTP: listening on %s", listener.address)
     return server
-
-
-async def _until_told_to_stop(signals: AsyncIterator[int]) -> None:
-    async for number in signals:
-        if number != signal.SIGHUP:
-            log.info("%s: stopping", signal.Signals(number).name)
-            return
-        log.info("SIGHUP: nothing to reload")
 
 
 def _info(options: NsqdOptions, tcp: Listener, http: Listener | None) -> Info:

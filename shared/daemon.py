@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import math
 import resource
+import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import trio
@@ -19,6 +20,7 @@ from shared.log import log
 from shared.options import HelpRequested, OptionError, parse
 
 Options = TypeVar("Options")
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Exit(Exception):
@@ -72,6 +74,15 @@ def raise_file_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # macOS refuses "unlimited": then the soft limit stays
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def until_told_to_stop(signals: AsyncIterator[int]) -> None:
+    """Wait for SIGINT or SIGTERM among SIGNALS. SIGHUP is only logged."""
+    async for number in signals:
+        if number != signal.SIGHUP:
+            log.info("%s: stopping", signal.Signals(number).name)
+            return
+        log.info("SIGHUP: nothing to reload")
 
 
 class TrioThread:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 BACKLOG = 4096  # Linux's net.core.somaxconn, which is what Go asks for
+OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})  # accepting: try again later
 UNIX_MODE = 0o666  # whoever may enter the directory may connect
 WILDCARDS = ("", "0.0.0.0", "::")
 

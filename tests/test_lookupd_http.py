@@ -226,7 +226,7 @@ def test_readiness(lookupd: Lookupd) -> None:
 
 
 def test_liveness_needs_a_turning_trio_thread(lookupd: Lookupd, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lookupd.http.LIVE_TIMEOUT", 0.0)
+    monkeypatch.setattr("shared.http.health.LIVE_TIMEOUT", 0.0)
     lookupd.stalled = True
     assert lookupd.get("/livez").status_code == 503
 

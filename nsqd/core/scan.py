@@ -15,7 +15,7 @@ from typing import Protocol
 
 from nsqd.core.duequeue import DueQueue
 
-RESOLUTION = 25_000_000  # ns between turns that scan: late by that much at most, and 40 wake-ups a second at most
+RESOLUTION = 25_000_000  # ns between turns that scan when nothing is overdue: 40 wake-ups a second at most
 INTERVAL = 100_000_000  # ns between passes that only look around, as in NSQ
 TURN_MESSAGES = 400  # after so many a turn goes on with I/O, however much is due: about 10 ms, their delivery included
 WORKER_MESSAGES = 100  # messages a worker expires or releases in a pass: about 2 ms, their delivery included
@@ -106,7 +106,7 @@ class ScanPool:
         more = True
         while more and self.statistics.served < enough:
             dirty = self._pass(now)
-            more = dirty > DIRTY or self._is_due(now)
+            more = dirty > DIRTY or (dirty > 0 and self._is_due(now))  # a pass that moved nothing ends the turn
         self._next_turn = now if self._is_due(now) else now + RESOLUTION
 
     def _is_due(self, now: int) -> bool:

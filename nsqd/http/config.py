@@ -8,10 +8,11 @@ from starlette.responses import Response
 
 from nsqd.http.node import Node
 from nsqd.options import NsqdOptions
-from shared.http.api import SURROGATE, V1_HEADERS, json_response, read_body, text_response
+from shared.http.api import V1_HEADERS, json_response, read_body, text_response
 from shared.http.errors import HttpError
 from shared.log import LEVELS, level_name, log
 from shared.options import specs
+from shared.text import without_surrogates
 
 LOOKUPDS, LOG_LEVEL = "nsqlookupd_tcp_addresses", "log_level"
 _NOT_OPTIONS = ("version", "verbose", "worker_id")
@@ -78,4 +79,4 @@ def _addresses(body: bytes) -> list[str]:
         raise HttpError(400, "INVALID_VALUE") from None
     if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
         raise HttpError(400, "INVALID_VALUE")
-    return [SURROGATE.sub("\ufffd", address) for address in addresses]
+    return [without_surrogates(address) for address in addresses]

@@ -1,6 +1,5 @@
 """GET /ping, /info, /metrics, /livez, /readyz: for balancers, clients and machines that watch."""
 
-import asyncio
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
@@ -13,8 +12,7 @@ from starlette.responses import Response
 from nsqd.core.scan import ScanStatistics
 from nsqd.http.node import Node
 from shared.http.api import json_response
-
-LIVE_TIMEOUT = 2.0  # s the trio thread may take to answer /livez; a turn of it takes microseconds
+from shared.http.health import live, plain
 
 
 class Observe:
@@ -26,7 +24,7 @@ class Observe:
     async def ping(self, request: Request) -> Response:
         """OK, or 500 while the disk fails."""
         health = self._node.health()
-        return _plain(200 if health == "OK" else 500, health)
+        return plain(200 if health == "OK" else 500, health)
 
     async def info(self, request: Request) -> Response:
         """Who this node is, and what it lets clients ask for."""
@@ -53,16 +51,12 @@ class Observe:
 
     async def livez(self, request: Request) -> Response:
         """200 while the trio thread turns."""
-        try:
-            await asyncio.wait_for(self._node.bridge.call(lambda: None), LIVE_TIMEOUT)
-        except TimeoutError:
-            return _plain(503, "NOK - the daemon does not answer")
-        return _plain(200, "OK")
+        return await live(self._node.bridge)
 
     async def readyz(self, request: Request) -> Response:
         """200 while the node takes messages."""
         health = self._node.health()
-        return _plain(200 if health == "OK" else 503, health)
+        return plain(200 if health == "OK" else 503, health)
 
     def _figures(self) -> "Figures":
         broker = self._node.broker
@@ -136,8 +130,3 @@ class Metrics(Collector):
             "nsqd_queue_scan_served", "Messages timed out, released or brought near their time", scan.served
         )
         yield GaugeMetricFamily("nsqd_queue_scan_dirty_ratio", "Dirty share of the last pass", scan.last_dirty_share)
-
-
-def _plain(status: int, text: str) -> Response:
-    """Without the header X-Nsq-Content-Type, as the original's /ping."""
-    return Response(text, status_code=status, media_type="text/plain")

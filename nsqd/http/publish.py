@@ -12,8 +12,8 @@ from nsqd.protocols.nsq.commands import INT32
 from nsqd.protocols.nsq.fast import equal_bodies
 from shared.http.api import V1_HEADERS, query, read_body
 from shared.http.errors import HttpError
+from shared.options import MILLISECOND
 
-MILLISECOND = 1_000_000
 _BINARY_FALSE = ("false", "0")
 _INTEGER = re.compile(
     r"(?=[+-]?[0-9])(?:\+|-(?=0+$))?0*([0-9]{0,18})"

@@ -18,9 +18,9 @@ from nsqd.http.node import Node
 from nsqd.http.stats_text import render
 from nsqd.protocols.nsq.peer import Peer
 from shared.http.api import json_response, query, text_response
+from shared.options import SECOND
 
 PORTION = 200  # topics in one turn: about a millisecond
-SECOND = 1_000_000_000
 _NO_PERCENTILES = {"count": 0, "percentiles": None}
 
 

@@ -5,7 +5,6 @@ commit is durable, serves every consumer that became ready once, and does what i
 task per connection costs 1.5 times as much at 50 connections and 2.7 times at 500.
 """
 
-import errno
 import select
 import socket
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from nsqd.core.duequeue import DueQueue
 from nsqd.net.connection import DRAIN_TIME, Connection
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
+from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
 
 READ_SIZE = 256 * 1024  # bytes: one recv_into a shared buffer, per connection and turn
@@ -142,7 +142,7 @@ class Reactor:
             except BlockingIOError:
                 return
             except OSError as failure:
-                if failure.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
+                if failure.errno in OUT_OF_RESOURCES:
                     self._pause_accepting(failure)
                     return
                 continue  # ECONNABORTED and its like: that one is gone, the next may be fine

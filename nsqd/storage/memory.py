@@ -34,7 +34,7 @@ class _Held:
             extent.delayed == delayed
             and extent.end == first
             and len(extent.frames) - self.freed > 0
-            and (len(extent.frames) < EXTENT_MESSAGES)
+            and len(extent.frames) < EXTENT_MESSAGES
         )
 
     def owe(self, first: int, end: int, channels: int) -> None:

@@ -19,6 +19,7 @@ from starlette.types import Receive, Scope, Send
 
 from shared.http.errors import HttpError
 from shared.log import log
+from shared.text import without_surrogates
 
 Handler = Callable[[Request], Awaitable[Response]]
 Routes = Mapping[str, Mapping[str, Handler]]  # path -> method -> handler; a path may end in one "{parameter}"
@@ -26,7 +27,6 @@ Routes = Mapping[str, Mapping[str, Handler]]  # path -> method -> handler; a pat
 V1_HEADERS = {"X-Nsq-Content-Type": "nsq; version=1.0"}
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 _GO_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-SURROGATE = re.compile("[\ud800-\udfff]")  # half a character, which JSON can say and UTF-8 cannot: Go writes U+FFFD
 _GO_ESCAPED = re.compile("[<>&\u2028\u2029]")
 
 
@@ -174,7 +174,7 @@ async def read_body(request: Request, limit: int, too_big: str) -> bytes:
 
 def go_json(value: Any) -> str:
     """JSON as Go's encoder writes it: compact, in the order given, with < > & escaped."""
-    text = SURROGATE.sub("\ufffd", json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+    text = without_surrogates(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
     return _GO_ESCAPED.sub(lambda match: _GO_ESCAPES[match[0]], text)
 
 

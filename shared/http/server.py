@@ -4,7 +4,6 @@ The thread holds no state of the daemon: handlers reach it through the bridge. `
 """
 
 import asyncio
-import errno
 import socket
 import threading
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
 
 HEADER_TIMEOUT = 10.0  # s from the first byte (or the connection) to the end of the header
@@ -24,7 +24,6 @@ MAX_HEADER = 32 * 1024  # bytes before the header is complete; honest ones have 
 MAX_CONNECTIONS = 10_000
 BACKLOG = 4096  # connections the kernel keeps for us
 ACCEPT_BATCH = 16  # accepted in a row; asyncio tries as often when there are no descriptors, so not thousands of times
-OUT_OF = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 QUIET = 10.0  # s between two lines about the same trouble
 
 
@@ -154,7 +153,7 @@ class _Complaints:
     def handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """See loop.set_exception_handler. The loop itself tries to accept again after a second."""
         error = context.get("exception")
-        if isinstance(error, OSError) and error.errno in OUT_OF:
+        if isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES:
             if loop.time() >= self._quiet_until:
                 self._quiet_until = loop.time() + QUIET
                 log.error("HTTP: cannot accept: %s; trying again", error.strerror)

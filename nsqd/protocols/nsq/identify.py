@@ -1,7 +1,6 @@
 """IDENTIFY: what a client asks for, checked in the original's order, and the answer (specs/nsq.md a7)."""
 
 import json
-import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,8 +13,8 @@ from nsqd.protocols.nsq.settings import (
     SECOND,
     Settings,
 )
+from shared.text import without_surrogates
 
-SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: Go's decoder makes U+FFFD of it
 _FIELDS: dict[str, type] = {
     "client_id": str,
     "hostname": str,
@@ -65,7 +64,7 @@ def decode(body: bytes) -> dict[str, Any]:
             continue
         if type(value) is not kind or (isinstance(value, int) and not -(2**63) <= value < 2**63):
             raise _decode_failed()
-        found[name.lower()] = SURROGATE.sub("\ufffd", value) if isinstance(value, str) else value
+        found[name.lower()] = without_surrogates(value) if isinstance(value, str) else value
     if not -(2**31) <= found.get("sample_rate", 0) < 2**31:
         raise _decode_failed()
     return found
