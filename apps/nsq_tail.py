@@ -21,7 +21,9 @@ from apps import passthrough
 from apps.interrupts import Interrupts
 from penstock.client import ClientError, Consumer, Message
 from shared import log
-from shared.options import HelpRequested, OptionError, option, parse
+from shared.configuration import parse
+from shared.flags import HelpRequested
+from shared.options import OptionError, option
 from shared.version import version_line
 
 PROGRAM = "nsq_tail"

@@ -1,7 +1,7 @@
 """-consumer-opt and -producer-opt: the options of go-nsq's Config, `name,value`, as far as this client has them.
 
-Three tables: what is applied, what is accepted because doing without it harms nobody, and what is refused because doing
-without it would (a client told to encrypt must not go on in clear). Anything else is unknown. A bare bool means true.
+Two tables: what is applied, and what is accepted because doing without it harms nobody. Anything else is unknown, or
+refused because doing without it might harm. A bare bool means true.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.client import Settings
 from penstock.client.settings import CLIENT_NAME
-from shared.options import parse_duration, parse_int, parse_text
+from shared.values import parse_duration, parse_int, parse_text
 from shared.version import NSQ_VERSION
 
 MAX_IN_FLIGHT = "max_in_flight"  # applied by the program: the consumer's own argument
@@ -25,6 +25,10 @@ def _seconds(text: str) -> float:
     return _milliseconds(text) / 1000
 
 
+def _bool(text: str) -> bool:
+    return bool(parse_text(bool, text))
+
+
 # option -> field of Settings, reader
 _APPLIED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "client_id": ("client_id", str),
@@ -35,6 +39,16 @@ _APPLIED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "msg_timeout": ("msg_timeout_ms", _milliseconds),
     "output_buffer_size": ("output_buffer_size", parse_int),
     "output_buffer_timeout": ("output_buffer_timeout_ms", _milliseconds),
+    "tls_v1": ("tls_v1", _bool),
+    "tls_root_ca_file": ("tls_root_ca_file", str),
+    "tls_insecure_skip_verify": ("tls_insecure_skip_verify", _bool),
+    "tls_cert": ("tls_cert", str),
+    "tls_key": ("tls_key", str),
+    "tls_min_version": ("tls_min_version", str),
+    "snappy": ("snappy", _bool),
+    "deflate": ("deflate", _bool),
+    "deflate_level": ("deflate_level", parse_int),
+    "auth_secret": ("auth_secret", str),
     "dial_timeout": ("dial_timeout_s", _seconds),
     "read_timeout": ("read_timeout_s", _seconds),
     "write_timeout": ("write_timeout_s", _seconds),
@@ -54,37 +68,24 @@ _HARMLESS: dict[str, Callable[[str], Any]] = {
     "low_rdy_idle_timeout": _milliseconds,
     "low_rdy_timeout": _milliseconds,
     "rdy_redistribute_interval": _milliseconds,
-    "skip_lookupd_authorization": lambda text: parse_text(bool, text),
-    "deflate_level": parse_int,  # without deflate it says nothing
+    "skip_lookupd_authorization": _bool,
 }
 
 _BOOLS = ("tls_v1", "tls_insecure_skip_verify", "deflate", "snappy", "skip_lookupd_authorization")
-_REFUSED = {
-    "tls_v1": "TLS",
-    "tls_root_ca_file": "TLS",
-    "tls_insecure_skip_verify": "TLS",
-    "tls_cert": "TLS",
-    "tls_key": "TLS",
-    "tls_min_version": "TLS",
-    "deflate": "compression",
-    "snappy": "compression",
-    "auth_secret": "AUTH",
-    "local_addr": "a choice of the local address",
-}
+_REFUSED = ("local_addr",)
 
 
 def check(words: Sequence[str]) -> str:
     """What is wrong with the words of one flag, or ""."""
     try:
-        for name, text in _pairs(words):
-            _read(name, text)
+        settings(words, "")
     except ValueError as error:
         return str(error)
     return ""
 
 
 def settings(words: Sequence[str], program: str) -> tuple[Settings, int | None]:
-    """The Settings that the words (checked) make, and max_in_flight if they name it."""
+    """The Settings that the words make, and max_in_flight if they name it. Raises ValueError."""
     values: dict[str, Any] = {"user_agent": f"{program}/{NSQ_VERSION} {CLIENT_NAME}"}
     max_in_flight = None
     for name, text in _pairs(words):
@@ -110,9 +111,7 @@ def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _read(name: str, text: str) -> Any:
     if name in _REFUSED:
-        if name in _BOOLS and parse_text(bool, text) is False:
-            return False
-        raise ValueError(f"option {name}: this build does not have {_REFUSED[name]} yet")
+        raise ValueError(f"option {name}: this client cannot choose its local address")
     reader = parse_int if name == MAX_IN_FLIGHT else _HARMLESS.get(name) or _APPLIED[name][1]
     try:
         return reader(text)

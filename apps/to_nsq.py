@@ -21,7 +21,9 @@ from apps.interrupts import Interrupts
 from penstock.client import ClientError, Producer
 from penstock.protocol import is_valid_name
 from shared import log
-from shared.options import HelpRequested, OptionError, option, parse
+from shared.configuration import parse
+from shared.flags import HelpRequested
+from shared.options import OptionError, option
 
 PROGRAM = "to_nsq"
 READ_SIZE = 262_144  # bytes; a pipe gives 65,536 at most, a file this many

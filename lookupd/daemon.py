@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 import time
+from functools import partial
 
 import trio
 
@@ -26,13 +27,16 @@ from shared.daemon import (
     listening_if_given,
     raise_file_limit,
     read_options,
+    reload_log_level,
+    start_log,
     until_told_to_stop,
 )
-from shared.http.api import Api, Hosts, go_json
+from shared.http.api import Api, Hosts
 from shared.http.bridge import Bridge
 from shared.http.server import HttpServer
 from shared.listen import Listener, ListenError
-from shared.log import configure, log
+from shared.log import log
+from shared.text import go_json
 from shared.version import NSQ_VERSION, version_line
 
 PROGRAM = "nsqlookupd"
@@ -47,7 +51,7 @@ def main() -> int:
     if options.version:
         print(version_line(PROGRAM))
         return 0
-    configure(options.log_prefix, options.log_level)
+    start_log(options)
     log.info(version_line(PROGRAM))
     raise_file_limit()
     try:
@@ -70,7 +74,7 @@ async def _run(options: LookupdOptions, tcp: Listener, http: Listener | None) ->
             nursery.start_soon(server.serve, tcp)
             log.info("TCP: listening on %s", tcp.address)
             http_server = _start_http(options, http, registry, server, trio_thread) if http else None
-            await until_told_to_stop(signals)
+            await until_told_to_stop(signals, partial(reload_log_level, options, PROGRAM))
             if http_server:
                 await trio.to_thread.run_sync(http_server.stop)  # in a thread: requests under way need this one
                 log.info("HTTP: closing %s", http.address if http else "")

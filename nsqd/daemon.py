@@ -11,20 +11,28 @@ import gc
 import os
 import random
 import socket
+import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 
 import trio
 
+from nsqd.auth.asking import asking
+from nsqd.auth.servers import AuthServers
 from nsqd.core.broker import Broker
 from nsqd.core.ids import IdSource
 from nsqd.core.topology import restore
 from nsqd.discovery.lookupds import Lookupds
 from nsqd.http.node import Info, Node
 from nsqd.http.routes import routes
-from nsqd.net.reactor import Reactor
+from nsqd.net.acceptor import ConnectionLimits
+from nsqd.net.reactor import Edge, Reactor
+from nsqd.option_values import REQUIRED
 from nsqd.options import NsqdOptions
+from nsqd.statsd.pusher import Pusher
 from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.memory import MemoryStore
 from nsqd.storage.saver import Health, Saver
@@ -37,13 +45,17 @@ from shared.daemon import (
     listening_if_given,
     raise_file_limit,
     read_options,
+    reload_log_level,
+    start_log,
     until_told_to_stop,
 )
-from shared.http.api import Api, Hosts
+from shared.http.api import Api, Hosts, TlsRequired
 from shared.http.bridge import Bridge
-from shared.http.server import HttpServer
+from shared.http.server import Https, HttpServer
 from shared.listen import Listener, ListenError
-from shared.log import configure, log
+from shared.log import log
+from shared.memory import Memory
+from shared.tls import Certificates, TlsError, TlsFiles, client_context
 from shared.version import NSQ_VERSION, version_line
 
 PROGRAM = "nsqd"
@@ -56,37 +68,79 @@ GC_THRESHOLDS = (2_000, 5, 1_000_000)
 def main() -> int:
     """The process's exit code."""
     try:
-        options = read_options(NsqdOptions, PROGRAM, sys.argv[1:], os.environ)
+        options = read_options(NsqdOptions, PROGRAM, sys.argv[1:], os.environ, _files_problem)
     except Exit as exit:
         return exit.code
     if options.version:
         print(version_line(PROGRAM))
         return 0
-    configure(options.log_prefix, options.log_level)
+    start_log(options)
     log.info(version_line(PROGRAM))
     log.info("ID: %d", options.node_number())
     raise_file_limit()
     try:
-        with (
-            contextlib.closing(Directory(options.data_path)) as directory,
-            listening(options.tcp_address) as tcp,
-            listening_if_given(options.http_address) as http,
-        ):
-            trio.run(_run, options, directory, tcp, http)
-    except (ListenError, DirectoryError) as error:
+        with contextlib.closing(Directory(options.data_path)) as directory, _open_doors(options) as doors:
+            trio.run(_run, options, directory, doors)
+    except (ListenError, DirectoryError, TlsError) as error:
         log.critical("%s", error)
         return 1
     return 0
 
 
-async def _run(options: NsqdOptions, directory: Directory, tcp: Listener, http: Listener | None) -> None:
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """Where clients come in."""
+
+    tcp: Listener
+    http: Listener | None
+    https: Listener | None  # never without certificates
+    certificates: Certificates | None  # for TCP and HTTPS; None: there is no TLS
+    auth_tls: ssl.SSLContext | None  # whom to trust when authorization servers are asked; None: there are none
+
+
+@contextlib.contextmanager
+def _open_doors(options: NsqdOptions) -> Iterator[Doors]:
+    """Load certificates, listen. Raises TlsError, ListenError."""
+    certificates = Certificates(_tls_files(options)) if options.tls_cert else None
+    authorizes = bool(options.auth_http_address)
+    auth_tls = client_context(options.tls_root_ca_file, options.tls_min_version) if authorizes else None
+    with (
+        listening(options.tcp_address, authorizes) as tcp,
+        listening_if_given(options.http_address) as http,
+        listening_if_given(options.https_address if certificates else "") as https,
+    ):
+        yield Doors(tcp, http, https, certificates, auth_tls)
+
+
+def _tls_files(options: NsqdOptions) -> TlsFiles:
+    return TlsFiles(
+        cert=options.tls_cert,
+        key=options.tls_key,
+        client_auth_policy=options.tls_client_auth_policy,
+        root_ca=options.tls_root_ca_file,
+        min_version=options.tls_min_version,
+    )
+
+
+def _files_problem(options: NsqdOptions) -> str:
+    """For --check-config: what is wrong with the files of TLS, or ""."""
+    try:
+        if options.tls_cert:
+            Certificates(_tls_files(options))
+        if options.auth_http_address:
+            client_context(options.tls_root_ca_file, options.tls_min_version)
+    except TlsError as error:
+        return str(error)
+    return ""
+
+
+async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None:
     """Serve until SIGINT or SIGTERM. Any exception out of here is a bug, or a machine that has ceased to work."""
-    sys.setswitchinterval(SWITCH_INTERVAL)
-    gc.freeze()  # what was imported is never garbage
-    gc.set_threshold(*GC_THRESHOLDS)
+    _tune_interpreter()
     health = Health()
     broker = _make_broker(options, directory, health)
-    info = _info(options, tcp, http)
+    info = _info(options, doors)
+    memory = Memory()
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             trio_thread = TrioThread()
@@ -106,7 +160,8 @@ async def _run(options: NsqdOptions, directory: Directory, tcp: Listener, http: 
                     if any(change.lasting for change in changes):
                         saver.topology_changed()
 
-            reactor = Reactor(broker, options.settings(), _clock, serve_http, after_turn)
+            edge = _edge(options, doors, broker, nursery)
+            reactor = Reactor(broker, options.settings(), _clock, serve_http, after_turn, edge)
             timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
             lookupds = Lookupds(broker, _identity(options, info), timeouts, reactor.wake, nursery)
             node = Node(
@@ -121,20 +176,61 @@ async def _run(options: NsqdOptions, directory: Directory, tcp: Listener, http: 
                 take_topology=saver.take,
                 save_topology=saver.save,
                 health=lambda: health.text,
+                memory=memory.figures,
+                refused=lambda: broker.refused + http_server.refused,
             )
-            reactor.listen(tcp.socket)
-            log.info("TCP: listening on %s", tcp.address)
+            http_server = _http_server(options, node, doors, trio_thread)
+            reactor.listen(doors.tcp.socket)
+            log.info("TCP: listening on %s", doors.tcp.address)
             nursery.start_soon(reactor.run)
             lookupds.set_addresses(options.lookupd_tcp_address)
-            http_server = _start_http(options, node, http, trio_thread) if http else None
-            await until_told_to_stop(signals)
-            if http_server:
-                await trio.to_thread.run_sync(http_server.stop)  # in a thread: requests under way need this one
+            if options.statsd_address:
+                pusher = Pusher(options, info.broadcast_address, info.http_port, broker, memory.figures)
+                nursery.start_soon(pusher.run)
+            _start_http(http_server, doors)
+            await until_told_to_stop(signals, partial(_reload, options, doors.certificates))
+            await trio.to_thread.run_sync(http_server.stop)  # in a thread: requests under way need this one
             nursery.cancel_scope.cancel()
         reactor.close_all()
         saver.save(saver.take())
         _warn_of_loss(broker)
     log.info("NSQ: bye")
+
+
+def _tune_interpreter() -> None:
+    sys.setswitchinterval(SWITCH_INTERVAL)
+    gc.freeze()  # what was imported is never garbage
+    gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _reload(options: NsqdOptions, certificates: Certificates | None) -> None:
+    """SIGHUP: the log level, and the files of TLS for connections to come."""
+    if reload_log_level(options, PROGRAM) is None or certificates is None:
+        return
+    try:
+        certificates.reload()
+    except TlsError as error:
+        log.error("SIGHUP: the certificates stay as they are: %s", error)
+    else:
+        log.info("SIGHUP: certificates are loaded again")
+
+
+def _edge(options: NsqdOptions, doors: Doors, broker: Broker, nursery: trio.Nursery) -> Edge:
+    """What stands between the network and the broker."""
+    edge = Edge(ConnectionLimits(options.max_connections, options.max_connections_per_ip), refused=broker.refused)
+    if doors.certificates:
+        edge.wrap = doors.certificates.wrap
+    if doors.auth_tls:
+        servers = AuthServers(
+            options.auth_http_address,
+            options.auth_http_request_method,
+            options.http_client_connect_timeout / 1e9,
+            options.http_client_request_timeout / 1e9,
+            doors.auth_tls,
+            random.Random().randrange,
+        )
+        edge.ask = asking(servers, nursery)
+    return edge
 
 
 def _make_broker(options: NsqdOptions, directory: Directory, health: Health) -> Broker:
@@ -159,35 +255,56 @@ def _warn_of_loss(broker: Broker) -> None:
         log.warning("%d messages were not finished, and are lost: this version keeps messages in memory only", left)
 
 
-def _start_http(options: NsqdOptions, node: Node, listener: Listener, trio_thread: TrioThread) -> HttpServer:
+def _http_server(options: NsqdOptions, node: Node, doors: Doors, trio_thread: TrioThread) -> HttpServer:
+    """Where TLS is required, plain HTTP answers only that."""
     hosts = Hosts([node.info.broadcast_address, *options.allowed_host])
-    server = HttpServer(Api(routes(node), hosts, trio_thread.report), [listener.socket], trio_thread.report)
+    api = Api(routes(node), hosts, trio_thread.report)
+    https = None
+    if doors.https and doors.certificates:
+        https = Https(api, [doors.https.socket], doors.certificates)
+    plain = TlsRequired(doors.https.port if doors.https else 0) if options.tls_required == REQUIRED else api
+    return HttpServer(
+        plain,
+        [doors.http.socket] if doors.http else [],
+        trio_thread.report,
+        https=https,
+        max_connections=options.max_connections,
+        max_per_ip=options.max_connections_per_ip,
+    )
+
+
+def _start_http(server: HttpServer, doors: Doors) -> None:
     server.start()
-    log.info("HTTP: listening on %s", listener.address)
-    return server
+    if doors.http:
+        log.info("HTTP: listening on %s", doors.http.address)
+    if doors.https:
+        log.info("HTTPS: listening on %s", doors.https.address)
 
 
-def _info(options: NsqdOptions, tcp: Listener, http: Listener | None) -> Info:
+def _info(options: NsqdOptions, doors: Doors) -> Info:
     hostname = socket.gethostname()
     return Info(
         version=NSQ_VERSION,
-        broadcast_address=broadcast_address(options.broadcast_address, [tcp, http], hostname),
+        broadcast_address=broadcast_address(options.broadcast_address, [doors.tcp, doors.http, doors.https], hostname),
         hostname=hostname,
-        http_port=options.broadcast_http_port or (http.port if http else 0),
-        tcp_port=options.broadcast_tcp_port or tcp.port,
+        http_port=options.broadcast_http_port or (doors.http.port if doors.http else 0),
+        tcp_port=options.broadcast_tcp_port or doors.tcp.port,
         start_time=int(time.time()),
     )
 
 
 def _identity(options: NsqdOptions, info: Info) -> dict[str, object]:
     """What nsqlookupd is told of us."""
-    return {
+    identity: dict[str, object] = {
         "version": info.version,
         "tcp_port": info.tcp_port,
         "http_port": info.http_port,
         "hostname": info.hostname,
         "broadcast_address": info.broadcast_address,
     }
+    if options.topology_region or options.topology_zone:  # the release of 1.3.0 does not know them
+        identity |= {"topology_region": options.topology_region, "topology_zone": options.topology_zone}
+    return identity
 
 
 def _clock() -> tuple[int, int]:

@@ -8,55 +8,51 @@ from __future__ import annotations
 import hashlib
 import socket
 import zlib
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 from nsqd.core.broker import Limits
+from nsqd.option_values import (
+    DEFAULT_TLS_VERSION,
+    EXPERIMENTS,
+    NOT_REQUIRED,
+    REQUIRED,
+    TOPOLOGY_AWARE,
+    check_attempts,
+    read_attempts,
+    read_tls_required,
+    read_tls_version,
+)
 from nsqd.protocols.nsq.settings import Settings
-from shared.log import is_level
-from shared.options import MILLISECOND, SECOND, Duration, option
+from shared.checks import at_least, read_word
+from shared.daemon_options import DaemonOptions
+from shared.options import option
+from shared.values import MILLISECOND, SECOND, Duration
 from shared.version import NSQ_VERSION
 
 
-def _at_least(least: int) -> Callable[[int], str]:
-    return lambda value: f"want {least} or more" if value < least else ""
-
-
-def _duration(value: int, help: str) -> Duration:
-    """A duration option: `value` in ns, never negative."""
-    result: Duration = option(Duration(value), help, check=_at_least(0))
+def _duration(value: int, help: str, least: int = 0) -> Duration:
+    """A duration option: `value` and `least` in ns."""
+    result: Duration = option(Duration(value), help, check=at_least(least))
     return result
 
 
-def _node_number(value: int) -> str:
-    return "" if value == -1 or 0 <= value < 1024 else "want 0 to 1023"
-
-
 @dataclass(frozen=True, slots=True)
-class NsqdOptions:
+class NsqdOptions(DaemonOptions):
     """See above."""
 
-    NOT_YET: ClassVar[tuple[str, ...]] = (
-        *("config", "max-bytes-per-file", "sync-every", "sync-timeout", "https-address"),
-        *("auth-http-address", "auth-http-request-method", "statsd-address", "statsd-interval", "statsd-mem-stats"),
-        *("statsd-prefix", "statsd-udp-packet-size", "statsd-exclude-ephemeral", "tls-cert", "tls-key"),
-        *("e2e-processing-latency-percentile", "e2e-processing-latency-window-time", "tls-client-auth-policy"),
-        *("tls-root-ca-file", "tls-required", "tls-min-version", "deflate", "max-deflate-level", "snappy"),
-        *("topology-region", "topology-zone", "enable-experiment"),
-    )
-
-    version: bool = option(False, "print version string")
-    verbose: bool = option(False, "[deprecated] has no effect, use --log-level")
-    log_level: str = option("info", "set log verbosity: debug, info, warn, error, or fatal", check=is_level)
     log_prefix: str = option("[nsqd] ", "log message prefix")
     node_id: int = option(
-        -1, "unique part of message ids, 0 to 1023 (default: derived from the hostname)", key="id", check=_node_number
+        -1,
+        "unique part of message ids, 0 to 1023 (default: derived from the hostname)",
+        key="id",
     )
-    worker_id: bool = option(False, "[deprecated] use --node-id")
+    worker_id: bool = option(False, "[deprecated] use --node-id", in_file=False)
 
     tcp_address: str = option("127.0.0.1:4150", "<addr>:<port> or unix socket path to listen on for TCP clients")
     http_address: str = option("127.0.0.1:4151", '<addr>:<port> or unix socket path for HTTP clients ("": none)')
+    https_address: str = option(
+        "127.0.0.1:4152", "<addr>:<port> to listen on for HTTPS clients, when tls-cert and tls-key are given"
+    )
     broadcast_address: str = option("", "address registered with lookupd (default: loopback address, or OS hostname)")
     broadcast_tcp_port: int = option(0, "TCP port registered with lookupd (default: the one listened on)")
     broadcast_http_port: int = option(0, "HTTP port registered with lookupd (default: the one listened on)")
@@ -66,26 +62,61 @@ class NsqdOptions:
     lookupd_tcp_address: tuple[str, ...] = option(
         (), "lookupd TCP address (may be given multiple times)", key="nsqlookupd_tcp_addresses"
     )
-    http_client_connect_timeout: Duration = _duration(2 * SECOND, "timeout for HTTP connect to nsqlookupd")
-    http_client_request_timeout: Duration = _duration(5 * SECOND, "timeout for HTTP request to nsqlookupd")
+    auth_http_address: tuple[str, ...] = option(
+        (), "<addr>:<port> or a full url to query auth server (may be given multiple times)", key="auth_http_addresses"
+    )
+    auth_http_request_method: str = option(
+        "get", "HTTP method to use for auth server requests: get or post", read=read_word("get", "post")
+    )
+    http_client_connect_timeout: Duration = _duration(2 * SECOND, "timeout for HTTP connect")
+    http_client_request_timeout: Duration = _duration(5 * SECOND, "timeout for HTTP request")
+    topology_region: str = option("", "larger domain of one or more zones: closer consumers are served first")
+    topology_zone: str = option("", "failure domain within the region: the closest consumers are served first")
+    enable_experiment: tuple[str, ...] = option(
+        (), f"enable experimental feature (may be given multiple times): {', '.join(EXPERIMENTS)}"
+    )
+    max_connections: int = option(10_000, "maximum TCP connection count", check=at_least(1))
+    max_connections_per_ip: int = option(
+        0, "maximum TCP connection count of one address (0: no limit of its own)", check=at_least(0)
+    )
+    identify_timeout: Duration = _duration(
+        10 * SECOND, "time from connecting to the first complete command", least=MILLISECOND
+    )
+    debug_routes: bool = option(False, "serve /debug/pprof and the other debug routes over HTTP")
 
     data_path: str = option("", "path to store metadata and messages (default: the working directory)")
-    mem_queue_size: int = option(10_000, "number of messages to keep in memory (per topic/channel)", check=_at_least(0))
-    queue_scan_worker_pool_max: int = option(
-        4, "max number of workers for checking in-flight and deferred message timeouts", check=_at_least(1)
+    mem_queue_size: int = option(10_000, "number of messages to keep in memory (per topic/channel)", check=at_least(0))
+    max_bytes_per_file: int = option(
+        104_857_600, "of NSQ's disk queue: number of bytes per file (has no effect here)", check=at_least(0)
     )
-    queue_scan_selection_count: int = option(20, "number of channels to check per pass", check=_at_least(1))
+    sync_every: int = option(
+        2500, "of NSQ's disk queue: number of messages per fsync (has no effect here)", check=at_least(0)
+    )
+    sync_timeout: Duration = _duration(2 * SECOND, "of NSQ's disk queue: time per fsync (has no effect here)")
+    max_topics: int = option(50_000, "maximum topic count", check=at_least(1))
+    max_channels: int = option(100_000, "maximum channel count of all topics", check=at_least(1))
+    queue_scan_worker_pool_max: int = option(
+        4, "max number of workers for checking in-flight and deferred message timeouts", check=at_least(1)
+    )
+    queue_scan_selection_count: int = option(20, "number of channels to check per pass", check=at_least(1))
 
     msg_timeout: Duration = _duration(60 * SECOND, "default duration to wait before auto-requeing a message")
     max_msg_timeout: Duration = _duration(900 * SECOND, "maximum duration before a message will timeout")
-    max_msg_size: int = option(1024 * 1024, "maximum size of a single message in bytes", check=_at_least(1))
+    max_msg_size: int = option(1024 * 1024, "maximum size of a single message in bytes", check=at_least(1))
     max_req_timeout: Duration = _duration(3600 * SECOND, "maximum requeuing timeout for a message")
-    max_body_size: int = option(5 * 1024 * 1024, "maximum size of a single command body", check=_at_least(1))
+    max_body_size: int = option(5 * 1024 * 1024, "maximum size of a single command body", check=at_least(1))
+    max_attempts: tuple[str, ...] = option(
+        (),
+        "<attempts> for every topic or <topic>=<attempts> for one, after which a message is buried, 0 for no limit "
+        "(may be given multiple times)",
+        check=check_attempts,
+    )
+    requeue_on_disconnect: bool = option(False, "requeue what a consumer had in flight as soon as its connection ends")
 
     max_heartbeat_interval: Duration = _duration(60 * SECOND, "maximum client configurable time between heartbeats")
-    max_rdy_count: int = option(2500, "maximum RDY count for a client", check=_at_least(0))
+    max_rdy_count: int = option(2500, "maximum RDY count for a client", check=at_least(0))
     max_output_buffer_size: int = option(
-        64 * 1024, "maximum client configurable size (in bytes) for a client output buffer", check=_at_least(64)
+        64 * 1024, "maximum client configurable size (in bytes) for a client output buffer", check=at_least(64)
     )
     max_output_buffer_timeout: Duration = _duration(
         30 * SECOND, "maximum client configurable duration of time between flushing to a client"
@@ -97,6 +128,73 @@ class NsqdOptions:
         250 * MILLISECOND, "default duration of time between flushing data to clients"
     )
     max_channel_consumers: int = option(0, "maximum channel consumer connection count (0: unlimited)")
+
+    statsd_address: str = option("", "UDP <addr>:<port> of a statsd daemon for pushing stats")
+    statsd_prefix: str = option("nsq.%s", "prefix used for keys sent to statsd (%s for host replacement)")
+    statsd_interval: Duration = _duration(60 * SECOND, "duration between pushing to statsd", least=MILLISECOND)
+    statsd_mem_stats: bool = option(True, "send memory and GC stats to statsd")
+    statsd_udp_packet_size: int = option(508, "the size in bytes of statsd UDP packets", check=at_least(1))
+    statsd_exclude_ephemeral: bool = option(False, "skip ephemeral topics and channels when sending stats to statsd")
+
+    e2e_processing_latency_percentile: tuple[float, ...] = option(
+        (),
+        "message processing time percentiles (0 to 1.0) to track (may be given multiple times, or with commas: 1.0,0.99)",
+        key="e2e_processing_latency_percentiles",
+    )
+    e2e_processing_latency_window_time: Duration = _duration(
+        600 * SECOND, "calculate end to end latency quantiles for this duration of time", least=MILLISECOND
+    )
+
+    tls_cert: str = option("", "path to certificate file")
+    tls_key: str = option("", "path to key file")
+    tls_client_auth_policy: str = option("", "client certificate auth policy: require or require-verify")
+    tls_root_ca_file: str = option("", "path to certificate authority file")
+    tls_required: str = option(
+        NOT_REQUIRED,
+        "require TLS for client connections (true, false, tcp-https)",
+        read=read_tls_required,
+        bool_style=True,
+    )
+    tls_min_version: str = option(
+        DEFAULT_TLS_VERSION, "minimum TLS version acceptable: tls1.2 or tls1.3", read=read_tls_version
+    )
+
+    deflate: bool = option(True, "enable deflate feature negotiation (client compression)")
+    max_deflate_level: int = option(6, "max deflate compression level a client can negotiate (1 to 9)")
+    snappy: bool = option(True, "enable snappy feature negotiation (client compression)")
+
+    def completed(self) -> NsqdOptions:
+        """A client-certificate policy asks for TLS, also where it is said not to be required (Go: nsqd.New)."""
+        if self.tls_client_auth_policy and self.tls_required == NOT_REQUIRED:
+            return replace(self, tls_required=REQUIRED)
+        return self
+
+    def problems(self) -> list[str]:
+        """What the original finds when it is built, in its words."""
+        wrong = []
+        if not 1 <= self.max_deflate_level <= 9:
+            wrong.append("--max-deflate-level must be [1,9]")
+        if not -1 <= self.node_id < 1024:
+            wrong.append("--node-id must be [0,1024)")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            wrong.append("failed to build TLS config - --tls-cert and --tls-key must be given together")
+        elif not self.tls_cert and self.tls_required != NOT_REQUIRED:
+            wrong.append("cannot require TLS client connections without TLS key and cert")
+        for value in self.e2e_processing_latency_percentile:
+            if not 0 < value <= 1:
+                wrong.append(f"invalid E2E processing latency percentile: {value:g}")
+        return wrong
+
+    def oddities(self) -> list[str]:
+        """What the original accepts in silence."""
+        odd = [
+            f"--enable-experiment {name!r} is not known" for name in self.enable_experiment if name not in EXPERIMENTS
+        ]
+        if self.tls_client_auth_policy not in ("", "require", "require-verify"):
+            odd.append(
+                f"--tls-client-auth-policy {self.tls_client_auth_policy!r} is not known: no certificate is asked for"
+            )
+        return odd
 
     def settings(self) -> Settings:
         """What the NSQ protocol is held to."""
@@ -114,11 +212,31 @@ class NsqdOptions:
             min_output_buffer_timeout=self.min_output_buffer_timeout,
             output_buffer_timeout=self.output_buffer_timeout,
             max_channel_consumers=self.max_channel_consumers,
+            identify_timeout=self.identify_timeout,
+            tls=bool(self.tls_cert),
+            tls_required=self.tls_required != NOT_REQUIRED,
+            deflate=self.deflate,
+            max_deflate_level=self.max_deflate_level,
+            snappy=self.snappy,
+            auth_required=bool(self.auth_http_address),
+            topology_region=self.topology_region,
+            topology_zone=self.topology_zone,
         )
 
     def limits(self) -> Limits:
         """What bounds the core."""
-        return Limits(self.mem_queue_size, self.queue_scan_selection_count, self.queue_scan_worker_pool_max)
+        return Limits(
+            mem_queue_size=self.mem_queue_size,
+            queue_scan_selection_count=self.queue_scan_selection_count,
+            queue_scan_worker_pool_max=self.queue_scan_worker_pool_max,
+            max_topics=self.max_topics,
+            max_channels=self.max_channels,
+            max_attempts=read_attempts(self.max_attempts),
+            requeue_on_disconnect=self.requeue_on_disconnect,
+            topology_aware=TOPOLOGY_AWARE in self.enable_experiment,
+            latency_percentiles=self.e2e_processing_latency_percentile,
+            latency_window=self.e2e_processing_latency_window_time,
+        )
 
     def node_number(self) -> int:
         """The node's part of the message ids: as given, or NSQ's default from the hostname."""

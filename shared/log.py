@@ -1,12 +1,19 @@
-"""Log lines in NSQ's form: `[nsqd] 2026/11/20 11:42:39.719956 INFO: text`, local time, on standard error.
+"""The log, on standard error, in NSQ's form or as JSON.
 
-Harnesses parse them (specs/nsq.md e4), so the form is part of the interface. One logger a program; nothing logs in the
-per-message path.
+NSQ's: `[nsqd] 2026/11/20 11:42:39.719956 INFO: text`, local time. Harnesses parse it (specs/nsq.md e4), so the form is part
+of the interface. JSON: one object a line, its keys always ts (RFC 3339, UTC), level, program, message, and exception if
+there is one. One logger a program; nothing logs in the per-message path.
+
+What a peer sent may be quoted, and cannot forge a line: control characters are escaped in both forms, and a traceback, which
+has many lines in NSQ's form, is indented.
 """
 
+import json
 import logging
+import re
 import sys
-from datetime import datetime
+from datetime import UTC, datetime
+from types import TracebackType
 
 LEVELS = {
     "debug": logging.DEBUG,
@@ -18,6 +25,10 @@ LEVELS = {
 _NAMES = {logging.CRITICAL: "FATAL", logging.WARNING: "WARNING"}
 
 _LIBRARIES = ("asyncio", "httpx", "trio", "uvicorn")
+
+# ASCII's, Latin-1's, and what Unicode takes for the end of a line or for a change of direction.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_INDENT = "    "
 
 log = logging.getLogger("penstock")
 
@@ -31,16 +42,35 @@ class NsqFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created).strftime("%Y/%m/%d %H:%M:%S.%f")
-        text = record.getMessage()
+        text = escape(record.getMessage())
         if record.exc_info:
-            text += "\n" + self.formatException(record.exc_info)
-        return f"{self._prefix}{when} {_NAMES.get(record.levelno, record.levelname)}: {text}"
+            lines = self.formatException(record.exc_info).split("\n")
+            text = "\n".join([text, *(_INDENT + escape(line) for line in lines)])
+        return f"{self._prefix}{when} {_level(record)}: {text}"
 
 
-def configure(prefix: str, level: str) -> None:
-    """Send this program's log to standard error. `level` is a key of LEVELS, in any case."""
+class JsonFormatter(logging.Formatter):
+    """A JSON object a line, of ASCII characters."""
+
+    def __init__(self, prefix: str) -> None:
+        super().__init__()
+        self._program = prefix.strip("[]: ")
+
+    def format(self, record: logging.LogRecord) -> str:
+        when = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        line = {"ts": when, "level": _level(record), "program": self._program, "message": record.getMessage()}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+FORMATS = {"nsq": NsqFormatter, "json": JsonFormatter}
+
+
+def configure(prefix: str, level: str, format: str = "nsq") -> None:
+    """Send this program's log to standard error. `level` is a key of LEVELS, in any case, `format` one of FORMATS."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(NsqFormatter(prefix))
+    handler.setFormatter(FORMATS[format](prefix))
     log.handlers[:] = [handler]
     log.propagate = False
     log.setLevel(LEVELS[level.lower()])
@@ -49,6 +79,13 @@ def configure(prefix: str, level: str) -> None:
         logger.handlers[:] = [handler]
         logger.propagate = False
         logger.setLevel(logging.ERROR)
+    if format == "json":  # a machine reads standard error: what ends the program is a line like all others
+        sys.excepthook = _log_the_end
+
+
+def escape(text: str) -> str:
+    """`text` on one line: each control character as Python would write it, e.g. `\\n`."""
+    return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def level_name() -> str:
@@ -56,6 +93,10 @@ def level_name() -> str:
     return next(name for name, number in LEVELS.items() if number == log.level)
 
 
-def is_level(text: str) -> str:
-    """An option check: what is wrong with `text` as a level, or ""."""
-    return "" if text.lower() in LEVELS else f"want one of {', '.join(LEVELS)}"
+def _level(record: logging.LogRecord) -> str:
+    return _NAMES.get(record.levelno, record.levelname)
+
+
+def _log_the_end(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
+    """What sys.excepthook is called with: nobody caught it, and the program ends."""
+    log.critical("%s: %s", kind.__name__, error, exc_info=(kind, error, at))

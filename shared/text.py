@@ -1,10 +1,20 @@
-"""Text that came out of JSON: it can hold half a character, which UTF-8 cannot."""
+"""Text of JSON as Go reads and writes it."""
 
+import json
 import re
+from typing import Any
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_GO_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
+_GO_ESCAPED = re.compile("[<>&\u2028\u2029]")
 
 
 def without_surrogates(text: str) -> str:
-    """Each half of a character becomes U+FFFD, as Go's JSON decoder does it."""
+    """Each half of a character, which JSON can hold and UTF-8 cannot, becomes U+FFFD, as Go's JSON decoder does it."""
     return _LONE_SURROGATE.sub("\ufffd", text)
+
+
+def go_json(value: Any) -> str:
+    """JSON as Go's encoder writes it: compact, in the order given, with < > & escaped."""
+    text = without_surrogates(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+    return _GO_ESCAPED.sub(lambda match: _GO_ESCAPES[match[0]], text)

@@ -1,28 +1,38 @@
 """What a test needs of the machine beyond Python: programs, or the superuser's rights.
 
 Somebody without them can still run the rest: the test is skipped, and pytest prints why (-ra). CI lists in the environment
-variable REQUIRE what it has promised to have (REQUIRE=java,node,chromium,root): there the same is a failure.
+variable REQUIRE what it has promised to have (REQUIRE=java,node,nginx,chromium,root): there the same is a failure.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 NODE_MODULES = Path(__file__).parent / "clients" / "nsqjs" / "node_modules"
+NGINX = Path(__file__).parent.parent / ".venv" / "nginx" / "usr" / "sbin" / "nginx"  # see the Makefile
 
 
 def require(name: str) -> None:
-    """Skip the calling test if `name` (java, node, chromium or root) is missing; fail if REQUIRE lists it."""
+    """Skip the calling test if `name` (java, node, nginx, chromium or root) is missing; fail if REQUIRE lists it."""
     missing = _missing(name)
     if not missing:
         return
     if name in os.environ.get("REQUIRE", "").replace(" ", "").split(","):
         pytest.fail(f"{missing}, and REQUIRE lists {name}", pytrace=False)
     pytest.skip(missing)
+
+
+def nginx() -> str:
+    """The program: ours, else the machine's; "" if there is none that runs."""
+    for program in (str(NGINX), shutil.which("nginx")):
+        if program and os.path.exists(program) and subprocess.run([program, "-v"], capture_output=True).returncode == 0:
+            return program
+    return ""
 
 
 def _missing(name: str) -> str:
@@ -33,6 +43,8 @@ def _missing(name: str) -> str:
         if shutil.which("node") is None:
             return "node is not installed"
         return "" if (NODE_MODULES / "nsqjs").is_dir() else "nsqjs is not installed (make test does that)"
+    if name == "nginx":
+        return "" if nginx() else "nginx is not there (make test fetches it by apt-get)"
     if name == "java":
         return "" if shutil.which("java") else "java is not installed"
     if name == "chromium":

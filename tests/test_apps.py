@@ -21,7 +21,8 @@ import pytest
 
 from apps import nsq_tail, passthrough, to_nsq
 from penstock.client import ConnectionLost, Consumer, ConsumerError, Producer, PublishError, Settings
-from penstock.client.connection import Connection, split_address
+from penstock.client.connection import Connection
+from penstock.client.dial import split_address
 from penstock.client.flow import shares
 from penstock.client.lookup import lookup_url, producer_addresses
 
@@ -539,14 +540,22 @@ def run_main(monkeypatch: pytest.MonkeyPatch, program: object, *words: str) -> i
         (nsq_tail, ["-topic=t", "-nsqd-tcp-address=h:1", "-lookupd-http-address=h:2"], 1, "not both"),
         (nsq_tail, ["-topic=t", "-nsqd-tcp-address=h"], 1, "not an address"),
         (nsq_tail, ["-topic=a b", "-nsqd-tcp-address=h:1"], 1, "not a legal topic"),
-        (nsq_tail, ["-consumer-opt=tls_v1"], 2, "this build does not have TLS yet"),
+        (nsq_tail, ["-consumer-opt=local_addr,h:1"], 2, "this client cannot choose its local address"),
+        (nsq_tail, ["-consumer-opt=tls_min_version,tls1.9"], 2, "tls_min_version is no TLS version: 'tls1.9'"),
+        (nsq_tail, ["-consumer-opt=tls_cert,c.pem"], 2, "tls_cert and tls_key are of use only together"),
+        (
+            nsq_tail,
+            ["-topic=t", "-nsqd-tcp-address=h:1", "-consumer-opt=tls_v1", "-consumer-opt=tls_root_ca_file,/nix"],
+            1,
+            "tls_root_ca_file /nix: No such file",
+        ),
         (nsq_tail, ["-consumer-opt=nix,1"], 2, "invalid option nix"),
         (nsq_tail, ["-help"], 0, "Usage of nsq_tail:"),
         (to_nsq, ["-nix"], 2, "to_nsq: flag provided but not defined: -nix"),
         (to_nsq, ["-nsqd-tcp-address=h:1"], 1, "--topic required"),
         (to_nsq, ["-topic=t"], 1, "--nsqd-tcp-address required"),
         (to_nsq, ["-topic=t", "-delimiter=ab", "-nsqd-tcp-address=h:1"], 1, "--delimiter must be a single byte"),
-        (to_nsq, ["-producer-opt=snappy,true"], 2, "this build does not have compression yet"),
+        (to_nsq, ["-producer-opt=deflate_level,10"], 2, "deflate_level must be 1 to 9"),
         (to_nsq, ["-h"], 0, "Usage of to_nsq:"),
     ],
 )
@@ -580,5 +589,18 @@ def test_options_passed_through_to_the_client() -> None:
     assert (settings.client_id, settings.heartbeat_interval_ms, max_in_flight) == ("a,b", 5000, 7)
     assert (settings.dial_timeout_s, settings.output_buffer_size) == (0.25, -1)
     assert settings.user_agent.startswith("nsq_tail/1.3.0 penstock-client/")
-    for bad in (["sample_rate"], ["sample_rate,x"], ["auth_secret,s"], ["deflate"], ["x"]):
+    for bad in (["sample_rate"], ["sample_rate,x"], ["auth_secret"], ["deflate,x"], ["x"]):
         assert passthrough.check(bad)
+
+
+def test_options_of_tls_compression_and_auth() -> None:
+    words = ["tls_v1", "tls_root_ca_file,ca.pem", "tls_insecure_skip_verify,true", "tls_cert,c.pem", "tls_key,k.pem"]
+    words += ["tls_min_version,tls1.2", "snappy", "deflate,false", "deflate_level,9", "auth_secret,a,b"]
+    assert passthrough.check(words) == ""
+    settings, _ = passthrough.settings(words, "to_nsq")
+    assert settings.tls_v1
+    assert settings.tls_insecure_skip_verify
+    assert (settings.tls_root_ca_file, settings.tls_cert, settings.tls_key) == ("ca.pem", "c.pem", "k.pem")
+    assert (settings.snappy, settings.deflate, settings.deflate_level) == (True, False, 9)
+    assert settings.auth_secret == "a,b"
+    assert "a,b" not in repr(settings)

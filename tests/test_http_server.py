@@ -10,7 +10,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
-from shared.http import server
+from shared.http import guard
 from shared.http.api import Api, Hosts
 from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
@@ -93,7 +93,7 @@ def test_a_server_that_cannot_start_says_so() -> None:
 )
 def test_a_client_that_stops_in_the_middle_is_closed(monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
     for name in ("HEADER_TIMEOUT", "BODY_TIMEOUT", "WHOLE_BODY_TIMEOUT"):
-        monkeypatch.setattr(server, name, 0.1)
+        monkeypatch.setattr(guard, name, 0.1)
     site = Site()
     with site.connect() as client:
         client.sendall(said)

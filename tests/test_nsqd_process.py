@@ -164,7 +164,6 @@ def test_version_and_help() -> None:
         ["-msg-timeout=-1s"],
         ["-max-msg-size", "1e6"],
         ["-max-msg-size"],
-        ["-node-id", "1024"],
         ["-log-level", "loud"],
         ["-verbose=maybe"],
         ["--=x"],

@@ -5,15 +5,18 @@ published, `serve` hands out what can be handed out, `tick` does what is due. Wh
 a channel went) collects in `changes`.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
 from nsqd.core.channel import Channel
 from nsqd.core.ids import IdSource
+from nsqd.core.latency import Latency
 from nsqd.core.scan import Queue, ScanPool
 from nsqd.core.store import Store
 from nsqd.core.topic import Topic
+from shared.histogram import Histogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,21 @@ class Limits:
     mem_queue_size: int = 10_000  # messages
     queue_scan_selection_count: int = 20
     queue_scan_worker_pool_max: int = 4
+    max_topics: int = 50_000
+    max_channels: int = 100_000  # of all topics
+    max_attempts: Mapping[str, int] = field(default_factory=dict)  # by topic; "": of topics not named; 0: no limit
+    requeue_on_disconnect: bool = False
+    topology_aware: bool = False  # consumers in the node's zone are served first, then those of its region
+    latency_percentiles: tuple[float, ...] = ()  # none: latencies are not measured
+    latency_window: int = 600_000_000_000  # ns
+
+    def attempts(self, topic: str) -> int:
+        """Deliveries before a message of the topic is buried; 0: any number."""
+        return self.max_attempts.get(topic, self.max_attempts.get("", 0))
+
+
+class TooMany(Exception):
+    """There are as many topics or channels as the limits allow."""
 
 
 class ChangeKind(Enum):
@@ -65,6 +83,9 @@ class Broker:
         self.scan = ScanPool(limits.queue_scan_selection_count, limits.queue_scan_worker_pool_max, random_below)
         self.now = 0  # monotonic ns, of this turn
         self.wall = 0  # ns since the epoch, of this turn
+        self.channel_count = 0  # of all topics
+        self.refused: Counter[str] = Counter()  # what a limit did not let in, by the limit
+        self.latencies = Histogram()  # of all messages finished, while percentiles are configured
         self._next_number = 1
 
     # the turn
@@ -102,9 +123,12 @@ class Broker:
     # topics
 
     def topic(self, name: str) -> Topic:
-        """The topic of that name, created if it is not there. The name is valid: protocols check it."""
+        """The topic of that name, created if it is not there. The name is valid: protocols check it. Raises TooMany."""
         topic = self.topics.get(name)
         if topic is None:
+            if len(self.topics) >= self.limits.max_topics:
+                self.refused["max_topics"] += 1
+                raise TooMany(f"topics exceed limit of {self.limits.max_topics}")
             topic = self.topics[name] = Topic(self, name, self.next_number())
             topic.starting = self.ask_for_channels
             self.changes.append(Change(ChangeKind.TOPIC_CREATED, name))
@@ -135,13 +159,28 @@ class Broker:
         self._next_number = number + 1
         return number
 
+    def admit_channel(self) -> None:
+        """A topic is about to make a channel. Raises TooMany."""
+        if self.channel_count >= self.limits.max_channels:
+            self.refused["max_channels"] += 1
+            raise TooMany(f"channels exceed limit of {self.limits.max_channels}")
+
+    def new_latency(self) -> Latency | None:
+        """What a new channel measures with."""
+        limits = self.limits
+        if not limits.latency_percentiles:
+            return None
+        return Latency(limits.latency_percentiles, limits.latency_window, self.latencies)
+
     def channel_created(self, channel: Channel) -> None:
         """A topic made a channel."""
+        self.channel_count += 1
         self.scan.add(channel)
         self.changes.append(Change(ChangeKind.CHANNEL_CREATED, channel.topic.name, channel.name))
 
     def channel_deleted(self, channel: Channel) -> None:
         """A topic dropped a channel."""
+        self.channel_count -= 1
         self.scan.discard(channel)
         self.awake.pop(channel, None)
         self.changes.append(Change(ChangeKind.CHANNEL_DELETED, channel.topic.name, channel.name))
@@ -161,5 +200,6 @@ class Broker:
             assert topic.name == name
             assert not topic.deleted
             topic.check()
+        assert self.channel_count == sum(len(topic.channels) for topic in self.topics.values())
         for channel in self.awake:
             assert not channel.deleted

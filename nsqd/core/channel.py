@@ -1,19 +1,30 @@
 """A channel: a position in its topic's sequence, plus the messages before it that are not finished.
 
-Every message it has is ready, in flight or deferred; finished ones are gone. What was requeued or timed out waits in the
-retry lane and comes back at min(end, cursor + mem-queue-size), not behind ten million (specs/log-and-channel.md rule 20).
+Every message it has is ready, in flight, deferred or buried; finished ones are gone. What was requeued or timed out waits in
+the retry lane and comes back at min(end, cursor + mem-queue-size), not behind ten million (specs/log-and-channel.md rule 20).
 A read that is not in memory makes the channel wait (`reading`), never the turn.
 """
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from nsqd.core.consumer import GONE, NOT_IN_FLIGHT, NOT_OWNER, Consumer, Run, Sink
+from nsqd.core.buried import Buried, Grave
+from nsqd.core.consumer import (
+    ELSEWHERE,
+    GONE,
+    NOT_IN_FLIGHT,
+    NOT_OWNER,
+    SAME_REGION,
+    SAME_ZONE,
+    Consumer,
+    Run,
+    Sink,
+)
 from nsqd.core.deferred import Deferred, Message
 from nsqd.core.duequeue import SLACK, DueQueue
-from nsqd.core.frame import ID_SIZE, message_id, with_attempts
+from nsqd.core.frame import ID_SIZE, STAMP, message_id, with_attempts
 from nsqd.core.store import Extent
 
 if TYPE_CHECKING:
@@ -29,16 +40,19 @@ class Channel:
         "_holes",
         "_messages_before",
         "broker",
+        "buried",
         "consumers",
         "cursor",
         "deferred",
         "delayed",
         "deleted",
+        "deliveries",
         "dropped_count",
         "ephemeral",
         "fresh",
         "in_flight",
         "in_flight_count",
+        "latency",
         "leavers",
         "loose",
         "name",
@@ -75,6 +89,7 @@ class Channel:
             Run
         ] = []  # all first deliveries in flight, and some that are over, ids ascending: to find an owner
         self.deferred = Deferred(number)  # requeued with a delay
+        self.buried = Buried()  # delivered too often
         self.consumers: dict[Consumer, None] = {}  # in the order of subscribing
         self.leavers: dict[Consumer, None] = {}  # gone, but with messages in flight until those time out
         self.ready: dict[Consumer, None] = {}  # all and only consumers with room; the next to be served first
@@ -83,15 +98,17 @@ class Channel:
         self.requeue_count = 0
         self.timeout_count = 0
         self.dropped_count = 0  # messages an ephemeral channel had no room for
+        self.deliveries = [0, 0, 0]  # by the consumer's distance, when delivery is topology-aware
+        self.latency = broker.new_latency()  # from publish to FIN; None: nobody wants to know
         self._messages_before = topic.put_count
         self._holes: deque[tuple[int, int]] = deque()  # spans ahead of the cursor to be skipped, ascending, disjoint
         self._extent: Extent | None = None  # the one the cursor was in last
 
     # consumers
 
-    def subscribe(self, sink: Sink, msg_timeout: int, sample_rate: int) -> Consumer:
+    def subscribe(self, sink: Sink, msg_timeout: int, sample_rate: int, distance: int = ELSEWHERE) -> Consumer:
         """A new consumer, with RDY 0."""
-        consumer = Consumer(self, sink, msg_timeout, sample_rate)
+        consumer = Consumer(self, sink, msg_timeout, sample_rate, distance)
         self.consumers[consumer] = None
         return consumer
 
@@ -102,18 +119,37 @@ class Channel:
         consumer.sink = GONE
         if self.consumers.pop(consumer, self) is self:
             return  # the channel was deleted first
+        if self.broker.limits.requeue_on_disconnect:
+            self._take_back(consumer)
         if consumer.in_flight:
             self.leavers[consumer] = None
         if self.ephemeral and not self.consumers:
             self.topic.delete_channel(self.name)
 
-    def finished(self, first: int, count: int) -> None:
-        """Messages first.. are done with."""
-        self.topic.store.finish(self.topic.number, self.number, first, count)
+    def _take_back(self, consumer: Consumer) -> None:
+        """What the consumer has in flight is ready again at once, as if it had handed it back."""
+        runs = [run for run in self.in_flight.values() if run.owner is consumer] if consumer.in_flight else ()
+        for run in runs:
+            self.requeue_count += self._return(run, len(run), "disconnected")
+            self.in_flight.remove(run.handle)
 
-    def requeued(self, ordinal: int, attempts: int, delay: int, now: int) -> None:
+    def finished(self, run: Run, first: int, count: int) -> None:
+        """Messages first.. of a run are done with."""
+        self.topic.store.finish(self.topic.number, self.number, first, count)
+        if self.latency is not None and run.stamps:
+            wall = self.broker.wall
+            self.latency.record_many([wall - stamp for stamp in run.published(first, count)], self.broker.now)
+
+    def discarded(self, ordinal: int) -> None:
+        """A message was sampled out."""
+        self.topic.store.finish(self.topic.number, self.number, ordinal, 1)
+
+    def requeued(self, message_id: bytes, ordinal: int, attempts: int, delay: int, now: int) -> None:
         """A consumer handed a message back."""
         self.requeue_count += 1
+        if self._is_given_up(attempts):
+            self._bury(message_id, ordinal, attempts, "requeued")
+            return
         due = now + delay if delay else 0
         self.topic.store.requeue(self.topic.number, self.number, ordinal, attempts, due)
         if delay:
@@ -151,6 +187,7 @@ class Channel:
         self.delayed = 0
         self.retry.clear()
         self.deferred.clear()
+        self.buried.clear()
         self.in_flight.clear()
         self.in_flight_count = 0
         self.loose.clear()
@@ -198,7 +235,27 @@ class Channel:
 
     def serve(self, now: int) -> None:
         """Give each ready consumer its share, once. Wakes the channel again if there is more to give at once."""
-        waiting, before = len(self.ready), self.cursor
+        before = self.cursor
+        if self.broker.limits.topology_aware:
+            self._serve_by_distance(now)
+        else:
+            self._serve(len(self.ready), now)
+        if self.cursor != before:
+            self.topic.store.advance(self.topic.number, self.number, self.cursor)
+
+    def _serve_by_distance(self, now: int) -> None:
+        """The nearest consumers first: others get what these have no room for (specs/nsq.md a12)."""
+        for distance in (SAME_ZONE, SAME_REGION, ELSEWHERE):
+            group = [consumer for consumer in self.ready if consumer.distance == distance]
+            for consumer in group:  # to the front, in their order
+                del self.ready[consumer]
+            self.ready = dict.fromkeys(group) | self.ready
+            before = [consumer.message_count for consumer in group]
+            self._serve(len(group), now)
+            self.deliveries[distance] += sum(consumer.message_count for consumer in group) - sum(before)
+
+    def _serve(self, waiting: int, now: int) -> None:
+        """Give each of the first `waiting` ready consumers its share, once."""
         while waiting > 0 and self.ready and not self.paused and not self.reading:
             depth = self.depth
             if depth <= 0:
@@ -208,8 +265,6 @@ class Channel:
             self._give(consumer, -(-depth // waiting), now)
             waiting -= 1
             consumer.refresh()
-        if self.cursor != before:
-            self.topic.store.advance(self.topic.number, self.number, self.cursor)
 
     def _give(self, consumer: Consumer, share: int, now: int) -> None:
         """Take up to `share` messages, as window and output buffer allow, and hand them over in one piece."""
@@ -266,7 +321,10 @@ class Channel:
         stop = min(start + count, self._limit() - extent.first, len(extent.frames))
         frames = extent.frames[start:stop]
         ids = bytes(extent.ids[start * ID_SIZE : stop * ID_SIZE])
-        consumer.hold(Run(consumer, self.cursor, ids, 1, now, now + consumer.msg_timeout), fresh=True)
+        run = Run(consumer, self.cursor, ids, 1, now, now + consumer.msg_timeout)
+        if self.latency is not None:
+            run.stamps = b"".join([frame[STAMP] for frame in frames])
+        consumer.hold(run, fresh=True)
         if len(self.fresh) > 2 * len(self.in_flight) + SLACK:
             self.fresh = [run for run in self.fresh if run.loose is None and len(run)]
         self.cursor += stop - start
@@ -285,8 +343,11 @@ class Channel:
         index = message.ordinal - extent.first
         attempts = message.attempts + 1
         ids = bytes(extent.ids[index * ID_SIZE : (index + 1) * ID_SIZE])
-        consumer.hold(Run(consumer, message.ordinal, ids, attempts, now, now + consumer.msg_timeout))
         frame = extent.frames[index]
+        run = Run(consumer, message.ordinal, ids, attempts, now, now + consumer.msg_timeout)
+        if self.latency is not None:
+            run.stamps = frame[STAMP]
+        consumer.hold(run)
         return [frame if attempts == 1 else with_attempts(frame, attempts)]
 
     def read_completed(self) -> None:
@@ -319,16 +380,52 @@ class Channel:
         return min(in_flight, deferred)
 
     def _expire(self, run: Run, limit: int) -> int:
-        ordinals = run.owner.expire(run, limit)
+        count = self._return(run, limit, "timed out")
         if len(run):  # its entry was popped; the rest is due as before
             run.handle = self.in_flight.push(run.deadline, run)
-        self.timeout_count += len(ordinals)
-        for ordinal in ordinals:
-            self.topic.store.requeue(self.topic.number, self.number, ordinal, run.attempts, 0)
-            self._retry(Message(ordinal, run.attempts))
+        self.timeout_count += count
         if run.owner in self.consumers:
             run.owner.refresh()
+        return count
+
+    def _return(self, run: Run, limit: int, reason: str) -> int:
+        """Up to `limit` messages of a run are ready again, or buried. Returns how many."""
+        attempts = run.attempts
+        if self._is_given_up(attempts):
+            members = run.members(limit)
+            run.owner.expire(run, limit)
+            for message_id, ordinal in members.items():
+                self._bury(message_id, ordinal, attempts, reason)
+            return len(members)
+        ordinals = run.owner.expire(run, limit)
+        for ordinal in ordinals:
+            self.topic.store.requeue(self.topic.number, self.number, ordinal, attempts, 0)
+            self._retry(Message(ordinal, attempts))
         return len(ordinals)
+
+    # dead letters
+
+    def kick(self, message_ids: Iterable[bytes]) -> int:
+        """Make buried messages ready again, as if they had never been delivered. Returns how many were buried."""
+        graves = self.buried.take(message_ids)
+        for grave in graves:
+            self.topic.store.requeue(self.topic.number, self.number, grave.ordinal, 0, 0)
+            self._retry(Message(grave.ordinal, 0))
+        return len(graves)
+
+    def finish_buried(self, message_ids: Iterable[bytes]) -> int:
+        """Be done with buried messages. Returns how many were buried."""
+        graves = self.buried.take(message_ids)
+        for grave in graves:
+            self.topic.store.finish(self.topic.number, self.number, grave.ordinal, 1)
+        return len(graves)
+
+    def _is_given_up(self, attempts: int) -> bool:
+        return 0 < self.topic.max_attempts <= attempts
+
+    def _bury(self, message_id: bytes, ordinal: int, attempts: int, reason: str) -> None:
+        self.topic.store.bury(self.topic.number, self.number, ordinal, attempts, reason)
+        self.buried.add(message_id, Grave(ordinal, attempts, reason, self.broker.wall))
 
     def _retry(self, message: Message) -> None:
         topic = self.topic
@@ -366,6 +463,7 @@ class Channel:
                 yield from ((ordinal, 1) for ordinal in run.loose.values())
         yield from ((message.ordinal, 1) for _, message in self.retry)
         yield from ((message.ordinal, 1) for _, message in self.deferred.items())
+        yield from ((ordinal, 1) for ordinal in self.buried.ordinals())
         yield from ((ordinal, 1) for ordinal in self.topic.delayed_ordinals(self.start))
         yield from self._owed_ahead()
 

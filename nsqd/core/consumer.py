@@ -6,6 +6,8 @@ channel does.
 """
 
 from collections import deque
+from itertools import islice
+from struct import unpack
 from typing import TYPE_CHECKING, Protocol
 
 from nsqd.core.frame import ID_SIZE
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
 
 NOT_IN_FLIGHT = "ID not in flight"
 NOT_OWNER = "client does not own message"
+STAMP_SIZE = 8
+SAME_ZONE, SAME_REGION, ELSEWHERE = 0, 1, 2  # where a consumer is, as seen from this node
 
 
 class Sink(Protocol):
@@ -58,7 +62,19 @@ class Run:
     Either in order (`loose` is None: those from `head` on are in flight) or fallen apart (`loose` maps id to ordinal).
     """
 
-    __slots__ = ("attempts", "deadline", "delivered", "first", "handle", "head", "ids", "last", "loose", "owner")
+    __slots__ = (
+        "attempts",
+        "deadline",
+        "delivered",
+        "first",
+        "handle",
+        "head",
+        "ids",
+        "last",
+        "loose",
+        "owner",
+        "stamps",
+    )
 
     def __init__(self, owner: "Consumer", first: int, ids: bytes, attempts: int, delivered: int, deadline: int) -> None:
         self.owner = owner
@@ -70,6 +86,7 @@ class Run:
         self.deadline = deadline  # ns; its entry in the channel's in-flight queue
         self.handle = -1  # of that entry
         self.head = 0  # messages before it are finished
+        self.stamps = b""  # 8 bytes each: when they were published, of all from `first` on; "": nobody wants to know
         self.loose: dict[bytes, int] | None = None
 
     def last_id(self) -> bytes:
@@ -83,6 +100,19 @@ class Run:
             at = self.ids.find(message_id, at + 1)
         return at >= 0
 
+    def members(self, limit: int) -> dict[bytes, int]:
+        """The ordinals of its first `limit` messages that are in flight, by id."""
+        if self.loose is not None:
+            return dict(islice(self.loose.items(), limit))
+        start = self.head
+        stop = min(start + limit, len(self.ids) // ID_SIZE)
+        return {self.ids[i * ID_SIZE : (i + 1) * ID_SIZE]: self.first + i for i in range(start, stop)}
+
+    def published(self, first: int, count: int) -> tuple[int, ...]:
+        """When messages first.. were published, ns since the epoch."""
+        at = (first - self.first) * STAMP_SIZE
+        return unpack(f">{count}q", self.stamps[at : at + count * STAMP_SIZE])
+
     def fall_apart(self) -> dict[bytes, int]:
         """From now on each message by its id."""
         if self.loose is None:
@@ -91,9 +121,7 @@ class Run:
                 self.loose = {ids: self.first}
                 self.ids = b""
                 return self.loose
-            self.loose = {
-                ids[i * ID_SIZE : (i + 1) * ID_SIZE]: self.first + i for i in range(start, len(ids) // ID_SIZE)
-            }
+            self.loose = self.members(len(ids))
             self.ids = b""
         return self.loose
 
@@ -106,6 +134,7 @@ class Consumer:
 
     __slots__ = (
         "channel",
+        "distance",
         "finish_count",
         "in_flight",
         "message_count",
@@ -117,8 +146,9 @@ class Consumer:
         "sink",
     )
 
-    def __init__(self, channel: "Channel", sink: Sink, msg_timeout: int, sample_rate: int) -> None:
+    def __init__(self, channel: "Channel", sink: Sink, msg_timeout: int, sample_rate: int, distance: int) -> None:
         self.channel = channel
+        self.distance = distance  # SAME_ZONE, SAME_REGION or ELSEWHERE: the nearer is served first
         self.sink = sink
         self.msg_timeout = msg_timeout  # ns a delivery may take
         self.sample_rate = sample_rate  # 0: all; s: each message is kept with (s + 1) %
@@ -150,7 +180,7 @@ class Consumer:
                 size = min(len(run.ids) - start, total - position)
                 if run.ids[start : start + size] == ids[position : position + size]:
                     count = size // ID_SIZE
-                    channel.finished(run.first + run.head, count)
+                    channel.finished(run, run.first + run.head, count)
                     self._advance(run, count)
                     self.finish_count += count
                     position += size
@@ -161,7 +191,7 @@ class Consumer:
             if found is None:
                 failed.append((message_id, channel.why_not(message_id)))
                 continue
-            channel.finished(found[0], 1)
+            channel.finished(found[1], found[0], 1)
             self.finish_count += 1
         self.refresh()
         return failed
@@ -172,7 +202,7 @@ class Consumer:
         if found is None:
             return self.channel.why_not(message_id)
         self.requeue_count += 1
-        self.channel.requeued(found[0], found[1].attempts, delay, now)
+        self.channel.requeued(message_id, found[0], found[1].attempts, delay, now)
         self.refresh()
         return ""
 
@@ -183,7 +213,11 @@ class Consumer:
             return self.channel.why_not(message_id)
         ordinal, run = found
         deadline = min(now + timeout, run.delivered + longest)
-        self.hold(Run(self, ordinal, message_id, run.attempts, run.delivered, deadline))
+        touched = Run(self, ordinal, message_id, run.attempts, run.delivered, deadline)
+        if run.stamps:
+            at = (ordinal - run.first) * STAMP_SIZE
+            touched.stamps = run.stamps[at : at + STAMP_SIZE]
+        self.hold(touched)
         return ""
 
     # what the channel does to it
@@ -211,18 +245,17 @@ class Consumer:
         if run.loose is None:  # a later one with a shorter time-out
             self.runs.remove(run)
             self.channel.loose.update(dict.fromkeys(run.fall_apart(), run))
-        members = run.fall_apart()
-        ids = list(members)[:limit]
-        ordinals = [members[message_id] for message_id in ids]
-        for message_id in ids:
+        run.fall_apart()
+        members = run.members(limit)
+        for message_id in members:
             self._take_out(message_id)
-        return ordinals
+        return list(members.values())
 
     def discard(self, message_id: bytes) -> None:
         """Sampled out: the message is finished, and was never delivered."""
         found = self._take_out(message_id)
         if found is not None:
-            self.channel.finished(found[0], 1)
+            self.channel.discarded(found[0])
 
     def clear(self) -> None:
         """Nothing is in flight any more."""

@@ -16,6 +16,7 @@ from nsqd.core.ids import Ids
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 HEADER_SIZE = 34  # bytes before the body
 ID_SIZE = 16
+STAMP = slice(8, 16)  # of a frame: when it was published
 
 _HEAD = Struct(">iiqH")
 _REST = Struct(">iqH")

@@ -71,6 +71,9 @@ class Store(Protocol):
     def requeue(self, topic: int, channel: int, ordinal: int, attempts: int, due: int) -> None:
         """A message was handed back (by REQ or time-out) after `attempts` deliveries, to be ready at `due` (0: at once)."""
 
+    def bury(self, topic: int, channel: int, ordinal: int, attempts: int, reason: str) -> None:
+        """A message was given up on after `attempts` deliveries. It is still owed; `requeue` or `finish` takes it back."""
+
     def finish_all(self, topic: int, channel: int, end: int, owed: Iterable[tuple[int, int]]) -> None:
         """`channel` is done with everything before `end`. `owed`: the (first, count) it still owed of that."""
 

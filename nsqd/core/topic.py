@@ -36,6 +36,7 @@ class Topic:
         "end",
         "ephemeral",
         "held_back",
+        "max_attempts",
         "message_bytes",
         "message_count",
         "name",
@@ -54,6 +55,7 @@ class Topic:
         self.name = name
         self.number = number  # never used again on this node
         self.ephemeral = is_ephemeral(name)
+        self.max_attempts = broker.limits.attempts(name)  # deliveries before a message is buried; 0: any number
         self.channels: dict[str, Channel] = {}
         self.paused = False
         self.starting = False  # True: nsqlookupd is being asked for its channels; nothing is distributed yet
@@ -187,9 +189,10 @@ class Topic:
     # channels
 
     def channel(self, name: str) -> Channel:
-        """The channel of that name, created if it is not there."""
+        """The channel of that name, created if it is not there. Raises TooMany."""
         channel = self.channels.get(name)
         if channel is None:
+            self.broker.admit_channel()
             number = self.broker.next_number()
             channel = Channel(self.broker, self, name, number, is_ephemeral(name))
             self.channels[name] = channel
@@ -262,6 +265,11 @@ class Topic:
     def depth(self) -> int:
         """Messages that no channel has been given yet."""
         return self.end - self.distributed
+
+    def frame(self, ordinal: int) -> bytes:
+        """A message's frame, as far as it can be read at once; b"" else."""
+        extent = self.store.read(self.number, ordinal)
+        return extent.frames[ordinal - extent.first] if extent is not None else b""
 
     def delayed_ordinals(self, first: int) -> Iterator[int]:
         """Messages from `first` on, before the edge, that wait in the delay lane."""

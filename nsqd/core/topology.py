@@ -1,9 +1,11 @@
 """The topology as it is written down: topics, channels, pause; made from a broker, and a broker made from it."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nsqd.core.broker import Broker
+
+UNLIMITED = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +51,13 @@ def snapshot(broker: Broker) -> list[TopicEntry]:
 
 
 def restore(broker: Broker, topics: Iterable[TopicEntry]) -> None:
-    """Make what was written down. Nothing is delivered before all of it exists."""
+    """Make what was written down, beyond the limits if need be. Nothing is delivered before all of it exists."""
+    limits = broker.limits
+    broker.limits = replace(limits, max_topics=UNLIMITED, max_channels=UNLIMITED)
     for entry in topics:
         topic = broker.topic(entry.name)
         topic.pause(entry.paused)
         for channel in entry.channels:
             topic.channel(channel.name).pause(channel.paused)
+    broker.limits = limits
     broker.fetch_changes()  # nsqlookupd is told of everything when it is connected

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable
 import httpx
 import trio
 
-from nsqd.core.broker import Broker, Change, ChangeKind
+from nsqd.core.broker import Broker, Change, ChangeKind, TooMany
+from nsqd.core.topic import Topic
 from nsqd.discovery.link import Link, LinkError
 from penstock.protocol.lookup import register, unregister
 from penstock.protocol.names import is_ephemeral, is_valid_name
@@ -149,11 +150,17 @@ class Lookupds:
             for address in addresses:
                 nursery.start_soon(self._query, address, name, found)
         if not topic.deleted:
-            for channel in found:
-                if is_valid_name(channel) and not is_ephemeral(channel):
-                    topic.channel(channel)
+            self._create_channels(topic, found)
             topic.start()
             self._wake()
+
+    def _create_channels(self, topic: Topic, names: Iterable[str]) -> None:
+        try:
+            for name in names:
+                if is_valid_name(name) and not is_ephemeral(name):
+                    topic.channel(name)
+        except TooMany as full:
+            log.error("LOOKUPD: not all channels of %s were created: %s", topic.name, full)
 
     async def _query(self, address: str, topic: str, found: dict[str, None]) -> None:
         url = f"http://{address}/channels"  # never https: verify=False only spares 20 ms of loading certificates

@@ -1,6 +1,6 @@
 """Topic and channel arguments: NSQ spells the errors differently from route to route."""
 
-from nsqd.core.broker import Broker
+from nsqd.core.broker import Broker, TooMany
 from nsqd.core.channel import Channel
 from nsqd.core.topic import Topic
 from penstock.protocol.names import is_valid_name
@@ -31,6 +31,22 @@ def topic_and_channel(arguments: dict[str, str]) -> tuple[str, str]:
     if not is_valid_name(channel):
         raise HttpError(400, "INVALID_ARG_CHANNEL")
     return topic, channel
+
+
+def made_topic(broker: Broker, name: str) -> Topic:
+    """Created if it is not there; 503 beyond the limit."""
+    try:
+        return broker.topic(name)
+    except TooMany:
+        raise HttpError(503, "TOO_MANY_TOPICS") from None
+
+
+def made_channel(topic: Topic, name: str) -> Channel:
+    """Created if it is not there; 503 beyond the limit."""
+    try:
+        return topic.channel(name)
+    except TooMany:
+        raise HttpError(503, "TOO_MANY_CHANNELS") from None
 
 
 def existing_topic(broker: Broker, name: str) -> Topic:

@@ -1,12 +1,15 @@
-"""All routes of nsqd's HTTP API. The original's debug routes do not exist here."""
+"""All routes of nsqd's HTTP API. The debug routes are there only when they were asked for."""
 
 from nsqd.http.config import Config
+from nsqd.http.dead_letters import DeadLetters
+from nsqd.http.metrics import MetricsRoute
 from nsqd.http.node import Node
 from nsqd.http.observe import Observe
 from nsqd.http.publish import Publishing
 from nsqd.http.stats import Stats
 from nsqd.http.topology import Topology
 from shared.http.api import Routes
+from shared.http.debug import Debug
 
 
 def routes(node: Node) -> Routes:
@@ -20,7 +23,9 @@ def routes(node: Node) -> Routes:
         "/stats": {"GET": Stats(node).stats},
         "/config/{option}": {"GET": config.get, "PUT": config.put},
         **Topology(node).routes(),
-        "/metrics": {"GET": observe.metrics},
+        **DeadLetters(node).routes(),
+        "/metrics": {"GET": MetricsRoute(node).metrics},
         "/livez": {"GET": observe.livez},
         "/readyz": {"GET": observe.readyz},
+        **(Debug(node.bridge).routes() if node.options.debug_routes else {}),
     }

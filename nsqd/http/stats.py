@@ -1,11 +1,10 @@
 """GET /stats: what the node holds, as the original tells it (key for key, specs/nsq.md b).
 
-The picture is taken in the trio thread, some topics at a time, so that ten thousand of them stall no turn; it is written
-in the HTTP thread.
+The picture is taken in the trio thread, some topics at a time, so that ten thousand of them stall no turn; percentiles are
+found, and all is written, in the HTTP thread.
 """
 
-import gc
-import sys
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,15 +12,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.channel import Channel
+from nsqd.core.latency import result_of
 from nsqd.core.topic import Topic
 from nsqd.http.node import Node
 from nsqd.http.stats_text import render
 from nsqd.protocols.nsq.peer import Peer
 from shared.http.api import json_response, query, text_response
-from shared.options import SECOND
+from shared.values import SECOND
 
 PORTION = 200  # topics in one turn: about a millisecond
-_NO_PERCENTILES = {"count": 0, "percentiles": None}
+LATENCY = "e2e_processing_latency"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Stats:
             "topics": await self._topics(wanted),
         }
         if wanted.memory:
-            picture["memory"] = memory()
+            picture["memory"] = node.memory()
         producers = await call(lambda: self._producers(wanted)) if wanted.clients else []
         picture["producers"] = producers or None
         return picture
@@ -77,6 +77,8 @@ class Stats:
         for start in range(0, len(names), PORTION):
             portion = names[start : start + PORTION]
             pictures += await call(lambda portion=portion: self._portion(portion, wanted))  # type: ignore[misc]
+        for picture in pictures:
+            _find_percentiles(picture)
         return pictures
 
     def _portion(self, names: list[str], wanted: Wanted) -> list[dict[str, Any]]:
@@ -84,7 +86,8 @@ class Stats:
         if wanted.channel:
             topics = [topic for topic in topics if wanted.channel in topic.channels]
         owners = {peer.consumer: peer for peer in self._node.peers() if peer.consumer is not None}
-        return [_topic(topic, wanted, owners) for topic in topics]
+        now = time.monotonic_ns()
+        return [_topic(topic, wanted, owners, now) for topic in topics]
 
     def _producers(self, wanted: Wanted) -> list[dict[str, Any]]:
         """Connections that have published, whatever was asked for."""
@@ -95,21 +98,21 @@ class Stats:
         return found
 
 
-def _topic(topic: Topic, wanted: Wanted, owners: dict[Any, Peer]) -> dict[str, Any]:
+def _topic(topic: Topic, wanted: Wanted, owners: dict[Any, Peer], now: int) -> dict[str, Any]:
     channels = [topic.channels[name] for name in sorted(topic.channels) if wanted.channel in ("", name)]
     return {
         "topic_name": topic.name,
-        "channels": [_channel(channel, wanted, owners) for channel in channels],
+        "channels": [_channel(channel, wanted, owners, now) for channel in channels],
         "depth": topic.depth,
         "backend_depth": 0,
         "message_count": topic.message_count,
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
-        "e2e_processing_latency": _NO_PERCENTILES,
+        LATENCY: [channel.latency and channel.latency.snapshot(now) for channel in topic.channels.values()],
     }
 
 
-def _channel(channel: Channel, wanted: Wanted, owners: dict[Any, Peer]) -> dict[str, Any]:
+def _channel(channel: Channel, wanted: Wanted, owners: dict[Any, Peer], now: int) -> dict[str, Any]:
     peers = [owners[consumer] for consumer in channel.consumers if consumer in owners] if wanted.clients else []
     return {
         "channel_name": channel.name,
@@ -123,8 +126,15 @@ def _channel(channel: Channel, wanted: Wanted, owners: dict[Any, Peer]) -> dict[
         "client_count": len(channel.consumers),
         "clients": [client(peer, wanted.topic) for peer in peers] if wanted.clients else None,
         "paused": channel.paused,
-        "e2e_processing_latency": _NO_PERCENTILES,
+        LATENCY: [channel.latency and channel.latency.snapshot(now)],
     }
+
+
+def _find_percentiles(topic: dict[str, Any]) -> None:
+    """In place of the snapshots stands what they say. A topic's are those of all its channels, wanted or not."""
+    topic[LATENCY] = result_of(topic[LATENCY])
+    for channel in topic["channels"]:
+        channel[LATENCY] = result_of(channel[LATENCY])
 
 
 def client(peer: Peer, topic: str) -> dict[str, Any]:
@@ -159,27 +169,3 @@ _TLS = {
     "tls_negotiated_protocol": "",
     "tls_negotiated_protocol_is_mutual": False,
 }
-
-
-def memory() -> dict[str, int]:
-    """The original's keys with what CPython has for them: blocks of its allocator, and the process's resident bytes."""
-    resident, free = _resident(), 0
-    return {
-        "heap_objects": sys.getallocatedblocks(),
-        "heap_idle_bytes": free,
-        "heap_in_use_bytes": resident,
-        "heap_released_bytes": 0,
-        "gc_pause_usec_100": 0,  # not measured: collections are switched off for the garbage that cannot be cyclic
-        "gc_pause_usec_99": 0,
-        "gc_pause_usec_95": 0,
-        "next_gc_bytes": 0,
-        "gc_total_runs": sum(generation["collections"] for generation in gc.get_stats()),
-    }
-
-
-def _resident() -> int:
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * 4096
-    except OSError:  # not Linux
-        return 0

@@ -10,7 +10,15 @@ from nsqd.core.broker import Broker
 from nsqd.core.channel import Channel
 from nsqd.core.topic import Topic
 from nsqd.core.topology import Picture
-from nsqd.http.arguments import any_topic_name, existing_channel, existing_topic, topic_and_channel, topic_name
+from nsqd.http.arguments import (
+    any_topic_name,
+    existing_channel,
+    existing_topic,
+    made_channel,
+    made_topic,
+    topic_and_channel,
+    topic_name,
+)
 from nsqd.http.node import Node
 from shared.http.api import Handler, Routes, empty_response, query
 
@@ -79,7 +87,7 @@ def _create_topic(arguments: dict[str, str]) -> Callable[[Broker], None]:
     name = topic_name(arguments)
 
     def act(broker: Broker) -> None:
-        broker.topic(name)
+        made_topic(broker, name)
 
     return act
 
@@ -98,7 +106,7 @@ def _create_channel(arguments: dict[str, str]) -> Callable[[Broker], None]:
     topic, channel = topic_and_channel(arguments)
 
     def act(broker: Broker) -> None:
-        existing_topic(broker, topic).channel(channel)
+        made_channel(existing_topic(broker, topic), channel)
 
     return act
 

@@ -1,4 +1,4 @@
-"""One socket, and the peer behind it: bytes between the two, nothing else.
+"""One socket, and the peer behind it: bytes between the two, through layers if the client has asked for them.
 
 Output goes out by one direct send; what the network does not accept waits, and the reactor asks again when the socket is
 writable. A connection that ends is drained first: closing a socket with unread input would make the kernel send RST, and
@@ -9,6 +9,9 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING
 
+from nsqd.net.layers import Layers
+from nsqd.protocols.nsq.authorization import Question
+from nsqd.protocols.nsq.identify import Upgrade
 from nsqd.protocols.nsq.peer import Peer
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ class Connection:
         "drain_until",
         "eof",
         "fd",
+        "layers",
         "peer",
         "reading",
         "sealed",
@@ -41,9 +45,9 @@ class Connection:
         self._reactor = reactor
         self._unsent = b""  # taken from the peer, not yet accepted by the network
         self._blocked_since = 0  # ns: since when the network has accepted nothing; counts only with _unsent
-        self.sealed: deque[tuple[int, list[bytes]]] = (
-            deque()
-        )  # output by the position that must be durable before it leaves
+        # output by the position that must be durable before it leaves
+        self.sealed: deque[tuple[int, list[bytes]]] = deque()
+        self.layers: Layers | None = None  # TLS and compression; None: the peer's bytes are the network's
         self.drain_until = 0  # not 0: all was said and shut down; input is discarded until then
         self.eof = False  # the client sends no more
         self.socket = sock
@@ -67,15 +71,24 @@ class Connection:
         """Bytes that the network has not accepted."""
         return len(self._unsent)
 
+    def upgrade(self, upgrade: Upgrade) -> None:
+        """Add layers, once what was said before has been taken."""
+        self.layers = Layers(upgrade, self._reactor.wrap)
+
+    def authorize(self, question: Question) -> None:
+        """Have the authorization servers asked; nothing is read until they have answered."""
+        self._reactor.unflushed[self] = None
+        self._reactor.authorize(self, question)
+
     # the reactor's side
 
     def seal(self, position: int) -> None:
         """What the peer has said in this turn promises what the store has not made durable yet."""
-        self.sealed.append((position, self.peer.take_output()))
+        self.sealed.append((position, self._take()))
 
     def send(self, now: int, durable: int) -> bool:
         """Send what may leave. False: the connection is broken."""
-        output = self._released(durable) if self.sealed else self.peer.take_output()
+        output = self._released(durable) if self.sealed else self._take()
         if self._unsent:
             output.insert(0, self._unsent)
             self._unsent = b""
@@ -102,17 +115,40 @@ class Connection:
         output: list[bytes] = []
         while self.sealed and self.sealed[0][0] <= durable:
             output += self.sealed.popleft()[1]
-        return output if self.sealed else output + self.peer.take_output()
+        return output if self.sealed else output + self._take()
+
+    def _take(self) -> list[bytes]:
+        """What the peer says now, as it goes to the network."""
+        return self.peer.take_output() if self.layers is None else self.layers.take(self.peer)
+
+    def say_goodbye(self) -> None:
+        """All was said: the layers say so, too, if the network takes it now."""
+        data = self.layers.goodbye() if self.layers is not None else b""
+        try:
+            if data:
+                self.socket.send(data)
+            self.socket.shutdown(socket.SHUT_WR)
+        except OSError:  # it closed first, and the next read says so
+            pass
 
     @property
     def is_plain(self) -> bool:
         """True while nothing is out of the ordinary: all was sent, and epoll waits for input and for nothing else."""
-        return not (self._unsent or self.sealed or self.writing or self.eof) and self.reading
+        return not (self._unsent or self.sealed or self.writing or self.eof or self.peer.waiting) and self.reading
+
+    @property
+    def has_unread(self) -> bool:
+        """True if the layers have input and the peer may have it."""
+        if self.layers is None or not self.layers.has_more:
+            return False
+        return not (self.peer.closing or self.peer.waiting) and len(self._unsent) < MAX_UNSENT
 
     @property
     def wants_input(self) -> bool:
-        """False while the client does not read what it is answered, and when it sends no more."""
-        return len(self._unsent) < MAX_UNSENT and not self.eof
+        """False while there is enough to do: input waits, or the client does not read what it is answered."""
+        if self.eof or self.peer.waiting or (self.layers is not None and self.layers.has_more):
+            return False
+        return len(self._unsent) < MAX_UNSENT
 
     def write_deadline(self) -> int | None:
         """When to give up on a network that accepts nothing."""

@@ -7,25 +7,50 @@ task per connection costs 1.5 times as much at 50 connections and 2.7 times at 5
 
 import select
 import socket
+import ssl
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from math import inf
+from typing import NoReturn
 
 import trio
 
 from nsqd.core.broker import Broker
 from nsqd.core.duequeue import DueQueue
+from nsqd.net.acceptor import Acceptor, ConnectionLimits, Visitor
 from nsqd.net.connection import DRAIN_TIME, Connection
+from nsqd.net.layers import Broken, Layers, Wrap
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
-from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
+from shared.tls import TlsObject
 
 READ_SIZE = 256 * 1024  # bytes: one recv_into a shared buffer, per connection and turn
 MAX_EVENTS = 512  # connections served in a turn
 BACK_TO_TRIO = 2_000_000  # ns of turns in a row before HTTP, discovery and signals get their share
 LINGER = 0.002  # s to wait in epoll before the wait goes through trio, which costs 40 us more a wake-up
-ACCEPT_PAUSE = 100_000_000  # ns without accepting after EMFILE: spinning on it would starve the connections there are
-ACCEPT_BATCH = 64  # new connections in a turn
+
+Ask = Callable[[Question, Callable[[Authorization | AuthRefused], None]], None]
+
+
+def _no_tls(*_: object) -> NoReturn:
+    raise AssertionError("TLS was granted without a certificate")
+
+
+def _nobody_to_ask(*_: object) -> NoReturn:
+    raise AssertionError("AUTH was required without servers to ask")
+
+
+@dataclass(slots=True)
+class Edge:
+    """What a connection meets before it meets the broker."""
+
+    limits: ConnectionLimits = field(default_factory=ConnectionLimits)
+    wrap: Wrap = _no_tls  # the server's side of a TLS connection
+    ask: Ask = _nobody_to_ask  # the authorization servers; the answer comes in the trio thread, between turns
+    refused: Counter[str] = field(default_factory=Counter)  # what was not let in, or thrown out, by reason
 
 
 class Reactor:
@@ -38,6 +63,7 @@ class Reactor:
         clock: Callable[[], tuple[int, int]],
         serve_http: Callable[[], Callable[[], None]],
         after_turn: Callable[[], None],
+        edge: Edge | None = None,
     ) -> None:
         self._broker = broker
         self._settings = settings
@@ -48,8 +74,10 @@ class Reactor:
         self._wake_read, self._wake_write = socket.socketpair()
         self._buffer = bytearray(READ_SIZE)
         self._view = memoryview(self._buffer)
-        self._listeners: dict[int, socket.socket] = {}
-        self._accept_again = 0  # ns: when listeners that hit EMFILE are taken up again; 0: none did
+        self._edge = edge or Edge()
+        self._acceptor = Acceptor(self._epoll, self._edge.limits, self._edge.refused)
+        self._unread: dict[Connection, None] = {}  # connections whose layers have more input for the peer
+        self._answers: list[tuple[Connection, Authorization | AuthRefused]] = []  # came since the last turn
         self._held: list[tuple[int, Callable[[], None]]] = []  # HTTP replies by the position they wait for
         self._waiting: dict[Connection, None] = {}  # connections with sealed output
         self.connections: dict[int, Connection] = {}  # by file descriptor
@@ -63,8 +91,7 @@ class Reactor:
 
     def listen(self, sock: socket.socket) -> None:
         """Accept connections of a listening, non-blocking socket."""
-        self._listeners[sock.fileno()] = sock
-        self._epoll.register(sock.fileno(), select.EPOLLIN)
+        self._acceptor.listen(sock)
 
     def wake(self) -> None:
         """Make the next turn happen now. From any thread."""
@@ -101,11 +128,14 @@ class Reactor:
                     self.unflushed[connection] = None
                 if event & ~select.EPOLLOUT:
                     self._receive(connection)
-            elif fd in self._listeners:
-                self._accept(self._listeners[fd])
+            elif fd in self._acceptor:
+                for visitor in self._acceptor.accept(fd, self.now):
+                    self._add(visitor)
             elif fd == self._wake_read.fileno():
                 self._wake_read.recv(4096)
                 deliver = self._serve_http()
+        if self._unread or self._answers:
+            self._catch_up()
         self._commit(deliver)
         self._flush()
         self._broker.serve()
@@ -120,9 +150,9 @@ class Reactor:
 
     def _due(self) -> int | None:
         """When the next turn is due without any event."""
-        if self._broker.awake or self.unflushed:
+        if self._broker.awake or self.unflushed or self._unread or self._answers:
             return self.now
-        dues = (self._broker.scan.next_turn(), self.timers.next_due(), self._accept_again or None)
+        dues = (self._broker.scan.next_turn(), self.timers.next_due(), self._acceptor.again or None)
         return min((due for due in dues if due is not None), default=None)
 
     def _linger(self, due: int | None) -> float:
@@ -135,39 +165,12 @@ class Reactor:
 
     # connections
 
-    def _accept(self, listener: socket.socket) -> None:
-        for _ in range(ACCEPT_BATCH):
-            try:
-                sock, address = listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as failure:
-                if failure.errno in OUT_OF_RESOURCES:
-                    self._pause_accepting(failure)
-                    return
-                continue  # ECONNABORTED and its like: that one is gone, the next may be fine
-            self._add(sock, address)
-
-    def _pause_accepting(self, failure: OSError) -> None:
-        if not self._accept_again:
-            log.error("TCP: cannot accept: %s; trying again in 0.1 s", failure.strerror)
-            for fd in self._listeners:
-                self._epoll.modify(fd, 0)
-        self._accept_again = self.now + ACCEPT_PAUSE
-
-    def _resume_accepting(self) -> None:
-        self._accept_again = 0
-        for fd in self._listeners:
-            self._epoll.modify(fd, select.EPOLLIN)
-
-    def _add(self, sock: socket.socket, address: object) -> None:
-        sock.setblocking(False)
-        ip, port = "", ""
-        if isinstance(address, tuple):
-            ip, port = str(address[0]), str(address[1])
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(self, sock)
-        connection.peer = Peer(self._broker, self._settings, connection, ip, port, self.now, self.wall)
+    def _add(self, visitor: Visitor) -> None:
+        visitor.socket.setblocking(False)
+        if visitor.ip:
+            visitor.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(self, visitor.socket)
+        connection.peer = Peer(self._broker, self._settings, connection, visitor.ip, visitor.port, self.now, self.wall)
         self.connections[connection.fd] = connection
         self._epoll.register(connection.fd, select.EPOLLIN)
         self.set_timer(connection)
@@ -184,8 +187,12 @@ class Reactor:
             connection.eof = True
             connection.peer.receive_eof()
             self.unflushed[connection] = None
-        elif not connection.drain_until:
+        elif connection.drain_until:
+            pass
+        elif connection.layers is None:
             connection.peer.receive(bytes(self._view[:size]), self.now)
+        else:
+            self._receive_layered(connection, connection.layers, bytes(self._view[:size]))
 
     def close(self, connection: Connection) -> None:
         """End a connection at once."""
@@ -193,12 +200,69 @@ class Reactor:
             return
         self.unflushed.pop(connection, None)
         self._waiting.pop(connection, None)
+        self._unread.pop(connection, None)
+        self._acceptor.left(connection.peer.remote_ip)
         if connection.timer is not None:
             self.timers.remove(connection.timer[1])
         connection.peer.disconnected()
         self._epoll.unregister(connection.fd)
         connection.socket.close()
+        connection.layers = None
         del connection.peer  # they hold each other, and the daemon never collects old garbage
+
+    # layers and authorization
+
+    def _receive_layered(self, connection: Connection, layers: Layers, data: bytes) -> None:
+        try:
+            layers.receive(data, connection.peer)
+        except Broken as failure:
+            self._break_off(connection, failure)
+        self._feed(connection, layers)
+
+    def _feed(self, connection: Connection, layers: Layers) -> None:
+        """One portion of what came through the layers; `_send` sees to it that the rest is not forgotten."""
+        self.unflushed[connection] = None
+        if connection.has_unread:
+            try:
+                data = layers.read()
+            except Broken as failure:
+                self._break_off(connection, failure)
+                return
+            if data:
+                connection.peer.receive(data, self.now)
+        if layers.ended and not layers.has_more and not connection.eof:
+            connection.eof = True
+            connection.peer.receive_eof()
+
+    def _break_off(self, connection: Connection, failure: Broken) -> None:
+        self._edge.refused["tls_or_compression"] += 1
+        log.debug("CLIENT(%s:%s): %s", connection.peer.remote_ip, connection.peer.port, failure)
+        connection.peer.break_off()
+
+    def wrap(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> TlsObject:
+        """A new TLS connection's server side."""
+        return self._edge.wrap(incoming, outgoing)
+
+    def authorize(self, connection: Connection, question: Question) -> None:
+        """Have the authorization servers asked; the answer comes with a later turn."""
+
+        def answered(answer: Authorization | AuthRefused) -> None:
+            self._answers.append((connection, answer))
+            self.wake()
+
+        self._edge.ask(question, answered)
+
+    def _catch_up(self) -> None:
+        """Give peers what waited for this turn: answers of the authorization servers, input behind layers."""
+        answers, self._answers = self._answers, []
+        for connection, answer in answers:
+            if self.connections.get(connection.fd) is connection and not connection.peer.closing:
+                connection.peer.authorized(answer, self.now)
+                self.unflushed[connection] = None
+        unread, self._unread = self._unread, {}
+        for connection in unread:
+            if connection.layers is not None:
+                self._feed(connection, connection.layers)
 
     # output
 
@@ -241,6 +305,8 @@ class Reactor:
         if not connection.send(self.now, durable):
             self.close(connection)
             return
+        if connection.has_unread:
+            self._unread[connection] = None
         closing = connection.peer.closing
         if connection.is_plain and not closing:
             return
@@ -268,10 +334,7 @@ class Reactor:
         """All was said: tell the peer so, and read until it has closed too, for a second at the most."""
         connection.drain_until = self.now + DRAIN_TIME
         connection.peer.disconnected()
-        try:
-            connection.socket.shutdown(socket.SHUT_WR)
-        except OSError:  # it closed first, and the next read says so
-            pass
+        connection.say_goodbye()
         self.set_timer(connection)
 
     # timers
@@ -289,8 +352,7 @@ class Reactor:
         connection.timer = (due, self.timers.push(due, connection))
 
     def _tick(self) -> None:
-        if self._accept_again and self.now >= self._accept_again:
-            self._resume_accepting()
+        self._acceptor.resume(self.now)
         for connection in self.timers.pop_due(self.now, MAX_EVENTS):
             connection.timer = None
             deadline = connection.write_deadline()

@@ -205,6 +205,9 @@ class MemoryStore:
     def requeue(self, topic: int, channel: int, ordinal: int, attempts: int, due: int) -> None:
         self._position += 1
 
+    def bury(self, topic: int, channel: int, ordinal: int, attempts: int, reason: str) -> None:
+        self._position += 1
+
     def finish_all(self, topic: int, channel: int, end: int, owed: Iterable[tuple[int, int]]) -> None:
         for first, count in owed:
             self.finish(topic, channel, first, count)

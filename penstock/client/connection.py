@@ -1,74 +1,66 @@
 """One nsqd, connected and introduced: frames in, bytes out.
 
 Heartbeats are answered here and seen by nobody else. Nothing here waits except `__init__` (dialling), `send` (a full
-socket) and the `wait_...`; `receive` takes what has arrived. Every failure of the world is a ConnectionLost whose text
-names the address; the owner closes then, after reading the server's last words if it wants them.
+socket) and the `wait_...`; `receive` takes what has arrived, and handshakes make progress with it. Every failure of the
+world is a ConnectionLost whose text names the address; the owner closes then, after reading the server's last words if
+it wants them.
 """
 
-import json
 import select
 import socket
+import ssl
+from contextlib import suppress
 
+from penstock.client.dial import dial, server_name
 from penstock.client.errors import ConnectionLost
+from penstock.client.introduction import Introduction, Refused
+from penstock.client.layers import Layers, Tls
 from penstock.client.settings import Settings
+from penstock.client.tls import reason
 from penstock.protocol import ProtocolError, nsq
+from penstock.protocol.compression import CorruptStream
 
 MAX_FRAME_SIZE = 64 << 20  # no sane max-msg-size is above it; memory is used only as bytes really arrive
 READ_SIZE = 65536  # below malloc's mmap threshold: a larger recv pays page faults on each call
 
 
 class Connection:
-    """`address` is host:port, [v6]:port, or the path of a unix socket (anything with a slash)."""
+    """`address` is as in `dial`; `tls` is `client_context(settings)`, made once for many connections."""
 
-    def __init__(self, address: str, settings: Settings) -> None:
+    def __init__(self, address: str, settings: Settings, tls: ssl.SSLContext | None = None) -> None:
         """Connect and send IDENTIFY; its answer is awaited elsewhere, so that a silent server stalls nobody."""
         self.address = address
-        self.features: dict[str, object] | None = None  # what IDENTIFY answered; None before it did
+        self.features: dict[str, object] | None = None  # what IDENTIFY answered; None until all upgrades are made
         self._settings = settings
+        self._tls = tls
+        self._layers = Layers()
+        self._introduction: Introduction | None = Introduction(settings, self._layers, self._make_tls)
         self._decoder = nsq.FrameDecoder(MAX_FRAME_SIZE)
         try:
-            self._socket = _dial(address, settings.dial_timeout_s)
+            self._socket = dial(address, settings.dial_timeout_s)
         except OSError as error:
-            raise ConnectionLost(f"cannot connect to {address}: {_reason(error)}") from error
-        self._socket.setblocking(False)
+            raise ConnectionLost(f"cannot connect to {address}: {reason(error)}") from error
         try:
-            self.send(nsq.MAGIC_V2 + nsq.identify(settings.identify()))
+            self._send_encoded(self._introduction.begin())
         except ConnectionLost:
             self.close()
             raise
 
     def send(self, data: bytes) -> None:
-        """All of `data`, waiting for the socket as long as there is progress."""
-        view = memoryview(data)
-        try:
-            while True:
-                try:
-                    view = view[self._socket.send(view) :]
-                except BlockingIOError:
-                    if not self._wait(select.POLLOUT, self._settings.write_timeout_s):
-                        raise TimeoutError("took no data in time") from None
-                if not view:
-                    return
-        except OSError as error:
-            raise self._lost(_reason(error)) from error
+        """All of `data`, waiting for the socket as long as there is progress. Not before there are `features`."""
+        self._send_encoded(self._layers.encode(data))
 
     def receive(self) -> list[nsq.Frame]:
-        """The frames that have arrived, without heartbeats and the answer to IDENTIFY. One read, no waiting."""
+        """The frames that have arrived, without heartbeats and the answers to the introduction. One read, no waiting."""
         try:
             data = self._socket.recv(READ_SIZE)
         except BlockingIOError:
             return []
         except OSError as error:
-            raise self._lost(_reason(error)) from error
+            raise self._lost(reason(error)) from error
         if not data:
             raise self._lost("the server closed the connection")
-        try:
-            frames = self._decoder.receive(data)
-        except ProtocolError as error:
-            raise self._lost(f"not an nsqd: {error}") from error
-        if any(type(frame) is nsq.Response for frame in frames):  # seldom, among messages
-            return self._take_own(frames)
-        return frames
+        return self._decode(data)
 
     def wait_readable(self, seconds: float) -> bool:
         """True as soon as `receive` would bring something, an end included."""
@@ -85,41 +77,76 @@ class Connection:
 
     def finish_sending(self) -> None:
         """Tell the server that nothing more comes; it closes when it has done all that was sent."""
+        self._send_encoded(self._layers.end())
         try:
             self._socket.shutdown(socket.SHUT_WR)
         except OSError as error:
-            raise self._lost(_reason(error)) from error
+            raise self._lost(reason(error)) from error
 
     def close(self) -> None:
-        """Idempotent."""
+        """Idempotent; does not wait."""
+        with suppress(OSError):  # closed already, by either side
+            self._socket.send(self._layers.end())
         self._socket.close()
 
     def fileno(self) -> int:
         """For selectors."""
         return self._socket.fileno()
 
-    def _take_own(self, frames: list[nsq.Frame]) -> list[nsq.Frame]:
-        """Heartbeats answered, features read; the other frames are for the owner."""
-        others: list[nsq.Frame] = []
-        for frame in frames:
-            if frame == _BEAT:
-                self.send(nsq.nop())
-            elif self.features is None and isinstance(frame, nsq.Response):
-                self.features = self._parse_features(frame.data)
-            else:
-                others.append(frame)
+    def _decode(self, data: bytes) -> list[nsq.Frame]:
+        """Frames out of bytes; what the layers have to say of their own is sent. Raises ConnectionLost."""
+        try:
+            data = self._layers.decode(data)
+            if self._introduction is not None:
+                return self._introduce(self._introduction, data)
+            frames = self._decoder.receive(data)
+        except ProtocolError as error:
+            raise self._lost(f"not an nsqd: {error}") from error
+        except (CorruptStream, Refused) as error:
+            raise self._lost(str(error)) from error
+        except ssl.SSLError as error:
+            with suppress(OSError):  # the alert, so that the server's log has a reason too
+                self._socket.send(self._layers.encode(b""))
+            raise self._lost(reason(error)) from error
+        self._send_encoded(self._layers.encode(b""))
+        if any(type(frame) is nsq.Response for frame in frames):  # seldom, among messages
+            return self._answer_beats(frames)
+        return frames
+
+    def _introduce(self, introduction: Introduction, data: bytes) -> list[nsq.Frame]:
+        frames, output = introduction.receive(data)
+        self._send_encoded(output)
+        if introduction.features is not None:
+            self.features = introduction.features
+            self._introduction = None
+            frames += self._answer_beats(self._decoder.receive(introduction.rest))
+        return frames
+
+    def _answer_beats(self, frames: list[nsq.Frame]) -> list[nsq.Frame]:
+        """Heartbeats are answered; the other frames are for the owner."""
+        others = [frame for frame in frames if frame != _BEAT]
+        for _ in range(len(frames) - len(others)):
+            self.send(nsq.nop())
         return others
 
-    def _parse_features(self, data: bytes) -> dict[str, object]:
-        if data == nsq.OK:
-            return {}  # a server without feature negotiation
+    def _make_tls(self) -> Tls:
+        assert self._tls is not None, "settings with tls_v1 come with a context"
         try:
-            features = json.loads(data)
-        except ValueError:
-            features = None
-        if not isinstance(features, dict):
-            raise self._lost(f"not an nsqd: IDENTIFY answered {data[:60]!r}")
-        return features
+            return Tls(self._tls, server_name(self.address))
+        except ValueError as error:
+            raise Refused(f"no certificate can have this name: {error}") from None
+
+    def _send_encoded(self, data: bytes) -> None:
+        view = memoryview(data)
+        try:
+            while view:
+                try:
+                    view = view[self._socket.send(view) :]
+                except BlockingIOError:
+                    if not self._wait(select.POLLOUT, self._settings.write_timeout_s):
+                        raise TimeoutError("took no data in time") from None
+        except OSError as error:
+            raise self._lost(reason(error)) from error
 
     def _wait(self, event: int, seconds: float) -> bool:
         poll = select.poll()
@@ -131,38 +158,3 @@ class Connection:
 
 
 _BEAT = nsq.Response(nsq.HEARTBEAT)
-
-
-def _dial(address: str, timeout_s: float) -> socket.socket:
-    if "/" in address:
-        unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            unix.settimeout(timeout_s)
-            unix.connect(address)
-        except BaseException:
-            unix.close()
-            raise
-        return unix
-    host, port = split_address(address)
-    tcp = socket.create_connection((host, port), timeout_s)
-    tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return tcp
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """host:port or [v6]:port. Raises ValueError with a reason."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f"not an address, want host:port or a socket's path: {address!r}")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def check_address(address: str) -> str:
-    """The address itself, if it can be one. Raises ValueError with a reason."""
-    if "/" not in address:
-        split_address(address)
-    return address
-
-
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error) or type(error).__name__

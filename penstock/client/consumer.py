@@ -13,7 +13,7 @@ from contextlib import suppress
 from time import monotonic
 from types import TracebackType
 
-from penstock.client.connection import check_address
+from penstock.client.dial import check_address
 from penstock.client.links import Links
 from penstock.client.lookup import LookupPoller
 from penstock.client.message import Message

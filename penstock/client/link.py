@@ -5,6 +5,7 @@ and only `receive` raises.
 """
 
 import logging
+import ssl
 from collections.abc import Sequence
 from enum import Enum, auto
 from time import monotonic
@@ -18,6 +19,7 @@ from penstock.protocol import nsq
 log = logging.getLogger("penstock.client")
 
 ANSWERS_WAIT_S = 0.01  # how long a finish may wait for company while the consumer is busy with a batch
+MAY_PASS = ("E_SUB_FAILED", "E_AUTH_FAILED")  # the channel is full, nsqd is exiting, its auth server does not answer
 DEFAULT_MAX_RDY = 2500  # nsqd's, for servers that do not say
 
 
@@ -33,7 +35,9 @@ class State(Enum):
 class Link:
     """Connects at once, and subscribes as the answers come in; silence ends it after read_timeout_s."""
 
-    def __init__(self, address: str, topic: str, channel: str, settings: Settings) -> None:
+    def __init__(
+        self, address: str, topic: str, channel: str, settings: Settings, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.address = address
         self.state = State.IDENTIFYING
         self.lost = ""  # why, once it is
@@ -42,7 +46,7 @@ class Link:
         self._settings = settings
         self._answers: list[bytes] = []
         self._flushed_at = self._heard_at = monotonic()
-        self._connection = Connection(address, settings)
+        self._connection = Connection(address, settings, tls)
 
     def receive(self) -> list[Message]:
         """The messages that have arrived. Raises ConnectionLost, or ConsumerError if the server will never have us."""
@@ -137,7 +141,7 @@ class Link:
     def _take_error(self, error: nsq.ErrorFrame) -> None:
         if not error.fatal:  # the message timed out before the answer: the operator should know it comes twice
             log.warning("%s: %s", self.address, error)
-        elif self.state is State.SUBSCRIBED or error.code == "E_SUB_FAILED":  # full or exiting: may pass
+        elif self.state is State.SUBSCRIBED or error.code in MAY_PASS:
             raise ConnectionLost(f"{self.address}: {error}")
         else:
             raise ConsumerError(f"{self.address}: {error}")

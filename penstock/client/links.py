@@ -14,6 +14,7 @@ from penstock.client.flow import shares
 from penstock.client.link import Link, State
 from penstock.client.message import Message
 from penstock.client.settings import Settings
+from penstock.client.tls import client_context
 
 log = logging.getLogger("penstock.client")
 
@@ -38,6 +39,7 @@ class Links:
         self._channel = channel
         self._max_in_flight = max_in_flight
         self._settings = settings
+        self._tls = client_context(settings)
         self._wanted: frozenset[str] = frozenset()
         self._links: dict[str, Link] = {}  # connected, by address
         self._retries: dict[str, Retry] = {}
@@ -112,7 +114,7 @@ class Links:
         if address is None:
             return
         try:
-            link = Link(address, self._topic, self._channel, self._settings)
+            link = Link(address, self._topic, self._channel, self._settings, self._tls)
         except ConnectionLost as error:
             self._retry(address, error)
             return

@@ -7,9 +7,11 @@ Nothing is published twice by the producer itself: it connects anew only while n
 from collections.abc import Sequence
 from types import TracebackType
 
-from penstock.client.connection import Connection, check_address
+from penstock.client.connection import Connection
+from penstock.client.dial import check_address
 from penstock.client.errors import ConnectionLost, PublishError
 from penstock.client.settings import Settings
+from penstock.client.tls import client_context
 from penstock.protocol import nsq
 
 MAX_OUTSTANDING = 8  # MPUBs on the way: the server works while the next is being encoded, and memory stays bounded
@@ -34,6 +36,7 @@ class Producer:
         for address in self._addresses:
             check_address(address)
         self._settings = settings or Settings()
+        self._tls = client_context(self._settings)
         self._max_outstanding = max_outstanding
         self._connection: Connection | None = None
         self._outstanding = 0  # publishes sent and not answered; 0 without a connection
@@ -113,7 +116,7 @@ class Producer:
         reasons = []
         for _ in self._addresses:
             try:
-                connection = Connection(self._addresses[0], self._settings)
+                connection = Connection(self._addresses[0], self._settings, self._tls)
                 self._connection = connection
                 self._take(connection.wait_identified())
                 return connection

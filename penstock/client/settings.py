@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from penstock import __version__
 
 CLIENT_NAME = f"penstock-client/{__version__}"
+TLS_MIN_VERSIONS = ("", "ssl3.0", "tls1.0", "tls1.1", "tls1.2", "tls1.3")  # go-nsq's names, and the one it lacks
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,17 @@ class Settings:
     output_buffer_size: int = 0  # bytes; -1 is unbuffered
     output_buffer_timeout_ms: int = 0  # -1 is none
 
+    tls_v1: bool = False  # TLS, of any version from tls_min_version on; a server without it is not talked to
+    tls_root_ca_file: str = ""  # PEM, who signs the servers' certificates; "" is the system's authorities
+    tls_insecure_skip_verify: bool = False  # True: any certificate will do, which protects from nothing active
+    tls_cert: str = ""  # PEM, what we show; with tls_key
+    tls_key: str = ""
+    tls_min_version: str = ""  # tls1.2, which is also the least there is, or tls1.3
+    snappy: bool = False  # compression, if the server does it; at most one of the two
+    deflate: bool = False
+    deflate_level: int = 6  # 1 is quick, 9 is small; the server may use a lower one
+    auth_secret: str = field(default="", repr=False)
+
     dial_timeout_s: float = 1.0
     read_timeout_s: float = 60.0  # without a byte, heartbeats included
     write_timeout_s: float = 5.0  # without progress; go-nsq's 1 s is short for a megabyte into a busy server
@@ -36,6 +48,15 @@ class Settings:
     default_requeue_delay_ms: int = 90_000  # times the attempts made
     max_requeue_delay_ms: int = 900_000
     max_attempts: int = 0  # 0 is no limit; go-nsq drops a message after 5 attempts unless told otherwise
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for what can never be right."""
+        if not 1 <= self.deflate_level <= 9:
+            raise ValueError(f"deflate_level must be 1 to 9: {self.deflate_level}")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise ValueError("tls_cert and tls_key are of use only together")
+        if self.tls_min_version not in TLS_MIN_VERSIONS:
+            raise ValueError(f"tls_min_version is no TLS version: {self.tls_min_version!r}")
 
     def identify(self) -> dict[str, object]:
         """The body of IDENTIFY."""
@@ -49,5 +70,9 @@ class Settings:
             "msg_timeout": self.msg_timeout_ms,
             "output_buffer_size": self.output_buffer_size,
             "output_buffer_timeout": self.output_buffer_timeout_ms,
+            "tls_v1": self.tls_v1,
+            "snappy": self.snappy,
+            "deflate": self.deflate,
+            "deflate_level": self.deflate_level if self.deflate else 0,
         }
         return {key: value for key, value in body.items() if value != 0}

@@ -5,7 +5,6 @@ writes errors and JSON as the original does. It runs in the HTTP thread and know
 """
 
 import ipaddress
-import json
 import posixpath
 import re
 import socket
@@ -19,15 +18,13 @@ from starlette.types import Receive, Scope, Send
 
 from shared.http.errors import HttpError
 from shared.log import log
-from shared.text import without_surrogates
+from shared.text import go_json
 
 Handler = Callable[[Request], Awaitable[Response]]
 Routes = Mapping[str, Mapping[str, Handler]]  # path -> method -> handler; a path may end in one "{parameter}"
 
 V1_HEADERS = {"X-Nsq-Content-Type": "nsq; version=1.0"}
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
-_GO_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-_GO_ESCAPED = re.compile("[<>&\u2028\u2029]")
 
 
 class Api:
@@ -172,12 +169,6 @@ async def read_body(request: Request, limit: int, too_big: str) -> bytes:
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def go_json(value: Any) -> str:
-    """JSON as Go's encoder writes it: compact, in the order given, with < > & escaped."""
-    text = without_surrogates(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
-    return _GO_ESCAPED.sub(lambda match: _GO_ESCAPES[match[0]], text)
-
-
 def json_response(value: Any) -> Response:
     """200 with JSON."""
     return Response(go_json(value), media_type="application/json; charset=utf-8", headers=V1_HEADERS)
@@ -201,3 +192,16 @@ def error_response(request: Request, error: HttpError) -> Response:
         media_type="application/json; charset=utf-8",
         headers=V1_HEADERS | error.headers,
     )
+
+
+class TlsRequired:
+    """An ASGI application for plain HTTP where TLS is required: 403 to everything, and where to go instead."""
+
+    def __init__(self, https_port: int) -> None:
+        self._body = f'{{"message": "TLS_REQUIRED", "https_port": {https_port}}}'  # with Go's spaces, unlike all else
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        response = Response(
+            self._body, status_code=403, media_type="application/json; charset=utf-8", headers=V1_HEADERS
+        )
+        await response(scope, receive, send)

@@ -144,10 +144,10 @@ class TopicMachine(RuleBasedStateMachine):
         self.deliveries.remove(entry)
         self.node.turn()
 
-    @precondition(lambda self: self.deliveries)
+    @precondition(lambda self: self.connected_deliveries())
     @rule(data=st.data())
     def touch(self, data: st.DataObject) -> None:
-        entry = data.draw(st.sampled_from(self.deliveries))
+        entry = data.draw(st.sampled_from(self.connected_deliveries()))
         name, consumer, delivery = entry
         done = consumer.touch(delivery.id, TIMEOUT, 100 * SECOND, self.node.now) == ""
         assert done == self.owns(entry) or self.overdue(entry)
@@ -201,6 +201,11 @@ class TopicMachine(RuleBasedStateMachine):
         self.node.turn()
 
     # the model's own laws
+
+    def connected_deliveries(self) -> list[tuple[str, Consumer, Delivery]]:
+        """Those whose consumer is still there: nobody else can touch them."""
+        present = {id(consumer) for _, consumer, _ in self.consumers}
+        return [entry for entry in self.deliveries if id(entry[1]) in present]
 
     def owns(self, entry: tuple[str, Consumer, Delivery]) -> bool:
         """True if that very delivery is still in flight."""

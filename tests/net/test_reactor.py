@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 import trio
 
+from nsqd.net.acceptor import ACCEPT_PAUSE
 from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT
-from nsqd.net.reactor import ACCEPT_PAUSE, Reactor
+from nsqd.net.reactor import Reactor
 from nsqd.protocols.nsq.settings import Settings
 from tests.core.node import SECOND, Node
 from tests.core.slow_store import SlowStore
@@ -165,10 +166,10 @@ def test_emfile_pauses_accepting_and_keeps_what_there_is(bench: Bench) -> None:
         def accept(self) -> tuple[socket.socket, object]:
             raise OSError(errno.EMFILE, "Too many open files")
 
-    bench.reactor._accept(Exhausted())  # type: ignore[arg-type]
-    late = socket.create_connection(bench.listener.getsockname(), timeout=5)
-    bench.clients.append(late)
-    late.sendall(b"  V2PUB t\n" + body(b"x"))
+    listeners = bench.reactor._acceptor._listeners
+    listeners[bench.listener.fileno()] = Exhausted()  # type: ignore[assignment]
+    late = bench.connect(b"  V2PUB t\n" + body(b"x"))
+    listeners[bench.listener.fileno()] = bench.listener
     client.sendall(b"PUB t\n" + body(b"x"))
     bench.turn()
     assert frames(client) == [b"OK"]

@@ -65,7 +65,7 @@ def play(script: list[bytes | tuple[bytes, int | bytes, bytes]], cuts: list[int]
     delivered = [message_id for _, message_id, _ in wire.messages()]
     known = peer_module.Peer._fast
     if not fast:
-        peer_module.Peer._fast = lambda self, data, start: 0  # type: ignore[method-assign]
+        peer_module.Peer._fast = lambda self, data, start, now: 0  # type: ignore[method-assign]
     try:
         data = b"".join(_resolve(command, delivered) for command in script)
         edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})

@@ -3,6 +3,8 @@
 import struct
 
 from nsqd.core.broker import Limits
+from nsqd.protocols.nsq.authorization import Question
+from nsqd.protocols.nsq.identify import Upgrade
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
 from tests.core.node import MS, Node
@@ -18,6 +20,8 @@ class Wire:
         self.pending = 0  # bytes the network has not taken
         self.wants_output = False
         self.received = bytearray()
+        self.upgrades: list[Upgrade] = []
+        self.questions: list[Question] = []
         wall = self.node.broker.wall
         self.peer = Peer(self.node.broker, settings or Settings(), self, "10.0.0.1", "5555", self.node.now, wall)
         self.node.after_turn = self._chain(self.node.after_turn)
@@ -34,6 +38,12 @@ class Wire:
 
     def unsent(self) -> int:
         return self.pending
+
+    def upgrade(self, upgrade: Upgrade) -> None:
+        self.upgrades.append(upgrade)
+
+    def authorize(self, question: Question) -> None:
+        self.questions.append(question)
 
     # the test's side
 

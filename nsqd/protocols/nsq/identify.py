@@ -29,7 +29,24 @@ _FIELDS: dict[str, type] = {
     "deflate": bool,
     "deflate_level": int,
     "snappy": bool,
+    "topology_region": str,
+    "topology_zone": str,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """What the connection's bytes pass through from IDENTIFY's answer on. Never both compressions."""
+
+    tls: bool = False
+    snappy: bool = False
+    deflate: bool = False
+    deflate_level: int = DEFLATE_LEVEL  # 1 to 9
+
+    @property
+    def changes(self) -> bool:
+        """True if the bytes change at all."""
+        return self.tls or self.snappy or self.deflate
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +62,9 @@ class Identity:
     sample_rate: int = 0  # percent; 0: all messages
     msg_timeout: int = 60 * SECOND
     negotiates: bool = field(default=False, compare=False)  # the answer is JSON, not just OK
+    upgrade: Upgrade = Upgrade()
+    topology_region: str = ""
+    topology_zone: str = ""
 
 
 def decode(body: bytes) -> dict[str, Any]:
@@ -92,9 +112,11 @@ def apply(asked: dict[str, Any], settings: Settings) -> tuple[Identity, WireErro
         output_buffer_timeout=settings.output_buffer_timeout,
         msg_timeout=settings.msg_timeout,
         negotiates=asked.get("feature_negotiation", False),
+        topology_region=asked.get("topology_region", ""),
+        topology_zone=asked.get("topology_zone", ""),
     )
     try:
-        for step in (_heartbeat, _output_timeout, _output_size, _sample_rate, _msg_timeout):
+        for step in (_heartbeat, _output_timeout, _output_size, _sample_rate, _msg_timeout, _upgrade):
             identity = step(identity, asked, settings)
     except WireError as error:
         return identity, error
@@ -155,23 +177,41 @@ def _msg_timeout(identity: Identity, asked: dict[str, Any], settings: Settings) 
     raise _invalid("msg timeout", value)
 
 
+def _upgrade(identity: Identity, asked: dict[str, Any], settings: Settings) -> Identity:
+    if not identity.negotiates:
+        return identity
+    level = asked.get("deflate_level", 0) if settings.deflate and asked.get("deflate") else 0
+    upgrade = Upgrade(
+        tls=settings.tls and asked.get("tls_v1", False),
+        snappy=settings.snappy and asked.get("snappy", False),
+        deflate=settings.deflate and asked.get("deflate", False),
+        deflate_level=min(level if level > 0 else DEFLATE_LEVEL, settings.max_deflate_level),
+    )
+    if upgrade.snappy and upgrade.deflate:
+        raise WireError("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
+    return replace(identity, upgrade=upgrade)
+
+
 def answer(identity: Identity, settings: Settings) -> bytes:
     """What IDENTIFY is answered with: OK, or what was agreed, in the original's key order."""
     if not identity.negotiates:
         return b"OK"
+    upgrade = identity.upgrade
     agreed = {
         "max_rdy_count": settings.max_rdy_count,
         "version": settings.version,
         "max_msg_timeout": settings.max_msg_timeout // MILLISECOND,
         "msg_timeout": identity.msg_timeout // MILLISECOND,
-        "tls_v1": False,
-        "deflate": False,
-        "deflate_level": DEFLATE_LEVEL,
-        "max_deflate_level": DEFLATE_LEVEL,
-        "snappy": False,
+        "tls_v1": upgrade.tls,
+        "deflate": upgrade.deflate,
+        "deflate_level": upgrade.deflate_level,
+        "max_deflate_level": settings.max_deflate_level,
+        "snappy": upgrade.snappy,
         "sample_rate": identity.sample_rate,
-        "auth_required": False,
+        "auth_required": settings.auth_required,
         "output_buffer_size": identity.output_buffer_size,
         "output_buffer_timeout": identity.output_buffer_timeout // MILLISECOND,
     }
+    if settings.topology_region or settings.topology_zone:  # the release of 1.3.0 does not know them
+        agreed |= {"topology_region": settings.topology_region, "topology_zone": settings.topology_zone}
     return json.dumps(agreed, separators=(",", ":")).encode()

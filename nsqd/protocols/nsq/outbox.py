@@ -4,7 +4,11 @@ Replies and heartbeats carry held messages out with them (specs/nsq.md a10). Not
 peer does.
 """
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from nsqd.protocols.nsq.authorization import Question
+    from nsqd.protocols.nsq.identify import Upgrade
 
 NEVER = 1 << 62  # ns: later than any time
 
@@ -20,6 +24,12 @@ class Transport(Protocol):
 
     def unsent(self) -> int:
         """Bytes taken from the peer that the network has not accepted yet."""
+
+    def upgrade(self, upgrade: "Upgrade") -> None:
+        """After the output there is now, everything passes through these layers; call Peer.upgraded as each stands."""
+
+    def authorize(self, question: "Question") -> None:
+        """Ask the authorization servers, and call Peer.authorized with what they say; read no input meanwhile."""
 
 
 class Outbox:

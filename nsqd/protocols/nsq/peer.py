@@ -2,19 +2,21 @@
 
 Bytes come in by `receive`, go out by `take_output`; a Transport is told when there is something to send or a time to
 wait for. It opens no socket and reads no clock. Replies come strictly in the order of the commands; messages and heartbeats
-stand between them.
+stand between them. TLS and compression are the transport's: the peer agrees on them and sees plain bytes.
 
 State (specs/nsq.md a4): INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING; `closing` means that the connection ends when its
-output is sent.
+output is sent. `waiting`: the command at hand waits for an authorization server, and nothing behind it is looked at.
 """
 
 from collections.abc import Callable
 
-from nsqd.core.broker import Broker
-from nsqd.core.consumer import Consumer
+from nsqd.core.broker import Broker, TooMany
+from nsqd.core.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
 from nsqd.core.frame import CLOSE_WAIT, HEARTBEAT, OK, error, response
 from nsqd.core.topic import Topic
 from nsqd.protocols.nsq import fast
+from nsqd.protocols.nsq.access import Access, Waiting
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.commands import (
     AUTH_BODY,
     DPUB_BODY,
@@ -28,15 +30,15 @@ from nsqd.protocols.nsq.commands import (
     read_mpub_count,
 )
 from nsqd.protocols.nsq.errors import Dropped, WireError, quote
-from nsqd.protocols.nsq.identify import Identity, answer, apply, decode
+from nsqd.protocols.nsq.identify import Identity, Upgrade, answer, apply, decode
 from nsqd.protocols.nsq.outbox import NEVER, Outbox, Transport
-from nsqd.protocols.nsq.settings import MAX_PENDING_OUTPUT, MILLISECOND, SECOND, Settings
+from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, MAX_PENDING_OUTPUT, MILLISECOND, Settings
 from penstock.protocol.names import is_valid_name
+from shared.tls_info import TlsInfo
 
 INIT, SUBSCRIBED, CLOSING = 0, 3, 4
 
 MAGIC = b"  V2"
-MAGIC_TIMEOUT = 10 * SECOND  # to send the magic: silent connections are not kept (T12 in specs/reliability.md)
 MOST_KNOWN = 256  # topics a connection remembers: honest producers have a few
 ID_SIZE = 16
 _PUB, _MPUB, _FIN = b"PUB ", b"MPUB ", b"FIN "
@@ -52,11 +54,14 @@ class Peer:
         "_known",
         "_mpub",
         "_need",
+        "_opened",
         "_outbox",
         "_pump",
         "_settings",
         "_started",
         "_transport",
+        "_upgrade_due",
+        "access",
         "at_eof",
         "closing",
         "connected",
@@ -69,6 +74,8 @@ class Peer:
         "published",
         "remote_ip",
         "state",
+        "tls",
+        "waiting",
     )
 
     def __init__(
@@ -82,6 +89,7 @@ class Peer:
         self.connected = wall  # ns since the epoch
         self.state = INIT
         self.closing = False  # no more input is read; the connection ends with its output
+        self.waiting = False  # input is kept, not looked at, until `authorized`
         self.consumer: Consumer | None = None  # from SUB on, until the connection or the channel goes
         self.identified = False
         self.identity = Identity(
@@ -94,7 +102,11 @@ class Peer:
         self.pub_counts: dict[str, int] = {}  # messages published, by topic
         self.published = False  # True: replies wait for this turn's commit
         self.at_eof: WireError | None = None  # what to say if the peer stops sending in the middle of a command
-        self.last_activity = now  # ns of the last complete command
+        self.tls: TlsInfo | None = None  # of the handshake, once it is done
+        self.access = Access(settings.auth_required, self._ask)
+        self.last_activity = -1  # ns of the last complete command; negative: there was none
+        self._opened = now
+        self._upgrade_due = NEVER  # when a TLS handshake under way must be done
         self._started = False  # True: the magic was right
         self._buffer = bytearray()  # input of a command that is not complete
         self._need = 4  # bytes of it without which parsing is pointless
@@ -107,9 +119,9 @@ class Peer:
 
     def receive(self, data: bytes, now: int) -> None:
         """Handle every complete command in `data` and what was kept before; keep the rest."""
-        if self._buffer:
+        if self._buffer or self.waiting:
             self._buffer += data
-            if len(self._buffer) < self._need:
+            if len(self._buffer) < self._need or self.waiting:
                 return
             data = bytes(self._buffer)
             self._buffer.clear()
@@ -122,12 +134,13 @@ class Peer:
                 self._need = more.size
                 self.at_eof = more.at_eof
                 break
+            except Waiting:
+                self.waiting = True
+                break
             except WireError as failure:
                 self._fail(failure)
             except Dropped:
-                self.closing = True
-                self._outbox.drop()
-                self._transport.output_ready()
+                self.break_off()
         if position < size and not self.closing:
             self._buffer += data[position:] if position else data
 
@@ -136,6 +149,27 @@ class Peer:
         if self.at_eof is not None and not self.closing:
             self._fail(self.at_eof)
         self.closing = True
+
+    def break_off(self) -> None:
+        """End the connection without a word: what came is not of this protocol, TLS or compression."""
+        self.closing = True
+        self._outbox.drop()
+        self._transport.output_ready()
+
+    def authorized(self, answer: Authorization | AuthRefused, now: int) -> None:
+        """What the authorization servers say to the question asked last: go on with the command that waited."""
+        self.access.answered(answer)
+        self.waiting = False
+        self._known.clear()  # they were allowed before
+        self._need = 0
+        self.receive(b"", now)
+
+    def upgraded(self, tls: TlsInfo | None = None) -> None:
+        """The next layer stands, TLS (`tls`) or compression: the client is told so through it."""
+        if tls is not None:
+            self.tls = tls
+            self._upgrade_due = NEVER
+        self._outbox.reply(OK)
 
     def _check_magic(self, data: bytes) -> int:
         if len(data) < len(MAGIC):
@@ -147,7 +181,6 @@ class Peer:
             self.closing = True
             return 0
         self._started = True
-        self._transport.timer_changed()
         return len(MAGIC)
 
     def _command(self, data: bytes, start: int, now: int) -> int:
@@ -155,12 +188,12 @@ class Peer:
         self.at_eof = None
         if self._mpub is not None:
             return self._continue_mpub(self._mpub, data, start, now)
-        end = self._fast(data, start) or self._slow(data, start, now)
+        end = self._fast(data, start, now) or self._slow(data, start, now)
         if self._mpub is None:
             self.last_activity = now
         return end
 
-    def _fast(self, data: bytes, start: int) -> int:
+    def _fast(self, data: bytes, start: int, now: int) -> int:
         """The common shapes. 0: take the slow path."""
         if data.startswith(_FIN, start):
             consumer = self.consumer
@@ -170,6 +203,8 @@ class Peer:
             for message_id, why in consumer.finish(ids):
                 self._fail(_failed("FIN", message_id, why))
             return start + len(ids) // ID_SIZE * fast.FIN_SIZE
+        if now >= self.access.until:
+            return 0
         if data.startswith(_PUB, start):
             one = fast.pub(data, start, self._settings.max_msg_size)
             topic = self._known.get(one[0]) if one else None
@@ -190,15 +225,20 @@ class Peer:
     def _slow(self, data: bytes, start: int, now: int) -> int:
         """Any command, exactly."""
         words, at = read_line(data, start)
+        if self._settings.tls_required and self.tls is None and words[0] != b"IDENTIFY":
+            raise WireError("E_INVALID", b"cannot %s in current state (TLS required)" % words[0])
         handler = _HANDLERS.get(words[0])
         if handler is None:
             raise WireError("E_INVALID", b"invalid command " + words[0])
-        return handler(self, words, data, start, at, now)
+        end = handler(self, words, data, start, at, now)
+        if self.last_activity < 0 and self._mpub is None:
+            self._first_command(now)
+        return end
 
     # commands: (words of the line, the buffer, where the command began, where its line ended, now) -> where it ended
 
     def _identify(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self._require(self.state == INIT, "IDENTIFY")
+        self._require(self.state == INIT and not self.identity.upgrade.changes, "IDENTIFY")
         body, end = read_body(data, start, at, IDENTIFY_BODY, self._settings.max_body_size)
         asked = decode(body)
         self.identity, failure = apply(asked, self._settings)
@@ -210,14 +250,18 @@ class Peer:
         self.identified = True
         self._transport.timer_changed()
         self._outbox.reply(response(answer(self.identity, self._settings)))
-        return end
+        if not self.identity.upgrade.changes:
+            return end
+        self._begin_upgrade(self.identity.upgrade, now)
+        return len(data)  # what was sent ahead of the upgrade did not come through it: it is not believed
 
     def _auth(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
         self._require(self.state == INIT, "AUTH")
         if len(words) != 1:
             raise WireError("E_INVALID", "AUTH invalid number of parameters")
-        read_body(data, start, at, AUTH_BODY, self._settings.max_body_size)
-        raise WireError("E_AUTH_DISABLED", "AUTH disabled")
+        secret, end = read_body(data, start, at, AUTH_BODY, self._settings.max_body_size)
+        self._outbox.reply(response(self.access.auth(secret)))
+        return end
 
     def _sub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
         self._require(self.state == INIT, "SUB")
@@ -227,12 +271,16 @@ class Peer:
             raise WireError("E_INVALID", "SUB insufficient number of parameters")
         topic_name = _name(words[1], "E_BAD_TOPIC", "SUB topic")
         channel_name = _name(words[2], "E_BAD_CHANNEL", "SUB channel")
-        channel = self._broker.topic(topic_name).channel(channel_name)
+        self.access.check("SUB", topic_name, channel_name, now)
+        try:
+            channel = self._broker.topic(topic_name).channel(channel_name)
+        except TooMany as full:
+            raise WireError("E_SUB_FAILED", f"SUB failed {full}") from None
         limit = self._settings.max_channel_consumers
         if limit and len(channel.consumers) >= limit:
             text = f"SUB failed consumers for {topic_name}:{channel_name} exceeds limit of {limit}"
             raise WireError("E_SUB_FAILED", text)
-        self.consumer = channel.subscribe(self, self._pump.msg_timeout, self._pump.sample_rate)
+        self.consumer = channel.subscribe(self, self._pump.msg_timeout, self._pump.sample_rate, self._distance())
         self.state = SUBSCRIBED
         self._outbox.reply(OK)
         return at
@@ -242,7 +290,8 @@ class Peer:
             raise WireError("E_INVALID", "PUB insufficient number of parameters")
         name = _name(words[1], "E_BAD_TOPIC", "PUB topic")
         body, end = read_body(data, start, at, PUB_BODY, self._settings.max_msg_size)
-        self._publish(self._topic(name), [body], len(body))
+        self.access.check("PUB", name, "", now)
+        self._publish(self._topic(name, "PUB"), [body], len(body))
         return end
 
     def _dpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
@@ -256,7 +305,8 @@ class Peer:
         if delay > longest:
             raise WireError("E_INVALID", f"DPUB timeout {delay} out of range 0-{longest}")
         body, end = read_body(data, start, at, DPUB_BODY, self._settings.max_msg_size)
-        topic = self._topic(name)
+        self.access.check("DPUB", name, "", now)
+        topic = self._topic(name, "DPUB")
         if delay:
             topic.publish_deferred(body, now + delay * MILLISECOND)
             self._published(topic, 1)
@@ -268,7 +318,8 @@ class Peer:
         if len(words) < 2:
             raise WireError("E_INVALID", "MPUB insufficient number of parameters")
         name = _name(words[1], "E_BAD_TOPIC", "E_BAD_TOPIC MPUB topic")  # the code really stands twice
-        self._topic(name)
+        self.access.check("MPUB", name, "", now)
+        self._topic(name, "MPUB")
         settings = self._settings
         count, at = read_mpub_count(data, start, at, settings.max_body_size)
         self._mpub = MpubScan(name, count, settings.max_msg_size, settings.max_body_size)
@@ -283,8 +334,10 @@ class Peer:
             self._buffer += data[at:]
             return len(data)
         self._mpub = None
+        if self.last_activity < 0:
+            self._first_command(now)
         self.last_activity = now
-        self._publish(self._topic(scan.topic), scan.bodies, scan.size)
+        self._publish(self._topic(scan.topic, "MPUB"), scan.bodies, scan.size)
         return at
 
     def _rdy(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
@@ -374,6 +427,7 @@ class Peer:
         self._buffer.clear()
         self._mpub = None
         self._known.clear()
+        self.access.close()
         if self.consumer is not None:
             consumer, self.consumer = self.consumer, None
             consumer.channel.unsubscribe(consumer)
@@ -384,23 +438,34 @@ class Peer:
         """When tick has something to do (ns)."""
         if self.closing:
             return NEVER
-        if not self._started:
-            return self.last_activity + MAGIC_TIMEOUT
+        if self.last_activity < 0 or self._upgrade_due != NEVER:
+            return self._read_deadline()
         return min(self._heartbeat_due, self._read_deadline(), self._outbox.flush_due)
 
     def tick(self, now: int) -> None:
         """Send a heartbeat or what was held back, or give up on a silent client, if it is time."""
-        if now >= (self._read_deadline() if self._started else self.last_activity + MAGIC_TIMEOUT):
+        if now >= self._read_deadline():
+            if self.last_activity < 0:
+                self._broker.refused["identify_timeout"] += 1
             self.closing = True
             self._transport.output_ready()
             return
-        if now >= self._heartbeat_due and self._started:
+        if self.last_activity < 0 or self._upgrade_due != NEVER:
+            return
+        if now >= self._heartbeat_due:
             self._heartbeat_due = now + self._pump.heartbeat_interval
             self._outbox.reply(HEARTBEAT)
         if now >= self._outbox.flush_due:
             self._outbox.flush()
 
     def _read_deadline(self) -> int:
+        """When a client that sends nothing is given up."""
+        if self.waiting:
+            return NEVER
+        if self.last_activity < 0:
+            return self._opened + self._settings.identify_timeout
+        if self._upgrade_due != NEVER:
+            return self._upgrade_due
         interval = self.identity.heartbeat_interval
         return self.last_activity + 2 * interval if interval else NEVER
 
@@ -411,8 +476,33 @@ class Peer:
         if failure.fatal:
             self.closing = True
 
-    def _topic(self, name: str) -> Topic:
-        topic = self._broker.topic(name)
+    def _first_command(self, now: int) -> None:
+        """The client speaks: from now on heartbeats keep the connection."""
+        self.last_activity = now
+        self._transport.timer_changed()
+
+    def _begin_upgrade(self, upgrade: Upgrade, now: int) -> None:
+        """What is sent after the answer passes through layers that the transport adds."""
+        if upgrade.tls:
+            self._upgrade_due = now + HANDSHAKE_TIMEOUT
+        self._transport.upgrade(upgrade)
+
+    def _ask(self, secret: bytes) -> None:
+        common_name = self.tls.common_name if self.tls else ""
+        self._transport.authorize(Question(self.remote_ip, self.tls is not None, common_name, secret))
+
+    def _distance(self) -> int:
+        """Where the consumer is, as seen from this node."""
+        mine, there = self._settings, self.identity
+        if mine.topology_zone and mine.topology_zone == there.topology_zone:
+            return SAME_ZONE
+        return SAME_REGION if mine.topology_region and mine.topology_region == there.topology_region else ELSEWHERE
+
+    def _topic(self, name: str, command: str) -> Topic:
+        try:
+            topic = self._broker.topic(name)
+        except TooMany as full:
+            raise WireError(f"E_{command}_FAILED", f"{command} failed {full}") from None
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()  # deleted ones among them are not kept for ever
         self._known[name.encode()] = topic

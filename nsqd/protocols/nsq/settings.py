@@ -9,7 +9,8 @@ CLIENT_TIMEOUT = 60 * SECOND  # without IDENTIFY: heartbeats at half of it, clos
 DEFAULT_OUTPUT_BUFFER = 16 * 1024  # bytes
 MAX_LINE = 16 * 1024  # bytes of a command line, its newline included: the original's read buffer
 MAX_PENDING_OUTPUT = 256 * 1024  # bytes: no message is taken for a consumer that has so many waiting
-DEFLATE_LEVEL = 6
+DEFLATE_LEVEL = 6  # unless the client asks for another
+HANDSHAKE_TIMEOUT = 5 * SECOND  # for TLS, as in the original
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,3 +30,12 @@ class Settings:
     min_output_buffer_timeout: int = 25 * MILLISECOND
     output_buffer_timeout: int = 250 * MILLISECOND
     max_channel_consumers: int = 0  # 0: no limit
+    identify_timeout: int = 10 * SECOND  # from connecting to the end of the first command: silence is not kept (T12)
+    tls: bool = False  # there is a certificate: clients may ask for TLS
+    tls_required: bool = False  # nothing but IDENTIFY before TLS
+    deflate: bool = True
+    max_deflate_level: int = 6
+    snappy: bool = True
+    auth_required: bool = False  # AUTH before SUB, PUB, MPUB and DPUB
+    topology_region: str = ""  # where this node is
+    topology_zone: str = ""

@@ -1,0 +1,1 @@
+"""Asking authorization servers what a client may do."""

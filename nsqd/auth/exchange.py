@@ -1,0 +1,83 @@
+"""One HTTP request and its whole answer, for questions that hold a secret, to a server that may be anything.
+
+httpx's transport is used, not its client: so no cookie of one answer goes out with the next question, no URL is logged,
+no proxy is taken from the environment (the original takes none either), an answer is never unpacked, and each hop of a
+redirect is bounded.
+"""
+
+from base64 import b64encode
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+import httpx
+
+from nsqd.protocols.nsq.authorization import MAX_BODY, AuthRefused
+
+MOST_REQUESTS = 10  # redirects included, as Go's client counts
+_TO_GET = frozenset({301, 302, 303})  # redirects after which nothing is posted any more
+_REDIRECTS = _TO_GET | {307, 308}
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A request."""
+
+    method: str
+    url: httpx.URL
+    headers: dict[str, str]
+    content: bytes = b""
+    connect_timeout: float | None = None  # s
+
+    def request(self) -> httpx.Request:
+        """In httpx's terms. A user and password in the URL become HTTP's basic authentication, as by Go.
+
+        Raises httpx.InvalidURL for a port beyond the highest: getaddrinfo would take it modulo 65536.
+        """
+        if (self.url.port or 0) > 65535:
+            raise httpx.InvalidURL("port")
+        headers = dict(self.headers)
+        if self.url.userinfo:
+            headers["Authorization"] = (
+                "Basic " + b64encode(f"{self.url.username}:{self.url.password}".encode()).decode()
+            )
+        timeout = httpx.Timeout(None, connect=self.connect_timeout).as_dict()
+        return httpx.Request(
+            self.method, self.url, headers=headers, content=self.content or None, extensions={"timeout": timeout}
+        )
+
+    def redirected(self, status: int, location: str) -> "Ask":
+        """What to send instead. Raises httpx.InvalidURL."""
+        moved = replace(self, url=self.url.join(location))
+        return replace(moved, method="GET", content=b"") if status in _TO_GET else moved
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came at last."""
+
+    status: int
+    body: bytes
+
+
+async def exchange(transport: httpx.AsyncBaseTransport, ask: Ask) -> Reply:
+    """Send it, follow redirects. Raises AuthRefused, httpx.HTTPError, httpx.InvalidURL. Takes as long as the server does."""
+    for _ in range(MOST_REQUESTS):
+        response = await transport.handle_async_request(ask.request())
+        async with aclosing(response):
+            location = response.headers.get("Location")
+            if response.status_code not in _REDIRECTS or not location:
+                return Reply(response.status_code, await _body(response))
+        ask = ask.redirected(response.status_code, location)
+    raise AuthRefused(f"stopped after {MOST_REQUESTS} redirects")
+
+
+async def _body(response: httpx.Response) -> bytes:
+    """The body as it is on the wire. Raises AuthRefused when it is too big, or packed: a bomb is packed well."""
+    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise AuthRefused("answer is compressed, which nobody asked for")
+    body = bytearray()
+    async for part in response.aiter_raw():
+        body += part
+        if len(body) > MAX_BODY:
+            raise AuthRefused(f"answer of more than {MAX_BODY} bytes")
+    return bytes(body)

@@ -1,0 +1,145 @@
+"""The authorization servers: which is asked first, how long, and what is made of its answer (specs/nsq.md a11).
+
+A server may be down, slow or lie: then the next one is asked. So many clients may come at once that their questions wait for
+each other; no question waits for ever. What a question holds never reaches the log, nor does what a server says.
+"""
+
+import json
+import ssl
+import time
+from collections.abc import Callable, Sequence
+
+import httpx
+import trio
+
+from nsqd.auth.exchange import Ask, Reply, exchange
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question, parse_authorization
+from shared.version import PENSTOCK_VERSION
+
+MOST_QUESTIONS = 32  # under way at once: each is a connection
+PATIENCE = 30.0  # s that a question waits for its turn
+LONGEST = 60.0  # s, where the options set no limit
+MAX_SECRET = 16 * 1024  # bytes: no HTTP server takes a longer line, and few as long a one
+KEEP_ALIVE = 1.5  # s that an idle connection is used again: no server closes it sooner, so none closes under a question
+_LONGEST_REASON = 200  # characters
+_HEADERS = {
+    "Accept": "application/vnd.nsq; version=1.0",
+    "Accept-Encoding": "identity",  # what is packed could not be bounded as it comes
+    "User-Agent": f"penstock/{PENSTOCK_VERSION}",
+}
+
+# It is down, or no HTTP server, or its address is none.
+_NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError)
+
+
+class AuthServers:
+    """See above. Runs in the trio thread; any number of tasks may ask."""
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        method: str,
+        connect_timeout: float,
+        request_timeout: float,
+        tls: ssl.SSLContext,
+        choose: Callable[[int], int],
+    ) -> None:
+        """`addresses`: host:port, or whole URLs. `method`: "get" or "post". Times in s; 0 sets no limit of its own.
+
+        `tls`: whom to trust; nobody else may use it. `choose(n)` gives a random number below n: which server is asked first.
+        """
+        self._addresses = list(addresses)
+        self._posts = method == "post"
+        self._connect_timeout = connect_timeout or None
+        self._request_timeout = request_timeout or LONGEST
+        self._choose = choose
+        self._turns = trio.Semaphore(MOST_QUESTIONS)
+        limits = httpx.Limits(
+            max_connections=MOST_QUESTIONS, max_keepalive_connections=MOST_QUESTIONS, keepalive_expiry=KEEP_ALIVE
+        )
+        self._transport = httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits)
+
+    async def ask(self, question: Question) -> Authorization:
+        """The first good answer. Raises AuthRefused with all reasons why there is none. May be cancelled."""
+        if len(question.secret) > MAX_SECRET:
+            raise AuthRefused(f"secret of more than {MAX_SECRET} bytes")
+        with trio.move_on_after(PATIENCE) as waiting:
+            await self._turns.acquire()
+        if waiting.cancelled_caught:
+            raise AuthRefused(f"too many questions under way for {PATIENCE:.0f} s")
+        try:
+            return await self._ask_any(question)
+        finally:
+            self._turns.release()
+
+    async def close(self) -> None:
+        """Hang up everywhere. Nobody asks any more."""
+        await self._transport.aclose()
+
+    async def _ask_any(self, question: Question) -> Authorization:
+        first = self._choose(len(self._addresses)) if self._addresses else 0
+        reasons = []
+        for address in self._addresses[first:] + self._addresses[:first]:
+            try:
+                reply = await self._query(address, question)
+                return parse_authorization(reply.body, time.monotonic_ns())
+            except AuthRefused as refused:
+                reasons.append(f"failed to auth against {_shown(address)} - {refused}")
+        raise AuthRefused("; ".join(reasons) or "no authorization server is known")
+
+    async def _query(self, address: str, question: Question) -> Reply:
+        """One server's answer. Raises AuthRefused."""
+        try:
+            url = httpx.URL(address if "://" in address else f"http://{address}/auth")
+            reply = await self._send(url, question)
+            if reply.status == 403 and url.scheme == "http":
+                reply = await self._send(_https(url, reply.body), question)
+        except trio.TooSlowError:
+            raise AuthRefused(f"no answer within {self._request_timeout:g} s") from None
+        except _NO_ANSWER as error:
+            raise AuthRefused(_reason(error)) from None
+        if reply.status != 200:
+            raise AuthRefused(f"got response {reply.status}")
+        return reply
+
+    async def _send(self, url: httpx.URL, question: Question) -> Reply:
+        if self._posts:
+            headers = {**_HEADERS, "Content-Type": "application/json"}
+            ask = Ask("POST", url, headers, question.body(), self._connect_timeout)
+        else:
+            given = url.query + b"&" if url.query else b""
+            query = given + question.query().encode()
+            ask = Ask("GET", url.copy_with(query=query), _HEADERS, connect_timeout=self._connect_timeout)
+        with trio.fail_after(self._request_timeout):
+            return await exchange(self._transport, ask)
+
+
+def _https(url: httpx.URL, body: bytes) -> httpx.URL:
+    """Where a server that answered 403 to plain HTTP wants to be asked: {"https_port": 4152}. Raises AuthRefused."""
+    try:
+        answer = json.loads(body)
+        port = answer["https_port"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise AuthRefused("got response 403") from None
+    if type(port) is not int or not 1 <= port <= 65535:
+        raise AuthRefused("got response 403 with a bad https_port")
+    return url.copy_with(scheme="https", port=port)
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong, and the system's or OpenSSL's word for it; what the server sent is not repeated."""
+    text = type(error).__name__
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError):
+            text = f"{type(error).__name__} {cause}"  # the last one is the plainest
+        if isinstance(cause, BaseExceptionGroup):  # one for each of a name's addresses
+            cause = cause.exceptions[0]
+        else:
+            cause = cause.__cause__ or cause.__context__
+    return text[:_LONGEST_REASON]
+
+
+def _shown(address: str) -> str:
+    """An address without what may be secret in it."""
+    return address.partition("?")[0].rpartition("@")[2]

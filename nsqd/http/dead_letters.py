@@ -1,0 +1,117 @@
+"""Buried messages over HTTP: list, finish and kick them (POST changes, GET looks).
+
+    GET  /channel/buried?topic=t&channel=c[&limit=100][&after=ID][&body=true]
+    POST /channel/buried/finish?topic=t&channel=c&id=ID[,ID...]     or  &count=N, the first buried first
+    POST /channel/buried/kick?topic=t&channel=c&id=ID[,ID...]       or  &count=N
+
+A kicked message is ready again, as if it had never been delivered. The answers of the POSTs leave after the turn's commit.
+"""
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core.broker import Broker
+from nsqd.core.buried import Grave
+from nsqd.core.channel import Channel
+from nsqd.core.frame import HEADER_SIZE, ID_SIZE, STAMP
+from nsqd.http.arguments import existing_channel, topic_and_channel
+from nsqd.http.node import Node
+from shared.http.api import Handler, Routes, json_response, query
+from shared.http.errors import HttpError
+
+LIMIT = 100  # messages in an answer unless asked for another number
+MOST = 1000  # messages in an answer, or done with in one request
+MOST_BODY = 4 * 1024 * 1024  # bytes of bodies in an answer; a message that does not fit comes without its body
+_TRUE = ("true", "1")
+
+
+class DeadLetters:
+    """The three routes."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def routes(self) -> Routes:
+        """Every path and its method."""
+        return {
+            "/channel/buried": {"GET": self.buried},
+            "/channel/buried/finish": {"POST": self._acting("finished", Channel.finish_buried)},
+            "/channel/buried/kick": {"POST": self._acting("kicked", Channel.kick)},
+        }
+
+    async def buried(self, request: Request) -> Response:
+        """What is buried, the first buried first."""
+        arguments = query(request)
+        topic, channel = topic_and_channel(arguments)
+        limit = _number(arguments, "limit", LIMIT)
+        after = arguments["after"].encode() if "after" in arguments else None
+        bodies = arguments.get("body") in _TRUE
+        look = self._node.bridge.call(lambda: _look(self._node.broker, topic, channel, after, limit))
+        total, found = await look
+        return json_response({"buried_count": total, "messages": _pictures(found, bodies)})
+
+    def _acting(self, done: str, act: Callable[[Channel, list[bytes]], int]) -> Handler:
+        async def handler(request: Request) -> Response:
+            arguments = query(request)
+            topic, channel = topic_and_channel(arguments)
+            ids, count = _ids(arguments), _number(arguments, "count", 0)
+            if not ids and not count:
+                raise HttpError(400, "MISSING_ARG_ID")
+
+            def work() -> int:
+                found = existing_channel(self._node.broker, topic, channel)
+                return act(found, ids or found.buried.oldest(count))
+
+            return json_response({done: await self._node.bridge.call(work)})
+
+        return handler
+
+
+def _look(
+    broker: Broker, topic: str, channel: str, after: bytes | None, limit: int
+) -> tuple[int, list[tuple[bytes, Grave, bytes]]]:
+    """How many are buried, and the (id, grave, frame) of some. (trio thread)"""
+    found = existing_channel(broker, topic, channel)
+    return len(found.buried), [
+        (message_id, grave, found.topic.frame(grave.ordinal)) for message_id, grave in found.buried.after(after, limit)
+    ]
+
+
+def _pictures(found: list[tuple[bytes, Grave, bytes]], bodies: bool) -> list[dict[str, Any]]:
+    room, pictures = MOST_BODY if bodies else 0, []
+    for message_id, grave, frame in found:
+        body = frame[HEADER_SIZE:]
+        picture = {
+            "id": message_id.decode(),
+            "timestamp": int.from_bytes(frame[STAMP], "big"),
+            "attempts": grave.attempts,
+            "reason": grave.reason,
+            "buried_at": grave.buried,
+            "body_size": len(body),
+        }
+        if bodies and len(body) <= room:
+            room -= len(body)
+            picture["body"] = base64.b64encode(body).decode()
+        pictures.append(picture)
+    return pictures
+
+
+def _ids(arguments: dict[str, str]) -> list[bytes]:
+    """The argument `id`: one, or several with commas; HttpError 400 if one is none."""
+    words = arguments.get("id", "").split(",") if arguments.get("id") else []
+    if len(words) > MOST or any(len(word) != ID_SIZE or not word.isascii() for word in words):
+        raise HttpError(400, "INVALID_ID")
+    return [word.encode() for word in words]
+
+
+def _number(arguments: dict[str, str], name: str, default: int) -> int:
+    text = arguments.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit()) or len(text) > 6 or not 0 < int(text) <= MOST:
+        raise HttpError(400, f"INVALID_{name.upper()}")
+    return int(text)

@@ -1,0 +1,131 @@
+"""One look at the node for /metrics, taken some rows at a time, so that ten thousand channels stall no turn.
+
+Not every topic and channel gets series of its own: LABELLED of each do, and keep them until they are deleted; the others
+are summed up. So what a scrape brings to the monitoring is bounded, however many topics come and go.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from heapq import nsmallest
+from itertools import islice
+from typing import NamedTuple
+
+from nsqd.core.broker import Broker
+from nsqd.core.channel import Channel
+from nsqd.core.scan import ScanStatistics
+from nsqd.core.topic import Topic
+from nsqd.http.node import Node
+from shared.histogram import Histogram
+
+LABELLED = 200  # topics, and as many channels: some 2,000 series in all
+BACKLOG = 3  # gauges that are, the first ones: ready, in flight, deferred
+PORTION = 200  # rows in one turn: less than a millisecond
+
+
+class Row(NamedTuple):
+    """A topic, a channel, or a sum of them. What gauges and counters mean goes by TOPIC_ and CHANNEL_ names below."""
+
+    key: tuple[str, ...]  # (topic,) or (topic, channel)
+    gauges: tuple[int, ...]
+    counters: tuple[int, ...]
+
+
+TOPIC_GAUGES, TOPIC_COUNTERS = ("depth",), ("messages", "message_bytes", "dropped")
+CHANNEL_GAUGES = ("depth", "in_flight", "deferred", "buried", "clients")
+CHANNEL_COUNTERS = ("messages", "requeued", "timed_out", "dropped")
+
+
+class Chosen:
+    """Which of many rows have series of their own: at most LABELLED, the largest backlog first, each until it is gone."""
+
+    def __init__(self) -> None:
+        self._keys: set[tuple[str, ...]] = set()
+        self._others: dict[tuple[str, ...], tuple[int, ...]] = {}  # counters of all others at the last look
+        self._total: tuple[int, ...] = ()  # what the counters of others have gained in all looks; never falls
+
+    def choose(self, rows: Sequence[Row]) -> tuple[list[Row], Row | None]:
+        """The chosen rows, and the sum of the others; None if there never was one."""
+        self._keys &= {row.key for row in rows}
+        candidates = (row for row in rows if row.key not in self._keys)
+        largest = nsmallest(LABELLED - len(self._keys), candidates, key=_rank)
+        self._keys.update(row.key for row in largest)
+        others = [row for row in rows if row.key not in self._keys]
+        for row in others:
+            gained = _gained(row.counters, self._others.get(row.key))
+            self._total = add([self._total, gained]) if self._total else gained
+        self._others = {row.key: row.counters for row in others}
+        return [row for row in rows if row.key in self._keys], self._rest(others)
+
+    def _rest(self, others: Sequence[Row]) -> Row | None:
+        if not self._total:
+            return None
+        gauges = add([row.gauges for row in others]) or (0,) * len(CHANNEL_GAUGES)  # of topics, more than are looked at
+        return Row((), gauges, self._total)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One look at the node."""
+
+    topics: list[Row]
+    channels: list[Row]
+    connections: int
+    turns: int
+    scan: ScanStatistics
+    latency: Histogram | None  # ns from publish to FIN, of all messages ever; None without configured percentiles
+    refusals: dict[str, int] = field(default_factory=dict)  # what was refused to clients, by reason
+
+
+async def take(node: Node) -> Figures:
+    """Look. (HTTP thread)"""
+    walk = _walk(node.broker)
+    rows: list[Row] = []
+    while portion := await node.bridge.call(lambda: list(islice(walk, PORTION))):
+        rows += portion
+    topics = [row for row in rows if len(row.key) == 1]
+    channels = [row for row in rows if len(row.key) == 2]
+    return await node.bridge.call(lambda: _whole(node, topics, channels))
+
+
+def _walk(broker: Broker) -> Iterator[Row]:
+    """Every topic and channel. Goes on in the trio thread only; what is deleted meanwhile is left out."""
+    for topic in list(broker.topics.values()):
+        if topic.deleted:
+            continue
+        yield _topic(topic)
+        for channel in list(topic.channels.values()):
+            if not channel.deleted:
+                yield _channel(channel)
+
+
+def _topic(topic: Topic) -> Row:
+    return Row((topic.name,), (topic.depth,), (topic.message_count, topic.message_bytes, topic.dropped_count))
+
+
+def _channel(channel: Channel) -> Row:
+    waiting = (channel.depth, channel.in_flight_count, channel.deferred_count, len(channel.buried))
+    counters = (channel.message_count, channel.requeue_count, channel.timeout_count, channel.dropped_count)
+    return Row((channel.topic.name, channel.name), (*waiting, len(channel.consumers)), counters)
+
+
+def _whole(node: Node, topics: list[Row], channels: list[Row]) -> Figures:
+    scan = ScanStatistics(**asdict(node.broker.scan.statistics))
+    latency = node.broker.latencies.copy() if node.broker.limits.latency_percentiles else None
+    return Figures(topics, channels, len(node.peers()), node.turns(), scan, latency, node.refused())
+
+
+def _rank(row: Row) -> tuple[int, int, tuple[str, ...]]:
+    """Sorts rows: the largest backlog first, then the most messages, then by name."""
+    return -sum(row.gauges[:BACKLOG]), -row.counters[0], row.key
+
+
+def _gained(counters: tuple[int, ...], before: tuple[int, ...] | None) -> tuple[int, ...]:
+    """What was added since `before`. Counters that fell are another topic's of the same name, which began at 0."""
+    if before is None or any(new < old for new, old in zip(counters, before, strict=True)):
+        return counters
+    return tuple(new - old for new, old in zip(counters, before, strict=True))
+
+
+def add(tuples: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    """The sum of each place over all of them; () of none."""
+    return tuple(map(sum, zip(*tuples, strict=True)))

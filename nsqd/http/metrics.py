@@ -1,0 +1,140 @@
+"""GET /metrics: the figures as Prometheus's text. The names of series, and what they mean, are here."""
+
+from collections.abc import Iterator, Sequence
+
+from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core.scan import ScanStatistics
+from nsqd.http.figures import (
+    CHANNEL_COUNTERS,
+    CHANNEL_GAUGES,
+    TOPIC_COUNTERS,
+    TOPIC_GAUGES,
+    Chosen,
+    Figures,
+    Row,
+    add,
+    take,
+)
+from nsqd.http.node import Node
+from shared.histogram import Histogram
+
+OTHER = "(other)"  # as topic and channel: all that have no series of their own; no name can be this
+BOUNDS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1e3, 2.5e3, 5e3, 1e4, 3e4, 6e4, 3e5, 1.8e6, 3.6e6)  # ms, of latencies
+
+_HELP = {
+    "depth": "Messages ready to be delivered",
+    "in_flight": "Messages delivered and not finished",
+    "deferred": "Messages that wait for their time",
+    "buried": "Messages given up after too many deliveries",
+    "clients": "Consumers",
+    "messages": "Messages that came",
+    "message_bytes": "Bytes of body published",
+    "requeued": "Messages handed back by consumers",
+    "timed_out": "Messages not finished in time",
+    "dropped": "Messages that there was no room for, being ephemeral",
+}
+
+
+class MetricsRoute:
+    """The route. It remembers which topics and channels have series of their own."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._topics = Chosen()
+        self._channels = Chosen()
+
+    async def metrics(self, request: Request) -> Response:
+        """Everything, as text."""
+        figures = await take(self._node)
+        families = [
+            *_totals(figures),
+            *_scan(figures.scan),
+            *_labelled("topic", TOPIC_GAUGES, TOPIC_COUNTERS, *self._topics.choose(figures.topics)),
+            *_labelled("channel", CHANNEL_GAUGES, CHANNEL_COUNTERS, *self._channels.choose(figures.channels)),
+            *_latency(figures.latency),
+        ]
+        return Response(generate_latest(_Families(families)), media_type=CONTENT_TYPE_LATEST)
+
+
+class _Families(Collector):
+    """One scrape, for prometheus_client to write."""
+
+    def __init__(self, families: Sequence[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._families
+
+
+def _totals(figures: Figures) -> Iterator[Metric]:
+    """What the node has in all."""
+    (waiting,), (messages, size, dropped_by_topics) = _sum(figures.topics, 1, 3)
+    (depth, in_flight, deferred, buried, _), (_, requeued, timed_out, dropped) = _sum(figures.channels, 5, 4)
+    yield GaugeMetricFamily("nsqd_topics", "Topics on this node", len(figures.topics))
+    yield GaugeMetricFamily("nsqd_channels", "Channels on this node", len(figures.channels))
+    yield GaugeMetricFamily("nsqd_connections", "TCP connections open", figures.connections)
+    yield GaugeMetricFamily("nsqd_depth", "Messages ready to be delivered, over all channels", depth)
+    yield GaugeMetricFamily("nsqd_undistributed", "Messages that no channel has been given yet", waiting)
+    yield GaugeMetricFamily("nsqd_in_flight", _HELP["in_flight"], in_flight)
+    yield GaugeMetricFamily("nsqd_deferred", _HELP["deferred"], deferred)
+    yield GaugeMetricFamily("nsqd_buried", _HELP["buried"], buried)
+    yield CounterMetricFamily("nsqd_messages", "Messages published to the topics there are", messages)
+    yield CounterMetricFamily("nsqd_message_bytes", "Bytes of body published to the topics there are", size)
+    yield CounterMetricFamily("nsqd_requeued", _HELP["requeued"], requeued)
+    yield CounterMetricFamily("nsqd_timed_out", _HELP["timed_out"], timed_out)
+    yield CounterMetricFamily("nsqd_dropped", _HELP["dropped"], dropped + dropped_by_topics)
+    yield CounterMetricFamily("nsqd_turns", "Passes of the reactor", figures.turns)
+    refused = CounterMetricFamily("nsqd_refused", "What clients asked for and were refused", labels=["reason"])
+    for reason, count in sorted(figures.refusals.items()):
+        refused.add_metric([reason], count)
+    yield refused
+
+
+def _scan(scan: ScanStatistics) -> Iterator[Metric]:
+    """How busy time-outs and delays keep the node."""
+    yield GaugeMetricFamily("nsqd_queue_scan_workers", "Size of the queue-scan worker pool", scan.workers)
+    yield CounterMetricFamily("nsqd_queue_scan_passes", "Passes of the queue scan", scan.passes)
+    yield CounterMetricFamily("nsqd_queue_scan_selected", "Queues looked at by the queue scan", scan.selected)
+    yield CounterMetricFamily("nsqd_queue_scan_dirty", "Of those, the ones that had something due", scan.dirty)
+    yield CounterMetricFamily(
+        "nsqd_queue_scan_served", "Messages timed out, released or brought near their time", scan.served
+    )
+    yield GaugeMetricFamily("nsqd_queue_scan_dirty_ratio", "Dirty share of the last pass", scan.last_dirty_share)
+
+
+def _labelled(
+    kind: str, gauges: Sequence[str], counters: Sequence[str], chosen: Sequence[Row], rest: Row | None
+) -> Iterator[Metric]:
+    """Topics or channels, each with its name, and the sum of those without."""
+    labels = ["topic", "channel"] if kind == "channel" else ["topic"]
+    rows = [*chosen, rest._replace(key=(OTHER,) * len(labels))] if rest else chosen
+    for place, name in enumerate(gauges):
+        gauge = GaugeMetricFamily(f"nsqd_{kind}_{name}", f"{_HELP[name]}, by {kind}", labels=labels)
+        for row in rows:
+            gauge.add_metric(row.key, row.gauges[place])
+        yield gauge
+    for place, name in enumerate(counters):
+        counter = CounterMetricFamily(f"nsqd_{kind}_{name}", f"{_HELP[name]}, by {kind}", labels=labels)
+        for row in rows:
+            counter.add_metric(row.key, row.counters[place])
+        yield counter
+
+
+def _latency(latency: Histogram | None) -> Iterator[Metric]:
+    """Over all channels, since the process started; only where percentiles are configured."""
+    if latency is None:
+        return
+    counts = latency.cumulative([round(bound * 1e6) for bound in BOUNDS])
+    buckets = [(str(bound / 1e3), count) for bound, count in zip(BOUNDS, counts, strict=True)]
+    name, text = "nsqd_e2e_processing_latency_seconds", "From a message's publish to its FIN"
+    yield HistogramMetricFamily(name, text, [*buckets, ("+Inf", latency.count)], sum_value=latency.sum / 1e9)
+
+
+def _sum(rows: Sequence[Row], gauges: int, counters: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Of all rows; so many zeros if there is none."""
+    return add([row.gauges for row in rows]) or (0,) * gauges, add([row.counters for row in rows]) or (0,) * counters

@@ -1,0 +1,113 @@
+"""The door of the TCP listeners: who comes in, how many, and what happens when the machine has no descriptor left.
+
+Each refusal is counted by its reason; a connection beyond a limit is closed without a word, as its protocol is not known yet.
+"""
+
+import select
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from shared.listen import OUT_OF_RESOURCES
+from shared.log import log
+
+ACCEPT_PAUSE = 100_000_000  # ns without accepting after EMFILE: spinning on it would starve the connections there are
+ACCEPT_BATCH = 64  # new connections in a turn
+QUIET = 10_000_000_000  # ns between two lines about connections beyond a limit
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How many connections there may be."""
+
+    total: int = 10_000
+    per_ip: int = 0  # 0: no limit of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """A connection that was let in."""
+
+    socket: socket.socket
+    ip: str  # "" for a unix socket
+    port: str
+
+
+class Acceptor:
+    """See above. It registers its listeners with the reactor's epoll."""
+
+    def __init__(self, epoll: select.epoll, limits: ConnectionLimits, refused: Counter[str]) -> None:
+        self._epoll = epoll
+        self._limits = limits
+        self._refused = refused
+        self._listeners: dict[int, socket.socket] = {}
+        self._open = 0  # connections let in and not gone
+        self._by_ip: dict[str, int] = {}  # of those, by address; never 0
+        self._quiet_until = 0
+        self.again = 0  # ns: when listeners that hit EMFILE are taken up again; 0: none did
+
+    def __contains__(self, fd: int) -> bool:
+        return fd in self._listeners
+
+    def listen(self, sock: socket.socket) -> None:
+        """Accept connections of a listening, non-blocking socket."""
+        self._listeners[sock.fileno()] = sock
+        self._epoll.register(sock.fileno(), select.EPOLLIN)
+
+    def accept(self, fd: int, now: int) -> Iterator[Visitor]:
+        """Who waits at a listener."""
+        listener = self._listeners[fd]
+        for _ in range(ACCEPT_BATCH):
+            try:
+                sock, address = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as failure:
+                if failure.errno in OUT_OF_RESOURCES:
+                    self._pause(failure, now)
+                    return
+                continue  # ECONNABORTED and its like: that one is gone, the next may be fine
+            ip, port = (str(address[0]), str(address[1])) if isinstance(address, tuple) else ("", "")
+            if self._admits(ip, now):
+                yield Visitor(sock, ip, port)
+            else:
+                sock.close()
+
+    def left(self, ip: str) -> None:
+        """A connection that was let in is gone."""
+        self._open -= 1
+        rest = self._by_ip.pop(ip) - 1
+        if rest:
+            self._by_ip[ip] = rest
+
+    def resume(self, now: int) -> None:
+        """Take up listeners again whose pause is over."""
+        if self.again and now >= self.again:
+            self.again = 0
+            for fd in self._listeners:
+                self._epoll.modify(fd, select.EPOLLIN)
+
+    def _admits(self, ip: str, now: int) -> bool:
+        limits, here = self._limits, self._by_ip.get(ip, 0)
+        if self._open >= limits.total:
+            return self._refuse("max_connections", f"{limits.total} connections are open", now)
+        if ip and limits.per_ip and here >= limits.per_ip:
+            return self._refuse("max_connections_per_ip", f"{limits.per_ip} connections of {ip} are open", now)
+        self._open += 1
+        self._by_ip[ip] = here + 1
+        return True
+
+    def _refuse(self, reason: str, why: str, now: int) -> bool:
+        self._refused[reason] += 1
+        if now >= self._quiet_until:
+            self._quiet_until = now + QUIET
+            log.warning("TCP: refusing connections: %s", why)
+        return False
+
+    def _pause(self, failure: OSError, now: int) -> None:
+        if not self.again:
+            log.error("TCP: cannot accept: %s; trying again in 0.1 s", failure.strerror)
+            for fd in self._listeners:
+                self._epoll.modify(fd, 0)
+        self.again = now + ACCEPT_PAUSE

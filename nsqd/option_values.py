@@ -1,0 +1,71 @@
+"""The values of nsqd's options that are words with rules of their own: TLS, attempts, the prefix of statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.protocol.names import is_valid_name
+from shared.values import parse_text
+
+# Values of tls_required, and what /config says of them (Go's constants TLSNotRequired and so on).
+NOT_REQUIRED, REQUIRED_EXCEPT_HTTP, REQUIRED = "false", "tcp-https", "true"
+TLS_REQUIRED = {NOT_REQUIRED: 0, REQUIRED_EXCEPT_HTTP: 1, REQUIRED: 2}
+TLS_VERSIONS = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 772}  # the numbers are TLS's own
+DEFAULT_TLS_VERSION = "tls1.2"
+
+EVERY_TOPIC = ""  # as a topic name: what holds for topics that are not named
+MAX_ATTEMPTS = 65535  # the wire has 16 bits for them
+
+TOPOLOGY_AWARE = "topology-aware-consumption"
+EXPERIMENTS = (TOPOLOGY_AWARE,)
+
+
+def read_tls_required(text: str) -> str:
+    """A key of TLS_REQUIRED from a Go bool or `tcp-https`, in any case. Raises ValueError."""
+    text = text.lower()
+    if text == REQUIRED_EXCEPT_HTTP:
+        return text
+    try:
+        return REQUIRED if parse_text(bool, text) else NOT_REQUIRED
+    except ValueError:
+        raise ValueError("want true, false or tcp-https") from None
+
+
+def read_tls_version(text: str) -> str:
+    """A key of TLS_VERSIONS; no text is the default, as in the original. Raises ValueError."""
+    version = text.lower() or DEFAULT_TLS_VERSION
+    if version not in TLS_VERSIONS:
+        raise ValueError(f"want one of {', '.join(TLS_VERSIONS)}")
+    return version
+
+
+def statsd_prefix(template: str, host: str, http_port: int) -> str:
+    """What the names of all statistics begin with: `%s` is the node, and a point ends it. No template, no prefix.
+
+    This is what the original keeps as its option, and so answers to /config/statsd_prefix (nsqd.New).
+    """
+    joined = f"[{host}]:{http_port}" if ":" in host else f"{host}:{http_port}"
+    prefix = template.replace("%s", joined.replace(".", "_").replace(":", "_"))
+    return prefix if not prefix or prefix.endswith(".") else f"{prefix}."
+
+
+def check_attempts(words: Iterable[str]) -> str:
+    """An option check: every word is `<number>` or `<topic>=<number>`."""
+    try:
+        read_attempts(words)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def read_attempts(words: Iterable[str]) -> dict[str, int]:
+    """Topic to the most attempts, 0 for no limit; EVERY_TOPIC is the topics not named. A later word wins. Raises ValueError."""
+    limits = {}
+    for word in words:
+        topic, _, number = word.rpartition("=")
+        if ("=" in word and not is_valid_name(topic)) or not (number.isascii() and number.isdigit()):
+            raise ValueError(f"want <attempts> or <topic>=<attempts>, not {word!r}")
+        if len(number) > 5 or int(number) > MAX_ATTEMPTS:
+            raise ValueError(f"want 0 to {MAX_ATTEMPTS} attempts")
+        limits[topic] = int(number)
+    return limits

@@ -1,0 +1,84 @@
+"""What a connection may do: TLS first where it is required, and AUTH with its authorizations (specs/nsq.md a6, a11).
+
+The authorization servers answer later: whoever needs them raises Waiting, before anything has changed, and the peer comes
+back with the same command when `answered` was called. So the same code runs twice, first to ask and then to see the answer.
+"""
+
+from collections.abc import Callable
+
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, answer
+from nsqd.protocols.nsq.errors import WireError, quote
+from nsqd.protocols.nsq.outbox import NEVER
+
+
+class Waiting(Exception):
+    """The command must wait for an authorization server; it is to be read again from its beginning."""
+
+
+class Access:
+    """See above. `ask` has the servers asked about a secret; `answered` is called with what they say."""
+
+    __slots__ = ("_answer", "_ask", "_required", "_secret", "authorization", "until")
+
+    def __init__(self, required: bool, ask: Callable[[bytes], None]) -> None:
+        self._required = required
+        self._ask = ask
+        self._secret = b""
+        self._answer: Authorization | AuthRefused | None = None  # came, and was not looked at yet
+        self.authorization: Authorization | None = None  # of the last good answer
+        self.until = NEVER  # ns: from then on what was allowed must be asked for again
+
+    def answered(self, answer: Authorization | AuthRefused) -> None:
+        """What the servers say to the question that is open."""
+        self._answer = answer
+
+    def auth(self, secret: bytes) -> bytes:
+        """AUTH: the JSON to answer with. Raises WireError, Waiting."""
+        if self.authorization is not None:
+            raise WireError("E_INVALID", "AUTH already set")
+        if not self._required:
+            raise WireError("E_AUTH_DISABLED", "AUTH disabled")
+        self._secret = secret
+        authorization = self._query()
+        if not authorization.permission_count:
+            raise WireError("E_UNAUTHORIZED", "AUTH no authorizations found")
+        self._take(authorization)
+        return answer(authorization)
+
+    def check(self, command: str, topic: str, channel: str, now: int) -> None:
+        """May the command be done? `channel` is "" for publishing. Raises WireError, Waiting."""
+        if not self._required:
+            return
+        if self.authorization is None:
+            raise WireError("E_AUTH_FIRST", f"AUTH required before {command}")
+        if now >= self.until:
+            self._take(self._query())
+        allowed = (
+            self.authorization.allows_subscribe(topic, channel) if channel else self.authorization.allows_publish(topic)
+        )
+        if not allowed:
+            names = f"{quote(topic.encode())} {quote(channel.encode())}"
+            raise WireError("E_UNAUTHORIZED", f"AUTH failed for {command} on {names}")
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self._ask = _nobody
+        self._answer = None
+
+    def _take(self, authorization: Authorization) -> None:
+        self.authorization = authorization
+        self.until = authorization.expires
+
+    def _query(self) -> Authorization:
+        """The servers' answer. What went wrong there is not told to a stranger."""
+        answer, self._answer = self._answer, None
+        if answer is None:
+            self._ask(self._secret)
+            raise Waiting
+        if isinstance(answer, AuthRefused):
+            raise WireError("E_AUTH_FAILED", "AUTH failed")
+        return answer
+
+
+def _nobody(secret: bytes) -> None:
+    pass

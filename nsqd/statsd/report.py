@@ -1,0 +1,127 @@
+"""The lines for statsd, byte for byte as the original's (specs/nsq.md e7): `<prefix><name>:<number>|c` or `|g`.
+
+Counters are told as what was added since the last report; all of it, the first time. So a report keeps the counters for
+the one that follows. Pure: no socket, no clock.
+"""
+
+from collections.abc import Iterator
+
+from nsqd.core.channel import Channel
+from nsqd.core.latency import Snapshot
+from nsqd.core.topic import Topic
+from penstock.protocol.names import is_ephemeral
+from shared.histogram import Histogram
+
+_MEMORY_GAUGES = (
+    *("heap_objects", "heap_idle_bytes", "heap_in_use_bytes", "heap_released_bytes"),
+    *("gc_pause_usec_100", "gc_pause_usec_99", "gc_pause_usec_95", "next_gc_bytes"),
+)
+
+
+class Packets:
+    """Lines in packets of at most `size` bytes; a longer line is a packet of its own."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._full: list[bytes] = []
+        self._lines: list[bytes] = []  # of the packet that is being filled
+        self._length = 0  # bytes of those
+
+    def add(self, line: bytes) -> None:
+        """The next line, with its line feed."""
+        if self._lines and self._length + len(line) > self._size:
+            self._end_packet()
+        self._lines.append(line)
+        self._length += len(line)
+
+    def take(self) -> list[bytes]:
+        """All packets since the last call."""
+        if self._lines:
+            self._end_packet()
+        full, self._full = self._full, []
+        return full
+
+    def _end_packet(self) -> None:
+        self._full.append(b"".join(self._lines))
+        self._lines, self._length = [], 0
+
+
+class Report:
+    """One interval's lines."""
+
+    def __init__(self, prefix: str, packet_size: int, before: "Report | None", exclude_ephemeral: bool) -> None:
+        self.packets = Packets(packet_size)
+        self._prefix = prefix
+        self._exclude_ephemeral = exclude_ephemeral
+        self._before = before._counters if before else {}
+        self._counters: dict[tuple[str, str], tuple[int, ...]] = {}  # by topic and channel ("": the topic's own)
+
+    def topic(self, topic: Topic, now: int) -> Iterator[None]:
+        """Add a topic and its channels, `now` in monotonic ns. Yields often: there the caller may do something else."""
+        if self._exclude_ephemeral and topic.ephemeral:
+            return
+        channels = [channel for _, channel in sorted(topic.channels.items())]
+        merged = Histogram()
+        percentiles: tuple[float, ...] = ()
+        for channel in channels:
+            if channel.latency is not None:
+                snapshot = channel.latency.snapshot(now)
+                percentiles = snapshot.percentiles
+                for half in snapshot.halves:
+                    merged.merge(half)
+            yield
+        messages, size = self._added(topic.name, "", (topic.message_count, topic.message_bytes))
+        name = f"topic.{topic.name}"
+        self._counter(f"{name}.message_count", messages)
+        self._counter(f"{name}.message_bytes", size)
+        self._gauge(f"{name}.depth", topic.depth)
+        self._gauge(f"{name}.backend_depth", 0)
+        self._latency(name, Snapshot(percentiles, (merged,)))
+        for channel in channels:
+            if not channel.deleted and not (self._exclude_ephemeral and is_ephemeral(channel.name)):
+                self._channel(f"{name}.channel.{channel.name}", channel, now)
+            yield
+
+    def memory(self, figures: dict[str, int]) -> None:
+        """Add the process's figures."""
+        (runs,) = self._added("", "", (figures["gc_total_runs"],))
+        for name in _MEMORY_GAUGES:
+            self._gauge(f"mem.{name}", figures[name])
+        self._counter("mem.gc_runs", runs)
+
+    def _channel(self, name: str, channel: Channel, now: int) -> None:
+        counters = (channel.message_count, channel.requeue_count, channel.timeout_count)
+        messages, requeues, timeouts = self._added(channel.topic.name, channel.name, counters)
+        self._counter(f"{name}.message_count", messages)
+        self._gauge(f"{name}.depth", channel.depth)
+        self._gauge(f"{name}.backend_depth", 0)
+        self._gauge(f"{name}.in_flight_count", channel.in_flight_count)
+        self._gauge(f"{name}.deferred_count", channel.deferred_count)
+        self._counter(f"{name}.requeue_count", requeues)
+        self._counter(f"{name}.timeout_count", timeouts)
+        self._gauge(f"{name}.clients", len(channel.consumers))
+        if channel.latency is not None:
+            self._latency(name, channel.latency.snapshot(now))
+
+    def _latency(self, name: str, snapshot: Snapshot) -> None:
+        for entry in snapshot.result()["percentiles"]:
+            self._gauge(f"{name}.e2e_processing_latency_{entry['quantile'] * 100:.0f}", entry["value"])
+
+    def _added(self, topic: str, channel: str, counters: tuple[int, ...]) -> list[int]:
+        """What each counter has gained. It may be negative: a topic was deleted and came again, as in the original."""
+        self._counters[topic, channel] = counters
+        before = self._before.get((topic, channel), (0,) * len(counters))
+        return [counter - old for counter, old in zip(counters, before, strict=True)]
+
+    def _counter(self, name: str, value: int) -> None:
+        self.packets.add(f"{self._prefix}{name}:{value}|c\n".encode())
+
+    def _gauge(self, name: str, value: int) -> None:
+        self.packets.add(f"{self._prefix}{name}:{value}|g\n".encode())
+
+
+def prefix_of(template: str, host: str, port: int) -> str:
+    """The beginning of all names: %s becomes `host:port` without `.` and `:`, and a dot ends it."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    prefix = template.replace("%s", address.replace(".", "_").replace(":", "_"))
+    return prefix if prefix.endswith(".") or not prefix else prefix + "."

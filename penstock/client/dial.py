@@ -1,0 +1,50 @@
+"""Addresses of nsqd, and the socket that comes of one: host:port, [v6]:port, or a unix socket's path (with a slash)."""
+
+import socket
+
+
+def dial(address: str, timeout_s: float) -> socket.socket:
+    """A connected, non-blocking socket. Raises OSError."""
+    connected = _dial_unix(address, timeout_s) if "/" in address else _dial_tcp(address, timeout_s)
+    connected.setblocking(False)
+    return connected
+
+
+def _dial_unix(path: str, timeout_s: float) -> socket.socket:
+    unix = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        unix.settimeout(timeout_s)
+        unix.connect(path)
+    except BaseException:
+        unix.close()
+        raise
+    return unix
+
+
+def _dial_tcp(address: str, timeout_s: float) -> socket.socket:
+    try:
+        tcp = socket.create_connection(split_address(address), timeout_s)
+    except UnicodeError:  # a label of more than 63 characters, say; nsqlookupd tells what it was told
+        raise OSError("not a host name") from None
+    tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return tcp
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """host:port or [v6]:port. Raises ValueError with a reason."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ValueError(f"not an address, want host:port or a socket's path: {address!r}")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def check_address(address: str) -> str:
+    """The address itself, if it can be one. Raises ValueError with a reason."""
+    if "/" not in address:
+        split_address(address)
+    return address
+
+
+def server_name(address: str) -> str:
+    """The name that the server's certificate must have: the host; a unix socket is on this one."""
+    return "localhost" if "/" in address else split_address(address)[0]

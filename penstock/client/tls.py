@@ -1,0 +1,58 @@
+"""What the settings say about TLS, as a context for all connections of a producer or consumer."""
+
+import logging
+import ssl
+
+from penstock.client.settings import Settings
+
+log = logging.getLogger("penstock.client")
+
+
+def client_context(settings: Settings) -> ssl.SSLContext | None:
+    """None without tls_v1. Reads the files named; raises ValueError, naming one that is of no use."""
+    if not settings.tls_v1:
+        if settings.tls_root_ca_file or settings.tls_cert or settings.tls_min_version:
+            log.warning("TLS is configured but not asked for: without tls_v1 connections are in clear")
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks the certificate and the name in it
+    # go-nsq begins at TLS 1.0; here 1.2 is the least, whatever is asked for: an older version protects nobody.
+    is_newest = settings.tls_min_version == "tls1.3"
+    context.minimum_version = ssl.TLSVersion.TLSv1_3 if is_newest else ssl.TLSVersion.TLSv1_2
+    _load_authorities(context, settings.tls_root_ca_file)
+    if settings.tls_insecure_skip_verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if settings.tls_cert:
+        _load_certificate(context, settings.tls_cert, settings.tls_key)
+    return context
+
+
+def _load_authorities(context: ssl.SSLContext, path: str) -> None:
+    if not path:
+        context.load_default_certs()
+        return
+    try:
+        context.load_verify_locations(path)
+    except OSError as error:  # SSLError is one
+        raise ValueError(f"tls_root_ca_file {path}: {reason(error)}") from None
+
+
+def _load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
+    try:
+        context.load_cert_chain(cert, key, password=_no_password)
+    except OSError as error:
+        raise ValueError(f"tls_cert {cert}, tls_key {key}: {reason(error)}") from None
+
+
+def _no_password() -> str:
+    """OpenSSL would ask the terminal, and a program without one would hang."""
+    raise OSError("the key needs a password")
+
+
+def reason(error: OSError) -> str:
+    """One line for people; ssl's errors without their source lines and capitals."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the server's certificate: {error.verify_message}"
+    if isinstance(error, ssl.SSLError) and error.reason:
+        return f"TLS: {error.reason.replace('_', ' ').lower()}"
+    return error.strerror or str(error) or type(error).__name__

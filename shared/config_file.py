@@ -1,0 +1,145 @@
+"""The config file of a daemon: NSQ's, TOML, with the coercions of NSQ's reader (specs/nsq.md e3).
+
+Integers may stand as text; durations are Go text or integer milliseconds; lists are arrays or text with commas; bools may
+stand as text, and an integer as a bool is inverted (0 is true). What NSQ reads as nonsense or answers with a stack trace is
+an error here: a number for text, or for a list, and an array of the wrong things.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from shared.options import OptionError, Spec
+from shared.values import MILLISECOND, Duration, in_64_bits, parse_text
+
+MAX_SIZE = 1024 * 1024  # bytes: NSQ's own example has 3 KiB
+_SHOWN = 100  # characters of a wrong value
+_DECIMAL = re.compile(r"[+-]?[0-9]{1,30}")  # the original takes no 0x here, though flags do
+
+
+@dataclass(frozen=True, slots=True)
+class FileValues:
+    """What a config file says."""
+
+    values: Mapping[str, Any]  # field name to checked value
+    warnings: Sequence[str]
+    errors: Sequence[OptionError]
+
+
+def read_file(path: str, known: Sequence[Spec]) -> FileValues:
+    """Read the options `known` from the file. All that is wrong is in the answer."""
+    try:
+        table = _load(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        return FileValues({}, [], [OptionError(f"failed to load config file {path} - {reason}", code=1)])
+    by_key = {spec.key: spec for spec in known if spec.in_file}
+    values, errors, warnings = {}, [], []
+    for key, found in table.items():
+        if key not in by_key:
+            warnings.append(f"config file {path}: {_unknown(key, known)}")
+            continue
+        spec = by_key[key]
+        try:
+            values[spec.name] = spec.checked(_coerce(spec, found))
+        except ValueError as error:
+            line = f"config file {path}: invalid value {_shown(found)} for {key}: {error}"
+            errors.append(OptionError(line, code=1))
+        if spec.type is bool and type(found) is int:
+            meant = str(found == 0).lower()
+            warnings.append(f"config file {path}: {key} = {found} means {meant}, as NSQ reads it: better write {meant}")
+    return FileValues(values, warnings, errors)
+
+
+def _load(path: str) -> dict[str, Any]:
+    """The file's table. Raises OSError, or ValueError with a reason of one line."""
+    with open(path, "rb") as file:
+        data = file.read(MAX_SIZE + 1)
+    if len(data) > MAX_SIZE:
+        raise ValueError(f"larger than {MAX_SIZE} bytes")
+    try:
+        return tomllib.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"invalid UTF-8 byte 0x{data[error.start]:02x} (at line {line})") from None
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+
+
+def _coerce(spec: Spec, found: object) -> Any:
+    """A TOML value as the option's type. Raises ValueError with a reason."""
+    if spec.read:
+        return spec.read(_go_text(found))
+    if spec.type is bool and type(found) is int:
+        return found == 0
+    if spec.type is int:
+        return _integer(found)
+    if spec.type is Duration and type(found) is int:
+        return Duration(in_64_bits(found * MILLISECOND))
+    if spec.type == tuple[str, ...] and isinstance(found, list):
+        return _all_of(found, (str,), "want an array of strings")
+    if spec.type == tuple[float, ...] and isinstance(found, list):
+        return tuple(map(float, _all_of(found, (float, int), "want an array of numbers")))
+    if type(found) is spec.type:
+        return found
+    if isinstance(found, str):
+        return parse_text(spec.type, found)
+    raise ValueError(f"want {_WANTED[spec.type]}")
+
+
+_WANTED = {
+    bool: "true or false",
+    str: "a string",
+    float: "a number",
+    Duration: 'a duration such as "250ms", or integer milliseconds',
+    tuple[str, ...]: "an array of strings",
+    tuple[float, ...]: "an array of numbers",
+}
+
+
+def _integer(found: object) -> int:
+    if isinstance(found, str) and _DECIMAL.fullmatch(found):
+        return in_64_bits(int(found))
+    if type(found) is not int:
+        raise ValueError("want an integer")
+    return in_64_bits(found)
+
+
+def _all_of(found: list[Any], kinds: tuple[type, ...], wanted: str) -> tuple[Any, ...]:
+    if not all(type(item) in kinds for item in found):
+        raise ValueError(wanted)
+    return tuple(found)
+
+
+def _go_text(found: object) -> str:
+    """A scalar as Go prints it with %v, which is how NSQ reads tls_required, tls_min_version and log_level."""
+    if isinstance(found, bool):
+        return str(found).lower()
+    if isinstance(found, float):
+        return f"{found:g}"
+    if isinstance(found, str | int):
+        return str(found)
+    raise ValueError("want a string")
+
+
+def _unknown(key: str, known: Sequence[Spec]) -> str:
+    """What to say of a key that is none, with the one that was probably meant."""
+    names = {spec.flag.replace("-", "_"): spec for spec in known} | {spec.key: spec for spec in known}
+    alike = difflib.get_close_matches(key.replace("-", "_").lower()[:_SHOWN], names, n=1)
+    if not alike:
+        return f"unknown key {_shown(key)}"
+    nearest = names[alike[0]]
+    if key == nearest.key:
+        return f"{key} is for the command line only"
+    return f"unknown key {_shown(key)}: did you mean {nearest.key}?"
+
+
+def _shown(found: object) -> str:
+    """A value for a message: on one line, and not too long."""
+    text = str(found).lower() if isinstance(found, bool) else repr(found)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

@@ -1,0 +1,94 @@
+"""The command line in the syntax of Go's flag package (specs/nsq.md e1), and the text of -help.
+
+`-x v`, `-x=v`, `--x`; a bool takes a value only after `=`; parsing stops at the first word that is no flag. A flag given
+twice: the last one counts, but lists add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from shared.options import OptionError, Spec, specs
+from shared.values import Duration, format_duration
+
+
+class HelpRequested(Exception):
+    """-h or -help was given; the argument is the usage text."""
+
+
+def read_flags(cls: type, program: str, argv: Sequence[str]) -> tuple[dict[str, Any], list[OptionError]]:
+    """Field name to value for the flags given, and what is wrong with the others. Raises HelpRequested."""
+    by_flag = {spec.flag: spec for spec in specs(cls, program)}
+    values: dict[str, Any] = {}
+    errors = []
+    try:
+        pairs = _split(argv, by_flag, cls, program)
+    except OptionError as error:  # which words are flags after it is not known
+        return values, [error]
+    for spec, text in pairs:
+        try:
+            values[spec.name] = _value(spec, text, values.get(spec.name, ()))
+        except ValueError as error:
+            errors.append(OptionError(f'invalid value "{text}" for flag -{spec.flag}: {error}'))
+    return values, errors
+
+
+def _value(spec: Spec, text: str, before: Any) -> Any:
+    """What the flag stands for after this text. `before`: what it stood for."""
+    if spec.type == tuple[str, ...]:  # commas mean nothing in a flag
+        return spec.checked((*before, text))
+    if spec.type == tuple[float, ...]:
+        return tuple(sorted((*before, *spec.from_text(text)), reverse=True))  # as Go's FloatArray sorts them
+    return spec.from_text(text)
+
+
+def _split(argv: Sequence[str], by_flag: Mapping[str, Spec], cls: type, program: str) -> list[tuple[Spec, str]]:
+    """Words into (option, value) pairs. Raises OptionError, HelpRequested."""
+    pairs = []
+    words = iter(argv)
+    for word in words:
+        if len(word) < 2 or not word.startswith("-"):
+            break  # the rest is silently ignored, as by the original
+        if word == "--":
+            break
+        name, equals, text = word.removeprefix("-").removeprefix("-").partition("=")
+        if not name or name.startswith("-"):
+            raise OptionError(f"bad flag syntax: {word}")
+        if name not in by_flag:
+            if name in ("h", "help"):
+                raise HelpRequested(usage(cls, program))
+            raise OptionError(f"flag provided but not defined: -{name} ({program} -help lists the flags)")
+        if not equals:
+            following = "true" if by_flag[name].bool_style else next(words, None)
+            if following is None:
+                raise OptionError(f"flag needs an argument: -{name}")
+            text = following
+        pairs.append((by_flag[name], text))
+    return pairs
+
+
+def usage(cls: type, program: str) -> str:
+    """The text of -help: every flag with type, meaning, default and environment name."""
+    lines = [f"Usage of {program}:"]
+    for spec in sorted(specs(cls, program), key=lambda s: s.flag):
+        kind = _type_name(spec)
+        lines.append(f"  -{spec.flag} {kind}".rstrip())
+        default = _default_text(spec)
+        lines.append(f"    \t{spec.help}{default} [${spec.environment}]")
+    return "\n".join(lines) + "\n"
+
+
+def _type_name(spec: Spec) -> str:
+    if spec.bool_style:
+        return ""
+    names = {int: "int", float: "float", str: "string", Duration: "duration"}
+    return names.get(spec.type, "value")
+
+
+def _default_text(spec: Spec) -> str:
+    if spec.default in ("", (), False):
+        return ""
+    if spec.type is Duration:
+        return f" (default {format_duration(spec.default)})"
+    return f' (default "{spec.default}")' if spec.type is str else f" (default {spec.default})"

@@ -1,0 +1,156 @@
+"""A histogram of non-negative whole numbers (nanoseconds, bytes) in logarithmic buckets: small, mergeable, 1.6 % exact.
+
+A bucket holds what has the same exponent and the same five leading bits of mantissa as a 32-bit float: 32 buckets to each
+doubling. Numbers below 64 have one each. A quantile is told as the middle of the right bucket, so it is off by at most
+ERROR of the true one, whatever the values; count, sum, least and largest are exact. There are at most BUCKETS buckets,
+and only those that are not empty take memory. Pure; histograms are merged by adding, in any order.
+"""
+
+import math
+import sys
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Any
+
+ERROR = 0.016  # relative, of any quantile: 1/64, and what rounding to 32 bits adds
+BUCKETS = 1_889
+MAX_VALUE = 2**63 - 1  # what is larger counts as this, what is negative as 0
+
+_MANTISSA = 5  # bits of it that tell buckets apart
+_COARSE = 7 - _MANTISSA  # the upper half of a 32-bit float has 7
+_BIAS = 127  # of its exponent
+_UPPER_HALF = 1 if sys.byteorder == "little" else 0
+
+
+class Histogram:
+    """See above."""
+
+    __slots__ = ("_counts", "count", "max", "min", "sum")
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}  # bucket -> how many values; none is 0; they sum up to `count`
+        self.count = 0
+        self.sum = 0
+        self.min = 0  # 0 as long as nothing was recorded
+        self.max = 0
+
+    # commands
+
+    def record(self, value: int, count: int = 1) -> None:
+        """`value` was seen `count` times."""
+        if count > 0:
+            value = min(max(value, 0), MAX_VALUE)
+            self._add({_bucket(value): count}, count, value * count, value, value)
+
+    def record_many(self, values: Sequence[int]) -> None:
+        """Each of `values` was seen once. Quick for thousands: no Python code runs per value."""
+        if not values:
+            return
+        least, largest = min(values), max(values)
+        if least < 0 or largest > MAX_VALUE:
+            values = [min(max(value, 0), MAX_VALUE) for value in values]
+            least, largest = min(values), max(values)
+        halves = memoryview(array("f", values)).cast("B").cast("H")[_UPPER_HALF::2]
+        counts: dict[int, int] = {}
+        for half, count in Counter(halves).items():
+            bucket = half >> _COARSE
+            counts[bucket] = counts.get(bucket, 0) + count
+        self._add(counts, len(values), sum(values), least, largest)
+
+    def merge(self, other: "Histogram") -> None:
+        """Whatever `other` recorded counts here too. `other` stays as it is."""
+        if other.count:
+            self._add(other._counts, other.count, other.sum, other.min, other.max)
+
+    def _add(self, counts: dict[int, int], count: int, total: int, least: int, largest: int) -> None:
+        mine = self._counts
+        for bucket, number in counts.items():
+            mine[bucket] = mine.get(bucket, 0) + number
+        self.min = min(self.min, least) if self.count else least
+        self.max = max(self.max, largest)
+        self.count += count
+        self.sum += total
+
+    # queries
+
+    def quantile(self, q: float) -> int:
+        """The least value that at least the share `q` (0 to 1) of all is not above, within ERROR; 0 if there is none."""
+        rank = max(1, math.ceil(q * self.count))
+        passed = 0
+        for bucket in sorted(self._counts) if rank < self.count else ():
+            passed += self._counts[bucket]
+            if passed >= rank:
+                return min(max(_middle(bucket), self.min), self.max)
+        return self.max  # which is exact
+
+    def cumulative(self, bounds: Sequence[int]) -> list[int]:
+        """For each of `bounds` how many values were not above it, off by those within ERROR of it. Never falls."""
+        buckets = sorted(self._counts)
+        middles = [_middle(bucket) for bucket in buckets]
+        sums = [0, *accumulate(self._counts[bucket] for bucket in buckets)]
+        return [sums[bisect_right(middles, bound)] for bound in sorted(bounds)]
+
+    def copy(self) -> "Histogram":
+        """One of its own, made at the cost of copying a dict."""
+        other = Histogram()
+        other._counts = self._counts.copy()
+        other.count, other.sum, other.min, other.max = self.count, self.sum, self.min, self.max
+        return other
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, as JSON can hold it. `buckets` maps a bucket's number, in decimal, to its count."""
+        buckets = {str(bucket): self._counts[bucket] for bucket in sorted(self._counts)}
+        return {"count": self.count, "sum": self.sum, "min": self.min, "max": self.max, "buckets": buckets}
+
+    @classmethod
+    def from_dict(cls, form: dict[str, Any]) -> "Histogram":
+        """The histogram that `as_dict` told of, here or elsewhere. Raises ValueError for anything else."""
+        try:
+            new = cls()
+            new._counts = {int(bucket): count for bucket, count in form["buckets"].items()}
+            new.count, new.sum, new.min, new.max = form["count"], form["sum"], form["min"], form["max"]
+            new.check()
+        except (AssertionError, AttributeError, KeyError, TypeError) as error:
+            raise ValueError("not a histogram") from error
+        return new
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Histogram) and self.as_dict() == other.as_dict()
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def check(self) -> None:
+        """Raise AssertionError if a sentence above is false."""
+        numbers = (self.count, self.sum, self.min, self.max, *self._counts.values())
+        assert all(type(number) is int for number in numbers)
+        assert self.count == sum(self._counts.values())
+        assert all(count > 0 for count in self._counts.values())
+        assert 0 <= self.min <= self.max <= MAX_VALUE
+        assert self.min * self.count <= self.sum <= self.max * self.count
+        if self._counts:
+            assert (min(self._counts), max(self._counts)) == (_bucket(self.min), _bucket(self.max))
+        else:
+            assert not self.max
+
+
+def _bucket(value: int) -> int:
+    """The number of the bucket that holds `value`. Numbers ascend with the values."""
+    halves = memoryview(array("f", [value])).cast("B").cast("H")
+    return halves[_UPPER_HALF] >> _COARSE
+
+
+def _edge(bucket: int) -> float:
+    """The least value of a bucket."""
+    exponent, mantissa = bucket >> _MANTISSA, bucket % (1 << _MANTISSA)
+    return math.ldexp(1 + mantissa / (1 << _MANTISSA), exponent - _BIAS) if bucket else 0.0
+
+
+def _middle(bucket: int) -> int:
+    """The whole number to tell for a bucket: the harmonic middle, whose relative error is the same at both edges."""
+    low, high = _edge(bucket), _edge(bucket + 1)
+    if high - low <= 1:
+        return math.ceil(low)
+    return round(2 * low * high / (low + high))

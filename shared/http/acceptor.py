@@ -1,0 +1,147 @@
+"""The door of the HTTP listeners: who comes in, how many, and what happens when there is no file descriptor left.
+
+asyncio's own accepting cannot count: under TLS it says that somebody came only after the handshake, so strangers who stall
+there would be as many as they like. Each refusal is counted by its reason; one line in a while says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from math import inf
+
+from shared.http.guard import GuardedProtocol
+from shared.http.secure import SecureProtocol
+from shared.listen import OUT_OF_RESOURCES
+from shared.log import log
+
+BACKLOG = 4096  # connections the kernel keeps for us
+ACCEPT_BATCH = 16  # accepted in a row, before those that are connected get a turn
+ACCEPT_PAUSE = (
+    1.0  # s without accepting when there are no descriptors: trying all the time would starve who is connected
+)
+QUIET = 10.0  # s between two lines about the same trouble
+
+
+class Doorkeeper:
+    """The limits, over all listeners of a server."""
+
+    def __init__(self, total: int, per_ip: int) -> None:
+        self._total = total
+        self._per_ip = per_ip  # 0: no limit of its own
+        self._open = 0  # connections let in and not gone
+        self._by_ip: dict[str, int] = {}  # of those, by address; never 0
+        self._quiet_until: dict[str, float] = {}  # trouble -> when it may be told again, by the loop's clock
+        self.refused: Counter[str] = Counter()  # reason -> connections
+
+    def admits(self, ip: str) -> bool:
+        """Whether somebody may come in; he is counted if so. `ip` is "" for a unix socket."""
+        here = self._by_ip.get(ip, 0)
+        if self._open >= self._total:
+            return self._refuse("max_connections", f"{self._total} connections are open")
+        if ip and self._per_ip and here >= self._per_ip:
+            return self._refuse("max_connections_per_ip", f"{self._per_ip} connections of {ip} are open")
+        self._open += 1
+        self._by_ip[ip] = here + 1
+        return True
+
+    def left(self, ip: str) -> None:
+        """Somebody who was let in has gone."""
+        self._open -= 1
+        rest = self._by_ip.pop(ip) - 1
+        if rest:
+            self._by_ip[ip] = rest
+
+    def handshake_failed(self, ip: str, error: BaseException | None) -> None:
+        """A stranger did not speak our TLS."""
+        self.refused["tls_handshake"] += 1
+        why = getattr(error, "reason", None) or getattr(error, "strerror", None) or error or "hung up"
+        if self.may_tell("handshake"):
+            log.info("HTTPS: handshake with %s failed: %s", ip, str(why).lower().replace("_", " "))
+
+    def may_tell(self, trouble: str) -> bool:
+        """Whether it is time for another line about this trouble."""
+        now = asyncio.get_running_loop().time()
+        if now < self._quiet_until.get(trouble, -inf):
+            return False
+        self._quiet_until[trouble] = now + QUIET
+        return True
+
+    def _refuse(self, reason: str, why: str) -> bool:
+        self.refused[reason] += 1
+        if self.may_tell(reason):
+            log.warning("HTTP: refusing connections: %s", why)
+        return False
+
+
+class Acceptor:
+    """Accepts on one listening socket. It lives in the HTTP thread's event loop."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        make_protocol: Callable[[], GuardedProtocol],
+        doorkeeper: Doorkeeper,
+        tls: ssl.SSLContext | None,
+    ) -> None:
+        """`tls` is None for plain HTTP. Raises OSError if the socket cannot listen."""
+        sock.setblocking(False)
+        sock.listen(BACKLOG)
+        self._sock = sock
+        self._make_protocol = make_protocol
+        self._doorkeeper = doorkeeper
+        self._tls = tls
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        self._joining: set[asyncio.Task[None]] = set()  # connections asyncio has not yet taken over
+        self._resume()
+
+    def close(self) -> None:
+        """Accept nobody any more, and close the socket."""
+        if self._pause is not None:
+            self._pause.cancel()
+        self._loop.remove_reader(self._sock)
+        self._sock.close()
+
+    def _resume(self) -> None:
+        self._loop.add_reader(self._sock, self._accept)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPT_BATCH):
+            try:
+                sock, address = self._sock.accept()
+            except BlockingIOError:
+                return
+            except OSError as failure:
+                if failure.errno in OUT_OF_RESOURCES:
+                    self._rest(failure)
+                    return
+                continue  # ECONNABORTED and its like: that one is gone, the next may be fine
+            ip = str(address[0]) if isinstance(address, tuple) else ""
+            if self._doorkeeper.admits(ip):
+                task = self._loop.create_task(self._join(sock, ip))
+                self._joining.add(task)
+                task.add_done_callback(self._joining.discard)
+            else:
+                sock.close()
+
+    def _rest(self, failure: OSError) -> None:
+        self._loop.remove_reader(self._sock)
+        self._pause = self._loop.call_later(ACCEPT_PAUSE, self._resume)
+        if self._doorkeeper.may_tell("accept"):
+            log.error("HTTP: cannot accept: %s; trying again", failure.strerror)
+
+    async def _join(self, sock: socket.socket, ip: str) -> None:
+        left = partial(self._doorkeeper.left, ip)
+        guarded = self._make_protocol()
+        protocol: asyncio.BaseProtocol = guarded
+        if self._tls is None:
+            guarded.on_left = left
+        else:
+            failed = partial(self._doorkeeper.handshake_failed, ip)
+            protocol = SecureProtocol(self._loop, guarded, self._tls, failed, left)
+        await self._loop.connect_accepted_socket(lambda: protocol, sock)

@@ -1,0 +1,137 @@
+"""The debug routes, at the original's paths (specs/nsq.md b), with what CPython has to tell. Text for people, not Go's formats.
+
+They show the inside of the process to whoever can reach the port, so they exist only with --debug-routes. Nothing here
+changes what the daemon does; freeing memory and a profile cost it time.
+"""
+
+import asyncio
+import gc
+import re
+import sys
+import tracemalloc
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shared.http.api import Routes, query
+from shared.http.bridge import Bridge
+from shared.sampler import Sampler
+from shared.stacks import tasks_text, threads_text
+
+SECONDS, MOST_SECONDS = 30, 60  # of a profile: when none are given (as in Go), and at most
+MOST_LINES = 50  # of tracemalloc's list
+
+_PASSWORD = re.compile(r"//[^/@]*@")  # user:password@ in an address
+_ABSENT = {
+    "block": "waiting for locks",
+    "symbol": "addresses of functions",
+    "threadcreate": "where threads were begun",
+}
+_INDEX = """/debug/pprof/
+
+cmdline    the command line
+goroutine  what every thread and every trio task is doing
+heap       what is allocated
+profile    ?seconds=30: where the time goes, sampled, as folded stacks
+"""
+
+
+class Debug:
+    """The routes."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+        self._profiling = False  # one at a time
+
+    def routes(self) -> Routes:
+        """Every path and its methods."""
+        return {
+            "/debug/pprof/": {"GET": self.index},
+            "/debug/pprof/cmdline": {"GET": self.cmdline},
+            "/debug/pprof/goroutine": {"GET": self.goroutine},
+            "/debug/pprof/heap": {"GET": self.heap},
+            "/debug/pprof/profile": {"GET": self.profile},
+            "/debug/pprof/block": {"GET": self.absent},
+            "/debug/pprof/threadcreate": {"GET": self.absent},
+            "/debug/pprof/symbol": {"GET": self.absent, "POST": self.absent},
+            "/debug/setblockrate": {"PUT": self.set_block_rate},
+            "/debug/freememory": {"POST": self.free_memory},
+        }
+
+    async def index(self, request: Request) -> Response:
+        """What there is."""
+        return _text(200, _INDEX)
+
+    async def cmdline(self, request: Request) -> Response:
+        """The words of the command line, NUL between them, without passwords."""
+        return _text(200, "\0".join(_PASSWORD.sub("//***@", word) for word in sys.orig_argv))
+
+    async def goroutine(self, request: Request) -> Response:
+        """Stacks."""
+        tasks = await self._bridge.call(tasks_text)
+        return _text(200, f"{threads_text()}\n{tasks}")
+
+    async def heap(self, request: Request) -> Response:
+        """Python's allocator and collector; allocations by line if the daemon runs with PYTHONTRACEMALLOC."""
+        lines = [f"allocated blocks: {sys.getallocatedblocks()}", f"objects waiting for collection: {gc.get_count()}"]
+        lines += [f"generation {number}: {figures}" for number, figures in enumerate(gc.get_stats())]
+        lines += [f"objects never collected: {gc.get_freeze_count()}", ""]
+        if tracemalloc.is_tracing():
+            lines += map(str, tracemalloc.take_snapshot().statistics("lineno")[:MOST_LINES])
+        else:
+            lines.append("allocations by line: start the daemon with PYTHONTRACEMALLOC=1 in its environment")
+        return _text(200, "\n".join(lines) + "\n")
+
+    async def profile(self, request: Request) -> Response:
+        """Folded stacks, after `seconds`. 503 while another one is being taken."""
+        seconds = _seconds(query(request).get("seconds", ""))
+        if self._profiling:
+            return _text(503, "a profile is being taken\n")
+        self._profiling = True
+        sampler = Sampler()
+        sampler.start()
+        try:
+            await _gone(request, seconds)
+        finally:
+            sampler.stop()
+            self._profiling = False
+        return _text(200, sampler.folded())
+
+    async def absent(self, request: Request) -> Response:
+        """501: what CPython does not keep."""
+        name = request.url.path.rpartition("/")[2]
+        return _text(501, f"{name}: CPython does not record {_ABSENT[name]}\n")
+
+    async def set_block_rate(self, request: Request) -> Response:
+        """400 for what is no number, as in the original; else 501, for there is nothing to set."""
+        rate = query(request).get("rate", "")
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", rate):
+            return _text(400, f"invalid block rate : {rate!a}\n")
+        return _text(501, f"setblockrate: CPython does not record {_ABSENT['block']}\n")
+
+    async def free_memory(self, request: Request) -> Response:
+        """Collect all cyclic garbage, the oldest too: with a million messages all threads stand still for half a second."""
+        return _text(200, f"OK, {gc.collect()} objects were unreachable\n")
+
+
+async def _gone(request: Request, seconds: float) -> bool:
+    """Wait for `seconds`, or until the client has hung up: True."""
+    try:
+        async with asyncio.timeout(seconds):
+            while (await request.receive())["type"] != "http.disconnect":
+                pass  # an empty body
+    except TimeoutError:
+        return False
+    return True
+
+
+def _seconds(text: str) -> float:
+    """Of a profile. As in Go, what is no positive number is the default."""
+    seconds = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
+    return min(seconds or SECONDS, MOST_SECONDS)
+
+
+def _text(status: int, text: str) -> Response:
+    """Plain, and never taken for anything else by a browser."""
+    headers = {"X-Content-Type-Options": "nosniff"}
+    return Response(text.encode(errors="backslashreplace"), status, headers, "text/plain; charset=utf-8")

@@ -1,0 +1,180 @@
+"""uvicorn's HTTP protocol, guarded against slow, silent, oversized and ambiguous requests."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import chain
+from math import inf
+from typing import Any
+
+from httptools import HttpParserError
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEADER_TIMEOUT = 10.0  # s from the first byte (or the connection) to the end of the header
+BODY_TIMEOUT = 30.0  # s between two pieces of a body
+WHOLE_BODY_TIMEOUT = 120.0  # s for all of it: a few bytes now and then shall not hold a connection for ever
+CLOSE_TIMEOUT = 10.0  # s in which the peer must take something of what it was still owed when we closed
+MAX_HEADER = 32 * 1024  # bytes of header, of a chunk's frame, or of trailers; honest ones have a few hundred
+MAX_HEADERS = 100  # lines; honest requests have ten
+
+
+class OneWrite:
+    """A transport whose writes of one pass of the event loop leave in one system call.
+
+    uvicorn writes a response's header and body apart: measured, the second send was an eighth of a request.
+    """
+
+    __slots__ = ("_loop", "_pending", "_transport")
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._pending: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        if not self._pending:
+            self._loop.call_soon(self._flush)
+        self._pending.append(data)
+
+    def close(self) -> None:
+        self._flush()
+        if not self._transport.is_closing():
+            close(self._transport, self._loop)
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        if pending:
+            self._transport.write(pending[0] if len(pending) == 1 else b"".join(pending))
+
+    def forget(self) -> None:
+        """The connection is lost."""
+        forget(self._transport)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
+def close(transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop) -> None:
+    """Close once the peer has taken what it is owed. One that takes nothing for CLOSE_TIMEOUT is cut off."""
+    transport.close()
+    owed = transport.get_write_buffer_size()
+    if owed:
+        loop.call_later(CLOSE_TIMEOUT, _cut_off, transport, loop, owed)
+
+
+def _cut_off(transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop, owed: int) -> None:
+    rest = transport.get_write_buffer_size()
+    if rest >= owed:
+        transport.abort()
+    elif rest:
+        loop.call_later(CLOSE_TIMEOUT, _cut_off, transport, loop, rest)
+
+
+def forget(transport: object) -> None:
+    """Take apart a lost transport: asyncio's holds itself by a callback, and nsqd never collects old garbage."""
+    if hasattr(transport, "_read_ready_cb"):
+        transport._read_ready_cb = None
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """A deadline for each header and each piece of a body, bounds on sizes, and 400 for what proxies read otherwise."""
+
+    on_left: Callable[[], None] | None = None  # called when the connection has ended
+    _until = inf  # when the connection is closed, by the loop's clock, unless what it waits for comes
+    _timer: asyncio.TimerHandle | None = None  # one for all deadlines, set anew when it fires: one a request is dear
+    _in_header = True
+    _unread = 0  # bytes that came since the parser last began a request or gave us a piece of one
+    _body_until = inf  # when the body must be complete
+    _first: bytes | None = b""  # what came before the first line was complete; None: it is
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
+        self._wait(HEADER_TIMEOUT)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+        self.cycle = None  # type: ignore[assignment]  # they hold each other
+        self.transport.forget()  # type: ignore[attr-defined]
+        if self.on_left is not None:
+            self.on_left()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():  # under TLS some comes after we closed: it is nobody's request any more
+            return
+        if self._first is not None:
+            data = self._first + data
+            if data.startswith(b" ") and b"\n" not in data and len(data) < MAX_HEADER:
+                self._first = data  # an NSQ client at the wrong port: it reads the 400 after its first command
+                return
+            self._first = None
+        self._unread += len(data)
+        super().data_received(data)
+        if self._unread > MAX_HEADER:
+            self.send_400_response("Header too large.")
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer 400 and close; only close in the middle of another answer, which the text would become a part of."""
+        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+            self.transport.close()
+        elif not self.transport.is_closing():
+            super().send_400_response(msg)
+
+    # What the parser finds
+
+    def on_message_begin(self) -> None:
+        self._in_header = True
+        self._unread = 0
+        self._wait(HEADER_TIMEOUT)
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self.headers) >= MAX_HEADERS:
+            raise HttpParserError("too many headers")
+        if self._in_header:  # trailers are dropped: they would pass for headers
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        if not self.url.startswith(b"/"):  # a proxy's form, with a host of its own beside the Host header
+            raise HttpParserError("not the path of a resource")
+        if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > MAX_HEADER:  # it came in one piece
+            raise HttpParserError("header too large")
+        self._in_header = False
+        self._unread = 0
+        self._body_until = self.loop.time() + WHOLE_BODY_TIMEOUT
+        self._wait(BODY_TIMEOUT)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unread = 0
+        self._wait(min(BODY_TIMEOUT, self._body_until - self.loop.time()))
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._stop_waiting()
+        super().on_message_complete()
+
+    # Deadlines
+
+    def _wait(self, seconds: float) -> None:
+        self._until = self.loop.time() + seconds
+        if self._timer is None or self._timer.when() > self._until:
+            self._set_timer(self._until)
+
+    def _stop_waiting(self) -> None:
+        self._until = inf
+
+    def _set_timer(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.loop.call_at(when, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        if self._until <= self.loop.time():
+            self.transport.close()
+        elif self._until < inf:
+            self._set_timer(self._until)

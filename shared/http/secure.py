@@ -1,0 +1,65 @@
+"""asyncio's TLS layer for connections of strangers: their failed handshakes are counted, and leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from asyncio.sslproto import AppProtocolState, SSLProtocol
+from collections.abc import Callable
+from typing import Any
+
+from shared.http.guard import close, forget
+
+HANDSHAKE_TIMEOUT = 5  # s, as in the NSQ protocol
+PLAIN_HTTP = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"  # Go's answer
+
+
+class SecureProtocol(SSLProtocol):
+    """Between a socket's transport and an HTTP protocol."""
+
+    max_size = 32 * 1024  # bytes held for each connection, idle or not; asyncio's are 256 KiB
+    _app_state: AppProtocolState  # of asyncio's, but unknown to the type stubs, as are the next ones
+    _outgoing: ssl.MemoryBIO
+    _shutdown_timeout_handle: asyncio.TimerHandle | None
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        protocol: asyncio.Protocol,
+        context: ssl.SSLContext,
+        on_failed: Callable[[BaseException | None], None],
+        on_left: Callable[[], None],
+    ) -> None:
+        """`on_failed` is called when there will be no handshake, `on_left` when the connection has ended, whatever became."""
+        nobody: Any = None  # no future waits for the handshake
+        super().__init__(loop, protocol, context, nobody, server_side=True, ssl_handshake_timeout=HANDSHAKE_TIMEOUT)
+        self._on_failed = on_failed
+        self._on_left = on_left
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        transport = self._transport
+        failed = self._app_state is AppProtocolState.STATE_INIT
+        super().connection_lost(exc)
+        forget(transport)
+        if failed:
+            self._on_failed(exc)
+        self._on_left()
+
+    def _fatal_error(self, exc: BaseException, message: str = "Fatal error on transport") -> None:
+        if isinstance(exc, OSError):  # of TLS and of sockets; its frames hold it and this connection
+            exc = exc.with_traceback(None)
+            if self._app_state is AppProtocolState.STATE_INIT and isinstance(self._transport, asyncio.WriteTransport):
+                plain = getattr(exc, "reason", "") == "HTTP_REQUEST"
+                self._transport.write(PLAIN_HTTP if plain else self._outgoing.read())  # asyncio forgets the alert
+        super()._fatal_error(exc, message)
+
+    def _do_shutdown(self) -> None:
+        super()._do_shutdown()  # type: ignore[misc]
+        if self._shutdown_timeout_handle is not None:
+            self._shutdown_timeout_handle.cancel()
+        if isinstance(
+            self._transport, asyncio.WriteTransport
+        ):  # as Go: having said goodbye, we need not hear the peer's
+            self._transport.write(self._outgoing.read())  # asyncio keeps it back while the peer reads slowly
+            close(self._transport, self._loop)

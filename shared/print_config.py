@@ -1,0 +1,53 @@
+"""--print-config: options as a config file that reads back to the same values, each with where it comes from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared.configuration import Reading
+from shared.options import Spec, specs
+from shared.secrets import hide
+from shared.text import without_surrogates
+from shared.values import Duration, format_duration
+
+
+def as_toml(reading: Reading[Any], program: str) -> str:
+    """One ASCII line an option, in the order of declaration. Secrets are hidden: only there what is read back differs."""
+    lines = []
+    for spec in specs(type(reading.options), program):
+        if spec.in_file:
+            value = getattr(reading.options, spec.name)
+            note = _escaped(reading.origins[spec.name])
+            if hide(value) != value:
+                note += "; secrets are hidden"
+            lines.append(f"{spec.key} = {_toml(spec, hide(value))}  # {note}\n")
+    return "".join(lines)
+
+
+def _toml(spec: Spec, value: Any) -> str:
+    if spec.type is Duration:
+        return _string(format_duration(value))
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return _string(value)
+    if isinstance(value, tuple):
+        return f"[{', '.join(_string(item) if isinstance(item, str) else repr(item) for item in value)}]"
+    return repr(value)
+
+
+def _string(text: str) -> str:
+    return f'"{_escaped(text)}"'
+
+
+def _escaped(text: str) -> str:
+    """Printable ASCII, and the rest as TOML's escapes. Half characters, from odd bytes in argv, have none."""
+    return "".join(_ESCAPES.get(c) or (c if " " <= c <= "~" else _numbered(c)) for c in without_surrogates(text))
+
+
+_ESCAPES = {'"': '\\"', "\\": "\\\\"}
+
+
+def _numbered(character: str) -> str:
+    number = ord(character)
+    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"

@@ -1,0 +1,172 @@
+"""TLS with clients that must show a certificate, whoever signed it (Go's RequireAnyClientCert).
+
+The ssl module cannot do that: it asks for no certificate, or verifies it. pyOpenSSL can; here it looks like the part of an
+`ssl.SSLContext` and `ssl.SSLObject` that is used, errors included. That the client owns the certificate's key is checked,
+as in every handshake.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509 import load_pem_x509_certificates
+from cryptography.x509.oid import NameOID
+from OpenSSL import SSL
+
+from shared.tls import CIPHERS, TlsError, pair_problem
+
+T = TypeVar("T")
+
+_CHUNK = 65536  # bytes taken from OpenSSL at a time
+_VERSIONS = {"tls1.3": SSL.TLS1_3_VERSION}  # tls-min-version; all others mean the least there is, 1.2
+
+
+class AnyCertificateContext:
+    """A certificate and its key, and what `wrap_bio` makes of them."""
+
+    def __init__(self, cert: str, key: str, min_version: str) -> None:
+        """`cert` and `key` are files. Raises TlsError."""
+        context = SSL.Context(SSL.TLS_SERVER_METHOD)
+        context.set_min_proto_version(_VERSIONS.get(min_version, SSL.TLS1_2_VERSION))
+        context.set_cipher_list(CIPHERS.encode())
+        context.set_options(SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION)
+        context.set_session_id(b"penstock")  # without one OpenSSL refuses to resume sessions that have certificates
+        context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, lambda *_: True)
+        _load(context, cert, key)
+        self._context = context
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, server_side: bool) -> AnyCertificateObject:
+        """As SSLContext.wrap_bio, for servers."""
+        return AnyCertificateObject(self._context, incoming, outgoing)
+
+
+class AnyCertificateObject:
+    """One connection. It moves bytes between the caller's BIOs and pyOpenSSL's own around every step."""
+
+    __slots__ = ("_connection", "_ended", "_incoming", "_outgoing")
+
+    def __init__(self, context: SSL.Context, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
+        self._incoming = incoming
+        self._outgoing = outgoing
+        self._ended = False  # OpenSSL was told that nothing more comes in
+        self._connection = SSL.Connection(context, None)
+        self._connection.set_accept_state()
+
+    def do_handshake(self) -> None:
+        """As SSLObject.do_handshake."""
+        self._step(self._connection.do_handshake)
+
+    def read(self, len: int = 1024, buffer: Any = None, /) -> Any:
+        """As SSLObject.read: bytes, or the number of bytes written to `buffer`; nothing after the peer's goodbye."""
+        try:
+            data = self._step(lambda: self._connection.recv(len))
+        except ssl.SSLZeroReturnError:
+            data = b""
+        if buffer is None:
+            return data
+        size = data.__len__()
+        buffer[:size] = data
+        return size
+
+    def write(self, data: bytes, /) -> int:
+        """As SSLObject.write: all of it, since the BIO takes any amount."""
+        view = memoryview(data).cast("B")
+        sent = 0
+        while sent < len(view):
+            sent += self._step(lambda: self._connection.send(view[sent:]))  # noqa: B023  # called before the next turn
+        return sent
+
+    def unwrap(self) -> None:
+        """As SSLObject.unwrap: say goodbye; SSLWantReadError until the peer has said it, too."""
+        if not self._step(self._connection.shutdown):
+            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the peer has not said goodbye")
+
+    def pending(self) -> int:
+        """As SSLObject.pending."""
+        return self._connection.pending()
+
+    def getpeercert(self) -> Any:
+        """As SSLObject.getpeercert, of the subject only; also of a certificate that nobody verified."""
+        try:
+            certificate = self._connection.get_peer_certificate(as_cryptography=True)
+            if certificate is None:
+                return None
+            names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        except ValueError:  # a stranger may have put anything into it
+            return {}
+        return {"subject": tuple((("commonName", name.value),) for name in names)}
+
+    def cipher(self) -> tuple[str, str, int] | None:
+        """As SSLObject.cipher."""
+        name, version = self._connection.get_cipher_name(), self._connection.get_cipher_version()
+        return (name, version or "", self._connection.get_cipher_bits() or 0) if name else None
+
+    def compression(self) -> None:
+        """As SSLObject.compression: there is none."""
+
+    def version(self) -> str:
+        """As SSLObject.version: TLSv1.3."""
+        return self._connection.get_protocol_version_name()
+
+    def selected_alpn_protocol(self) -> None:
+        """As SSLObject.selected_alpn_protocol: none is offered."""
+
+    def _step(self, function: Callable[[], T]) -> T:
+        """One call of pyOpenSSL, with what came in before and what is to go out after it."""
+        self._feed()
+        try:
+            return function()
+        except SSL.Error as error:
+            raise _translate(error) from None
+        finally:
+            self._fetch()
+
+    def _feed(self) -> None:
+        data = self._incoming.read()
+        if data:
+            self._connection.bio_write(data)
+        if self._incoming.eof and not self._ended:
+            self._ended = True
+            self._connection.bio_shutdown()
+
+    def _fetch(self) -> None:
+        try:
+            while True:
+                self._outgoing.write(self._connection.bio_read(_CHUNK))
+        except SSL.Error:  # it has no more: WantReadError
+            pass
+
+
+def _load(context: SSL.Context, cert: str, key: str) -> None:
+    """The chain, our own certificate first, and its key. Raises TlsError."""
+    try:
+        chain = load_pem_x509_certificates(Path(cert).read_bytes())
+        context.use_privatekey(cast(Any, load_pem_private_key(Path(key).read_bytes(), None)))
+        context.use_certificate(chain[0])
+        for issuer in chain[1:]:
+            context.add_extra_chain_cert(issuer)
+        context.check_privatekey()
+    except SSL.Error as error:
+        raise TlsError(pair_problem(_translate(error))) from None
+    except (OSError, TypeError, ValueError, UnsupportedAlgorithm) as error:  # TypeError: the key is encrypted
+        raise TlsError(pair_problem(error)) from None
+
+
+def _translate(error: SSL.Error) -> ssl.SSLError:
+    """The ssl module's error for pyOpenSSL's."""
+    if isinstance(error, SSL.WantReadError):
+        return ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "more is needed")
+    if isinstance(error, SSL.ZeroReturnError):
+        return ssl.SSLZeroReturnError(ssl.SSL_ERROR_ZERO_RETURN, "the peer said goodbye")
+    if isinstance(error, SSL.SysCallError):
+        return ssl.SSLEOFError(ssl.SSL_ERROR_EOF, "the peer hung up")
+    reasons = error.args[0] if error.args and isinstance(error.args[0], list) else []
+    reason = next((text for *_, text in reasons if text), "unknown error")
+    translated = ssl.SSLError(ssl.SSL_ERROR_SSL, reason)
+    translated.library, translated.reason = "SSL", reason.upper().replace(" ", "_")
+    return translated

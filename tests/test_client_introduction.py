@@ -1,0 +1,393 @@
+"""The client's introduction, its layers and its TLS settings: no socket, the server is spelled out or an SSLObject."""
+
+from __future__ import annotations
+
+import json
+import logging
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from struct import pack
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client.introduction import MAX_ANSWER, Introduction, Refused
+from penstock.client.layers import Compression, Layers, Tls
+from penstock.client.settings import Settings
+from penstock.client.tls import client_context
+from penstock.protocol import ProtocolError, nsq
+from penstock.protocol.compression import Deflate, Snappy
+from tests.certificates import Authority
+
+
+def frame(data: bytes, kind: int = 0) -> bytes:
+    """As nsqd sends it."""
+    return pack(">ii", 4 + len(data), kind) + data
+
+
+def features(**granted: object) -> bytes:
+    """The answer to IDENTIFY."""
+    return frame(json.dumps({"max_rdy_count": 2500, **granted}).encode())
+
+
+OK = frame(b"OK")
+
+
+class Client:
+    """An introduction and its layers, fed as a connection feeds them."""
+
+    def __init__(self, settings: Settings, make_tls: Callable[[], Tls] | None = None) -> None:
+        self.layers = Layers()
+        self.introduction = Introduction(settings, self.layers, make_tls or self._no_tls)
+        self.sent = self.introduction.begin()
+        self.frames: list[nsq.Frame] = []
+
+    def receive(self, data: bytes) -> None:
+        """What the server sent; what the client says to it is added to `sent`."""
+        frames, output = self.introduction.receive(self.layers.decode(data))
+        self.frames += frames
+        self.sent += output
+
+    def take_sent(self) -> bytes:
+        """What was sent since the last time."""
+        sent, self.sent = self.sent, b""
+        return sent
+
+    @property
+    def features(self) -> dict[str, Any] | None:
+        """None until the introduction is over."""
+        return self.introduction.features
+
+    @staticmethod
+    def _no_tls() -> Tls:
+        raise AssertionError("nobody asked for TLS")
+
+
+class TlsServer:
+    """The other end of the handshake, in memory."""
+
+    def __init__(self, authority: Authority) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(authority.cert, authority.key)
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_side=True)
+
+    def shake_hands(self, client: Client) -> None:
+        """Until both are content. Raises ssl.SSLError, whoever is not."""
+        for _ in range(3):
+            self.incoming.write(client.take_sent())
+            try:
+                self.tls.do_handshake()
+                return
+            except ssl.SSLWantReadError:
+                client.receive(self.outgoing.read())
+        raise AssertionError("no end of shaking hands")
+
+    def say(self, data: bytes) -> bytes:
+        """Encrypted, with whatever else waits."""
+        self.tls.write(data)
+        return self.outgoing.read()
+
+    def hear(self, data: bytes) -> bytes:
+        """Decrypted."""
+        self.incoming.write(data)
+        return self.tls.read(1 << 20)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+def tls_client(authority: Authority, name: str = "localhost", **options: Any) -> Client:
+    settings = Settings(**{"tls_v1": True, "tls_root_ca_file": authority.root, **options})
+    context = client_context(settings)
+    assert context is not None
+    return Client(settings, lambda: Tls(context, name))
+
+
+# ---- without layers
+
+
+def test_plain() -> None:
+    client = Client(Settings(client_id="me"))
+    assert client.sent.startswith(b"  V2IDENTIFY\n")
+    body = json.loads(client.sent[17:])
+    assert body["client_id"] == "me"
+    assert not {"tls_v1", "snappy", "deflate", "deflate_level"} & body.keys()
+
+    client.receive(features(tls_v1=True, snappy=True) + frame(b"behind"))
+
+    assert client.features == {"max_rdy_count": 2500, "tls_v1": True, "snappy": True}
+    assert client.introduction.rest == frame(b"behind")
+
+
+def test_a_server_without_feature_negotiation() -> None:
+    client = Client(Settings(snappy=True))
+    client.receive(OK)
+    assert client.features == {}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        frame(b"[]"),
+        frame(b"nonsense"),
+        frame(b"\xff"),
+        pack(">i", MAX_ANSWER + 1),
+        pack(">i", -1),
+        pack(">i", 3) + b"abc",
+        frame(b"", kind=7),
+        b"HTTP/1.1 400 Bad Request\r\n",
+    ],
+)
+def test_what_is_no_answer_to_identify(answer: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        Client(Settings()).receive(answer)
+
+
+def test_an_error_is_the_owners() -> None:
+    client = Client(Settings(snappy=True, deflate=True))
+    client.receive(frame(b"E_IDENTIFY_FAILED cannot enable both", kind=1))
+    assert [str(error) for error in client.frames] == ["E_IDENTIFY_FAILED cannot enable both"]
+    assert client.features is None
+
+
+def test_a_heartbeat_is_answered_on_the_way() -> None:
+    client = Client(Settings())
+    client.take_sent()
+    client.receive(frame(b"_heartbeat_") + features())
+    assert client.take_sent() == b"NOP\n"
+    assert client.features
+
+
+# ---- compression
+
+
+@pytest.mark.parametrize(("name", "codec"), [("snappy", Snappy), ("deflate", Deflate)])
+@given(cuts=st.lists(st.integers(0, 60)))
+def test_compression_begins_behind_the_answer_however_it_is_cut(
+    name: str, codec: Callable[[], Snappy | Deflate], cuts: list[int]
+) -> None:
+    client, server = Client(Settings(**{name: True})), codec()
+    body = json.loads(client.take_sent()[17:])
+    assert body[name] is True
+    assert body.get("deflate_level") == (6 if name == "deflate" else None)
+
+    stream = features(**{name: True}) + server.compress(OK) + server.compress(frame(b"behind"))
+    for cut in [*cuts, len(stream)]:
+        client.receive(stream[:cut])
+        stream = stream[cut:]
+
+    assert client.features is not None
+    assert client.introduction.rest == frame(b"behind")
+    assert client.take_sent() == b""
+    server.feed(client.layers.encode(b"PUB t\n"))
+    assert server.read(100) == b"PUB t\n"
+
+
+def test_a_compression_that_is_not_granted_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(Settings(snappy=True))
+    with caplog.at_level(logging.WARNING):
+        client.receive(features(snappy=False))
+    assert client.features is not None
+    assert client.layers.encode(b"PUB t\n") == b"PUB t\n"
+    assert "the server does not do snappy" in caplog.text
+
+
+def test_an_upgrade_must_be_confirmed() -> None:
+    client = Client(Settings(snappy=True))
+    with pytest.raises(ProtocolError, match="an upgrade was answered b'NO'"):
+        client.receive(features(snappy=True) + Snappy().compress(frame(b"NO")))
+
+
+def test_a_layer_gives_all_it_has() -> None:
+    data = bytes(5 << 20)  # several bites
+    assert Compression(Deflate()).decode(Deflate().compress(data)) == data
+
+
+# ---- AUTH
+
+
+def test_auth_when_the_server_wants_it() -> None:
+    client = Client(Settings(auth_secret="s\u00e9cret"))
+    client.take_sent()
+    client.receive(features(auth_required=True))
+    assert client.take_sent() == b"AUTH\n\x00\x00\x00\x07s\xc3\xa9cret"
+    assert client.features is None
+    client.receive(frame(b'{"identity":"me","identity_url":"","permission_count":1}'))
+    assert client.features is not None
+
+
+@pytest.mark.parametrize(("secret", "required"), [("", True), ("secret", False)])
+def test_no_auth_without_secret_or_need(secret: str, required: bool) -> None:
+    client = Client(Settings(auth_secret=secret))
+    client.take_sent()
+    client.receive(features(auth_required=required))
+    assert client.take_sent() == b""
+    assert client.features is not None
+
+
+def test_auth_refused_is_the_owners() -> None:
+    client = Client(Settings(auth_secret="bad"))
+    client.receive(features(auth_required=True) + frame(b"E_UNAUTHORIZED AUTH no authorizations found", kind=1))
+    assert [str(error) for error in client.frames] == ["E_UNAUTHORIZED AUTH no authorizations found"]
+    assert client.features is None
+
+
+# ---- TLS
+
+
+@pytest.mark.parametrize("compression", ["", "snappy", "deflate"])
+def test_tls_then_compression_then_auth(authority: Authority, compression: str) -> None:
+    options = {compression: True} if compression else {}
+    client, server = tls_client(authority, auth_secret="secret", **options), TlsServer(authority)
+    client.take_sent()
+
+    client.receive(features(tls_v1=True, auth_required=True, **options))
+    server.shake_hands(client)
+    if compression:
+        codec = Snappy() if compression == "snappy" else Deflate()
+        client.receive(server.say(OK) + server.say(codec.compress(OK)))
+        codec.feed(server.hear(client.take_sent()))
+        assert codec.read(100) == b"AUTH\n\x00\x00\x00\x06secret"
+        client.receive(server.say(codec.compress(frame(b"{}"))))
+    else:
+        client.receive(server.say(OK))
+        assert server.hear(client.take_sent()) == b"AUTH\n\x00\x00\x00\x06secret"
+        client.receive(server.say(frame(b"{}")))
+
+    assert client.features is not None
+
+
+def test_tls_however_it_is_cut(authority: Authority) -> None:
+    client, server = tls_client(authority), TlsServer(authority)
+    client.take_sent()
+    client.receive(features(tls_v1=True))
+    server.shake_hands(client)
+    for byte in server.say(OK) + server.say(frame(b"x" * 50_000)):
+        client.receive(bytes([byte]))
+    assert client.introduction.rest == frame(b"x" * 50_000)
+
+
+@pytest.mark.parametrize("answer", [features(tls_v1=False), OK])
+def test_without_tls_there_is_no_going_on(authority: Authority, answer: bytes) -> None:
+    client = tls_client(authority, auth_secret="secret")
+    client.take_sent()
+    with pytest.raises(Refused, match="the server does not do TLS, and tls_v1 is set"):
+        client.receive(answer)
+    assert client.take_sent() == b""
+
+
+def test_what_is_sent_in_clear_ahead_of_tls_is_not_believed(authority: Authority) -> None:
+    client = tls_client(authority)
+    with pytest.raises(ssl.SSLError):
+        client.receive(features(tls_v1=True) + OK)
+    assert client.features is None
+
+
+def test_the_server_must_have_the_right_name(authority: Authority) -> None:
+    client = tls_client(authority, name="example.org")
+    client.take_sent()
+    client.receive(features(tls_v1=True))
+    with pytest.raises(ssl.SSLCertVerificationError, match=r"example\.org"):
+        TlsServer(authority).shake_hands(client)
+    assert client.layers.encode(b"")  # the alert
+    assert client.features is None
+
+
+def test_the_server_must_be_certified_by_who_we_trust(authority: Authority, tmp_path: Path) -> None:
+    stranger = Authority(tmp_path)
+    client = tls_client(authority)
+    client.take_sent()
+    client.receive(features(tls_v1=True))
+    with pytest.raises(ssl.SSLCertVerificationError):
+        TlsServer(stranger).shake_hands(client)
+
+
+def test_any_certificate_will_do_if_so_told(authority: Authority, tmp_path: Path) -> None:
+    server = TlsServer(Authority(tmp_path))
+    client = tls_client(authority, name="example.org", tls_insecure_skip_verify=True)
+    client.take_sent()
+    client.receive(features(tls_v1=True))
+    server.shake_hands(client)
+    client.receive(server.say(OK))
+    assert client.features is not None
+
+
+def test_the_end_is_said_and_heard(authority: Authority) -> None:
+    client, server = tls_client(authority), TlsServer(authority)
+    client.take_sent()
+    client.receive(features(tls_v1=True))
+    server.shake_hands(client)
+    client.receive(server.say(OK) + server.say(frame(b"last")))
+
+    assert server.hear(client.layers.end()) == b""  # close_notify
+    assert client.layers.decode(server.say(b"even later")) == b"even later"  # one direction is still open
+    server.tls.unwrap()
+    assert client.layers.decode(server.outgoing.read()) == b""
+    assert client.layers.end() == b""
+
+
+def test_no_goodbye_in_the_middle_of_a_handshake(authority: Authority) -> None:
+    client = tls_client(authority)
+    client.take_sent()
+    client.receive(features(tls_v1=True))
+    hello = client.take_sent()
+    assert hello.startswith(b"\x16\x03")  # a record of the handshake
+    assert client.layers.end() == b""
+
+
+# ---- settings
+
+
+def test_a_context_only_for_tls(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+    assert client_context(Settings()) is None
+    assert not caplog.text
+    assert client_context(Settings(tls_root_ca_file=authority.root)) is None
+    assert "without tls_v1 connections are in clear" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("version", "least"),
+    [("", "TLSv1_2"), ("tls1.0", "TLSv1_2"), ("tls1.2", "TLSv1_2"), ("tls1.3", "TLSv1_3")],
+)
+def test_the_least_version(version: str, least: str) -> None:
+    context = client_context(Settings(tls_v1=True, tls_min_version=version))
+    assert context is not None
+    assert context.minimum_version.name == least
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+
+
+def test_files_that_are_of_no_use(authority: Authority, tmp_path: Path) -> None:
+    nonsense = tmp_path / "nonsense.pem"
+    nonsense.write_text("nonsense")
+    with pytest.raises(ValueError, match=r"tls_root_ca_file .*nonsense\.pem: "):
+        client_context(Settings(tls_v1=True, tls_root_ca_file=str(nonsense)))
+    with pytest.raises(ValueError, match="No such file"):
+        client_context(Settings(tls_v1=True, tls_cert="/nix", tls_key="/nix"))
+    with pytest.raises(ValueError, match=r"tls_key .*ca\.pem"):
+        client_context(Settings(tls_v1=True, tls_cert=authority.cert, tls_key=authority.root))
+
+
+def test_a_key_with_a_password_is_an_error_not_a_question(authority: Authority, tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization as form
+
+    key = form.load_pem_private_key(Path(authority.key).read_bytes(), None)
+    locked = tmp_path / "locked.pem"
+    pem, scheme = form.Encoding.PEM, form.PrivateFormat.PKCS8
+    locked.write_bytes(key.private_bytes(pem, scheme, form.BestAvailableEncryption(b"word")))
+    with pytest.raises(ValueError, match="the key needs a password"):
+        client_context(Settings(tls_v1=True, tls_cert=authority.cert, tls_key=str(locked)))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"deflate_level": 0}, {"deflate_level": 10}, {"tls_key": "k"}, {"tls_min_version": "tls2"}]
+)
+def test_settings_that_can_never_be_right(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError):
+        Settings(**wrong)

@@ -1,0 +1,479 @@
+"""The config file: NSQ's TOML with its oddities, its place among the sources, and the way back by --print-config.
+
+What is expected of a key and value was asked of the original, where it does not end in nonsense or a stack trace.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lookupd.options import LookupdOptions
+from nsqd.option_values import TLS_REQUIRED, TLS_VERSIONS, read_attempts, statsd_prefix
+from nsqd.options import NsqdOptions
+from shared.config_file import MAX_SIZE
+from shared.configuration import Reading, parse, read
+from shared.options import OptionError, Spec, specs
+from shared.print_config import as_toml
+from shared.secrets import hide
+from shared.values import MILLISECOND, SECOND, Duration
+
+# Every key of NSQ's own example, with values that are not the defaults.
+NSQD_FILE = """
+log_level = "debug"
+id = 515
+tcp_address = "127.0.0.1:5150"
+http_address = "127.0.0.1:5151"
+https_address = "127.0.0.1:5152"
+broadcast_address = "node7.example"
+nsqlookupd_tcp_addresses = [
+    "lookup1.example:4160",
+    "lookup2.example:4160"
+]
+http_client_connect_timeout = "3s"
+http_client_request_timeout = "6s"
+data_path = "/srv/queue"
+mem_queue_size = 20000
+max_bytes_per_file = 5000000
+sync_every = 10
+sync_timeout = "1s"
+msg_timeout = "90s"
+max_msg_timeout = "20m"
+max_msg_size = 70000
+max_req_timeout = "2h"
+max_body_size = 700000
+max_heartbeat_interval = "30s"
+max_rdy_count = 900
+max_output_buffer_size = 4096
+max_output_buffer_timeout = "1s"
+statsd_address = "127.0.0.1:9125"
+statsd_prefix = "queues.%s"
+statsd_interval = "10s"
+statsd_mem_stats = false
+statsd_udp_packet_size = 1400
+e2e_processing_latency_percentiles = [
+    0.5,
+    0.999
+]
+e2e_processing_latency_window_time = "5m"
+tls_cert = "/etc/node.crt"
+tls_key = "/etc/node.key"
+tls_client_auth_policy = "require-verify"
+tls_root_ca_file = "/etc/authority.crt"
+tls_required = true
+tls_min_version = "tls1.3"
+deflate = false
+max_deflate_level = 9
+snappy = false
+"""
+
+LOOKUPD_FILE = """
+log_level = "error"
+tcp_address = "127.0.0.1:5160"
+http_address = "127.0.0.1:5161"
+broadcast_address = "lookup1.example"
+inactive_producer_timeout = "100s"
+tombstone_lifetime = "15s"
+"""
+
+
+def written(directory: Path, content: str | bytes) -> str:
+    """The path of a config file with this content."""
+    path = directory / "daemon.cfg"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def reading(directory: Path, content: str | bytes, *argv: str, **environ: str) -> Reading[NsqdOptions]:
+    return read(NsqdOptions, "nsqd", ["-config", written(directory, content), *argv], environ)
+
+
+def options(directory: Path, content: str, *argv: str, **environ: str) -> NsqdOptions:
+    """The options, where nothing may be wrong."""
+    found = reading(directory, content, *argv, **environ)
+    assert [str(error) for error in found.errors] == []
+    return found.options
+
+
+def the_error(found: Reading[NsqdOptions]) -> str:
+    """The one error, which must be one line and ask for exit code 1."""
+    (error,) = found.errors
+    assert error.code == 1
+    assert "\n" not in str(error)
+    return str(error)
+
+
+def test_a_file_with_every_key_of_nsqs_example(tmp_path: Path) -> None:
+    found = options(tmp_path, NSQD_FILE)
+    assert found.warnings == ()
+    assert (found.node_id, found.log_level, found.mem_queue_size) == (515, "debug", 20_000)
+    assert found.lookupd_tcp_address == ("lookup1.example:4160", "lookup2.example:4160")
+    assert found.e2e_processing_latency_percentile == (0.5, 0.999)  # as they stand: only flags are sorted
+    assert (found.tls_required, found.tls_min_version) == ("true", "tls1.3")
+    assert found.max_req_timeout == 7200 * SECOND
+    unchanged = {f.name for f in fields(found) if getattr(found, f.name) == f.default}
+    by_key = {spec.key: spec.name for spec in specs(NsqdOptions, "nsqd")}
+    assert not unchanged & {by_key[key] for key in tomllib.loads(NSQD_FILE)}
+
+
+def test_a_file_of_nsqlookupd(tmp_path: Path) -> None:
+    found = parse(LookupdOptions, "nsqlookupd", ["-config", written(tmp_path, LOOKUPD_FILE)], {})
+    assert (found.tcp_address, found.log_level, found.warnings) == ("127.0.0.1:5160", "error", ())
+    assert (found.inactive_producer_timeout, found.tombstone_lifetime) == (100 * SECOND, 15 * SECOND)
+
+
+# Coercions
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "value"),
+    [
+        ("mem_queue_size = 12", "mem_queue_size", 12),
+        ("mem_queue_size = 0x10", "mem_queue_size", 16),
+        ('mem_queue_size = "12"', "mem_queue_size", 12),
+        ('mem_queue_size = "+012"', "mem_queue_size", 12),
+        ("mem_queue_size = 9223372036854775807", "mem_queue_size", 2**63 - 1),
+        ("snappy = false", "snappy", False),
+        ('snappy = "F"', "snappy", False),
+        ('snappy = "0"', "snappy", False),
+        ("snappy = 1", "snappy", False),  # an integer is inverted
+        ("statsd_exclude_ephemeral = 0", "statsd_exclude_ephemeral", True),
+        ("msg_timeout = 1500", "msg_timeout", 1500 * MILLISECOND),
+        ('msg_timeout = "1.5h"', "msg_timeout", 5400 * SECOND),
+        ('msg_timeout = "0"', "msg_timeout", 0),
+        ('nsqlookupd_tcp_addresses = "a:1, b:2,"', "lookupd_tcp_address", ("a:1", "b:2")),
+        ('nsqlookupd_tcp_addresses = ["a:1,b:2", " c:3"]', "lookupd_tcp_address", ("a:1,b:2", " c:3")),
+        ("nsqlookupd_tcp_addresses = []", "lookupd_tcp_address", ()),
+        ('nsqlookupd_tcp_addresses = ""', "lookupd_tcp_address", ()),
+        ('e2e_processing_latency_percentiles = "0.5, 0.9"', "e2e_processing_latency_percentile", (0.5, 0.9)),
+        ("e2e_processing_latency_percentiles = [1, 0.5]", "e2e_processing_latency_percentile", (1.0, 0.5)),
+        ("tls_required = false", "tls_required", "false"),
+        ("tls_required = 0", "tls_required", "false"),
+        ('tls_required = "F"', "tls_required", "false"),
+        ('tls_min_version = ""', "tls_min_version", "tls1.2"),
+        ('tls_min_version = "TLS1.3"', "tls_min_version", "tls1.3"),
+        ('tls_min_version = "tls1.0"', "tls_min_version", "tls1.0"),
+        ('log_level = "WARN"', "log_level", "warn"),
+        ('log_format = "JSON"', "log_format", "json"),
+        ('auth_http_request_method = "Post"', "auth_http_request_method", "post"),
+        ('max_attempts = "5,orders=3"', "max_attempts", ("5", "orders=3")),
+        ('enable_experiment = ["topology-aware-consumption"]', "enable_experiment", ("topology-aware-consumption",)),
+        ("\ufeffsnappy = false", "snappy", False),
+        ("snappy = false\r\n", "snappy", False),
+    ],
+)
+def test_values(line: str, name: str, value: object, tmp_path: Path) -> None:
+    assert getattr(options(tmp_path, line), name) == value
+
+
+@pytest.mark.parametrize(
+    ("line", "required"),
+    [("tls_required = true", "true"), ("tls_required = 1", "true"), ("tls_required = 1.0", "true"),
+     ('tls_required = "T"', "true"), ('tls_required = "TCP-HTTPS"', "tcp-https"),
+     ('tls_client_auth_policy = "require"', "true"),
+     ('tls_client_auth_policy = "require"\ntls_required = false', "true"),
+     ('tls_client_auth_policy = "require"\ntls_required = "tcp-https"', "tcp-https"),
+     ('tls_client_auth_policy = ""', "false")],
+)  # fmt: skip
+def test_when_tls_is_required(line: str, required: str, tmp_path: Path) -> None:
+    assert options(tmp_path, f'{line}\ntls_cert = "c"\ntls_key = "k"').tls_required == required
+
+
+WRONG_FOR_ALL = ["{ a = 1 }", "1979-05-27T07:32:00Z", "1979-05-27", "07:32:00", "[[1]]", "nan"]
+WRONG = {  # by type: values that are no mistake anywhere else
+    bool: [*WRONG_FOR_ALL, '""', '"yes"', '"2"', "1.0", "[]", "[true]"],
+    int: [*WRONG_FOR_ALL, '""', '"abc"', '"0x10"', '" 1"', '"1_0"', '"١"', "1.0", "true", "[]", "[1]", "9223372036854775808"],
+    Duration: [*WRONG_FOR_ALL, '""', '"5"', '"soon"', "1.5", "true", "[]", '["1s"]', "9223372036855"],
+    str: [*WRONG_FOR_ALL, "1", "1.5", "true", "[]", '["a"]'],
+    tuple[str, ...]: [*WRONG_FOR_ALL, "1", "1.5", "true", "[1]", '["a", 1]', '[["a"]]'],
+    tuple[float, ...]: [*WRONG_FOR_ALL, '""', '"a"', '"0.5,"', "1", "0.5", "true", '["0.5"]', "[true]", "[[0.5]]"],
+}  # fmt: skip
+WORDS = {
+    "log_level": ["12", "0", "true", '""', '"warning"', '"loud"', "[]"],
+    "log_format": ["1", '""', '"xml"'],
+    "tls_required": ["2", "-1", "1.5", '""', '"yes"', '"2"', '"https"', "[]", "{ a = 1 }"],
+    "tls_min_version": ["1", "1.2", "true", '"ssl3.0"', '"1.2"', '"tls1.4"', "[]"],
+    "auth_http_request_method": ["1", '""', '"put"', "[]"],
+}
+
+
+@pytest.mark.parametrize(
+    "spec", [spec for spec in specs(NsqdOptions, "nsqd") if spec.in_file], ids=lambda spec: spec.key
+)
+def test_a_value_of_the_wrong_type_is_fatal(spec: Spec, tmp_path: Path) -> None:
+    for value in WORDS[spec.key] if spec.read else WRONG[spec.type]:
+        line = the_error(reading(tmp_path, f"{spec.key} = {value}"))
+        assert line.startswith(f"config file {tmp_path / 'daemon.cfg'}: invalid value "), value
+        assert f" for {spec.key}: want " in line or line.endswith("value out of range"), value
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [("max_msg_size = 0", "invalid value 0 for max_msg_size: want 1 or more"),
+     ("msg_timeout = -1", "invalid value -1 for msg_timeout: want 0 or more"),
+     ('msg_timeout = "-1s"', "invalid value '-1s' for msg_timeout: want 0 or more"),
+     ('max_attempts = ["x"]', "invalid value ['x'] for max_attempts: want <attempts> or <topic>=<attempts>, not 'x'"),
+     ("mem_queue_size = 1.5", "invalid value 1.5 for mem_queue_size: want an integer"),
+     (f'data_path = ["{"x" * 9999}"]', "xxx... for data_path: want a string"),
+     ("max_deflate_level = 10", "failed to instantiate nsqd - --max-deflate-level must be [1,9]"),
+     ("id = 1024", "failed to instantiate nsqd - --node-id must be [0,1024)"),
+     ("e2e_processing_latency_percentiles = [0.5, 1.5]", "invalid E2E processing latency percentile: 1.5"),
+     ("e2e_processing_latency_percentiles = [0.0]", "invalid E2E processing latency percentile: 0"),
+     ("e2e_processing_latency_percentiles = [nan]", "invalid E2E processing latency percentile: nan"),
+     ("tls_required = true", "failed to instantiate nsqd - cannot require TLS client connections without TLS key and cert"),
+     ('tls_client_auth_policy = "require"', "cannot require TLS client connections without TLS key and cert"),
+     ('tls_cert = "/x"', "failed to build TLS config - --tls-cert and --tls-key must be given together"),
+     ('tls_key = "/x"', "failed to build TLS config - --tls-cert and --tls-key must be given together")],
+)  # fmt: skip
+def test_values_that_are_out_of_range(line: str, reason: str, tmp_path: Path) -> None:
+    assert reason in the_error(reading(tmp_path, line))
+
+
+def test_all_errors_are_found_those_of_the_flags_first(tmp_path: Path) -> None:
+    content = "max_msg_size = 1.5\nsnappy = 'x'"
+    found = reading(tmp_path, content, "-msg-timeout", "x", "-mem-queue-size=y", NSQD_DEFLATE="z")
+    assert [error.code for error in found.errors] == [2, 2, 2, 1, 1]
+    subjects = ("flag -msg-timeout", "flag -mem-queue-size", "variable NSQD_DEFLATE", "max_msg_size", "snappy")
+    for subject, error in zip(subjects, found.errors, strict=True):
+        assert f"{subject}: " in str(error)
+
+
+# Files that cannot be read
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"snappy", "Expected '=' after a key in a key/value pair (at end of document)"),
+        (b"snappy = true\nsnappy = true\n", "Cannot overwrite a value (at line 2, column 14)"),
+        (b'# one\nlog_prefix = "\xff"\n', "invalid UTF-8 byte 0xff (at line 2)"),
+        (b"a = " + b"[" * 100_000, "nested too deep"),
+        (b"a = " + b"9" * 100_000, "Exceeds the limit"),
+        (b"#" * (MAX_SIZE + 1), f"larger than {MAX_SIZE} bytes"),
+        (b"\x00", "Invalid statement (at line 1, column 1)"),
+    ],
+    ids=["no value", "twice", "not UTF-8", "deep", "digits", "huge", "NUL"],
+)
+def test_a_file_that_is_no_toml(content: bytes, reason: str, tmp_path: Path) -> None:
+    line = the_error(reading(tmp_path, content))
+    assert line.startswith(f"failed to load config file {tmp_path / 'daemon.cfg'} - {reason}")
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"), [("missing", "No such file or directory"), (".", "Is a directory"), ("a\0b", "embedded null byte")]
+)  # fmt: skip
+def test_a_path_that_is_no_file(path: str, reason: str, tmp_path: Path) -> None:
+    line = the_error(read(NsqdOptions, "nsqd", ["-config", f"{tmp_path}/{path}"], {}))
+    assert line == f"failed to load config file {tmp_path}/{path} - {reason}"
+
+
+@given(st.binary(max_size=60))
+def test_no_content_is_a_bug(content: bytes) -> None:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        read(NsqdOptions, "nsqd", ["-config", file.name], {})
+
+
+# Warnings
+
+
+@pytest.mark.parametrize(
+    ("line", "warning"),
+    [
+        ("snapy = true", "unknown key 'snapy': did you mean snappy?"),
+        ("SNAPPY = true", "unknown key 'SNAPPY': did you mean snappy?"),
+        ("max-msg-size = 5", "unknown key 'max-msg-size': did you mean max_msg_size?"),
+        ('lookupd_tcp_address = "a:1"', "unknown key 'lookupd_tcp_address': did you mean nsqlookupd_tcp_addresses?"),
+        ("node_id = 5", "unknown key 'node_id': did you mean id?"),
+        ("[nothing_like_it]\nsnappy = false", "unknown key 'nothing_like_it'"),
+        ('"a\\nb" = 1', r"unknown key 'a\nb'"),
+        ("version = true", "version is for the command line only"),
+        ("worker_id = 5", "worker_id is for the command line only"),
+        ("deflate = 1", "deflate = 1 means false, as NSQ reads it: better write false"),
+    ],
+)
+def test_what_is_odd_is_one_warning(line: str, warning: str, tmp_path: Path) -> None:
+    assert options(tmp_path, line).warnings == (f"config file {tmp_path / 'daemon.cfg'}: {warning}",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "warning"),
+    [
+        (["-enable-experiment", "warp"], "--enable-experiment 'warp' is not known"),
+        (["-tls-client-auth-policy", "ask", "-tls-cert=c", "-tls-key=k"],
+         "--tls-client-auth-policy 'ask' is not known: no certificate is asked for"),
+    ],
+)  # fmt: skip
+def test_what_the_original_accepts_in_silence(flags: list[str], warning: str) -> None:
+    assert parse(NsqdOptions, "nsqd", flags, {}).warnings == (warning,)
+
+
+# Precedence
+
+
+def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
+    content = "max_msg_size = 1\nmax_body_size = 2\nmem_queue_size = 3\nsnappy = false"
+    found = reading(tmp_path, content, "-max-msg-size=10", NSQD_MAX_MSG_SIZE="20", NSQD_MAX_BODY_SIZE="21")
+    assert not found.errors
+    got = found.options
+    assert (got.max_msg_size, got.max_body_size, got.mem_queue_size, got.snappy, got.deflate) == (
+        10,
+        21,
+        3,
+        False,
+        True,
+    )
+    assert found.origins["max_msg_size"] == "flag -max-msg-size"
+    assert found.origins["max_body_size"] == "environment NSQD_MAX_BODY_SIZE"
+    assert found.origins["mem_queue_size"] == f"file {tmp_path / 'daemon.cfg'}"
+    assert found.origins["deflate"] == "default"
+
+
+def test_a_list_is_taken_from_one_source_only(tmp_path: Path) -> None:
+    content = 'nsqlookupd_tcp_addresses = ["f:1"]'
+    assert options(tmp_path, content).lookupd_tcp_address == ("f:1",)
+    assert options(tmp_path, content, NSQD_LOOKUPD_TCP_ADDRESS="e:1,e:2").lookupd_tcp_address == ("e:1", "e:2")
+    flags = ("-lookupd-tcp-address", "a:1,b:2", "-lookupd-tcp-address=c:3")
+    assert options(tmp_path, content, *flags, NSQD_LOOKUPD_TCP_ADDRESS="e:1").lookupd_tcp_address == ("a:1,b:2", "c:3")
+
+
+def test_the_environment_may_name_the_file_and_a_flag_may_refuse_it(tmp_path: Path) -> None:
+    path = written(tmp_path, "snappy = false")
+    assert not parse(NsqdOptions, "nsqd", [], {"NSQD_CONFIG": path}).snappy
+    assert parse(NsqdOptions, "nsqd", ["-config="], {"NSQD_CONFIG": path}).snappy
+
+
+def test_version_looks_at_no_file(tmp_path: Path) -> None:
+    assert parse(NsqdOptions, "nsqd", ["-version", "-config", str(tmp_path)], {"NSQD_SNAPPY": "x"}).version
+    with pytest.raises(OptionError):
+        parse(NsqdOptions, "nsqd", ["-version", "-nope"], {})
+
+
+# The way back
+
+VALUES: dict[Any, st.SearchStrategy[Any]] = {
+    bool: st.booleans(),
+    int: st.integers(64, 2**63 - 1),
+    Duration: st.integers(MILLISECOND, 2**63 - 1),
+    str: st.text(st.characters(exclude_categories=["Cs"], exclude_characters="@?")),
+    tuple[str, ...]: st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="@?"))).map(tuple),
+    tuple[float, ...]: st.lists(st.floats(0, 1, exclude_min=True)).map(tuple),
+}
+BOUNDED: dict[str, st.SearchStrategy[Any]] = {
+    "log_level": st.sampled_from(["debug", "info", "warn", "error", "fatal"]),
+    "log_format": st.sampled_from(["nsq", "json"]),
+    "auth_http_request_method": st.sampled_from(["get", "post"]),
+    "max_attempts": st.lists(st.sampled_from(["5", "orders=3", "0"])).map(tuple),
+    "max_deflate_level": st.integers(1, 9),
+    "node_id": st.integers(-1, 1023),
+    "tls_required": st.sampled_from(list(TLS_REQUIRED)),
+    "tls_min_version": st.sampled_from(list(TLS_VERSIONS)),
+    "tls_cert": st.just("/etc/é.crt"),
+    "tls_key": st.just('/etc/"key"\n'),
+}
+
+
+def in_file() -> list[Spec]:
+    return [spec for spec in specs(NsqdOptions, "nsqd") if spec.in_file]
+
+
+@given(st.fixed_dictionaries({spec.name: BOUNDED.get(spec.name, VALUES[spec.type]) for spec in in_file()}))
+def test_printed_options_read_back(values: dict[str, Any]) -> None:
+    before = NsqdOptions(**values).completed()
+    printed = as_toml(Reading(before, dict.fromkeys(values, "file /etc/\n\x7f\u2028é"), ()), "nsqd")
+    assert printed.isascii()
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(printed)
+        file.flush()
+        found = read(NsqdOptions, "nsqd", ["-config", file.name], {})
+    assert not found.errors
+    assert {name: getattr(found.options, name) for name in values} == {name: getattr(before, name) for name in values}
+
+
+def test_print_config_tells_where_values_come_from(tmp_path: Path) -> None:
+    content = 'tls_client_auth_policy = "require"\ntls_cert = "c"\ntls_key = "k"'
+    found = reading(tmp_path, content, "-snappy=false", "-check-config", NSQD_MSG_TIMEOUT="90s")
+    lines = as_toml(found, "nsqd").splitlines()
+    assert "snappy = false  # flag -snappy" in lines
+    assert 'msg_timeout = "1m30s"  # environment NSQD_MSG_TIMEOUT' in lines
+    assert f'tls_cert = "c"  # file {tmp_path / "daemon.cfg"}' in lines
+    assert 'tls_required = "true"  # implied by another option' in lines
+    assert "deflate = true  # default" in lines
+    assert {line.partition(" ")[0] for line in lines} == {spec.key for spec in in_file()}
+    assert not [line for line in lines if line.startswith(("config", "check_config", "version", "worker_id"))]
+
+
+def test_print_config_hides_secrets() -> None:
+    flags = ["-auth-http-address", "https://app:s3cret@auth.example/x?token=s3cret&a=1", "-auth-http-address", "h:1"]
+    printed = as_toml(read(NsqdOptions, "nsqd", [*flags, "-statsd-address=u:s3cret@h:8125"], {}), "nsqd")
+    assert "s3cret" not in printed
+    assert (
+        'auth_http_addresses = ["https://***@auth.example/x?***", "h:1"]  '
+        "# flag -auth-http-address; secrets are hidden\n" in printed
+    )
+    assert 'statsd_address = "***@h:8125"  # flag -statsd-address; secrets are hidden\n' in printed
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("127.0.0.1:4160", "127.0.0.1:4160"),
+        ("[::1]:4160", "[::1]:4160"),
+        ("http://h:1/path", "http://h:1/path"),
+        ("http://u:p@h:1/path", "http://***@h:1/path"),
+        ("http://token@h", "http://***@h"),
+        ("http://u:p@ss/w?rd@h/x", "http://***@h/x"),
+        ("http://h/x?secret=1", "http://h/x?***"),
+        ("http://u:p\n@h", "http://***@h"),
+        ("u:p@h:1", "***@h:1"),
+        ("/srv/a:b@c", "/srv/a:b@c"),
+        ("[nsqd] ", "[nsqd] "),
+        ("", ""),
+        (("a", "x:y@z"), ("a", "***@z")),
+        (["x:y@z"], ["***@z"]),
+        (5, 5),
+    ],
+)
+def test_what_is_hidden(value: object, shown: object) -> None:
+    assert hide(value) == shown
+
+
+# Words with rules of their own
+
+
+def test_attempts() -> None:
+    assert read_attempts(()) == {}
+    assert read_attempts(("5", "orders=3", "orders=0", "a#ephemeral=65535")) == {
+        "": 5, "orders": 0, "a#ephemeral": 65535
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["", "x", "-1", "+1", "1.5", "65536", "9" * 5000, "=5", "a=", "a b=1", "a=b=1", "a" * 65 + "=1", "a=-1", "²", "1,a=2"],
+)  # fmt: skip
+def test_what_are_no_attempts(word: str) -> None:
+    with pytest.raises(OptionError, match=r"^invalid value .* for flag -max-attempts: want "):
+        parse(NsqdOptions, "nsqd", ["-max-attempts", word], {})
+
+
+@pytest.mark.parametrize(
+    ("template", "host", "prefix"),
+    [
+        ("nsq.%s", "node.example", "nsq.node_example_4151."),
+        ("%s.%s.", "n", "n_4151.n_4151."),
+        ("", "n", ""),
+        ("x", "::1", "x."),
+        ("%s", "::1", "[__1]_4151."),
+    ],
+)
+def test_the_prefix_of_statistics(template: str, host: str, prefix: str) -> None:
+    assert statsd_prefix(template, host, 4151) == prefix

@@ -1,0 +1,315 @@
+"""Configuration of real processes: files, what a wrong one answers, --check-config, --print-config, GET /config/<option>."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from nsqd.options import NsqdOptions
+from shared.daemon import reread
+from shared.options import OptionError, specs
+from tests.daemons import Daemon, nsqd, run
+
+# As NSQ's example files: the same keys, with what need not exist left empty.
+NSQD_FILE = """
+log_level = "info"
+id = 77
+https_address = "127.0.0.1:0"
+broadcast_address = "node.example"
+nsqlookupd_tcp_addresses = []
+http_client_connect_timeout = "2s"
+http_client_request_timeout = "5s"
+mem_queue_size = 123
+max_bytes_per_file = 104857600
+sync_every = 2500
+sync_timeout = "2s"
+msg_timeout = 61000
+max_msg_timeout = "15m"
+max_msg_size = "1024768"
+max_req_timeout = "1h"
+max_body_size = 5123840
+max_heartbeat_interval = "60s"
+max_rdy_count = 2500
+max_output_buffer_size = 65536
+max_output_buffer_timeout = "1s"
+statsd_prefix = "nsq.%s"
+statsd_interval = "60s"
+statsd_mem_stats = true
+statsd_udp_packet_size = 508
+e2e_processing_latency_percentiles = [
+    1.0,
+    0.99
+]
+e2e_processing_latency_window_time = "10m"
+tls_cert = ""
+tls_key = ""
+tls_root_ca_file = ""
+tls_required = false
+tls_min_version = ""
+deflate = true
+max_deflate_level = 6
+snappy = "false"
+"""
+
+LOOKUPD_FILE = """
+log_level = "debug"
+broadcast_address = "lookup.example"
+inactive_producer_timeout = "300s"
+tombstone_lifetime = 45000
+"""
+
+
+def written(directory: Path, content: str) -> str:
+    path = directory / "daemon.cfg"
+    path.write_text(content)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    directory = tmp_path_factory.mktemp("node")
+    with nsqd(directory / "data", "-config", written(directory, NSQD_FILE), "-max-rdy-count=100") as daemon:
+        yield daemon
+
+
+def test_an_nsqd_with_a_file_of_nsq_starts_without_a_warning(node: Daemon) -> None:
+    assert not [line for line in node.lines if "WARNING" in line]
+    assert any("INFO: ID: 77" in line for line in node.lines)
+
+
+def test_an_nsqlookupd_with_a_file_of_nsq_starts_without_a_warning(tmp_path: Path) -> None:
+    with Daemon("nsqlookupd", "-config", written(tmp_path, LOOKUPD_FILE)) as daemon:
+        assert not [line for line in daemon.lines if "WARNING" in line]
+
+
+def test_what_is_odd_is_logged_and_does_not_hinder(tmp_path: Path) -> None:
+    path = written(tmp_path, "snapy = true\ndeflate = 1\n")
+    with nsqd(tmp_path / "data", "-config", path, "-enable-experiment=warp") as daemon:
+        assert [line.split("WARNING: ")[1] for line in daemon.lines if "WARNING" in line] == [
+            f"config file {path}: unknown key 'snapy': did you mean snappy?\n",
+            f"config file {path}: deflate = 1 means false, as NSQ reads it: better write false\n",
+            "--enable-experiment 'warp' is not known\n",
+        ]
+
+
+# What is wrong
+
+
+@pytest.mark.parametrize("program", ["nsqd", "nsqlookupd"])
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("nonsense", "failed to load config file PATH - Expected '='"),
+        (
+            "log_level = 5",
+            "config file PATH: invalid value 5 for log_level: want one of debug, info, warn, error, fatal",
+        ),
+        ("log_prefix = true", "config file PATH: invalid value true for log_prefix: want a string"),
+    ],
+)
+def test_a_wrong_file_is_one_fatal_line_and_exit_1(program: str, content: str, line: str, tmp_path: Path) -> None:
+    path = written(tmp_path, content)
+    ended = run(program, "-config", path)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    start = re.escape(f"[{program}] ") + r"[\d/]{10} [\d:.]{15} FATAL: "
+    assert re.fullmatch(start + re.escape(line.replace("PATH", path)) + ".*\n", ended.stderr)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"), [("/nonexistent/x", "No such file or directory"), ("/", "Is a directory"), ("/dev/zero", "larger than")]
+)  # fmt: skip
+def test_a_file_that_cannot_be_read(path: str, reason: str) -> None:
+    ended = run("nsqd", "-config", path)
+    assert (ended.returncode, ended.stdout, ended.stderr.count("\n")) == (1, "", 1)
+    assert f"FATAL: failed to load config file {path} - {reason}" in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["-node-id", "1024"], "--node-id must be [0,1024)"),
+        (["-max-deflate-level", "0"], "--max-deflate-level must be [1,9]"),
+        (["-tls-required"], "cannot require TLS client connections without TLS key and cert"),
+        (["-tls-required=TCP-HTTPS"], "cannot require TLS client connections without TLS key and cert"),
+        (["-e2e-processing-latency-percentile", "0.5,1.5"], "invalid E2E processing latency percentile: 1.5"),
+    ],
+)
+def test_what_nsq_finds_when_it_is_built(flags: list[str], line: str) -> None:
+    ended = run("nsqd", *flags)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert ended.stderr.endswith(f"FATAL: failed to instantiate nsqd - {line}\n")
+
+
+# --check-config and --print-config
+
+
+@pytest.mark.parametrize(("program", "content"), [("nsqd", NSQD_FILE), ("nsqlookupd", LOOKUPD_FILE)])
+def test_checking_a_right_configuration(program: str, content: str, tmp_path: Path) -> None:
+    ended = run(program, "-config", written(tmp_path, content), "--check-config")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "configuration is valid\n", "")
+
+
+def test_checking_a_wrong_configuration_tells_all_of_it(tmp_path: Path) -> None:
+    path = written(tmp_path, 'log_level = 5\nlog_format = "xml"\n')
+    ended = run("nsqlookupd", "-config", path, "--check-config", "-tombstone-lifetime=x\ny")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        'nsqlookupd: invalid value "x\\ny" for flag -tombstone-lifetime: '
+        'want a duration such as "250ms", "1m30s" or "1h"\n'
+        f"nsqlookupd: config file {path}: invalid value 5 for log_level: want one of debug, info, warn, error, fatal\n"
+        f"nsqlookupd: config file {path}: invalid value 'xml' for log_format: want one of nsq, json\n"
+    )
+
+
+def test_checking_warns_too(tmp_path: Path) -> None:
+    path = written(tmp_path, "tcp_adress = 1\n")
+    ended = run("nsqlookupd", "-config", path, "--check-config")
+    assert (ended.returncode, ended.stdout) == (0, "configuration is valid\n")
+    assert (
+        ended.stderr
+        == f"nsqlookupd: warning: config file {path}: unknown key 'tcp_adress': did you mean tcp_address?\n"
+    )
+
+
+@pytest.mark.parametrize(("program", "content"), [("nsqd", NSQD_FILE), ("nsqlookupd", LOOKUPD_FILE)])
+def test_what_is_printed_reads_back_to_the_same(program: str, content: str, tmp_path: Path) -> None:
+    first = run(program, "-config", written(tmp_path, content), "--print-config", "-log-prefix", 'é "\n')
+    again = run(program, "-config", written(tmp_path, first.stdout), "--print-config")
+    assert (first.returncode, first.stderr, again.returncode, again.stderr) == (0, "", 0, "")
+    assert 'log_prefix = "\\u00e9 \\"\\u000a"  # flag -log-prefix\n' in first.stdout
+    assert tomllib.loads(first.stdout) == tomllib.loads(again.stdout)
+
+
+# Reading again
+
+
+def test_reading_again_sees_the_file_as_it_is_now(tmp_path: Path) -> None:
+    argv = ["-config", written(tmp_path, 'log_level = "info"'), "-snappy=false"]
+    options = reread(NsqdOptions(config=argv[1]), "nsqd", argv, {"NSQD_DEFLATE": "false"})
+    assert (options.log_level, options.snappy, options.deflate) == ("info", False, False)
+    written(tmp_path, 'log_level = "debug"')
+    assert reread(options, "nsqd", argv, {}).log_level == "debug"
+    with pytest.raises(OptionError, match=r"^no certificate$"):
+        reread(options, "nsqd", argv, {}, lambda options: "no certificate" if options.deflate else "")
+    written(tmp_path, "log_level = 7")
+    with pytest.raises(OptionError, match="invalid value 7 for log_level"):
+        reread(options, "nsqd", argv, {})
+    Path(argv[1]).unlink()
+    with pytest.raises(OptionError, match="no such regular file"):
+        reread(options, "nsqd", argv, {})
+
+
+# GET /config/<option>: every key, in the form in which the original answers
+
+TEXT = {  # strings stand as they are
+    "log_prefix": "[nsqd] ",
+    "tcp_address": "127.0.0.1:0",
+    "http_address": "127.0.0.1:0",
+    "https_address": "127.0.0.1:0",
+    "broadcast_address": "node.example",
+    "statsd_address": "",
+    "tls_cert": "",
+    "tls_key": "",
+    "tls_client_auth_policy": "",
+    "tls_root_ca_file": "",
+    "log_format": "nsq",
+    "auth_http_request_method": "get",
+    "topology_region": "",
+    "topology_zone": "",
+}
+JSON = {  # integers, durations in ns, and what Go has as a number: levels and TLS
+    "log_level": "2",
+    "id": "77",
+    "nsqlookupd_tcp_addresses": "[]",
+    "auth_http_addresses": "[]",
+    "http_client_connect_timeout": "2000000000",
+    "http_client_request_timeout": "5000000000",
+    "mem_queue_size": "123",
+    "max_bytes_per_file": "104857600",
+    "sync_every": "2500",
+    "sync_timeout": "2000000000",
+    "queue_scan_selection_count": "20",
+    "queue_scan_worker_pool_max": "4",
+    "msg_timeout": "61000000000",
+    "max_msg_timeout": "900000000000",
+    "max_msg_size": "1024768",
+    "max_body_size": "5123840",
+    "max_req_timeout": "3600000000000",
+    "max_heartbeat_interval": "60000000000",
+    "max_rdy_count": "100",
+    "max_output_buffer_size": "65536",
+    "max_output_buffer_timeout": "1000000000",
+    "min_output_buffer_timeout": "25000000",
+    "output_buffer_timeout": "250000000",
+    "max_channel_consumers": "0",
+    "statsd_interval": "60000000000",
+    "statsd_mem_stats": "true",
+    "statsd_udp_packet_size": "508",
+    "statsd_exclude_ephemeral": "false",
+    "e2e_processing_latency_window_time": "600000000000",
+    "e2e_processing_latency_percentiles": "[1,0.99]",
+    "tls_required": "0",
+    "tls_min_version": "771",
+    "deflate": "true",
+    "max_deflate_level": "6",
+    "snappy": "false",
+    # not NSQ's
+    "allowed_host": "[]",
+    "enable_experiment": "[]",
+    "max_attempts": "[]",
+    "requeue_on_disconnect": "false",
+    "debug_routes": "false",
+    "max_connections": "10000",
+    "max_connections_per_ip": "0",
+    "identify_timeout": "10000000000",
+    "max_topics": "50000",
+    "max_channels": "100000",
+}
+FOUND_AT_START = ("data_path", "broadcast_tcp_port", "broadcast_http_port", "statsd_prefix")
+
+
+def config(node: Daemon, key: str) -> httpx.Response:
+    return httpx.get(f"http://{node.http}/config/{key}")
+
+
+@pytest.mark.parametrize("key", TEXT | JSON)
+def test_reading_an_option(key: str, node: Daemon) -> None:
+    answer = config(node, key)
+    assert (answer.status_code, answer.text) == (200, (TEXT | JSON)[key])
+    kind = "application/json" if key in JSON else "text/plain"
+    assert answer.headers["content-type"] == f"{kind}; charset=utf-8"
+
+
+def test_reading_what_was_found_out_at_start(node: Daemon) -> None:
+    tcp, http = (address.rpartition(":")[2] for address in (node.tcp, node.http))
+    assert (config(node, "broadcast_tcp_port").text, config(node, "broadcast_http_port").text) == (tcp, http)
+    assert config(node, "statsd_prefix").text == f"nsq.node_example_{http}."
+    assert config(node, "data_path").text.endswith("/data")
+
+
+def test_the_tables_have_every_option() -> None:
+    assert {spec.key for spec in specs(NsqdOptions, "nsqd") if spec.in_file} == {*TEXT, *JSON, *FOUND_AT_START}
+
+
+@pytest.mark.parametrize(
+    "key", ["config", "check_config", "print_config", "version", "verbose", "worker_id", "warnings", ""]
+)
+def test_what_is_no_option(key: str, node: Daemon) -> None:
+    assert config(node, key).status_code in (400, 404)
+
+
+@pytest.mark.parametrize("key", [key for key in (TEXT | JSON) if key not in ("log_level", "nsqlookupd_tcp_addresses")])
+def test_all_but_two_options_stay(key: str, node: Daemon) -> None:
+    answer = httpx.put(f"http://{node.http}/config/{key}", content=b"1")
+    assert (answer.status_code, answer.json()) == (400, {"message": "INVALID_OPTION"})
+
+
+def test_secrets_are_hidden(tmp_path: Path) -> None:
+    with nsqd(tmp_path, "-auth-http-address", "http://app:s3cret@127.0.0.1:1/auth?key=s3cret") as daemon:
+        assert config(daemon, "auth_http_addresses").text == '["http://***@127.0.0.1:1/auth?***"]'
+        assert "s3cret" not in daemon.stderr

@@ -1,0 +1,147 @@
+"""The histogram: its error bound for any values and any quantile, merging, and the form in which it travels."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.histogram import BUCKETS, ERROR, MAX_VALUE, Histogram
+
+# Of all sizes alike: most of the numbers below 2**63 that are drawn evenly have 63 bits.
+VALUES = st.one_of(
+    st.integers(0, 200),
+    st.integers(0, 62).flatmap(lambda bits: st.integers(1 << bits, (2 << bits) - 1)),
+    st.integers(0, 62).map(lambda bits: 1 << bits),
+)
+LISTS = st.lists(VALUES, min_size=1, max_size=200)
+SHARES = st.floats(0, 1)
+
+
+def of(values: list[int]) -> Histogram:
+    histogram = Histogram()
+    histogram.record_many(values)
+    histogram.check()
+    return histogram
+
+
+def exact(values: list[int], q: float) -> int:
+    return sorted(values)[max(1, math.ceil(q * len(values))) - 1]
+
+
+@given(LISTS, SHARES)
+def test_any_quantile_is_within_the_error(values: list[int], q: float) -> None:
+    true = exact(values, q)
+    assert abs(of(values).quantile(q) - true) <= ERROR * true
+    assert ERROR <= 0.02
+
+
+@given(LISTS)
+def test_count_sum_least_and_largest_are_exact(values: list[int]) -> None:
+    histogram = of(values)
+    assert (histogram.count, histogram.sum) == (len(values), sum(values))
+    assert (histogram.min, histogram.max) == (min(values), max(values))
+    assert histogram.quantile(1) == max(values)
+
+
+@given(LISTS)
+def test_one_by_one_is_all_at_once(values: list[int]) -> None:
+    histogram = Histogram()
+    for value in values:
+        histogram.record(value)
+    assert histogram == of(values)
+
+
+@given(VALUES, st.integers(1, 10))
+def test_one_value_many_times(value: int, count: int) -> None:
+    histogram = Histogram()
+    histogram.record(value, count)
+    assert histogram == of([value] * count)
+    assert histogram.quantile(0.5) == value  # no larger and no smaller one was seen
+
+
+@given(st.lists(st.lists(VALUES, max_size=50), min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_merging_is_recording_everything_in_any_order(parts: list[list[int]], random: Any) -> None:
+    histograms = [of(part) for part in parts]
+    random.shuffle(histograms)
+    merged = Histogram()
+    for histogram in histograms:
+        before = histogram.as_dict()
+        merged.merge(histogram)
+        assert histogram.as_dict() == before
+    merged.check()
+    assert merged == of([value for part in parts for value in part])
+
+
+@given(LISTS)
+def test_it_travels_as_json(values: list[int]) -> None:
+    histogram = of(values)
+    assert Histogram.from_dict(json.loads(json.dumps(histogram.as_dict()))) == histogram
+
+
+@given(LISTS, st.lists(VALUES, min_size=1, max_size=10))
+def test_cumulative_counts(values: list[int], bounds: list[int]) -> None:
+    counts = of(values).cumulative(bounds)
+    assert counts == sorted(counts)
+    for bound, count in zip(sorted(bounds), counts, strict=True):
+        surely = sum(value * (1 + ERROR) < bound for value in values)
+        perhaps = sum(value * (1 - ERROR) <= bound for value in values)
+        assert surely <= count <= perhaps
+
+
+def test_a_copy_is_its_own() -> None:
+    histogram = of([1, 2, 3])
+    copy = histogram.copy()
+    copy.record(1000)
+    assert histogram == of([1, 2, 3])
+    assert copy == of([1, 2, 3, 1000])
+
+
+def test_nothing_was_recorded() -> None:
+    histogram = Histogram()
+    histogram.record_many([])
+    histogram.record(5, 0)
+    histogram.merge(Histogram())
+    histogram.check()
+    assert (histogram.quantile(0.99), histogram.count, histogram.cumulative([1, 2])) == (0, 0, [0, 0])
+    assert Histogram.from_dict(histogram.as_dict()) == histogram
+
+
+def test_what_is_out_of_range_counts_as_the_nearest() -> None:
+    assert of([-5, 7, 2**70]) == of([0, 7, MAX_VALUE])
+    histogram = Histogram()
+    histogram.record(-1)
+    histogram.record(2**200)
+    assert histogram == of([0, MAX_VALUE])
+
+
+def test_the_number_of_buckets_is_bounded() -> None:
+    every = [1 << bits | step << max(0, bits - 5) for bits in range(63) for step in range(32)]
+    histogram = of([*range(64), *every, MAX_VALUE])
+    assert len(histogram.as_dict()["buckets"]) == BUCKETS
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {},
+        [],
+        None,
+        {"count": 1, "sum": 1, "min": 1, "max": 1, "buckets": {}},
+        {"count": 1, "sum": 1, "min": 1, "max": 1, "buckets": {"4064": 2}},
+        {"count": 1, "sum": 1, "min": 1, "max": 1, "buckets": {"one": 1}},
+        {"count": 1, "sum": 1, "min": 1, "max": 1, "buckets": {"99999": 1}},
+        {"count": 1, "sum": 1, "min": 1, "max": 1, "buckets": [1]},
+        {"count": 1.0, "sum": 1, "min": 1, "max": 1, "buckets": {"4064": 1}},
+        {"count": 1, "sum": 9, "min": 1, "max": 1, "buckets": {"4064": 1}},
+        {"count": 1, "sum": 1, "min": 1, "max": 10**400, "buckets": {"4064": 1}},
+        {"count": 0, "sum": 0, "min": 0, "max": 1, "buckets": {}},
+        {"count": 0, "sum": 0, "min": 0, "max": 0, "buckets": {"4064": 1, "4065": -1}},
+    ],
+)
+def test_what_is_no_histogram_is_refused(form: Any) -> None:
+    with pytest.raises(ValueError):
+        Histogram.from_dict(form)
+    assert Histogram.from_dict({"count": 1, "sum": 1, "min": 1, "max": 1, "buckets": {"4064": 1}}) == of([1])

@@ -1,0 +1,103 @@
+"""The log's two forms, and that nothing a peer sent forges a line in either."""
+
+import json
+import logging
+import re
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shared.log import FORMATS, JsonFormatter, NsqFormatter
+
+NSQ_LINE = re.compile(r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} (DEBUG|INFO|WARNING|ERROR|FATAL): ")
+NOON = 1795262559.719956  # s since the epoch: 2026-11-21T12:02:39.719956Z
+
+
+def record(text: str, *arguments: object, level: int = logging.INFO, exc_info: object = None) -> logging.LogRecord:
+    made = logging.LogRecord("penstock", level, __file__, 1, text, arguments, exc_info)  # type: ignore[arg-type]
+    made.created = NOON
+    return made
+
+
+def failure(text: str) -> logging.LogRecord:
+    try:
+        raise ValueError(text)
+    except ValueError:
+        return record("it failed", level=logging.CRITICAL, exc_info=sys.exc_info())
+
+
+def test_nsqs_form() -> None:
+    line = NsqFormatter("[nsqd] ").format(record("TCP: listening on %s", "127.0.0.1:4150"))
+    assert NSQ_LINE.match(line)
+    assert re.search(r"/\d\d \d\d:\d\d:39\.719956 INFO: TCP: listening on 127\.0\.0\.1:4150$", line)
+
+
+@pytest.mark.parametrize(
+    ("level", "name"),
+    [
+        (logging.DEBUG, "DEBUG"),
+        (logging.INFO, "INFO"),
+        (logging.WARNING, "WARNING"),
+        (logging.ERROR, "ERROR"),
+        (logging.CRITICAL, "FATAL"),
+    ],
+)
+def test_levels_have_nsqs_names_in_both_forms(level: int, name: str) -> None:
+    assert f" {name}: x" in NsqFormatter("").format(record("x", level=level))
+    assert json.loads(JsonFormatter("").format(record("x", level=level)))["level"] == name
+
+
+def test_json() -> None:
+    line = JsonFormatter("[nsqd] ").format(record("ID: %d", 7))
+    assert line == '{"ts": "2026-11-21T12:02:39.719956Z", "level": "INFO", "program": "nsqd", "message": "ID: 7"}'
+
+
+def test_json_tells_of_an_exception() -> None:
+    line = JsonFormatter("[nsqd] ").format(failure("why"))
+    told = json.loads(line)
+    assert list(told) == ["ts", "level", "program", "message", "exception"]
+    assert (told["level"], told["message"]) == ("FATAL", "it failed")
+    assert told["exception"].startswith("Traceback (most recent call last):\n")
+    assert told["exception"].endswith("\nValueError: why")
+
+
+HOSTILE = (
+    "a\n[nsqd] 2026/11/20 11:42:39.719956 FATAL: forged",
+    "a\r[nsqd] 2026/11/20 11:42:39.719956 FATAL: forged",
+    '"}\n{"level": "FATAL"}',
+    "\x1b[2Jcleared\x1b]0;title\x07",
+    "a\x00b\x7f\x85\x0b\x0c",
+    "\u2028\u2029\u202e reversed",
+    "half \ud800",
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_message_is_one_line_without_control_characters(text: str, form: str) -> None:
+    line = FORMATS[form]("[nsqd] ").format(record("from %s", text))
+    assert len(line.splitlines()) == 1
+    assert line.isprintable()
+
+
+@given(st.text())
+def test_whatever_is_quoted_stays_on_its_line(text: str) -> None:
+    for form in FORMATS.values():
+        assert len(form("[nsqd] ").format(record("from %s", text)).splitlines()) == 1
+
+
+def test_what_is_printable_stays_as_it_is() -> None:
+    text = "Grüße, 世界 \\n 100% 🙂"
+    assert NsqFormatter("").format(record("%s", text)).endswith(f"INFO: {text}")
+    assert json.loads(JsonFormatter("").format(record("%s", text)))["message"] == text
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_an_exceptions_text_forges_no_line(text: str) -> None:
+    first, *others = NsqFormatter("[nsqd] ").format(failure(text)).splitlines()
+    assert NSQ_LINE.match(first)
+    assert others
+    assert all(line.startswith("    ") and line.isprintable() for line in others)
+    assert len(JsonFormatter("[nsqd] ").format(failure(text)).splitlines()) == 1

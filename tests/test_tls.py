@@ -1,0 +1,422 @@
+"""The server's side of TLS, in memory: versions, policies about clients' certificates, reload, and what stats say."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+from OpenSSL import SSL
+
+from shared.tls import Certificates, TlsError, TlsFiles, TlsObject, client_context, describe
+from tests.certificates import Authority, only
+
+V1_0, V1_1 = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
+V1_2, V1_3 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def stranger(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("stranger"))
+
+
+def files(authority: Authority, policy: str = "", min_version: str = "tls1.2") -> TlsFiles:
+    return TlsFiles(authority.cert, authority.key, policy, authority.root, min_version)
+
+
+class Pair:
+    """A client and the server's side, with the bytes between them in memory."""
+
+    def __init__(
+        self, certificates: Certificates, client: ssl.SSLContext, session: ssl.SSLSession | None = None
+    ) -> None:
+        self.to_server, self.to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.server: TlsObject = certificates.wrap(self.to_server, self.to_client)
+        self.client = client.wrap_bio(self.to_client, self.to_server, server_hostname="localhost", session=session)
+
+    def shake_hands(self) -> None:
+        """Raises the ssl.SSLError of the side that fails first."""
+        for side in (self.client, self.server, self.client, self.server):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+        with pytest.raises(ssl.SSLWantReadError):  # TLS 1.3 sends tickets after the handshake
+            self.client.read()
+
+    def close(self) -> None:
+        """Both say goodbye."""
+        with pytest.raises(ssl.SSLWantReadError):
+            self.client.unwrap()
+        assert self.server.read(1) == b""
+        self.server.unwrap()
+
+
+def connected(certificates: Certificates, client: ssl.SSLContext, session: ssl.SSLSession | None = None) -> Pair:
+    pair = Pair(certificates, client, session)
+    pair.shake_hands()
+    return pair
+
+
+def refusal(certificates: Certificates, client: ssl.SSLContext) -> str:
+    """The server's reason."""
+    with pytest.raises(ssl.SSLError) as failure:
+        Pair(certificates, client).shake_hands()
+    return str(failure.value.reason)
+
+
+# Versions and ciphers
+
+
+@pytest.mark.parametrize("policy", ["", "require"])
+@pytest.mark.parametrize("version", [V1_0, V1_1])
+def test_what_is_older_than_1_2_is_refused_even_if_asked_for(
+    authority: Authority, policy: str, version: ssl.TLSVersion
+) -> None:
+    certificates = Certificates(files(authority, policy, "tls1.0"))
+    assert refusal(certificates, only(authority.client(), version)) == "UNSUPPORTED_PROTOCOL"
+
+
+@pytest.mark.parametrize("policy", ["", "require"])
+def test_the_minimum_may_be_1_3(authority: Authority, policy: str) -> None:
+    certificates, me = Certificates(files(authority, policy, "tls1.3")), authority.issue("me")
+    assert refusal(certificates, only(authority.client(me), V1_2)) == "UNSUPPORTED_PROTOCOL"
+    assert describe(connected(certificates, only(authority.client(me), V1_3)).server).version == "TLS1.3"
+
+
+@pytest.mark.parametrize(("asked", "lines"), [("tls1.0", 1), ("tls1.1", 1), ("tls1.2", 0), ("tls1.3", 0)])
+def test_less_than_1_2_is_told_once(
+    authority: Authority, caplog: pytest.LogCaptureFixture, asked: str, lines: int
+) -> None:
+    with caplog.at_level(logging.WARNING, "penstock"):
+        Certificates(files(authority, "", asked)).reload()
+    assert [asked in record.getMessage() for record in caplog.records] == [True] * lines
+
+
+@pytest.mark.parametrize("policy", ["", "require"])
+def test_no_cipher_without_forward_secrecy(tmp_path: Path, policy: str) -> None:
+    authority = Authority(tmp_path, trustme.KeyType.RSA)
+    certificates = Certificates(files(authority, policy))
+    client = only(authority.client(authority.issue("me")), V1_2)
+    client.set_ciphers("AES128-GCM-SHA256")  # the key travels under the certificate's
+    assert refusal(certificates, client) == "NO_SHARED_CIPHER"
+
+
+@pytest.mark.parametrize("policy", ["", "require"])
+@pytest.mark.parametrize(
+    ("version", "ciphers", "said"),
+    [
+        (V1_2, "ECDHE-ECDSA-AES128-GCM-SHA256", ("TLS1.2", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256")),
+        (V1_2, "ECDHE-ECDSA-AES256-GCM-SHA384", ("TLS1.2", "Unknown 49196")),
+        (V1_3, "DEFAULT", ("TLS1.3", "Unknown 4866")),
+    ],
+)
+def test_a_connection_is_described_as_the_original_does(
+    authority: Authority, policy: str, version: ssl.TLSVersion, ciphers: str, said: tuple[str, str]
+) -> None:
+    client = only(authority.client(authority.issue("me")), version)
+    client.set_ciphers(ciphers)
+    client.set_alpn_protocols(["h2", "http/1.1"])
+    info = describe(connected(Certificates(files(authority, policy)), client).server)
+    assert (info.version, info.cipher_suite) == said
+    assert (info.negotiated_protocol, info.negotiated_protocol_is_mutual) == ("", True)
+
+
+# Clients' certificates
+
+NOBODY, UNKNOWN = "PEER_DID_NOT_RETURN_A_CERTIFICATE", "CERTIFICATE_VERIFY_FAILED"
+
+
+@pytest.mark.parametrize("version", [V1_2, V1_3])
+@pytest.mark.parametrize(
+    ("policy", "shown", "outcome"),  # the outcome is the common name we see, or the reason of the refusal
+    [
+        ("", "none", ""),
+        ("", "good", ""),  # not asked for, so not sent
+        ("something else", "none", ""),
+        ("require", "none", NOBODY),
+        ("require", "good", "good"),
+        ("require", "foreign", "foreign"),
+        ("require", "expired", "expired"),
+        ("require-verify", "none", NOBODY),
+        ("require-verify", "good", "good"),
+        ("require-verify", "foreign", UNKNOWN),
+        ("require-verify", "expired", UNKNOWN),
+    ],
+)
+def test_who_may_come(
+    authority: Authority, stranger: Authority, version: ssl.TLSVersion, policy: str, shown: str, outcome: str
+) -> None:
+    certificate = {
+        "none": lambda: None,
+        "good": lambda: authority.issue("good"),
+        "foreign": lambda: stranger.issue("foreign"),
+        "expired": lambda: authority.issue_expired("expired"),
+    }[shown]()
+    certificates, client = Certificates(files(authority, policy)), only(authority.client(certificate), version)
+    if outcome in (NOBODY, UNKNOWN):
+        assert refusal(certificates, client) == outcome
+    else:
+        assert describe(connected(certificates, client).server).common_name == outcome
+
+
+@pytest.mark.parametrize("policy", ["require", "require-verify"])
+@pytest.mark.parametrize("name", ["dotted.name", "Zoë 中", "<script>", "a" * 64])
+def test_a_common_name_is_text(authority: Authority, policy: str, name: str) -> None:
+    pair = connected(Certificates(files(authority, policy)), authority.client(authority.issue(name)))
+    assert describe(pair.server).common_name == name
+
+
+# A conversation: the same over both implementations
+
+
+@pytest.fixture(params=["", "require"])
+def pair(request: pytest.FixtureRequest, authority: Authority) -> Pair:
+    certificates = Certificates(files(authority, request.param))
+    return connected(certificates, authority.client(authority.issue("me")))
+
+
+def test_any_amount_is_written_at_once(pair: Pair) -> None:
+    data = os.urandom(300_000)
+    assert pair.server.write(data) == len(data)
+    received = b""
+    while len(received) < len(data):
+        received += pair.client.read(65536)
+    assert received == data
+
+
+def test_it_is_read_in_pieces(pair: Pair) -> None:
+    pair.client.write(b"hello world")
+    assert pair.server.read(5) == b"hello"
+    assert pair.server.pending() == 6
+    buffer = bytearray(4)
+    assert pair.server.read(4, buffer) == 4
+    assert (bytes(buffer), pair.server.read(100)) == (b" wor", b"ld")
+    with pytest.raises(ssl.SSLWantReadError):
+        pair.server.read(1)
+
+
+def test_a_goodbye_is_the_end(pair: Pair) -> None:
+    pair.client.write(b"last words")
+    with pytest.raises(ssl.SSLWantReadError):
+        pair.client.unwrap()
+    assert pair.server.read(100) == b"last words"
+    assert pair.server.read(100) == b""
+    pair.server.unwrap()
+    pair.client.unwrap()
+
+
+def test_our_goodbye_waits_for_theirs(pair: Pair) -> None:
+    with pytest.raises(ssl.SSLWantReadError):
+        pair.server.unwrap()
+    assert pair.client.read(1) == b""
+    pair.client.unwrap()
+    pair.server.unwrap()
+
+
+def test_a_connection_that_breaks_off_is_no_goodbye(pair: Pair) -> None:
+    pair.to_server.write_eof()
+    with pytest.raises(ssl.SSLEOFError):
+        pair.server.read(1)
+
+
+@pytest.mark.parametrize("garbage", [b"\x17\x03\x03\x00\x20" + bytes(32), b"NOP\n" * 10, b"\x16\x03\x01\xff\xff" * 9])
+def test_garbage_is_an_error(pair: Pair, garbage: bytes) -> None:
+    pair.to_server.write(garbage)
+    with pytest.raises(ssl.SSLError) as failure:
+        pair.server.read(1)
+    assert not isinstance(failure.value, ssl.SSLWantReadError)
+
+
+@pytest.mark.parametrize("policy", ["", "require"])
+def test_plain_http_is_told_from_other_garbage(authority: Authority, policy: str) -> None:
+    pair = Pair(Certificates(files(authority, policy)), authority.client())
+    pair.to_server.write(b"GET / HTTP/1.1\r\n\r\n")
+    with pytest.raises(ssl.SSLError) as failure:
+        pair.server.do_handshake()
+    assert failure.value.reason == "HTTP_REQUEST"
+
+
+@pytest.mark.parametrize("policy", ["", "require"])
+def test_a_refused_client_is_told_why(authority: Authority, policy: str) -> None:
+    pair = Pair(Certificates(files(authority, policy)), only(authority.client(), V1_1))
+    with pytest.raises(ssl.SSLError):
+        pair.shake_hands()
+    with pytest.raises(ssl.SSLError, match="alert"):
+        pair.client.do_handshake()
+
+
+@pytest.mark.parametrize("policy", ["require", "require-verify"])
+def test_connections_are_freed_without_the_collector(authority: Authority, stranger: Authority, policy: str) -> None:
+    certificates = Certificates(files(authority, policy))
+    kinds = (ssl.SSLObject, SSL.Connection)
+
+    def objects() -> int:
+        return sum(isinstance(thing, kinds) for thing in gc.get_objects())
+
+    def converse() -> None:
+        pair = connected(certificates, authority.client(authority.issue("me")))
+        pair.client.write(b"hello")
+        assert pair.server.read(5) == b"hello"
+        assert describe(pair.server).common_name == "me"
+        pair.close()
+        refused = Pair(certificates, authority.client())
+        for side in (refused.client, refused.server, refused.client, refused.server):
+            try:
+                side.do_handshake()
+            except ssl.SSLError:
+                pass
+
+    converse()
+    gc.collect()
+    before = objects()
+    gc.disable()
+    try:
+        for _ in range(3):
+            converse()
+        assert objects() == before
+    finally:
+        gc.enable()
+
+
+# Reload
+
+
+@pytest.mark.parametrize("policy", ["", "require", "require-verify"])
+def test_reload_is_for_new_connections(tmp_path: Path, policy: str) -> None:
+    old = Authority(tmp_path)
+    certificates = Certificates(files(old, policy))
+    before = connected(certificates, old.client(old.issue("me")))
+    new = Authority(tmp_path)  # writes over the files
+    certificates.reload()
+    before.client.write(b"still here")
+    assert before.server.read(10) == b"still here"
+    assert connected(certificates, new.client(new.issue("me"))).client.version() == "TLSv1.3"
+    with pytest.raises(ssl.SSLCertVerificationError):
+        Pair(certificates, old.client(old.issue("me"))).shake_hands()
+
+
+def test_reload_changes_who_is_trusted(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificates = Certificates(files(authority, "require-verify"))
+    client = authority.client(authority.issue("me"))
+    connected(certificates, client)
+    Path(authority.root).write_bytes(Path(Authority(tmp_path / "other").root).read_bytes())
+    certificates.reload()
+    assert refusal(certificates, client) == UNKNOWN
+
+
+@pytest.mark.parametrize("version", [V1_2, V1_3])
+@pytest.mark.parametrize("policy", ["require", "require-verify"])
+def test_a_session_does_not_outlive_a_reload(authority: Authority, policy: str, version: ssl.TLSVersion) -> None:
+    certificates = Certificates(files(authority, policy))
+    client = only(authority.client(authority.issue("me")), version)
+    first = connected(certificates, client)
+    session = first.client.session
+    first.close()
+    resumed = connected(certificates, client, session)
+    assert resumed.client.session_reused
+    assert describe(resumed.server).common_name == "me"
+    certificates.reload()
+    assert not connected(certificates, client, session).client.session_reused
+
+
+@pytest.mark.parametrize("policy", ["", "require", "require-verify"])
+def test_a_reload_that_fails_changes_nothing(tmp_path: Path, policy: str) -> None:
+    authority = Authority(tmp_path)
+    certificates = Certificates(files(authority, policy))
+    Path(authority.cert).write_text("nonsense")
+    with pytest.raises(TlsError):
+        certificates.reload()
+    connected(certificates, authority.client(authority.issue("me")))
+
+
+def test_the_following_context_follows(tmp_path: Path) -> None:
+    old = Authority(tmp_path)
+    certificates = Certificates(files(old))
+    context = certificates.following_context()
+    new = Authority(tmp_path)
+    certificates.reload()
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = context.wrap_bio(to_server, to_client, server_side=True)
+    client = new.client().wrap_bio(to_client, to_server, server_hostname="localhost")
+    for side in (client, server, client, server):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+    assert client.version() == "TLSv1.3"
+
+
+# Files that cannot be used
+
+ENCRYPTED = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n"
+BROKEN = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+
+
+@pytest.mark.parametrize("policy", ["", "require", "require-verify"])
+@pytest.mark.parametrize(
+    ("spoiled", "content", "said"),
+    [
+        ("cert", None, "open {path}: no such file or directory"),
+        ("key", None, "open {path}: no such file or directory"),
+        ("root", None, "open {path}: no such file or directory"),
+        ("cert", "", "tls: failed to find any PEM data in certificate input"),
+        ("key", "", "tls: failed to find any PEM data in key input"),
+        ("key", ENCRYPTED, "tls: failed to parse private key: it is encrypted"),
+        ("cert", BROKEN, "tls: cannot use the certificate or its key: "),
+        ("root", "", "failed to append certificate to pool"),
+        ("root", BROKEN, "failed to append certificate to pool"),
+    ],
+)
+def test_unusable_files(tmp_path: Path, policy: str, spoiled: str, content: str | None, said: str) -> None:
+    authority = Authority(tmp_path)
+    path = Path(getattr(authority, spoiled))
+    if content is None:
+        path.unlink()
+    else:
+        path.write_text(content)
+    with pytest.raises(TlsError) as failure:
+        Certificates(files(authority, policy))
+    line = str(failure.value)
+    assert line.startswith("failed to build TLS config - " + said.format(path=path))
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize("key_type", list(trustme.KeyType))
+@pytest.mark.parametrize("policy", ["", "require"])
+def test_another_certificates_key(tmp_path: Path, policy: str, key_type: trustme.KeyType) -> None:
+    authority, other = Authority(tmp_path / "one"), Authority(tmp_path / "other", key_type)
+    with pytest.raises(TlsError, match="tls: private key does not match public key"):
+        Certificates(TlsFiles(authority.cert, other.key, policy))
+
+
+@pytest.mark.parametrize("policy", ["", "require"])
+def test_a_certificate_without_a_key(authority: Authority, policy: str) -> None:
+    with pytest.raises(TlsError, match=r"failed to build TLS config - open : no such file or directory"):
+        Certificates(TlsFiles(authority.cert, "", policy))
+
+
+# Our own questions
+
+
+def test_a_server_we_ask_must_be_known(authority: Authority, stranger: Authority) -> None:
+    certificates = Certificates(files(authority))
+    connected(certificates, client_context(authority.root, "tls1.0"))
+    for root in (stranger.root, ""):
+        with pytest.raises(ssl.SSLCertVerificationError):
+            Pair(certificates, client_context(root, "tls1.2")).shake_hands()
+
+
+def test_an_unusable_root_for_our_questions(tmp_path: Path) -> None:
+    with pytest.raises(TlsError, match=r"failed to build client TLS config - open .*: no such file"):
+        client_context(str(tmp_path / "nothing"), "tls1.2")
