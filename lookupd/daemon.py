@@ -20,15 +20,11 @@ from lookupd.options import LookupdOptions
 from lookupd.registry import Registry
 from shared.daemon import (
     SIGNALS,
-    Exit,
     TrioThread,
     broadcast_address,
     listening,
     listening_if_given,
     raise_file_limit,
-    read_options,
-    reload_log_level,
-    start_log,
     until_told_to_stop,
 )
 from shared.http.api import Api, Hosts
@@ -36,6 +32,7 @@ from shared.http.bridge import Bridge
 from shared.http.server import HttpServer
 from shared.listen import Listener, ListenError
 from shared.log import log
+from shared.startup import Exit, read_options, reload_log_level, start_log
 from shared.text import go_json
 from shared.version import NSQ_VERSION, version_line
 

@@ -38,15 +38,11 @@ from nsqd.storage.memory import MemoryStore
 from nsqd.storage.saver import Health, Saver
 from shared.daemon import (
     SIGNALS,
-    Exit,
     TrioThread,
     broadcast_address,
     listening,
     listening_if_given,
     raise_file_limit,
-    read_options,
-    reload_log_level,
-    start_log,
     until_told_to_stop,
 )
 from shared.http.api import Api, Hosts, TlsRequired
@@ -55,6 +51,7 @@ from shared.http.server import Https, HttpServer
 from shared.listen import Listener, ListenError
 from shared.log import log
 from shared.memory import Memory
+from shared.startup import Exit, read_options, reload_log_level, start_log
 from shared.tls import Certificates, TlsError, TlsFiles, client_context
 from shared.version import NSQ_VERSION, version_line
 
@@ -102,8 +99,8 @@ class Doors:
 def _open_doors(options: NsqdOptions) -> Iterator[Doors]:
     """Load certificates, listen. Raises TlsError, ListenError."""
     certificates = Certificates(_tls_files(options)) if options.tls_cert else None
-    authorizes = bool(options.auth_http_address)
-    auth_tls = client_context(options.tls_root_ca_file, options.tls_min_version) if authorizes else None
+    auth_tls = _auth_tls(options)
+    authorizes = auth_tls is not None
     with (
         listening(options.tcp_address, authorizes) as tcp,
         listening_if_given(options.http_address) as http,
@@ -122,13 +119,20 @@ def _tls_files(options: NsqdOptions) -> TlsFiles:
     )
 
 
+def _auth_tls(options: NsqdOptions) -> ssl.SSLContext | None:
+    """Whom to trust when authorization servers are asked; the file is looked at in any case, as by the original."""
+    if not options.auth_http_address and not options.tls_root_ca_file:
+        return None
+    context = client_context(options.tls_root_ca_file, options.tls_min_version)
+    return context if options.auth_http_address else None
+
+
 def _files_problem(options: NsqdOptions) -> str:
     """For --check-config: what is wrong with the files of TLS, or ""."""
     try:
         if options.tls_cert:
             Certificates(_tls_files(options))
-        if options.auth_http_address:
-            client_context(options.tls_root_ca_file, options.tls_min_version)
+        _auth_tls(options)
     except TlsError as error:
         return str(error)
     return ""

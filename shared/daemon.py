@@ -1,4 +1,4 @@
-"""What every daemon does about its process: addresses it announces, file descriptors, bugs of other threads, and exits.
+"""What every daemon does about its process: addresses it announces, file descriptors, signals, bugs of other threads.
 
 No daemon's own state is known here.
 """
@@ -7,106 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import resource
 import signal
-import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import trio
 
-from shared.configuration import parse, read
-from shared.daemon_options import DaemonOptions
-from shared.flags import HelpRequested
 from shared.listen import Listener, listen, parse_address
-from shared.log import LEVELS, configure, escape, level_name, log
-from shared.options import OptionError
-from shared.print_config import as_toml
+from shared.log import log
 
-Options = TypeVar("Options", bound=DaemonOptions)
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class Exit(Exception):
-    """The program ends before it began: `code` is its exit code, and all was said."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(code)
-        self.code = code
-
-
-def read_options(
-    cls: type[Options],
-    program: str,
-    argv: Sequence[str],
-    environ: Mapping[str, str],
-    check: Callable[[Options], str] = lambda options: "",
-) -> Options:
-    """The options; or Exit, after all was said, if a flag asked for that only or something is wrong.
-
-    `check` finds what is wrong beyond the options, such as files that cannot be loaded, for --check-config. What is odd is in
-    `options.warnings`, for the log.
-    """
-    try:
-        reading = read(cls, program, argv, environ)
-    except HelpRequested as usage:
-        sys.stderr.write(str(usage))
-        raise Exit(0) from None
-    if reading.options.check_config:
-        raise Exit(_check_config(program, reading.options, reading.errors, check))
-    if reading.errors:
-        raise Exit(_refuse(program, reading.errors[0]))
-    if reading.options.print_config:
-        sys.stdout.write(as_toml(reading, program))
-        raise Exit(0)
-    return reading.options
-
-
-def start_log(options: DaemonOptions) -> None:
-    """The log as the options want it; its first lines are what was odd about them."""
-    configure(options.log_prefix, options.log_level, options.log_format)
-    for line in options.warnings:
-        log.warning("%s", line)
-
-
-def reread(
-    current: Options,
-    program: str,
-    argv: Sequence[str],
-    environ: Mapping[str, str],
-    check: Callable[[Options], str] = lambda options: "",
-) -> Options:
-    """The options as the same words give them now that the config file may have changed. Raises OptionError."""
-    if current.config and not os.path.isfile(current.config):  # a pipe would keep us waiting for ever
-        raise OptionError(f"failed to load config file {current.config} - no such regular file", code=1)
-    options = parse(type(current), program, argv, environ)
-    if wrong := check(options):
-        raise OptionError(wrong, code=1)
-    return options
-
-
-def _check_config(
-    program: str, options: Options, errors: Sequence[OptionError], check: Callable[[Options], str]
-) -> int:
-    """Say all that is wrong, and what is odd; return the exit code."""
-    wrong = [str(error) for error in errors] or list(filter(None, [check(options)]))
-    for line in [*wrong, *(f"warning: {odd}" for odd in options.warnings)]:
-        print(f"{program}: {escape(line)}", file=sys.stderr)
-    if wrong:
-        return 2
-    print("configuration is valid")
-    return 0
-
-
-def _refuse(program: str, error: OptionError) -> int:
-    """Say what is wrong, as NSQ does it: a fatal log line with exit code 1, a plain one with 2."""
-    if error.code == 1:
-        configure(f"[{program}] ", "info")
-        log.critical("%s", error)
-    else:
-        print(f"{program}: {escape(str(error))}", file=sys.stderr)
-    return error.code
 
 
 def listening(address: str, authorizes: bool = False) -> contextlib.closing[Listener]:
@@ -149,18 +59,6 @@ async def until_told_to_stop(signals: AsyncIterator[int], reload: Callable[[], o
             log.info("%s: stopping", signal.Signals(number).name)
             return
         reload()
-
-
-def reload_log_level(options: Options, program: str) -> Options | None:
-    """SIGHUP: read all options again and take over the log level. None, and it is logged, if something is wrong with them."""
-    try:
-        reread_options = reread(options, program, sys.argv[1:], os.environ)
-    except OptionError as error:
-        log.error("SIGHUP: everything stays as it is: %s", error)
-        return None
-    log.setLevel(LEVELS[reread_options.log_level])
-    log.info("SIGHUP: log level %s", level_name())
-    return reread_options
 
 
 class TrioThread:

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
+from struct import Struct
 from typing import Any
 
 ERROR = 0.016  # relative, of any quantile: 1/64, and what rounding to 32 bits adds
@@ -22,6 +23,7 @@ MAX_VALUE = 2**63 - 1  # what is larger counts as this, what is negative as 0
 _MANTISSA = 5  # bits of it that tell buckets apart
 _COARSE = 7 - _MANTISSA  # the upper half of a 32-bit float has 7
 _BIAS = 127  # of its exponent
+_FLOAT = Struct(">f")
 _UPPER_HALF = 1 if sys.byteorder == "little" else 0
 
 
@@ -138,8 +140,8 @@ class Histogram:
 
 def _bucket(value: int) -> int:
     """The number of the bucket that holds `value`. Numbers ascend with the values."""
-    halves = memoryview(array("f", [value])).cast("B").cast("H")
-    return halves[_UPPER_HALF] >> _COARSE
+    form = _FLOAT.pack(value)
+    return (form[0] << 8 | form[1]) >> _COARSE
 
 
 def _edge(bucket: int) -> float:

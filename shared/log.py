@@ -42,7 +42,7 @@ class NsqFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created).strftime("%Y/%m/%d %H:%M:%S.%f")
-        text = escape(record.getMessage())
+        text = escape(_message(record))
         if record.exc_info:
             lines = self.formatException(record.exc_info).split("\n")
             text = "\n".join([text, *(_INDENT + escape(line) for line in lines)])
@@ -58,7 +58,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         when = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        line = {"ts": when, "level": _level(record), "program": self._program, "message": record.getMessage()}
+        line = {"ts": when, "level": _level(record), "program": self._program, "message": _message(record)}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return json.dumps(line)
@@ -91,6 +91,10 @@ def escape(text: str) -> str:
 def level_name() -> str:
     """The level in force, as a key of LEVELS."""
     return next(name for name, number in LEVELS.items() if number == log.level)
+
+
+def _message(record: logging.LogRecord) -> str:
+    return record.getMessage().rstrip("\n")  # uvicorn ends some of its own so
 
 
 def _level(record: logging.LogRecord) -> str:

@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from nsqd.options import NsqdOptions
-from shared.daemon import reread
 from shared.options import OptionError, specs
+from shared.startup import reread
 from tests.daemons import Daemon, nsqd, run
 
 # As NSQ's example files: the same keys, with what need not exist left empty.

@@ -19,7 +19,7 @@ from shared.version import PENSTOCK_VERSION
 MOST_QUESTIONS = 32  # under way at once: each is a connection
 PATIENCE = 30.0  # s that a question waits for its turn
 LONGEST = 60.0  # s, where the options set no limit
-MAX_SECRET = 16 * 1024  # bytes: no HTTP server takes a longer line, and few as long a one
+MAX_SECRET = 20 * 1024  # bytes: in a URL three characters each at worst, and httpx takes 64 Ki
 KEEP_ALIVE = 1.5  # s that an idle connection is used again: no server closes it sooner, so none closes under a question
 _LONGEST_REASON = 200  # characters
 _HEADERS = {

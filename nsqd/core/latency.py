@@ -45,6 +45,11 @@ class Latency:
     def record_many(self, latencies: Sequence[int], now: int) -> None:
         """Messages took `latencies` (ns) until `now` (monotonic ns). A negative one, from a clock set back, counts as 0."""
         self._move(now)
+        if len(latencies) == 1:  # half of what a batch of one costs
+            self._newer.record(latencies[0])
+            if self._total is not None:
+                self._total.record(latencies[0])
+            return
         batch = Histogram()
         batch.record_many(latencies)
         self._newer.merge(batch)

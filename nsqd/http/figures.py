@@ -4,8 +4,9 @@ Not every topic and channel gets series of its own: LABELLED of each do, and kee
 are summed up. So what a scrape brings to the monitoring is bounded, however many topics come and go.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from heapq import nsmallest
 from itertools import islice
 from typing import NamedTuple
@@ -36,9 +37,10 @@ CHANNEL_COUNTERS = ("messages", "requeued", "timed_out", "dropped")
 
 
 class Chosen:
-    """Which of many rows have series of their own: at most LABELLED, the largest backlog first, each until it is gone."""
+    """Which of many rows have series of their own: at most `most`, the largest backlog first, each until it is gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = LABELLED) -> None:
+        self._most = most
         self._keys: set[tuple[str, ...]] = set()
         self._others: dict[tuple[str, ...], tuple[int, ...]] = {}  # counters of all others at the last look
         self._total: tuple[int, ...] = ()  # what the counters of others have gained in all looks; never falls
@@ -47,7 +49,7 @@ class Chosen:
         """The chosen rows, and the sum of the others; None if there never was one."""
         self._keys &= {row.key for row in rows}
         candidates = (row for row in rows if row.key not in self._keys)
-        largest = nsmallest(LABELLED - len(self._keys), candidates, key=_rank)
+        largest = nsmallest(self._most - len(self._keys), candidates, key=_rank)
         self._keys.update(row.key for row in largest)
         others = [row for row in rows if row.key not in self._keys]
         for row in others:
@@ -73,7 +75,7 @@ class Figures:
     turns: int
     scan: ScanStatistics
     latency: Histogram | None  # ns from publish to FIN, of all messages ever; None without configured percentiles
-    refusals: dict[str, int] = field(default_factory=dict)  # what was refused to clients, by reason
+    refused: Counter[str]  # what was refused to clients, by reason
 
 
 async def take(node: Node) -> Figures:

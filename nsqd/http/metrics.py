@@ -90,7 +90,7 @@ def _totals(figures: Figures) -> Iterator[Metric]:
     yield CounterMetricFamily("nsqd_dropped", _HELP["dropped"], dropped + dropped_by_topics)
     yield CounterMetricFamily("nsqd_turns", "Passes of the reactor", figures.turns)
     refused = CounterMetricFamily("nsqd_refused", "What clients asked for and were refused", labels=["reason"])
-    for reason, count in sorted(figures.refusals.items()):
+    for reason, count in sorted(figures.refused.items()):
         refused.add_metric([reason], count)
     yield refused
 

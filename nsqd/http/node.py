@@ -2,14 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from nsqd.core.broker import Broker
 from nsqd.core.topology import Picture
 from nsqd.options import NsqdOptions
 from nsqd.protocols.nsq.peer import Peer
 from shared.http.bridge import Bridge
-from shared.memory import Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,5 +38,5 @@ class Node:
     take_topology: Callable[[], Picture]  # trio thread
     save_topology: Callable[[Picture], None]  # any thread: durable on return
     health: Callable[[], str]  # "OK", or "NOK - why"
-    memory: Callable[[], dict[str, int]] = field(default_factory=lambda: Memory().figures)  # any thread: for /stats
-    refused: Callable[[], Counter[str]] = Counter  # trio thread: what was refused to clients, by reason
+    memory: Callable[[], dict[str, int]]  # any thread: the process's, for /stats
+    refused: Callable[[], Counter[str]]  # trio thread: what was refused to clients, by reason

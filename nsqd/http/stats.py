@@ -15,10 +15,10 @@ from nsqd.core.channel import Channel
 from nsqd.core.latency import result_of
 from nsqd.core.topic import Topic
 from nsqd.http.node import Node
+from nsqd.http.stats_client import client
 from nsqd.http.stats_text import render
 from nsqd.protocols.nsq.peer import Peer
 from shared.http.api import json_response, query, text_response
-from shared.values import SECOND
 
 PORTION = 200  # topics in one turn: about a millisecond
 LATENCY = "e2e_processing_latency"
@@ -121,6 +121,7 @@ def _channel(channel: Channel, wanted: Wanted, owners: dict[Any, Peer], now: int
         "in_flight_count": channel.in_flight_count,
         "deferred_count": channel.deferred_count,
         "message_count": channel.message_count,
+        **_not_in_1_3_0(channel),
         "requeue_count": channel.requeue_count,
         "timeout_count": channel.timeout_count,
         "client_count": len(channel.consumers),
@@ -130,42 +131,20 @@ def _channel(channel: Channel, wanted: Wanted, owners: dict[Any, Peer], now: int
     }
 
 
+def _not_in_1_3_0(channel: Channel) -> dict[str, int]:
+    """Counts that the release of 1.3.0 does not know, where they are not 0: who uses none of it sees no new key."""
+    zone, region, elsewhere = channel.deliveries
+    counts = {
+        "zone_local_msg_count": zone,
+        "region_local_msg_count": region,
+        "global_msg_count": elsewhere,
+        "buried_count": len(channel.buried),
+    }
+    return {key: count for key, count in counts.items() if count}
+
+
 def _find_percentiles(topic: dict[str, Any]) -> None:
     """In place of the snapshots stands what they say. A topic's are those of all its channels, wanted or not."""
     topic[LATENCY] = result_of(topic[LATENCY])
     for channel in topic["channels"]:
         channel[LATENCY] = result_of(channel[LATENCY])
-
-
-def client(peer: Peer, topic: str) -> dict[str, Any]:
-    """A connection, as the original's ClientStats. Of what it published at most one topic is told, as there."""
-    consumer = peer.consumer
-    told = topic or next(iter(peer.pub_counts), "")
-    counts = {"pub_counts": [{"topic": told, "count": peer.pub_counts[told]}]} if told in peer.pub_counts else {}
-    stats = {
-        "client_id": peer.identity.client_id,
-        "hostname": peer.identity.hostname,
-        "version": "V2",
-        "remote_address": f"{peer.remote_ip}:{peer.port}" if peer.remote_ip else "@",
-        "state": peer.state,
-        "ready_count": consumer.ready if consumer else 0,
-        "in_flight_count": consumer.in_flight if consumer else 0,
-        "message_count": consumer.message_count if consumer else 0,
-        "finish_count": consumer.finish_count if consumer else 0,
-        "requeue_count": consumer.requeue_count if consumer else 0,
-        "connect_ts": peer.connected // SECOND,
-        "sample_rate": peer.identity.sample_rate,
-        "deflate": False,
-        "snappy": False,
-        "user_agent": peer.identity.user_agent,
-    }
-    return stats | counts | _TLS
-
-
-_TLS = {
-    "tls": False,
-    "tls_cipher_suite": "",
-    "tls_version": "",
-    "tls_negotiated_protocol": "",
-    "tls_negotiated_protocol_is_mutual": False,
-}

@@ -134,7 +134,9 @@ class Connection:
     @property
     def is_plain(self) -> bool:
         """True while nothing is out of the ordinary: all was sent, and epoll waits for input and for nothing else."""
-        return not (self._unsent or self.sealed or self.writing or self.eof or self.peer.waiting) and self.reading
+        if self._unsent or self.sealed or self.writing or self.eof or self.peer.waiting or not self.reading:
+            return False
+        return self.layers is None or not self.layers.has_more
 
     @property
     def has_unread(self) -> bool:
@@ -146,6 +148,8 @@ class Connection:
     @property
     def wants_input(self) -> bool:
         """False while there is enough to do: input waits, or the client does not read what it is answered."""
+        if self.drain_until:
+            return not self.eof
         if self.eof or self.peer.waiting or (self.layers is not None and self.layers.has_more):
             return False
         return len(self._unsent) < MAX_UNSENT

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from nsqd.protocols.nsq.identify import Upgrade
 from nsqd.protocols.nsq.peer import Peer
-from penstock.protocol.compression import CorruptStream, Deflate, Snappy
+from penstock.protocol.compression import CorruptStream, Deflate, Snappy, StreamEnded
 from shared.tls import TlsObject, describe
 
 READ_LIMIT = 256 * 1024  # bytes of plain input for the peer in one turn, and little more
@@ -52,7 +52,7 @@ class Layers:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._arrived = False  # True: TLS has input that it was not asked for yet
-        self.ended = False  # the client has said goodbye in TLS
+        self.ended = False  # the client has said goodbye: in TLS, or by the end of its compressed stream
         self.has_more = False  # True: `read` may give more without new input
 
     # out
@@ -60,7 +60,7 @@ class Layers:
     def take(self, peer: Peer) -> list[bytes]:
         """The peer's output as it goes to the network. Adds the layer whose time has come."""
         output = self._encode(peer.take_output())
-        while self._add_layer():
+        while not peer.closing and self._add_layer():
             peer.upgraded()
             output += self._encode(peer.take_output())
         return output
@@ -152,7 +152,11 @@ class Layers:
 
     def _decompress(self) -> bytes:
         assert self._codec is not None
-        data = self._codec.read(READ_LIMIT)
+        try:
+            data = self._codec.read(READ_LIMIT)
+        except StreamEnded:
+            self.ended, self.has_more = True, False
+            return b""
         self.has_more = self._codec.has_more
         return data
 

@@ -53,8 +53,6 @@ class Settings:
         """Raises ValueError for what can never be right."""
         if not 1 <= self.deflate_level <= 9:
             raise ValueError(f"deflate_level must be 1 to 9: {self.deflate_level}")
-        if bool(self.tls_cert) != bool(self.tls_key):
-            raise ValueError("tls_cert and tls_key are of use only together")
         if self.tls_min_version not in TLS_MIN_VERSIONS:
             raise ValueError(f"tls_min_version is no TLS version: {self.tls_min_version!r}")
 

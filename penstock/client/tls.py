@@ -9,7 +9,7 @@ log = logging.getLogger("penstock.client")
 
 
 def client_context(settings: Settings) -> ssl.SSLContext | None:
-    """None without tls_v1. Reads the files named; raises ValueError, naming one that is of no use."""
+    """None without tls_v1. Reads the files named; raises ValueError for what is of no use, naming it."""
     if not settings.tls_v1:
         if settings.tls_root_ca_file or settings.tls_cert or settings.tls_min_version:
             log.warning("TLS is configured but not asked for: without tls_v1 connections are in clear")
@@ -22,6 +22,8 @@ def client_context(settings: Settings) -> ssl.SSLContext | None:
     if settings.tls_insecure_skip_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        raise ValueError("tls_cert and tls_key are of use only together")
     if settings.tls_cert:
         _load_certificate(context, settings.tls_cert, settings.tls_key)
     return context

@@ -8,7 +8,7 @@ from itertools import chain
 from math import inf
 from typing import Any
 
-from httptools import HttpParserError
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEADER_TIMEOUT = 10.0  # s from the first byte (or the connection) to the end of the header
@@ -77,6 +77,13 @@ def forget(transport: object) -> None:
         transport._read_ready_cb = None
 
 
+def _make_parser(protocol: HttpToolsProtocol) -> Any:
+    """As uvicorn makes its own: what comes after a request that closes the connection shall not spoil that one's answer."""
+    parser = HttpRequestParser(protocol)
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """A deadline for each header and each piece of a body, bounds on sizes, and 400 for what proxies read otherwise."""
 
@@ -97,10 +104,14 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
-        self.cycle = None  # type: ignore[assignment]  # they hold each other
         self.transport.forget()  # type: ignore[attr-defined]
+        self.forget()
         if self.on_left is not None:
             self.on_left()
+
+    def forget(self) -> None:
+        """Take it apart: these hold it, and it them. To be called by hand if there was never a connection."""
+        self.parser = self.cycle = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing():  # under TLS some comes after we closed: it is nobody's request any more
@@ -112,9 +123,33 @@ class GuardedProtocol(HttpToolsProtocol):
                 return
             self._first = None
         self._unread += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        try:
+            self._feed(memoryview(data))
+        except HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
         if self._unread > MAX_HEADER:
             self.send_400_response("Header too large.")
+
+    def _feed(self, data: memoryview) -> None:
+        """Raises HttpParserError."""
+        while True:
+            try:
+                self.parser.feed_data(data)
+                return
+            except HttpParserUpgrade as upgrade:
+                data = data[upgrade.args[0] :]
+                self._decline_upgrade()
+
+    def _decline_upgrade(self) -> None:
+        """Read the header again without its wish for another protocol, as Java's clients have with every first request.
+
+        The parser has given up at the header's end. It would lose the body, or take it for the next request.
+        """
+        line = b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        kept = [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = _make_parser(self)
+        self.parser.feed_data(b"\r\n".join([line, *kept, b"", b""]))
 
     def send_400_response(self, msg: str) -> None:
         """Answer 400 and close; only close in the middle of another answer, which the text would become a part of."""
@@ -140,6 +175,8 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if not self.url.startswith(b"/"):  # a proxy's form, with a host of its own beside the Host header
             raise HttpParserError("not the path of a resource")
+        if self.parser.should_upgrade():  # _feed has it read again
+            return
         if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > MAX_HEADER:  # it came in one piece
             raise HttpParserError("header too large")
         self._in_header = False
@@ -154,8 +191,9 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._stop_waiting()
-        super().on_message_complete()
+        if not self.parser.should_upgrade():
+            self._stop_waiting()
+            super().on_message_complete()
 
     # Deadlines
 

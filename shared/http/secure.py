@@ -8,7 +8,7 @@ from asyncio.sslproto import AppProtocolState, SSLProtocol
 from collections.abc import Callable
 from typing import Any
 
-from shared.http.guard import close, forget
+from shared.http.guard import GuardedProtocol, close, forget
 
 HANDSHAKE_TIMEOUT = 5  # s, as in the NSQ protocol
 PLAIN_HTTP = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"  # Go's answer
@@ -19,6 +19,7 @@ class SecureProtocol(SSLProtocol):
 
     max_size = 32 * 1024  # bytes held for each connection, idle or not; asyncio's are 256 KiB
     _app_state: AppProtocolState  # of asyncio's, but unknown to the type stubs, as are the next ones
+    _app_protocol: GuardedProtocol
     _outgoing: ssl.MemoryBIO
     _shutdown_timeout_handle: asyncio.TimerHandle | None
     _loop: asyncio.AbstractEventLoop
@@ -26,7 +27,7 @@ class SecureProtocol(SSLProtocol):
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        protocol: asyncio.Protocol,
+        protocol: GuardedProtocol,
         context: ssl.SSLContext,
         on_failed: Callable[[BaseException | None], None],
         on_left: Callable[[], None],
@@ -38,11 +39,12 @@ class SecureProtocol(SSLProtocol):
         self._on_left = on_left
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        transport = self._transport
+        transport, guarded = self._transport, self._app_protocol
         failed = self._app_state is AppProtocolState.STATE_INIT
         super().connection_lost(exc)
         forget(transport)
         if failed:
+            guarded.forget()
             self._on_failed(exc)
         self._on_left()
 

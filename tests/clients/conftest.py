@@ -1,4 +1,4 @@
-"""One nsqlookupd and three nodes for all clients."""
+"""One nsqlookupd and three nodes for all clients, and a node with a certificate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.certificates import Authority
 from tests.clients.contract import Cluster
+from tests.clients.upgrades import Secure
 from tests.daemons import Daemon, nsqd
 
 
@@ -18,3 +20,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         flags = ("-lookupd-tcp-address", lookupd.tcp, "-msg-timeout", "1s")  # gnsq cannot ask for another
         nodes = [stack.enter_context(nsqd(tmp_path_factory.mktemp(name), *flags)) for name in "abc"]
         yield Cluster(lookupd, nodes)
+
+
+@pytest.fixture(scope="session")
+def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    https = ("-https-address", "127.0.0.1:0")
+    with nsqd(tmp_path_factory.mktemp("secure"), *authority.flags(), *https) as node:
+        yield Secure(node, authority)

@@ -1,6 +1,9 @@
-"""pynsq behind the two commands of contract.py."""
+"""pynsq behind the commands of contract.py and upgrades.py."""
 
+import base64
+import hashlib
 import json
+import ssl
 import sys
 
 import nsq
@@ -70,4 +73,40 @@ def consume(options):
     print(json.dumps(deliveries))
 
 
-{"publish": publish, "consume": consume}[sys.argv[1]](*sys.argv[2:])
+def exchange(options):
+    options = json.loads(options)
+    bodies = [base64.b64decode(body) for body in json.loads(sys.stdin.readline())]
+    upgrades = dict.fromkeys(options["upgrades"], True)
+    if "tls_v1" in upgrades:
+        upgrades["tls_options"] = {"ca_certs": options["ca"], "cert_reqs": ssl.CERT_REQUIRED}
+    loop, topic, digests = IOLoop.current(), options["topic"], []
+
+    def handle(message):
+        digests.append(hashlib.sha256(message.body).hexdigest())
+        if len(digests) == len(bodies):
+            print(json.dumps(digests), flush=True)
+            sys.stdin.read()
+            loop.call_later(0.05, loop.stop)
+        return True
+
+    def read(connection, data):
+        assert data == b"OK", data
+        nsq.Reader(topic, "channel", handle, nsqd_tcp_addresses=[options["nsqd"]], max_in_flight=100, **upgrades)
+
+    def answered(connection, data):
+        assert data == b"OK", data
+
+    def send():
+        if not writer.conns:  # connecting is asynchronous and nothing tells when it is done
+            loop.call_later(0.01, send)
+            return
+        for body in bodies[:2]:
+            writer.pub(topic, body, callback=answered)
+        writer.mpub(topic, bodies[2:], callback=read)
+
+    writer = nsq.Writer([options["nsqd"]], **upgrades)
+    loop.add_callback(send)
+    loop.start()
+
+
+{"publish": publish, "consume": consume, "exchange": exchange}[sys.argv[1]](*sys.argv[2:])

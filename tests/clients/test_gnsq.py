@@ -8,10 +8,19 @@ from pathlib import Path
 import pytest
 
 from tests.clients.contract import ClientContract
+from tests.clients.upgrades import UpgradeContract
 
 pytestmark = pytest.mark.process
 
 
+COMMAND = (sys.executable, str(Path(__file__).with_name("gnsq_client.py")))
+
+
 class TestGnsq(ClientContract):
     name = "gnsq"
-    command = (sys.executable, str(Path(__file__).with_name("gnsq_client.py")))
+    command = COMMAND
+
+
+class TestGnsqUpgrades(UpgradeContract):
+    name = "gnsq"
+    command = COMMAND

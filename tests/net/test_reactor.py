@@ -10,7 +10,7 @@ import trio
 
 from nsqd.net.acceptor import ACCEPT_PAUSE
 from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT
-from nsqd.net.reactor import Reactor
+from nsqd.net.reactor import Edge, Reactor
 from nsqd.protocols.nsq.settings import Settings
 from tests.core.node import SECOND, Node
 from tests.core.slow_store import SlowStore
@@ -20,10 +20,12 @@ from tests.nsq.wire import body, mpub
 class Bench:
     """A reactor with a listener, and the clients of a test."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, settings: Settings | None = None, edge: Edge | None = None) -> None:
         self.node = node
         self.http: list[Callable[[], Callable[[], None]]] = []
-        self.reactor = Reactor(node.broker, Settings(), lambda: (node.now, 1), self._serve_http, lambda: None)
+        self.reactor = Reactor(
+            node.broker, settings or Settings(), lambda: (node.now, 1), self._serve_http, lambda: None, edge
+        )
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.setblocking(False)
         self.reactor.listen(self.listener)

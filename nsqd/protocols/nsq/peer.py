@@ -169,6 +169,7 @@ class Peer:
         if tls is not None:
             self.tls = tls
             self._upgrade_due = NEVER
+            self._transport.timer_changed()  # heartbeats begin
         self._outbox.reply(OK)
 
     def _check_magic(self, data: bytes) -> int:
@@ -444,6 +445,8 @@ class Peer:
 
     def tick(self, now: int) -> None:
         """Send a heartbeat or what was held back, or give up on a silent client, if it is time."""
+        if self.closing:
+            return
         if now >= self._read_deadline():
             if self.last_activity < 0:
                 self._broker.refused["identify_timeout"] += 1
@@ -485,6 +488,7 @@ class Peer:
         """What is sent after the answer passes through layers that the transport adds."""
         if upgrade.tls:
             self._upgrade_due = now + HANDSHAKE_TIMEOUT
+            self._transport.timer_changed()
         self._transport.upgrade(upgrade)
 
     def _ask(self, secret: bytes) -> None:

@@ -1,9 +1,12 @@
-// nsqjs behind the two commands of contract.py.
+// nsqjs behind the commands of contract.py and upgrades.py.
 'use strict'
 
+const crypto = require('crypto')
+const fs = require('fs')
+const readline = require('readline')
 const nsq = require('nsqjs')
 
-const commands = {publish, consume}
+const commands = {publish, consume, exchange}
 commands[process.argv[2]](...process.argv.slice(3))
 
 function fail(error) {
@@ -61,4 +64,40 @@ function consume(text) {
     } else if (!body.startsWith('stall') || !first) finish(message)
   })
   reader.connect()
+}
+
+function exchange(text) {
+  const options = JSON.parse(text)
+  const has = (name) => options.upgrades.includes(name)
+  const upgrades = {tls: has('tls_v1'), snappy: has('snappy'), deflate: has('deflate')}
+  if (upgrades.tls) upgrades.ca = fs.readFileSync(options.ca)
+  const [host, port] = options.nsqd.split(':')
+  const lines = readline.createInterface({input: process.stdin})
+  lines.on('close', () => process.exit(0))
+  lines.once('line', (line) => {
+    const bodies = JSON.parse(line).map((body) => Buffer.from(body, 'base64'))
+    const writer = new nsq.Writer(host, Number(port), upgrades)
+    const then = (next) => (error) => (error ? fail(error) : next())
+    writer.on('error', fail)
+    writer.on('ready', () => {
+      writer.publish(
+        options.topic,
+        bodies[0],
+        then(() => writer.publish(options.topic, bodies[1], then(() => writer.publish(options.topic, bodies.slice(2), then(read)))))
+      )
+    })
+    writer.connect()
+
+    const read = () => {
+      const digests = []
+      const reader = new nsq.Reader(options.topic, 'channel', {nsqdTCPAddresses: [options.nsqd], maxInFlight: 100, ...upgrades})
+      reader.on('error', fail)
+      reader.on('message', (message) => {
+        digests.push(crypto.createHash('sha256').update(message.body).digest('hex'))
+        message.finish()
+        if (digests.length === bodies.length) console.log(JSON.stringify(digests))
+      })
+      reader.connect()
+    }
+  })
 }

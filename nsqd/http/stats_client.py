@@ -1,0 +1,64 @@
+"""A connection as /stats tells it: the original's ClientStats, key for key (specs/nsq.md b)."""
+
+from typing import Any
+
+from nsqd.protocols.nsq.peer import Peer
+from shared.values import SECOND
+
+
+def client(peer: Peer, topic: str) -> dict[str, Any]:
+    """The whole picture. Of what it published at most one topic is told, as there: `topic`, if that is not empty."""
+    identity, consumer = peer.identity, peer.consumer
+    return {
+        "client_id": identity.client_id,
+        "hostname": identity.hostname,
+        "version": "V2",
+        "remote_address": f"{peer.remote_ip}:{peer.port}" if peer.remote_ip else "@",
+        "state": peer.state,
+        "ready_count": consumer.ready if consumer else 0,
+        "in_flight_count": consumer.in_flight if consumer else 0,
+        "message_count": consumer.message_count if consumer else 0,
+        "finish_count": consumer.finish_count if consumer else 0,
+        "requeue_count": consumer.requeue_count if consumer else 0,
+        "connect_ts": peer.connected // SECOND,
+        "sample_rate": identity.sample_rate,
+        "deflate": identity.upgrade.deflate,
+        "snappy": identity.upgrade.snappy,
+        "user_agent": identity.user_agent,
+        **_authorization(peer),
+        **_topology(peer),
+        **_published(peer, topic),
+        **_tls(peer),
+    }
+
+
+def _authorization(peer: Peer) -> dict[str, Any]:
+    authorization = peer.access.authorization
+    if authorization is None:
+        return {}
+    told = {"auth_identity": authorization.identity, "auth_identity_url": authorization.identity_url}
+    return {"authed": True, **{key: text for key, text in told.items() if text}}
+
+
+def _topology(peer: Peer) -> dict[str, str]:
+    """Not of clients that do not say where they are: the release of 1.3.0 does not know these keys."""
+    identity = peer.identity
+    if not identity.topology_zone and not identity.topology_region:
+        return {}
+    return {"topology_zone": identity.topology_zone, "topology_region": identity.topology_region}
+
+
+def _published(peer: Peer, topic: str) -> dict[str, Any]:
+    told = topic or next(iter(peer.pub_counts), "")
+    return {"pub_counts": [{"topic": told, "count": peer.pub_counts[told]}]} if told in peer.pub_counts else {}
+
+
+def _tls(peer: Peer) -> dict[str, Any]:
+    tls = peer.tls
+    return {
+        "tls": tls is not None,
+        "tls_cipher_suite": tls.cipher_suite if tls else "",
+        "tls_version": tls.version if tls else "",
+        "tls_negotiated_protocol": tls.negotiated_protocol if tls else "",
+        "tls_negotiated_protocol_is_mutual": tls.negotiated_protocol_is_mutual if tls else False,
+    }

@@ -1,0 +1,17 @@
+"""Penstock's own client, where it speaks of more than plain NSQ."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.clients.upgrades import UpgradeContract
+
+pytestmark = pytest.mark.process
+
+
+class TestPenstockUpgrades(UpgradeContract):
+    name = "penstock"
+    command = (sys.executable, str(Path(__file__).with_name("penstock_client.py")))

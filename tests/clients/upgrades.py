@@ -1,0 +1,113 @@
+"""TLS and compression with NSQ's clients, unchanged: one suite, run by each client's own test file.
+
+The clients of contract.py have a third command here:
+
+    exchange OPTIONS    read a line of bodies from standard input (a JSON list, base64), PUB the first two of them, MPUB
+                        the others, consume them all, print their SHA-256 (a JSON list), and leave when the input ends
+
+`OPTIONS` is JSON: topic, nsqd (an address), ca (a file), and upgrades, a list of tls_v1, snappy and deflate. Messages go
+both ways through what was negotiated, which is read from /stats while the client is still there.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from random import Random
+from typing import Any, ClassVar
+
+import httpx
+import pytest
+
+from tests.certificates import Authority
+from tests.clients.contract import CLIENT_TIMEOUT
+from tests.daemons import Daemon
+
+NOISE = Random(1)
+SMALL = [b"small %d" % number for number in range(500)] + [NOISE.randbytes(200) for _ in range(100)]
+LARGE = [b"abc" * 349_525, NOISE.randbytes(1 << 20)]  # a mebibyte, the largest there is: one shrinks, one does not
+
+tls_or_not = pytest.mark.parametrize("tls", [[], ["tls_v1"]], ids=["clear", "tls"])
+
+
+@dataclass(frozen=True)
+class Secure:
+    """An nsqd with a certificate, and who signed it."""
+
+    node: Daemon
+    authority: Authority
+
+
+class UpgradeContract:
+    """Inherited by the test class of each client, which says how to run it."""
+
+    name: ClassVar[str]  # used for topics, so that clients do not meet
+    command: ClassVar[Sequence[str]]
+
+    def bodies(self, compression: str) -> list[bytes]:
+        """What this client can exchange."""
+        return LARGE + SMALL
+
+    def options(self, secure: Secure, upgrades: list[str]) -> str:
+        """For the command."""
+        topic = "-".join([self.name, *upgrades])
+        ca, nsqd = secure.authority.root, secure.node.tcp
+        return json.dumps({"topic": topic, "nsqd": nsqd, "ca": ca, "upgrades": upgrades})
+
+    @contextmanager
+    def running(self, secure: Secure, upgrades: list[str]) -> Iterator[subprocess.Popen[str]]:
+        """The client, killed when it takes too long."""
+        command = [*self.command, "exchange", self.options(secure, upgrades)]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as client:
+            killer = threading.Timer(CLIENT_TIMEOUT, client.kill)
+            killer.start()
+            try:
+                yield client
+            finally:
+                killer.cancel()
+                client.kill()
+
+    # the suite
+
+    @tls_or_not
+    @pytest.mark.parametrize("compression", ["", "snappy", "deflate"])
+    def test_exchange(self, secure: Secure, tls: list[str], compression: str) -> None:
+        upgrades = tls + [compression] * bool(compression)
+        bodies = self.bodies(compression)
+
+        with self.running(secure, upgrades) as client:
+            assert client.stdin is not None
+            with suppress(BrokenPipeError):  # it has failed already, and says why on standard error
+                client.stdin.write(json.dumps([base64.b64encode(body).decode() for body in bodies]) + "\n")
+                client.stdin.flush()
+            assert client.stdout is not None
+            digests = client.stdout.readline()
+            negotiated = [] if not digests else upgrades_of_consumer(secure.node, "-".join([self.name, *upgrades]))
+            _, stderr = client.communicate()
+
+        assert digests, stderr
+        assert sorted(json.loads(digests)) == sorted(hashlib.sha256(body).hexdigest() for body in bodies)
+        assert negotiated == upgrades
+        assert client.returncode == 0, stderr
+
+    @tls_or_not
+    def test_both_compressions_are_refused(self, secure: Secure, tls: list[str]) -> None:
+        with self.running(secure, [*tls, "snappy", "deflate"]) as client:
+            stdout, stderr = client.communicate("[]\n")
+        assert (stdout, client.returncode) == ("", 1)
+        assert "both" in stderr
+
+
+def upgrades_of_consumer(node: Daemon, topic: str) -> list[str]:
+    """What /stats says that the only consumer of the topic has negotiated."""
+    stats = httpx.get(f"http://{node.http}/stats?format=json&topic={topic}").json()
+    client: dict[str, Any] = stats["topics"][0]["channels"][0]["clients"][0]
+    names = {"tls": "tls_v1", "snappy": "snappy", "deflate": "deflate"}
+    return [name for key, name in names.items() if client[key]]

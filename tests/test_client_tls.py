@@ -1,0 +1,140 @@
+"""The client and its programs against an nsqd that wants TLS, a certificate and AUTH, and against one that has none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from penstock.client import Consumer, Producer, PublishError, Settings
+from tests.auth_server import AuthServer, allowing, says
+from tests.certificates import Authority
+from tests.daemons import Daemon, nsqd, run
+
+pytestmark = pytest.mark.process
+
+ALLOWED = says(200, allowing())
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """An nsqd that lets nobody in without certificate and secret; here is what lets us in."""
+
+    node: Daemon
+    auth: AuthServer
+    root: str  # files
+    cert: str
+    key: str
+
+    def settings(self, **more: str | bool) -> Settings:
+        """All that is needed, but for what `more` says otherwise."""
+        needed = {"tls_v1": True, "tls_root_ca_file": self.root, "tls_cert": self.cert, "tls_key": self.key}
+        return Settings(**{**needed, "auth_secret": "secret", **more})  # type: ignore[arg-type]
+
+    def words(self, flag: str, *left_out: str) -> list[str]:
+        """The same for a program."""
+        words = ["tls_v1", f"tls_root_ca_file,{self.root}", f"tls_cert,{self.cert}", f"tls_key,{self.key}"]
+        words += ["auth_secret,secret", "snappy,true"]
+        return [f"-{flag}={word}" for word in words if word.partition(",")[0] not in left_out]
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    path = tmp_path_factory.mktemp("guarded")
+    authority = Authority(path)
+    ours = authority.issue("client")
+    (path / "client.pem").write_bytes(ours.cert_chain_pems[0].bytes())
+    ours.private_key_pem.write_to_path(str(path / "client-key.pem"))
+    with ExitStack() as stack:
+        auth = stack.enter_context(AuthServer(ALLOWED))
+        flags = [*authority.flags(), "-https-address=127.0.0.1:0", "-auth-http-address", auth.address]
+        flags += ["-tls-client-auth-policy", "require-verify", "-tls-root-ca-file", authority.root]
+        node = stack.enter_context(nsqd(path / "data", *flags, listens=("TCP",)))
+        yield Guarded(node, auth, authority.root, str(path / "client.pem"), str(path / "client-key.pem"))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with nsqd(tmp_path_factory.mktemp("plain")) as node:
+        yield node
+
+
+def test_the_programs_with_tls_snappy_and_auth(guarded: Guarded) -> None:
+    where = ["-topic=programs", f"-nsqd-tcp-address={guarded.node.tcp}"]
+    published = run("to_nsq", *where, *guarded.words("producer-opt"), stdin="one\ntwo\n")
+    assert (published.returncode, published.stderr) == (0, "")
+    tailed = run("nsq_tail", *where, *guarded.words("consumer-opt"), "-channel=c", "-n=2")
+    assert (tailed.returncode, tailed.stdout) == (0, "one\ntwo\n")
+
+
+@pytest.mark.parametrize(
+    ("left_out", "text"),
+    [
+        (["tls_v1"], "E_INVALID cannot AUTH in current state (TLS required)"),
+        (["tls_cert", "tls_key"], "TLS: tlsv13 alert certificate required"),
+        (["tls_root_ca_file"], "the server's certificate: self-signed certificate in certificate chain"),
+        (["auth_secret"], "E_AUTH_FIRST AUTH required before PUB"),
+    ],
+)
+def test_who_is_not_let_in_is_told_why(guarded: Guarded, left_out: list[str], text: str) -> None:
+    where = ["-topic=refused", f"-nsqd-tcp-address={guarded.node.tcp}"]
+    refused = run("to_nsq", *where, *guarded.words("producer-opt", *left_out), stdin="one\n")
+    assert refused.returncode == 1
+    assert f"to_nsq: {guarded.node.tcp}: {text}\n" in refused.stderr
+
+
+def test_a_secret_that_is_not_known(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarded.auth, "mood", says(200, {**allowing(), "authorizations": []}))
+    with (
+        Producer(guarded.node.tcp, guarded.settings(auth_secret="bad")) as producer,
+        pytest.raises(PublishError, match="E_UNAUTHORIZED AUTH no authorizations found") as caught,
+    ):
+        producer.publish("refused", b"one")
+    assert caught.value.code == "E_UNAUTHORIZED"
+
+
+def test_a_consumer_waits_for_an_auth_server_that_is_ill(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Producer(guarded.node.tcp, guarded.settings(deflate=True)) as producer:
+        producer.publish("ill", b"one")
+    with monkeypatch.context() as ill:
+        ill.setattr(guarded.auth, "mood", says(500))
+        consumer = Consumer("ill", "c", [guarded.node.tcp], settings=guarded.settings(deflate=True))
+        while "E_AUTH_FAILED" not in caplog.text:
+            assert consumer.poll(0.05) == []
+    with consumer:
+        (message,) = consumer.poll(20)
+        message.finish()
+    assert message.body == b"one"
+
+
+def test_a_server_without_tls_hears_nothing_secret(plain: Daemon, guarded: Guarded) -> None:
+    with (
+        Producer(plain.tcp, guarded.settings()) as producer,
+        pytest.raises(PublishError, match="the server does not do TLS, and tls_v1 is set"),
+    ):
+        producer.publish("t", b"one")
+
+
+def test_a_server_without_the_compression_is_served_without(tmp_path: Path) -> None:
+    with nsqd(tmp_path, "-snappy=false") as node, Producer(node.tcp, Settings(snappy=True, deflate=True)) as producer:
+        producer.publish("t", b"one")
+        assert producer.connect().features is not None
+        with Consumer("t", "c", [node.tcp], settings=Settings(snappy=True)) as consumer:
+            (message,) = consumer.poll(20)
+            message.finish()
+    assert message.body == b"one"
+
+
+def test_over_a_unix_socket_the_name_is_localhost(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    path = str(tmp_path / "nsqd.sock")
+    flags = [*authority.flags(), "-https-address=127.0.0.1:0", "-tcp-address", path]
+    settings = Settings(tls_v1=True, tls_root_ca_file=authority.root)
+    with nsqd(tmp_path / "data", *flags) as node, Producer(path, settings) as producer:
+        producer.publish("t", b"one")
+        assert node.tcp == path

@@ -1,0 +1,352 @@
+"""HTTPS beside plain HTTP in one thread: handshakes of strangers, limits, reload, and connections that leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import socket
+import ssl
+import time
+from asyncio.selector_events import _SelectorSocketTransport  # type: ignore[attr-defined]
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.requests import Request
+from starlette.responses import Response
+
+from shared.http import guard, secure
+from shared.http.api import Api, Hosts, TlsRequired, read_body
+from shared.http.errors import HttpError
+from shared.http.secure import PLAIN_HTTP, SecureProtocol
+from shared.http.server import Https, HttpServer
+from shared.tls import Certificates, TlsFiles
+from tests.certificates import Authority, only
+from tests.daemons import eventually
+
+GOOD = b"GET /good HTTP/1.1\r\nHost: localhost\r\n\r\n"
+BAD = b"GET /bad HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LAST = b"GET /good HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+MUCH = 8_000_000  # bytes: more than all buffers on the way
+
+
+class Site:
+    """An HTTPS server, and a plain one that sends everybody there."""
+
+    def __init__(self, directory: Path, policy: str = "", **limits: int) -> None:
+        self.authority = Authority(directory)
+        self.bugs: list[BaseException] = []
+        authority = self.authority
+        self.certificates = Certificates(TlsFiles(authority.cert, authority.key, policy, authority.root))
+        routes = {
+            "/good": {"GET": self._good, "POST": self._good},
+            "/bad": {"GET": self._bad},
+            "/much": {"GET": self._much},
+        }
+        self._plain, self._tls = (socket.create_server(("127.0.0.1", 0)) for _ in range(2))
+        self.plain_address, self.tls_address = self._plain.getsockname(), self._tls.getsockname()
+        app = Api(routes, Hosts([]), self.bugs.append)
+        https = Https(app, [self._tls], self.certificates)
+        self.server = HttpServer(TlsRequired(443), [self._plain], self.bugs.append, https=https, **limits)
+        self.server.start()
+
+    async def _good(self, request: Request) -> Response:
+        return Response(b"fine" + await read_body(request, MUCH, "TOO_BIG"))
+
+    async def _bad(self, request: Request) -> Response:
+        raise HttpError(404, "NOT_THERE")
+
+    async def _much(self, request: Request) -> Response:
+        return Response(bytes(MUCH))
+
+    def plain(self) -> socket.socket:
+        return socket.create_connection(self.plain_address, timeout=10)
+
+    def raw(self) -> socket.socket:
+        """At the HTTPS port, without TLS."""
+        return socket.create_connection(self.tls_address, timeout=10)
+
+    def secure(self, context: ssl.SSLContext | None = None) -> ssl.SSLSocket:
+        context = context or self.authority.client()
+        return context.wrap_socket(self.raw(), server_hostname="localhost", suppress_ragged_eofs=False)
+
+    def close(self) -> None:
+        self.server.stop()
+        assert self.bugs == []
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    site.close()
+
+
+def all_of(connection: socket.socket) -> bytes:
+    """What comes until the peer says goodbye."""
+    received = []
+    while data := connection.recv(65536):
+        received.append(data)
+    return b"".join(received)
+
+
+def ask(connection: socket.socket, request: bytes = GOOD) -> bytes:
+    connection.sendall(request)
+    return connection.recv(65536)
+
+
+def test_a_request_over_tls(site: Site) -> None:
+    with site.secure() as connection:
+        for _ in range(3):
+            assert ask(connection).endswith(b"\r\n\r\nfine")
+        assert b" 404 " in ask(connection, BAD)
+        connection.sendall(LAST)
+        assert all_of(connection).endswith(b"fine")  # suppress_ragged_eofs is off: it ended with a goodbye
+
+
+def test_no_other_protocol_is_offered(site: Site) -> None:
+    context = site.authority.client()
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    with site.secure(context) as connection:
+        assert connection.selected_alpn_protocol() is None
+        assert ask(connection).endswith(b"fine")
+
+
+def test_a_body_larger_than_all_buffers(site: Site) -> None:
+    body = bytes(MUCH)
+    with site.secure() as connection:
+        connection.sendall(
+            LAST.replace(b"GET", b"POST").replace(b"\r\n\r\n", b"\r\nContent-Length: %d\r\n\r\n" % MUCH) + body
+        )
+        assert all_of(connection).endswith(b"\r\n\r\nfine" + body)
+
+
+def test_an_answer_that_is_read_slowly_is_complete(site: Site) -> None:
+    with site.secure() as connection:
+        connection.sendall(LAST.replace(b"/good", b"/much") + GOOD)
+        assert len(all_of(connection).partition(b"\r\n\r\n")[2]) == MUCH
+
+
+@pytest.mark.parametrize("path", [b"/ping", b"/good", b"/nothing", b"/pub?topic=.."])
+@pytest.mark.parametrize("method", [b"GET", b"POST", b"OPTIONS", b"DELETE"])
+def test_plain_http_where_tls_is_required(site: Site, method: bytes, path: bytes) -> None:
+    with site.plain() as connection:
+        for _ in range(2):
+            answer = ask(
+                connection, method + b" " + path + b" HTTP/1.1\r\nHost: anybody.test\r\nContent-Length: 1\r\n\r\nx"
+            )
+            head, _, body = answer.partition(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 403 Forbidden\r\n")
+            assert b"\r\nx-nsq-content-type: nsq; version=1.0" in head
+            assert b"\r\ncontent-type: application/json; charset=utf-8" in head
+            assert body == b'{"message": "TLS_REQUIRED", "https_port": 443}'
+
+
+# Strangers
+
+
+def test_plain_http_at_the_https_port(site: Site) -> None:
+    with site.raw() as connection:
+        connection.sendall(GOOD)
+        assert all_of(connection) == PLAIN_HTTP
+
+
+def test_a_tls_hello_at_the_http_port(site: Site) -> None:
+    with site.plain() as connection:
+        connection.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500))
+        assert all_of(connection).startswith(b"HTTP/1.1 400 ")
+
+
+def test_old_versions_are_refused_with_an_alert(site: Site) -> None:
+    for version in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1):
+        with pytest.raises(ssl.SSLError, match="ALERT"):
+            site.secure(only(site.authority.client(), version))
+
+
+HELLO = b"\x16\x03\x01\x00\xa5\x01\x00"  # the beginning of one
+
+
+@pytest.mark.parametrize("said", [b"", HELLO])
+def test_a_handshake_that_stalls_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: bytes) -> None:
+    monkeypatch.setattr(secure, "HANDSHAKE_TIMEOUT", 0.1)
+    site = Site(tmp_path)
+    with site.raw() as connection:
+        connection.sendall(said)
+        assert_closed(connection)
+    site.close()
+
+
+def assert_closed(connection: socket.socket) -> None:
+    try:
+        assert connection.recv(1) == b""
+    except ConnectionResetError:
+        pass
+
+
+def test_a_silent_client_is_closed_after_its_handshake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "HEADER_TIMEOUT", 0.1)
+    site = Site(tmp_path)
+    with site.secure() as connection:
+        connection.sendall(GOOD[:9])
+        assert all_of(connection) == b""
+    site.close()
+
+
+def test_failed_handshakes_are_counted_and_told_once(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for said in (b"NOP\n" * 9, GOOD, b"\x16\x03\x01\xff\xff" * 20, HELLO):
+        with site.raw() as connection:
+            connection.sendall(said)
+            connection.shutdown(socket.SHUT_WR)
+            with_reset_allowed(connection)
+    with pytest.raises(ssl.SSLError):
+        site.secure(only(site.authority.client(), ssl.TLSVersion.TLSv1_1))
+    eventually(lambda: site.server.refused["tls_handshake"] == 5)
+    lines = [record for record in caplog.records if record.name in ("penstock", "asyncio")]
+    assert len(lines) == 1
+    assert lines[0].getMessage().startswith("HTTPS: handshake with 127.0.0.1 failed: ")
+    assert lines[0].exc_info is None
+    with site.secure() as connection:
+        assert ask(connection).endswith(b"fine")
+
+
+def with_reset_allowed(connection: socket.socket) -> None:
+    try:
+        all_of(connection)
+    except ConnectionResetError:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("policy", "shown", "welcome"),
+    [
+        ("require", "none", False), ("require", "foreign", True), ("require", "good", True),
+        ("require-verify", "none", False), ("require-verify", "foreign", False), ("require-verify", "good", True),
+    ],
+)  # fmt: skip
+def test_clients_certificates(tmp_path: Path, policy: str, shown: str, welcome: bool) -> None:
+    site = Site(tmp_path / "site", policy)
+    issuers = {"none": None, "good": site.authority, "foreign": Authority(tmp_path / "foreign")}
+    issuer = issuers[shown]
+    context = site.authority.client(issuer.issue("me") if issuer else None)
+    if welcome:
+        with site.secure(context) as connection:
+            assert ask(connection, LAST).endswith(b"fine")
+    else:
+        with pytest.raises((ssl.SSLError, ConnectionError)), site.secure(context) as connection:
+            ask(connection)
+        eventually(lambda: site.server.refused["tls_handshake"] == 1)
+    site.close()
+
+
+# Limits
+
+
+def test_strangers_in_a_handshake_count(tmp_path: Path) -> None:
+    site = Site(tmp_path, max_connections=3)
+    with site.raw() as first, site.plain() as second, site.secure() as third:
+        assert ask(second).startswith(b"HTTP/1.1 403 ")
+        with site.raw() as fourth:
+            assert_closed(fourth)
+        with site.plain() as fifth:
+            assert_closed(fifth)
+        assert site.server.refused == {"max_connections": 2}
+        assert ask(third).endswith(b"fine")
+        first.close()
+        eventually(lambda: site.server.refused["tls_handshake"] == 1)
+        with site.plain() as sixth:
+            assert ask(sixth).startswith(b"HTTP/1.1 403 ")
+    site.close()
+
+
+def test_a_limit_for_each_address(tmp_path: Path) -> None:
+    site = Site(tmp_path, max_per_ip=1)
+    for _ in range(3):
+        with site.secure() as connection:
+            assert ask(connection).endswith(b"fine")
+            with site.raw() as other:
+                assert_closed(other)
+            connection.sendall(LAST)
+            assert all_of(connection).endswith(b"fine")
+    assert site.server.refused == {"max_connections_per_ip": 3}
+    site.close()
+
+
+# Reload
+
+
+@pytest.mark.parametrize("policy", ["", "require", "require-verify"])
+def test_reload(tmp_path: Path, policy: str) -> None:
+    site = Site(tmp_path, policy)
+    old = site.authority
+    with site.secure(old.client(old.issue("me"))) as before:
+        assert ask(before).endswith(b"fine")
+        new = Authority(tmp_path)
+        site.certificates.reload()
+        with site.secure(new.client(new.issue("me"))) as after:
+            assert ask(after).endswith(b"fine")
+        with pytest.raises(ssl.SSLCertVerificationError):
+            site.secure(old.client(old.issue("me")))
+        assert ask(before, LAST).endswith(b"fine")
+    site.close()
+
+
+# Ends
+
+
+def test_stopping_does_not_wait_for_an_idle_client(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+    with site.secure() as connection:
+        assert ask(connection).endswith(b"fine")
+        site.server.stop()
+        assert all_of(connection) == b""
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+@pytest.mark.parametrize("policy", ["", "require"])
+def test_connections_are_freed_without_the_collector(tmp_path: Path, policy: str) -> None:
+    site = Site(tmp_path, policy)
+    kinds = (SecureProtocol, _SelectorSocketTransport, guard.GuardedProtocol, asyncio.Task)
+    context = site.authority.client(site.authority.issue("me"))
+
+    def objects() -> int:
+        return sum(isinstance(thing, kinds) for thing in gc.get_objects())
+
+    def visit() -> None:
+        with site.secure(context) as connection:
+            assert ask(connection).endswith(b"fine")
+            assert b" 404 " in ask(connection, BAD)
+        with site.secure(context) as connection:
+            assert all_of_last(connection).endswith(b"fine")
+        with site.secure(context) as connection:
+            connection.sendall(b"nonsense\r\n\r\n")
+            assert b" 400 " in all_of(connection)
+        with site.plain() as plain:
+            assert ask(plain).startswith(b"HTTP/1.1 403 ")
+        for said in (b"NOP\n" * 9, GOOD, HELLO, b""):
+            with site.raw() as stranger:
+                stranger.sendall(said)
+                stranger.shutdown(socket.SHUT_WR)
+                with_reset_allowed(stranger)
+
+    visit()
+    gc.collect()
+    before = objects()
+    gc.disable()
+    try:
+        for _ in range(10):
+            visit()
+        deadline = time.monotonic() + 5
+        while objects() > before + 4 and time.monotonic() < deadline:  # the loop may hold the last ones it served
+            with site.plain() as plain:
+                ask(plain)
+        assert objects() <= before + 4
+    finally:
+        gc.enable()
+    site.close()
+
+
+def all_of_last(connection: Any) -> bytes:
+    connection.sendall(LAST)
+    return all_of(connection)
