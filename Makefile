@@ -53,7 +53,7 @@ $(BIN)/python:
 
 # An unchanged client in another language; without npm its tests skip with a reason (and fail in CI).
 tests/clients/nsqjs/node_modules/.made: tests/clients/nsqjs/package-lock.json
-	@if command -v npm >/dev/null; then cd tests/clients/nsqjs && npm ci --silent --no-audit --no-fund --omit=optional --ignore-scripts && touch node_modules/.made; \
+	@if command -v npm >/dev/null; then cd tests/clients/nsqjs && npm ci --silent --no-audit --no-fund --ignore-scripts && touch node_modules/.made; \
 	  else echo "npm is missing: the tests with nsqjs will be skipped"; fi
 
 # Debian's nginx, unpacked below .venv and not installed: tests look at our HTTP from behind it. Where apt's lists are empty

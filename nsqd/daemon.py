@@ -145,6 +145,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
     broker = _make_broker(options, directory, health)
     info = _info(options, doors)
     memory = Memory()
+    auth_servers = _auth_servers(options, doors.auth_tls)
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             trio_thread = TrioThread()
@@ -164,7 +165,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                     if any(change.lasting for change in changes):
                         saver.topology_changed()
 
-            edge = _edge(options, doors, broker, nursery)
+            edge = _edge(options, doors, broker, auth_servers, nursery)
             reactor = Reactor(broker, options.settings(), _clock, serve_http, after_turn, edge)
             timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
             lookupds = Lookupds(broker, _identity(options, info), timeouts, reactor.wake, nursery)
@@ -195,6 +196,8 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
             await until_told_to_stop(signals, partial(_reload, options, doors.certificates))
             await trio.to_thread.run_sync(http_server.stop)  # in a thread: requests under way need this one
             nursery.cancel_scope.cancel()
+        if auth_servers:
+            await auth_servers.close()
         reactor.close_all()
         saver.save(saver.take())
         _warn_of_loss(broker)
@@ -219,22 +222,30 @@ def _reload(options: NsqdOptions, certificates: Certificates | None) -> None:
         log.info("SIGHUP: certificates are loaded again")
 
 
-def _edge(options: NsqdOptions, doors: Doors, broker: Broker, nursery: trio.Nursery) -> Edge:
+def _edge(
+    options: NsqdOptions, doors: Doors, broker: Broker, auth_servers: AuthServers | None, nursery: trio.Nursery
+) -> Edge:
     """What stands between the network and the broker."""
     edge = Edge(ConnectionLimits(options.max_connections, options.max_connections_per_ip), refused=broker.refused)
     if doors.certificates:
         edge.wrap = doors.certificates.wrap
-    if doors.auth_tls:
-        servers = AuthServers(
-            options.auth_http_address,
-            options.auth_http_request_method,
-            options.http_client_connect_timeout / 1e9,
-            options.http_client_request_timeout / 1e9,
-            doors.auth_tls,
-            random.Random().randrange,
-        )
-        edge.ask = asking(servers, nursery)
+    if auth_servers:
+        edge.ask = asking(auth_servers, nursery)
     return edge
+
+
+def _auth_servers(options: NsqdOptions, tls: ssl.SSLContext | None) -> AuthServers | None:
+    """None if nobody is asked: `tls` is None then, too."""
+    if tls is None:
+        return None
+    return AuthServers(
+        options.auth_http_address,
+        options.auth_http_request_method,
+        options.http_client_connect_timeout / 1e9,
+        options.http_client_request_timeout / 1e9,
+        tls,
+        random.Random().randrange,
+    )
 
 
 def _make_broker(options: NsqdOptions, directory: Directory, health: Health) -> Broker:

@@ -135,10 +135,11 @@ class AnyCertificateObject:
             self._connection.bio_shutdown()
 
     def _fetch(self) -> None:
+        size = _CHUNK
         try:
-            while True:
-                self._outgoing.write(self._connection.bio_read(_CHUNK))
-        except SSL.Error:  # it has no more: WantReadError
+            while size == _CHUNK:
+                size = self._outgoing.write(self._connection.bio_read(_CHUNK))
+        except SSL.WantReadError:  # it has none
             pass
 
 

@@ -208,6 +208,12 @@ def test_a_unix_socket(tmp_path: Path) -> None:
         assert nsqd.published == [(b"t", b"x")]
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "h" * 70 + ":1", "h\0h:1", "/h\0h"])
+def test_an_address_that_cannot_be_one_is_just_not_reached(address: str) -> None:
+    with pytest.raises(ConnectionLost, match="cannot connect to"):
+        Connection(address, Settings())
+
+
 def test_a_stranger_is_told_apart() -> None:
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))

@@ -17,7 +17,8 @@ import trustme
 
 from nsqd.auth import servers as module
 from nsqd.auth.servers import MAX_SECRET, MOST_QUESTIONS, AuthServers
-from nsqd.protocols.nsq.authorization import MAX_BODY, AuthRefused, Question
+from nsqd.protocols.nsq.auth_answer import MAX_BODY
+from nsqd.protocols.nsq.authorization import AuthRefused, Question
 from tests.auth_server import AuthServer, Mood, Visit, allowing, hangs, never_ends, response, says, says_raw
 
 QUESTION = Question("127.0.0.1", False, "", b"sesame")
@@ -295,6 +296,7 @@ async def test_a_post_stays_one_after_some_redirects(status: int, method: str) -
             await servers.ask(QUESTION)
     assert [request.method for request in server.requests] == ["POST", method]
     assert bool(server.requests[1].body) is (method == "POST")
+    assert ("content-type" in server.requests[1].headers) is (method == "POST")
 
 
 # several
@@ -337,6 +339,19 @@ async def test_a_question_that_waits_too_long_for_its_turn_is_given_up(monkeypat
             nursery.start_soon(_ask_in_vain, servers)
             await trio.testing.wait_all_tasks_blocked()
             with pytest.raises(AuthRefused, match="too many questions under way"):
+                await servers.ask(QUESTION)
+            nursery.cancel_scope.cancel()
+
+
+async def test_no_more_questions_wait_than_agreed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_WAITING", 1)
+    monkeypatch.setattr(module, "MOST_QUESTIONS", 1)
+    with AuthServer(hangs()) as server:
+        async with asking(server.address) as servers, trio.open_nursery() as nursery:
+            nursery.start_soon(_ask_in_vain, servers)
+            nursery.start_soon(_ask_in_vain, servers)
+            await trio.testing.wait_all_tasks_blocked()
+            with pytest.raises(AuthRefused, match="more than 1 questions wait"):
                 await servers.ask(QUESTION)
             nursery.cancel_scope.cancel()
 

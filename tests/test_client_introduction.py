@@ -137,6 +137,7 @@ def test_a_server_without_feature_negotiation() -> None:
         frame(b"[]"),
         frame(b"nonsense"),
         frame(b"\xff"),
+        frame(b"[" * 100_000),
         pack(">i", MAX_ANSWER + 1),
         pack(">i", -1),
         pack(">i", 3) + b"abc",

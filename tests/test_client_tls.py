@@ -29,7 +29,7 @@ class Guarded:
     cert: str
     key: str
 
-    def settings(self, **more: str | bool) -> Settings:
+    def settings(self, **more: str | bool | int) -> Settings:
         """All that is needed, but for what `more` says otherwise."""
         needed = {"tls_v1": True, "tls_root_ca_file": self.root, "tls_cert": self.cert, "tls_key": self.key}
         return Settings(**{**needed, "auth_secret": "secret", **more})  # type: ignore[arg-type]
@@ -110,6 +110,20 @@ def test_a_consumer_waits_for_an_auth_server_that_is_ill(
         (message,) = consumer.poll(20)
         message.finish()
     assert message.body == b"one"
+
+
+def test_an_answer_that_comes_too_late_is_dropped(guarded: Guarded) -> None:
+    with Producer(guarded.node.tcp, guarded.settings()) as producer:
+        producer.publish("late", b"one")
+    quick = guarded.settings(msg_timeout_ms=1000)  # the least there is
+    with Consumer("late", "c", [guarded.node.tcp], settings=quick) as consumer:
+        (message,) = consumer.poll(20)
+    message.touch()  # sent at once, if there were somewhere to send it
+    message.finish()
+    with Consumer("late", "c", [guarded.node.tcp], settings=guarded.settings()) as consumer:
+        (again,) = consumer.poll(20)
+        again.finish()
+    assert (again.body, again.attempts) == (b"one", 2)
 
 
 def test_a_server_without_tls_hears_nothing_secret(plain: Daemon, guarded: Guarded) -> None:

@@ -68,6 +68,7 @@ BAD = {
     # Sizes
     "1,000 headers": GET + b"".join(b"X-%d: y\r\n" % i for i in range(1_000)) + b"\r\n",
     "a header of 64 KB": GET + b"X-A: " + b"y" * 65_536 + b"\r\n\r\n",
+    "a header without end": GET + b"X-A: y\r\n" * 9 + b"X-B: " + b"y" * 100_000,
     "a header name of 64 KB": GET + b"X" * 65_536 + b": y\r\n\r\n",
     "a path of 64 KB": b"GET /" + b"y" * 65_536 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
     # NUL
@@ -190,6 +191,16 @@ def test_alone_one_request_is_one_request(site: Site, name: str) -> None:
             connection.sendall(request)
             assert connection.recv(65536).endswith(b"\r\n\r\nseen " + body)
     assert site.seen == [("/pub", body)] * 2
+
+
+def test_large_bodies_in_one_piece_are_no_large_headers(site: Site) -> None:
+    body = b"x" * 50_000
+    request = POST + b"Content-Length: 50000\r\n\r\n" + body
+    with site.connect() as connection:
+        connection.sendall(request * 3 + GET[:30])
+        connection.sendall(GET[30:] + b"Connection: close\r\n\r\n")
+        assert all_of(connection).count(b"HTTP/1.1 200 OK") == 4
+    assert site.seen == [("/pub", body)] * 3 + [("/ping", b"")]
 
 
 @pytest.mark.parametrize("name", GOOD)

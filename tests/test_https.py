@@ -11,7 +11,6 @@ import time
 from asyncio.selector_events import _SelectorSocketTransport  # type: ignore[attr-defined]
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from starlette.requests import Request
@@ -77,8 +76,17 @@ class Site:
         assert self.bugs == []
 
 
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """For tests that only talk to it."""
+    site = Site(tmp_path_factory.mktemp("site"))
+    yield site
+    site.close()
+
+
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
+def fresh(tmp_path: Path) -> Iterator[Site]:
+    """For tests that count, or stop it."""
     site = Site(tmp_path)
     yield site
     site.close()
@@ -194,21 +202,21 @@ def test_a_silent_client_is_closed_after_its_handshake(tmp_path: Path, monkeypat
     site.close()
 
 
-def test_failed_handshakes_are_counted_and_told_once(site: Site, caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_handshakes_are_counted_and_told_once(fresh: Site, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     for said in (b"NOP\n" * 9, GOOD, b"\x16\x03\x01\xff\xff" * 20, HELLO):
-        with site.raw() as connection:
+        with fresh.raw() as connection:
             connection.sendall(said)
             connection.shutdown(socket.SHUT_WR)
             with_reset_allowed(connection)
     with pytest.raises(ssl.SSLError):
-        site.secure(only(site.authority.client(), ssl.TLSVersion.TLSv1_1))
-    eventually(lambda: site.server.refused["tls_handshake"] == 5)
+        fresh.secure(only(fresh.authority.client(), ssl.TLSVersion.TLSv1_1))
+    eventually(lambda: fresh.server.refused["tls_handshake"] == 5)
     lines = [record for record in caplog.records if record.name in ("penstock", "asyncio")]
     assert len(lines) == 1
     assert lines[0].getMessage().startswith("HTTPS: handshake with 127.0.0.1 failed: ")
     assert lines[0].exc_info is None
-    with site.secure() as connection:
+    with fresh.secure() as connection:
         assert ask(connection).endswith(b"fine")
 
 
@@ -296,10 +304,10 @@ def test_reload(tmp_path: Path, policy: str) -> None:
 # Ends
 
 
-def test_stopping_does_not_wait_for_an_idle_client(site: Site, caplog: pytest.LogCaptureFixture) -> None:
-    with site.secure() as connection:
+def test_stopping_does_not_wait_for_an_idle_client(fresh: Site, caplog: pytest.LogCaptureFixture) -> None:
+    with fresh.secure() as connection:
         assert ask(connection).endswith(b"fine")
-        site.server.stop()
+        fresh.server.stop()
         assert all_of(connection) == b""
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
@@ -318,7 +326,8 @@ def test_connections_are_freed_without_the_collector(tmp_path: Path, policy: str
             assert ask(connection).endswith(b"fine")
             assert b" 404 " in ask(connection, BAD)
         with site.secure(context) as connection:
-            assert all_of_last(connection).endswith(b"fine")
+            connection.sendall(LAST)
+            assert all_of(connection).endswith(b"fine")
         with site.secure(context) as connection:
             connection.sendall(b"nonsense\r\n\r\n")
             assert b" 400 " in all_of(connection)
@@ -345,8 +354,3 @@ def test_connections_are_freed_without_the_collector(tmp_path: Path, policy: str
     finally:
         gc.enable()
     site.close()
-
-
-def all_of_last(connection: Any) -> bytes:
-    connection.sendall(LAST)
-    return all_of(connection)

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 
 import httpx
 
-from nsqd.protocols.nsq.authorization import MAX_BODY, AuthRefused
+from nsqd.protocols.nsq.auth_answer import MAX_BODY
+from nsqd.protocols.nsq.authorization import AuthRefused
 
 MOST_REQUESTS = 10  # redirects included, as Go's client counts
 _TO_GET = frozenset({301, 302, 303})  # redirects after which nothing is posted any more
@@ -25,7 +26,7 @@ class Ask:
     method: str
     url: httpx.URL
     headers: dict[str, str]
-    content: bytes = b""
+    content: bytes = b""  # JSON
     connect_timeout: float | None = None  # s
 
     def request(self) -> httpx.Request:
@@ -36,6 +37,8 @@ class Ask:
         if (self.url.port or 0) > 65535:
             raise httpx.InvalidURL("port")
         headers = dict(self.headers)
+        if self.content:
+            headers["Content-Type"] = "application/json"
         if self.url.userinfo:
             headers["Authorization"] = (
                 "Basic " + b64encode(f"{self.url.username}:{self.url.password}".encode()).decode()

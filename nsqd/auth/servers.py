@@ -13,10 +13,12 @@ import httpx
 import trio
 
 from nsqd.auth.exchange import Ask, Reply, exchange
-from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question, parse_authorization
+from nsqd.protocols.nsq.auth_answer import parse_authorization
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from shared.version import PENSTOCK_VERSION
 
 MOST_QUESTIONS = 32  # under way at once: each is a connection
+MOST_WAITING = 10_000  # questions that wait for their turn: every client of a busy node, when it was restarted
 PATIENCE = 30.0  # s that a question waits for its turn
 LONGEST = 60.0  # s, where the options set no limit
 MAX_SECRET = 20 * 1024  # bytes: in a URL three characters each at worst, and httpx takes 64 Ki
@@ -63,6 +65,8 @@ class AuthServers:
         """The first good answer. Raises AuthRefused with all reasons why there is none. May be cancelled."""
         if len(question.secret) > MAX_SECRET:
             raise AuthRefused(f"secret of more than {MAX_SECRET} bytes")
+        if self._turns.statistics().tasks_waiting >= MOST_WAITING:
+            raise AuthRefused(f"more than {MOST_WAITING} questions wait")
         with trio.move_on_after(PATIENCE) as waiting:
             await self._turns.acquire()
         if waiting.cancelled_caught:
@@ -104,8 +108,7 @@ class AuthServers:
 
     async def _send(self, url: httpx.URL, question: Question) -> Reply:
         if self._posts:
-            headers = {**_HEADERS, "Content-Type": "application/json"}
-            ask = Ask("POST", url, headers, question.body(), self._connect_timeout)
+            ask = Ask("POST", url, _HEADERS, question.body(), self._connect_timeout)
         else:
             given = url.query + b"&" if url.query else b""
             query = given + question.query().encode()

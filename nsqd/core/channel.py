@@ -247,12 +247,18 @@ class Channel:
         """The nearest consumers first: others get what these have no room for (specs/nsq.md a12)."""
         for distance in (SAME_ZONE, SAME_REGION, ELSEWHERE):
             group = [consumer for consumer in self.ready if consumer.distance == distance]
-            for consumer in group:  # to the front, in their order
-                del self.ready[consumer]
-            self.ready = dict.fromkeys(group) | self.ready
-            before = [consumer.message_count for consumer in group]
-            self._serve(len(group), now)
-            self.deliveries[distance] += sum(consumer.message_count for consumer in group) - sum(before)
+            before = sum(consumer.message_count for consumer in group)
+            again, left = group, self.depth + 1
+            while again and left > self.depth > 0:
+                left = self.depth
+                for consumer in again:  # to the front, in their order
+                    del self.ready[consumer]
+                self.ready = dict.fromkeys(again) | self.ready
+                self._serve(len(again), now)
+                # The shares were too small if somebody had no room for his. One that samples is served once: it could
+                # go on through the whole backlog.
+                again = [consumer for consumer in again if consumer in self.ready and not consumer.sample_rate]
+            self.deliveries[distance] += sum(consumer.message_count for consumer in group) - before
 
     def _serve(self, waiting: int, now: int) -> None:
         """Give each of the first `waiting` ready consumers its share, once."""

@@ -4,6 +4,7 @@ import time
 from datetime import datetime
 from typing import Any
 
+from shared.log import escape
 from shared.values import SECOND, format_duration
 from shared.version import version_line
 
@@ -84,7 +85,7 @@ def _human(ns: int) -> str:
 
 def _who(client: dict[str, Any]) -> str:
     port = client["remote_address"].rpartition(":")[2]
-    name = f"{client['hostname']}:{port} {client['user_agent']}"
+    name = escape(f"{client['hostname']}:{port} {client['user_agent']}")  # a peer's words make no lines of their own
     return f"[V2 {name:<21}]"
 
 

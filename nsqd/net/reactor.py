@@ -276,7 +276,7 @@ class Reactor:
         if deliver is not None:
             self._held.append((position, deliver))
         for connection in self.unflushed:
-            if connection.peer.published:
+            if connection.peer.promises:
                 connection.seal(position)
 
     def committed(self) -> None:

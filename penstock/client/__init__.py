@@ -12,9 +12,10 @@
 * `Consumer`   one channel from many nsqds, given or found through nsqlookupd; RDY is shared between them
 * `Settings`   names, time-outs and what to negotiate; times carry their unit in the name
 * `connection` and `link` are below the two: one nsqd; one nsqd as part of a consumer
+* `introduction`, `layers` and `tls` are below a connection: IDENTIFY and AUTH; TLS and compression; the TLS settings
 
-An object here belongs to one thread (only `Consumer.stop` may be called from anywhere). TLS, compression and AUTH are
-not in this build. The async client, for trio and asyncio, comes later, beside this one and over the same protocol.
+An object here belongs to one thread (only `Consumer.stop` may be called from anywhere). The async client, for trio and
+asyncio, comes later, beside this one and over the same protocol.
 """
 
 from penstock.client.consumer import Consumer

@@ -48,7 +48,11 @@ class Connection:
 
     def send(self, data: bytes) -> None:
         """All of `data`, waiting for the socket as long as there is progress. Not before there are `features`."""
-        self._send_encoded(self._layers.encode(data))
+        try:
+            encoded = self._layers.encode(data)
+        except ssl.SSLError as error:  # closed already: late answers come by here
+            raise self._lost(reason(error)) from error
+        self._send_encoded(encoded)
 
     def receive(self) -> list[nsq.Frame]:
         """The frames that have arrived, without heartbeats and the answers to the introduction. One read, no waiting."""

@@ -4,8 +4,11 @@ import socket
 
 
 def dial(address: str, timeout_s: float) -> socket.socket:
-    """A connected, non-blocking socket. Raises OSError."""
-    connected = _dial_unix(address, timeout_s) if "/" in address else _dial_tcp(address, timeout_s)
+    """A connected, non-blocking socket. Raises OSError, also for an address that cannot be one."""
+    try:
+        connected = _dial_unix(address, timeout_s) if "/" in address else _dial_tcp(address, timeout_s)
+    except ValueError as error:  # port 0, a name of 70 characters: nsqlookupd tells what it was told
+        raise OSError(str(error)) from None
     connected.setblocking(False)
     return connected
 
@@ -22,10 +25,7 @@ def _dial_unix(path: str, timeout_s: float) -> socket.socket:
 
 
 def _dial_tcp(address: str, timeout_s: float) -> socket.socket:
-    try:
-        tcp = socket.create_connection(split_address(address), timeout_s)
-    except UnicodeError:  # a label of more than 63 characters, say; nsqlookupd tells what it was told
-        raise OSError("not a host name") from None
+    tcp = socket.create_connection(split_address(address), timeout_s)
     tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return tcp
 

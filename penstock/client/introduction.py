@@ -114,7 +114,7 @@ def _parse_features(data: bytes) -> dict[str, object]:
         return {}  # a server without feature negotiation
     try:
         features = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):  # the second for [[[[...
         features = None
     if not isinstance(features, dict):
         raise ProtocolError(f"IDENTIFY answered {data[:60]!r}")

@@ -2,6 +2,7 @@
 
 * `nsq`     the client's side of nsqd's TCP protocol V2: commands out, frames in
 * `lookup`  the client's side of nsqlookupd's TCP protocol V1: commands out, replies in
+* `compression` snappy and deflate streams, both directions
 * `framing` the length-prefixed stream both answer with
 * `names`   which topic and channel names are legal
 

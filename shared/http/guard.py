@@ -25,12 +25,13 @@ class OneWrite:
     uvicorn writes a response's header and body apart: measured, the second send was an eighth of a request.
     """
 
-    __slots__ = ("_loop", "_pending", "_transport")
+    __slots__ = ("_loop", "_pending", "_transport", "closed")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
         self._pending: list[bytes] = []
+        self.closed = False  # by us
 
     def write(self, data: bytes) -> None:
         if not self._pending:
@@ -38,6 +39,7 @@ class OneWrite:
         self._pending.append(data)
 
     def close(self) -> None:
+        self.closed = True
         self._flush()
         if not self._transport.is_closing():
             close(self._transport, self._loop)
@@ -92,6 +94,8 @@ class GuardedProtocol(HttpToolsProtocol):
     _timer: asyncio.TimerHandle | None = None  # one for all deadlines, set anew when it fires: one a request is dear
     _in_header = True
     _unread = 0  # bytes that came since the parser last began a request or gave us a piece of one
+    _fresh = 0  # bytes that came last, if no request has ended in them
+    _is_large = False  # what came last could hold a header beyond MAX_HEADER that was never incomplete
     _body_until = inf  # when the body must be complete
     _first: bytes | None = b""  # what came before the first line was complete; None: it is
 
@@ -114,7 +118,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.parser = self.cycle = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():  # under TLS some comes after we closed: it is nobody's request any more
+        if self.transport.closed:  # type: ignore[attr-defined]  # under TLS some still comes: it is nobody's request
             return
         if self._first is not None:
             data = self._first + data
@@ -122,23 +126,26 @@ class GuardedProtocol(HttpToolsProtocol):
                 self._first = data  # an NSQ client at the wrong port: it reads the 400 after its first command
                 return
             self._first = None
-        self._unread += len(data)
+        size = len(data)
+        self._is_large = size > MAX_HEADER
+        self._unread += size
+        self._fresh = size
         self._unset_keepalive_if_required()
         try:
-            self._feed(memoryview(data))
+            self._feed(data)
         except HttpParserError:
             self.send_400_response("Invalid HTTP request received.")
         if self._unread > MAX_HEADER:
             self.send_400_response("Header too large.")
 
-    def _feed(self, data: memoryview) -> None:
+    def _feed(self, data: bytes | memoryview) -> None:
         """Raises HttpParserError."""
         while True:
             try:
                 self.parser.feed_data(data)
                 return
             except HttpParserUpgrade as upgrade:
-                data = data[upgrade.args[0] :]
+                data = memoryview(data)[upgrade.args[0] :]
                 self._decline_upgrade()
 
     def _decline_upgrade(self) -> None:
@@ -155,14 +162,14 @@ class GuardedProtocol(HttpToolsProtocol):
         """Answer 400 and close; only close in the middle of another answer, which the text would become a part of."""
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.close()
-        elif not self.transport.is_closing():
+        elif not self.transport.closed:  # type: ignore[attr-defined]
             super().send_400_response(msg)
 
     # What the parser finds
 
     def on_message_begin(self) -> None:
         self._in_header = True
-        self._unread = 0
+        self._unread = self._fresh
         self._wait(HEADER_TIMEOUT)
         super().on_message_begin()
 
@@ -177,7 +184,7 @@ class GuardedProtocol(HttpToolsProtocol):
             raise HttpParserError("not the path of a resource")
         if self.parser.should_upgrade():  # _feed has it read again
             return
-        if len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > MAX_HEADER:  # it came in one piece
+        if self._is_large and len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > MAX_HEADER:
             raise HttpParserError("header too large")
         self._in_header = False
         self._unread = 0
@@ -191,6 +198,7 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        self._fresh = 0
         if not self.parser.should_upgrade():
             self._stop_waiting()
             super().on_message_complete()

@@ -21,6 +21,7 @@ class SecureProtocol(SSLProtocol):
     _app_state: AppProtocolState  # of asyncio's, but unknown to the type stubs, as are the next ones
     _app_protocol: GuardedProtocol
     _outgoing: ssl.MemoryBIO
+    _ssl_reading_paused: bool
     _shutdown_timeout_handle: asyncio.TimerHandle | None
     _loop: asyncio.AbstractEventLoop
 
@@ -47,6 +48,18 @@ class SecureProtocol(SSLProtocol):
             guarded.forget()
             self._on_failed(exc)
         self._on_left()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if isinstance(
+            self._transport, asyncio.ReadTransport
+        ):  # who takes no answers is not read from: TLS answers, too
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if isinstance(self._transport, asyncio.ReadTransport) and not self._ssl_reading_paused:
+            self._transport.resume_reading()
 
     def _fatal_error(self, exc: BaseException, message: str = "Fatal error on transport") -> None:
         if isinstance(exc, OSError):  # of TLS and of sockets; its frames hold it and this connection

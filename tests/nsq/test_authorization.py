@@ -4,15 +4,8 @@ import json
 
 import pytest
 
-from nsqd.protocols.nsq.authorization import (
-    MAX_BODY,
-    MOST_PATTERNS,
-    MOST_SECONDS,
-    Authorization,
-    AuthRefused,
-    answer,
-    parse_authorization,
-)
+from nsqd.protocols.nsq.auth_answer import MAX_BODY, MOST_SECONDS, parse_authorization
+from nsqd.protocols.nsq.authorization import MOST_PATTERNS, Authorization, AuthRefused, Question, answer
 from nsqd.protocols.nsq.settings import SECOND
 
 NOW = 1_000
@@ -134,6 +127,22 @@ def test_bytes_that_are_no_utf8_and_halves_of_characters_become_replacement_char
 
 def test_the_longest_ttl_is_a_century() -> None:
     assert parse_authorization(body(ttl=2**63 - 1), NOW).expires == NOW + MOST_SECONDS * SECOND
+
+
+# what is asked
+
+
+def test_a_question_shows_its_secret_to_nobody_who_prints_it() -> None:
+    assert "sesame" not in repr(Question("10.0.0.1", False, "", b"sesame"))
+
+
+def test_a_question_is_written_as_go_writes_it() -> None:
+    question = Question("10.0.0.1", True, "a \ud800b", b"\xe2\x82&<+")
+    assert question.query() == "common_name=a+%EF%BF%BDb&remote_ip=10.0.0.1&secret=%E2%82%26%3C%2B&tls=true"
+    assert question.body() == (
+        b'{"common_name":["a \xef\xbf\xbdb"],"remote_ip":["10.0.0.1"],'
+        b'"secret":["\xef\xbf\xbd\xef\xbf\xbd\\u0026\\u003c+"],"tls":["true"]}'
+    )
 
 
 # what is no answer

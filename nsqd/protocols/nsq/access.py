@@ -10,6 +10,8 @@ from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, answer
 from nsqd.protocols.nsq.errors import WireError, quote
 from nsqd.protocols.nsq.outbox import NEVER
 
+MOST_ALLOWED = 256  # topics a connection's permissions are remembered for
+
 
 class Waiting(Exception):
     """The command must wait for an authorization server; it is to be read again from its beginning."""
@@ -18,12 +20,13 @@ class Waiting(Exception):
 class Access:
     """See above. `ask` has the servers asked about a secret; `answered` is called with what they say."""
 
-    __slots__ = ("_answer", "_ask", "_required", "_secret", "authorization", "until")
+    __slots__ = ("_allowed", "_answer", "_ask", "_required", "_secret", "authorization", "until")
 
     def __init__(self, required: bool, ask: Callable[[bytes], None]) -> None:
         self._required = required
         self._ask = ask
         self._secret = b""
+        self._allowed: set[tuple[str, str]] = set()  # (topic, channel) found allowed: patterns cost microseconds
         self._answer: Authorization | AuthRefused | None = None  # came, and was not looked at yet
         self.authorization: Authorization | None = None  # of the last good answer
         self.until = NEVER  # ns: from then on what was allowed must be asked for again
@@ -53,19 +56,27 @@ class Access:
             raise WireError("E_AUTH_FIRST", f"AUTH required before {command}")
         if now >= self.until:
             self._take(self._query())
-        allowed = (
-            self.authorization.allows_subscribe(topic, channel) if channel else self.authorization.allows_publish(topic)
-        )
-        if not allowed:
+        if (topic, channel) in self._allowed:
+            return
+        if not self._allows(topic, channel):
             names = f"{quote(topic.encode())} {quote(channel.encode())}"
             raise WireError("E_UNAUTHORIZED", f"AUTH failed for {command} on {names}")
+        if len(self._allowed) < MOST_ALLOWED:
+            self._allowed.add((topic, channel))
 
     def close(self) -> None:
         """The connection is gone."""
         self._ask = _nobody
         self._answer = None
 
+    def _allows(self, topic: str, channel: str) -> bool:
+        authorization = self.authorization
+        if authorization is None:
+            return False
+        return authorization.allows_subscribe(topic, channel) if channel else authorization.allows_publish(topic)
+
     def _take(self, authorization: Authorization) -> None:
+        self._allowed.clear()
         self.authorization = authorization
         self.until = authorization.expires
 

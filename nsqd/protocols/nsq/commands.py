@@ -6,8 +6,9 @@ its bytes ran out, so that input in small pieces costs no more than input in one
 
 from struct import Struct
 
-from nsqd.protocols.nsq.errors import Dropped, WireError
+from nsqd.protocols.nsq.errors import Dropped, WireError, quote
 from nsqd.protocols.nsq.settings import MAX_LINE
+from penstock.protocol.names import is_valid_name
 
 INT32 = Struct(">i")
 _DIGITS = frozenset(b"0123456789")
@@ -15,15 +16,16 @@ _UINT64 = (1 << 64) - 1
 
 
 class NeedMore(Exception):
-    """The command is not complete: come back with at least `size` bytes from its beginning.
+    """The command is not complete: come back with at least `size` bytes from its beginning, or from `start` on.
 
     `at_eof` is what the peer is told if no more comes; None: nothing.
     """
 
-    def __init__(self, size: int, at_eof: WireError | None = None) -> None:
+    def __init__(self, size: int, at_eof: WireError | None = None, start: int = 0) -> None:
         super().__init__(size)
         self.size = size
         self.at_eof = at_eof
+        self.start = start  # in the buffer; 0: where the command began
 
 
 def read_line(data: bytes, start: int) -> tuple[list[bytes], int]:
@@ -37,6 +39,20 @@ def read_line(data: bytes, start: int) -> tuple[list[bytes], int]:
     if line.endswith(b"\r"):
         line = line[:-1]
     return line.split(b" "), newline + 1
+
+
+def require(allowed: bool, command: str) -> None:
+    """WireError if the state of the connection does not allow the command."""
+    if not allowed:
+        raise WireError("E_INVALID", f"cannot {command} in current state")
+
+
+def read_name(word: bytes, code: str, what: str) -> str:
+    """A valid topic or channel name, or the error that it is none."""
+    name = word.decode("latin-1")
+    if not is_valid_name(name):
+        raise WireError(code, f"{what} name {quote(word)} is not valid")
+    return name
 
 
 def read_body(data: bytes, start: int, at: int, words: "BodyWords", limit: int) -> tuple[bytes, int]:
@@ -129,8 +145,8 @@ class MpubScan:
         """What the next message wants, when `feed` stopped at `at`."""
         index = len(self.bodies)
         if len(data) < at + 4:
-            return NeedMore(4, WireError("E_BAD_MESSAGE", f"MPUB failed to read message({index}) body size"))
-        return NeedMore(4 + INT32.unpack_from(data, at)[0], _MPUB_MESSAGE_EOF)
+            return NeedMore(4, WireError("E_BAD_MESSAGE", f"MPUB failed to read message({index}) body size"), at)
+        return NeedMore(4 + INT32.unpack_from(data, at)[0], _MPUB_MESSAGE_EOF, at)
 
     @property
     def complete(self) -> bool:

@@ -6,10 +6,11 @@ NOT_FATAL = frozenset({"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"})
 class WireError(Exception):
     """`<code> <text>` goes out as an error frame; unless it is one of three codes, the connection closes after it."""
 
-    def __init__(self, code: str, text: str | bytes) -> None:
+    def __init__(self, code: str, text: str | bytes = "") -> None:
         super().__init__(code, text)
+        said = text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
         self.code = code
-        self.data = code.encode() + b" " + (text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text)
+        self.data = code.encode() + b" " + said if said else code.encode()
 
     @property
     def fatal(self) -> bool:

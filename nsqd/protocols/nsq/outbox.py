@@ -1,10 +1,13 @@
 """What waits to be sent to a client: replies, which leave with the turn, and messages, held back as it asked for.
 
-Replies and heartbeats carry held messages out with them (specs/nsq.md a10). Nothing here decides when a client is full; the
-peer does.
+Replies and heartbeats carry held messages out with them (specs/nsq.md a10). Nothing here decides when a client is full; its
+subscription does. `closing` is said here because it means: when all of this is sent, the connection ends.
 """
 
 from typing import TYPE_CHECKING, Protocol
+
+from nsqd.core.frame import error
+from nsqd.protocols.nsq.errors import WireError
 
 if TYPE_CHECKING:
     from nsqd.protocols.nsq.authorization import Question
@@ -35,12 +38,14 @@ class Transport(Protocol):
 class Outbox:
     """See above."""
 
-    __slots__ = ("_messages", "_replies", "_transport", "flush_due", "size")
+    __slots__ = ("_messages", "_replies", "_transport", "closing", "flush_due", "promises", "size")
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._replies: list[bytes] = []  # frames, in the order of their commands
         self._messages: list[bytes] = []  # frames that are held back
+        self.closing = False  # no more input is read; the connection ends with its output
+        self.promises = False  # True: a reply says that something is kept, and waits for this turn's commit
         self.size = 0  # bytes of those messages
         self.flush_due = NEVER  # when they are sent at the latest (ns)
 
@@ -49,12 +54,24 @@ class Outbox:
         self._replies.append(frame)
         self._transport.output_ready()
 
-    def drop(self) -> None:
-        """Say nothing more."""
+    def fail(self, failure: WireError) -> None:
+        """Send an error; most end the connection."""
+        self.reply(error(failure.data))
+        if failure.fatal:
+            self.closing = True
+
+    def end(self) -> None:
+        """The connection ends with the output that there is."""
+        self.closing = True
+        self._transport.output_ready()
+
+    def break_off(self) -> None:
+        """The connection ends without another word."""
         self._replies.clear()
         self._messages.clear()
         self.size = 0
         self.flush_due = NEVER
+        self.end()
 
     def hold(self, frames: list[bytes], size: int) -> None:
         """Keep messages (`size` bytes) until flush, or until something else is sent."""
@@ -77,10 +94,11 @@ class Outbox:
         """Everything, to be sent now."""
         output = self._messages + self._replies if self._messages else self._replies
         self._messages, self._replies = [], []
+        self.promises = False
         self.size = 0
         self.flush_due = NEVER
         return output
 
     def room(self, limit: int) -> int:
-        """Bytes of messages that may be added until `limit` are waiting here and at the network."""
-        return max(0, limit - self.size - self._transport.unsent())
+        """Bytes of messages that may be added until `limit` are waiting here and at the network; none while closing."""
+        return 0 if self.closing else max(0, limit - self.size - self._transport.unsent())

@@ -1,0 +1,137 @@
+"""What one client publishes: PUB, MPUB and DPUB, each with its fast shape and its exact reading.
+
+A topic's name is checked, and its permission asked for, once: `_known` remembers it. An MPUB is collected as it arrives.
+"""
+
+from nsqd.core.broker import Broker, TooMany
+from nsqd.core.frame import OK
+from nsqd.core.topic import Topic
+from nsqd.protocols.nsq import fast
+from nsqd.protocols.nsq.access import Access
+from nsqd.protocols.nsq.commands import (
+    DPUB_BODY,
+    PUB_BODY,
+    MpubScan,
+    parse_number,
+    read_body,
+    read_mpub_count,
+    read_name,
+)
+from nsqd.protocols.nsq.errors import WireError
+from nsqd.protocols.nsq.outbox import Outbox
+from nsqd.protocols.nsq.settings import MILLISECOND, Settings
+
+MOST_KNOWN = 256  # topics a connection remembers: honest producers have a few
+_PUB, _MPUB = b"PUB ", b"MPUB "
+
+
+class Publisher:
+    """See above. Commands take (words of the line, buffer, where the command began, where its line ended, now) and return
+    where the next one begins; they raise WireError, NeedMore and Waiting."""
+
+    __slots__ = ("_access", "_broker", "_known", "_outbox", "_settings", "counts", "scan")
+
+    def __init__(self, broker: Broker, settings: Settings, access: Access, outbox: Outbox) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._access = access
+        self._outbox = outbox
+        self._known: dict[bytes, Topic] = {}  # topics published to
+        self.counts: dict[str, int] = {}  # messages published, by topic
+        self.scan: MpubScan | None = None  # an MPUB whose messages are still coming
+
+    def fast(self, data: bytes, start: int, now: int) -> int:
+        """A PUB or MPUB of the common shape to a known topic, whole in the buffer: where it ends. 0: read it exactly."""
+        if now >= self._access.until:
+            return 0
+        settings = self._settings
+        if data.startswith(_PUB, start):
+            one = fast.pub(data, start, settings.max_msg_size)
+            topic = self._known.get(one[0]) if one else None
+            if one is None or topic is None or topic.deleted:
+                return 0
+            self._publish(topic, [one[1]], len(one[1]))
+            return one[2]
+        if data.startswith(_MPUB, start):
+            many = fast.mpub(data, start, settings.max_msg_size, settings.max_body_size)
+            topic = self._known.get(many[0]) if many else None
+            if many is None or topic is None or topic.deleted:
+                return 0
+            self._publish(topic, many[1], many[2])
+            return many[3]
+        return 0
+
+    def pub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        """PUB topic, and a body."""
+        if len(words) < 2:
+            raise WireError("E_INVALID", "PUB insufficient number of parameters")
+        name = read_name(words[1], "E_BAD_TOPIC", "PUB topic")
+        body, end = read_body(data, start, at, PUB_BODY, self._settings.max_msg_size)
+        self._access.check("PUB", name, "", now)
+        self._publish(self._topic(name, "PUB"), [body], len(body))
+        return end
+
+    def dpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        """DPUB topic ms, and a body."""
+        if len(words) < 3:
+            raise WireError("E_INVALID", "DPUB insufficient number of parameters")
+        name = read_name(words[1], "E_BAD_TOPIC", "DPUB topic")
+        delay = parse_number(words[2])
+        if delay is None:
+            raise WireError("E_INVALID", b"DPUB could not parse timeout " + words[2])
+        longest = self._settings.max_req_timeout // MILLISECOND
+        if delay > longest:
+            raise WireError("E_INVALID", f"DPUB timeout {delay} out of range 0-{longest}")
+        body, end = read_body(data, start, at, DPUB_BODY, self._settings.max_msg_size)
+        self._access.check("DPUB", name, "", now)
+        topic = self._topic(name, "DPUB")
+        if delay:
+            topic.publish_deferred(body, now + delay * MILLISECOND)
+            self._published(topic, 1)
+        else:
+            self._publish(topic, [body], len(body))
+        return end
+
+    def mpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
+        """MPUB topic, and many bodies."""
+        if len(words) < 2:
+            raise WireError("E_INVALID", "MPUB insufficient number of parameters")
+        name = read_name(words[1], "E_BAD_TOPIC", "E_BAD_TOPIC MPUB topic")  # the code really stands twice
+        self._access.check("MPUB", name, "", now)
+        self._topic(name, "MPUB")
+        settings = self._settings
+        count, at = read_mpub_count(data, start, at, settings.max_body_size)
+        self.scan = MpubScan(name, count, settings.max_msg_size, settings.max_body_size)
+        return self.go_on(self.scan, data, at)
+
+    def go_on(self, scan: MpubScan, data: bytes, at: int) -> int:
+        """More of an MPUB's messages."""
+        at = scan.feed(data, at)
+        if not scan.complete:
+            raise scan.need(data, at)
+        self.scan = None
+        self._publish(self._topic(scan.topic, "MPUB"), scan.bodies, scan.size)
+        return at
+
+    def forget(self) -> None:
+        """The permissions may have changed, or the client is gone: nothing is known any more."""
+        self._known.clear()
+
+    def _topic(self, name: str, command: str) -> Topic:
+        try:
+            topic = self._broker.topic(name)
+        except TooMany as full:
+            raise WireError(f"E_{command}_FAILED", f"{command} failed {full}") from None
+        if len(self._known) >= MOST_KNOWN:
+            self._known.clear()  # deleted ones among them are not kept for ever
+        self._known[name.encode()] = topic
+        return topic
+
+    def _publish(self, topic: Topic, bodies: list[bytes], size: int) -> None:
+        topic.publish(bodies, size)
+        self._published(topic, len(bodies))
+
+    def _published(self, topic: Topic, count: int) -> None:
+        self.counts[topic.name] = self.counts.get(topic.name, 0) + count
+        self._outbox.promises = True
+        self._outbox.reply(OK)

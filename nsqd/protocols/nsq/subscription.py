@@ -1,0 +1,181 @@
+"""What one client consumes: SUB, RDY, FIN, REQ, TOUCH and CLS, and the messages on their way to it.
+
+State (specs/nsq.md a4): INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING. It is the Sink of its consumer.
+"""
+
+from nsqd.core.broker import Broker, TooMany
+from nsqd.core.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
+from nsqd.core.frame import CLOSE_WAIT, ID_SIZE, OK
+from nsqd.protocols.nsq import fast
+from nsqd.protocols.nsq.access import Access
+from nsqd.protocols.nsq.commands import parse_number, read_name, require
+from nsqd.protocols.nsq.errors import WireError
+from nsqd.protocols.nsq.identify import Identity
+from nsqd.protocols.nsq.outbox import Outbox
+from nsqd.protocols.nsq.settings import MAX_PENDING_OUTPUT, MILLISECOND, Settings
+
+INIT, SUBSCRIBED, CLOSING = 0, 3, 4
+_FIN = b"FIN "
+
+
+class Subscription:
+    """See above. Commands take the words of their line, and raise WireError or Waiting."""
+
+    __slots__ = ("_access", "_agreed", "_broker", "_msg_timeout", "_outbox", "_settings", "consumer", "state")
+
+    def __init__(self, broker: Broker, settings: Settings, access: Access, outbox: Outbox) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._access = access
+        self._outbox = outbox
+        self._agreed = Identity()  # what delivery keeps to, once subscribed
+        self._msg_timeout = 0  # ns that TOUCH gives
+        self.state = INIT
+        self.consumer: Consumer | None = None  # from SUB on, until the connection or the channel goes
+
+    # commands
+
+    def sub(self, words: list[bytes], agreed: Identity, identity: Identity, now: int) -> None:
+        """SUB topic channel. `agreed` is the first IDENTIFY's, to which delivery keeps; `identity` the last one's (quirk)."""
+        require(self.state == INIT, "SUB")
+        if not identity.heartbeat_interval:
+            raise WireError("E_INVALID", "cannot SUB with heartbeats disabled")
+        if len(words) < 3:
+            raise WireError("E_INVALID", "SUB insufficient number of parameters")
+        topic = read_name(words[1], "E_BAD_TOPIC", "SUB topic")
+        name = read_name(words[2], "E_BAD_CHANNEL", "SUB channel")
+        self._access.check("SUB", topic, name, now)
+        try:
+            channel = self._broker.topic(topic).channel(name)
+        except TooMany as full:
+            raise WireError("E_SUB_FAILED", f"SUB failed {full}") from None
+        limit = self._settings.max_channel_consumers
+        if limit and len(channel.consumers) >= limit:
+            raise WireError("E_SUB_FAILED", f"SUB failed consumers for {topic}:{name} exceeds limit of {limit}")
+        distance = _distance(self._settings, identity)
+        self.consumer = channel.subscribe(self, agreed.msg_timeout, agreed.sample_rate, distance)
+        self._agreed, self._msg_timeout = agreed, identity.msg_timeout
+        self.state = SUBSCRIBED
+        self._outbox.reply(OK)
+
+    def rdy(self, words: list[bytes]) -> None:
+        """RDY count."""
+        if self.state == CLOSING:
+            return  # silently: the client may not know yet
+        require(self.state == SUBSCRIBED, "RDY")
+        count = parse_number(words[1]) if len(words) > 1 else 1
+        if count is None:
+            raise WireError("E_INVALID", b"RDY could not parse count " + words[1])
+        most = self._settings.max_rdy_count
+        if count > most:
+            raise WireError("E_INVALID", f"RDY count {_signed(count)} out of range 0-{most}")
+        if self.consumer is not None:
+            self.consumer.set_ready(count)
+
+    def fast_fin(self, data: bytes, start: int) -> int:
+        """As many whole FINs as follow each other at `start`: where they end. 0: read the command exactly."""
+        consumer = self.consumer
+        if consumer is None or not data.startswith(_FIN, start):
+            return 0
+        ids = fast.fins(data, start)
+        if ids is None:
+            return 0
+        for message_id, why in consumer.finish(ids):
+            self._failed("FIN", message_id, why)
+        return start + len(ids) // ID_SIZE * fast.FIN_SIZE
+
+    def fin(self, words: list[bytes]) -> None:
+        """FIN id."""
+        consumer, message_id = self._in_flight_command("FIN", 2, words)
+        for failed, why in consumer.finish(message_id):
+            self._failed("FIN", failed, why)
+
+    def req(self, words: list[bytes], now: int) -> None:
+        """REQ id ms."""
+        consumer, message_id = self._in_flight_command("REQ", 3, words)
+        delay = parse_number(words[2])
+        if delay is None:
+            raise WireError("E_INVALID", b"REQ could not parse timeout " + words[2])
+        why = consumer.requeue(message_id, min(delay * MILLISECOND, self._settings.max_req_timeout), now)
+        if why:
+            self._failed("REQ", message_id, why)
+
+    def touch(self, words: list[bytes], now: int) -> None:
+        """TOUCH id."""
+        consumer, message_id = self._in_flight_command("TOUCH", 2, words)
+        why = consumer.touch(message_id, self._msg_timeout, self._settings.max_msg_timeout, now)
+        if why:
+            self._failed("TOUCH", message_id, why)
+
+    def cls(self) -> None:
+        """CLS: no more messages, please."""
+        require(self.state == SUBSCRIBED, "CLS")
+        self.state = CLOSING
+        if self.consumer is not None:
+            self.consumer.set_ready(0)
+        self._outbox.reply(CLOSE_WAIT)
+
+    def disconnected(self) -> None:
+        """The connection is gone; what is in flight waits for its time-out."""
+        if self.consumer is not None:
+            consumer, self.consumer = self.consumer, None
+            consumer.channel.unsubscribe(consumer)
+
+    # Sink of the consumer
+
+    def deliver(self, frames: list[bytes], size: int, now: int) -> None:
+        """Messages for the client. Held back as it asked for; sent at once when its window or its buffer is full."""
+        outbox, consumer, agreed = self._outbox, self.consumer, self._agreed
+        outbox.hold(frames, size)
+        if (
+            outbox.size >= min(agreed.output_buffer_size, MAX_PENDING_OUTPUT)
+            or consumer is None
+            or consumer.in_flight >= consumer.ready
+        ):
+            outbox.flush()
+        elif agreed.output_buffer_timeout:
+            outbox.flush_by(now + agreed.output_buffer_timeout)
+
+    def room(self) -> int:
+        """Bytes of messages that may be taken for the client now."""
+        return self._outbox.room(MAX_PENDING_OUTPUT)
+
+    def flush(self) -> None:
+        """The client has stopped being ready: nothing is held back."""
+        self._outbox.flush()
+
+    def evicted(self) -> None:
+        """The channel was deleted: so is the connection."""
+        self.consumer = None
+        self._outbox.end()
+
+    # helpers
+
+    def _in_flight_command(self, command: str, count: int, words: list[bytes]) -> tuple[Consumer, bytes]:
+        """The consumer and the message id of a FIN, REQ or TOUCH."""
+        require(self.state in (SUBSCRIBED, CLOSING), command)
+        if len(words) < count:
+            raise WireError("E_INVALID", f"{command} insufficient number of params")
+        if len(words[1]) != ID_SIZE:
+            raise WireError("E_INVALID", "invalid message ID")
+        if self.consumer is None:  # the channel was deleted under it; the connection is about to close
+            raise WireError("E_INVALID", f"cannot {command} in current state")
+        return self.consumer, words[1]
+
+    def _failed(self, command: str, message_id: bytes, why: str) -> None:
+        """FIN, REQ or TOUCH of a message that the client does not have."""
+        text = b"%s %s failed %s" % (command.encode(), message_id, why.encode())
+        self._outbox.fail(WireError(f"E_{command}_FAILED", text))
+
+
+def _distance(settings: Settings, identity: Identity) -> int:
+    """Where a client is, as seen from this node."""
+    if settings.topology_zone and settings.topology_zone == identity.topology_zone:
+        return SAME_ZONE
+    region = settings.topology_region
+    return SAME_REGION if region and region == identity.topology_region else ELSEWHERE
+
+
+def _signed(number: int) -> int:
+    """A uint64 as the int64 with the same bits, as the original prints it."""
+    return number - (1 << 64) if number >> 63 else number
