@@ -78,7 +78,10 @@ def main() -> int:
     try:
         with contextlib.closing(Directory(options.data_path)) as directory, _open_doors(options) as doors:
             trio.run(_run, options, directory, doors)
-    except (ListenError, DirectoryError, TlsError) as error:
+    except TlsError as error:
+        log.critical("failed to instantiate nsqd - %s", error)
+        return 1
+    except (ListenError, DirectoryError) as error:
         log.critical("%s", error)
         return 1
     return 0

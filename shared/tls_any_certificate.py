@@ -84,7 +84,7 @@ class AnyCertificateObject:
     def unwrap(self) -> None:
         """As SSLObject.unwrap: say goodbye; SSLWantReadError until the peer has said it, too."""
         if not self._step(self._connection.shutdown):
-            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "the peer has not said goodbye")
+            raise _error(ssl.SSLWantReadError, ssl.SSL_ERROR_WANT_READ, "the peer has not said goodbye")
 
     def pending(self) -> int:
         """As SSLObject.pending."""
@@ -161,13 +161,17 @@ def _load(context: SSL.Context, cert: str, key: str) -> None:
 def _translate(error: SSL.Error) -> ssl.SSLError:
     """The ssl module's error for pyOpenSSL's."""
     if isinstance(error, SSL.WantReadError):
-        return ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "more is needed")
+        return _error(ssl.SSLWantReadError, ssl.SSL_ERROR_WANT_READ, "more is needed")
     if isinstance(error, SSL.ZeroReturnError):
-        return ssl.SSLZeroReturnError(ssl.SSL_ERROR_ZERO_RETURN, "the peer said goodbye")
+        return _error(ssl.SSLZeroReturnError, ssl.SSL_ERROR_ZERO_RETURN, "the peer said goodbye")
     if isinstance(error, SSL.SysCallError):
-        return ssl.SSLEOFError(ssl.SSL_ERROR_EOF, "the peer hung up")
+        return _error(ssl.SSLEOFError, ssl.SSL_ERROR_EOF, "the peer hung up")
     reasons = error.args[0] if error.args and isinstance(error.args[0], list) else []
     reason = next((text for *_, text in reasons if text), "unknown error")
-    translated = ssl.SSLError(ssl.SSL_ERROR_SSL, reason)
-    translated.library, translated.reason = "SSL", reason.upper().replace(" ", "_")
-    return translated
+    return _error(ssl.SSLError, ssl.SSL_ERROR_SSL, reason)
+
+
+def _error(kind: type[ssl.SSLError], number: int, text: str) -> ssl.SSLError:
+    error = kind(number, text)
+    error.library, error.reason = "SSL", text.upper().replace(" ", "_")
+    return error

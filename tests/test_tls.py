@@ -225,8 +225,9 @@ def test_our_goodbye_waits_for_theirs(pair: Pair) -> None:
 
 def test_a_connection_that_breaks_off_is_no_goodbye(pair: Pair) -> None:
     pair.to_server.write_eof()
-    with pytest.raises(ssl.SSLEOFError):
+    with pytest.raises(ssl.SSLEOFError) as failure:
         pair.server.read(1)
+    assert hasattr(failure.value, "reason")
 
 
 @pytest.mark.parametrize("garbage", [b"\x17\x03\x03\x00\x20" + bytes(32), b"NOP\n" * 10, b"\x16\x03\x01\xff\xff" * 9])
@@ -235,6 +236,19 @@ def test_garbage_is_an_error(pair: Pair, garbage: bytes) -> None:
     with pytest.raises(ssl.SSLError) as failure:
         pair.server.read(1)
     assert not isinstance(failure.value, ssl.SSLWantReadError)
+
+
+@pytest.mark.parametrize("policy", ["", "require"])
+@pytest.mark.parametrize("goodbye", [b"\x15\x03\x01\x00\x02\x01\x00", b"\x15\x03\x03\x00\x02\x01\x00"])
+def test_a_goodbye_instead_of_a_handshake(authority: Authority, policy: str, goodbye: bytes) -> None:
+    pair = Pair(Certificates(files(authority, policy)), authority.client())
+    for side in (pair.client, pair.server):
+        with pytest.raises(ssl.SSLWantReadError):
+            side.do_handshake()
+    pair.to_server.write(goodbye)
+    with pytest.raises(ssl.SSLError) as failure:
+        pair.server.do_handshake()
+    assert hasattr(failure.value, "reason")
 
 
 @pytest.mark.parametrize("policy", ["", "require"])

@@ -93,9 +93,12 @@ class GuardedProtocol(HttpToolsProtocol):
     _until = inf  # when the connection is closed, by the loop's clock, unless what it waits for comes
     _timer: asyncio.TimerHandle | None = None  # one for all deadlines, set anew when it fires: one a request is dear
     _in_header = True
+    _in_body = False  # a request was given to its handler, or waits for its turn, and its body has not ended
+    _owed = 0  # answers: requests with a complete header, less those answered
+    _refusal = ""  # not "": 400 with this text follows what is owed, and nothing more is read
     _unread = 0  # bytes that came since the parser last began a request or gave us a piece of one
     _fresh = 0  # bytes that came last, if no request has ended in them
-    _is_large = False  # what came last could hold a header beyond MAX_HEADER that was never incomplete
+    _is_large = False  # the header at hand may be beyond MAX_HEADER without `_unread` having told
     _body_until = inf  # when the body must be complete
     _first: bytes | None = b""  # what came before the first line was complete; None: it is
 
@@ -118,7 +121,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.parser = self.cycle = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.closed:  # type: ignore[attr-defined]  # under TLS some still comes: it is nobody's request
+        if self.transport.closed or self._refusal:  # type: ignore[attr-defined]  # under TLS some comes after we closed
             return
         if self._first is not None:
             data = self._first + data
@@ -127,7 +130,7 @@ class GuardedProtocol(HttpToolsProtocol):
                 return
             self._first = None
         size = len(data)
-        self._is_large = size > MAX_HEADER
+        self._is_large = size > MAX_HEADER or (self._is_large and self._in_header)
         self._unread += size
         self._fresh = size
         self._unset_keepalive_if_required()
@@ -159,11 +162,25 @@ class GuardedProtocol(HttpToolsProtocol):
         self.parser.feed_data(b"\r\n".join([line, *kept, b"", b""]))
 
     def send_400_response(self, msg: str) -> None:
-        """Answer 400 and close; only close in the middle of another answer, which the text would become a part of."""
-        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+        """Answer 400 and close, after the answers to requests that came before."""
+        if self.transport.closed:  # type: ignore[attr-defined]
+            return
+        if self._in_body and self.cycle.response_started:  # the text would become a part of this request's own answer
             self.transport.close()
-        elif not self.transport.closed:  # type: ignore[attr-defined]
+        elif self._owed > self._in_body:
+            if self._in_body:  # it waits behind the others, and shall not be handled
+                self.pipeline.popleft()
+                self._owed -= 1
+            self._stop_waiting()
+            self._refusal = msg
+        else:
             super().send_400_response(msg)
+
+    def on_response_complete(self) -> None:
+        self._owed -= 1
+        super().on_response_complete()
+        if self._refusal and not self._owed:
+            super().send_400_response(self._refusal)
 
     # What the parser finds
 
@@ -173,17 +190,13 @@ class GuardedProtocol(HttpToolsProtocol):
         self._wait(HEADER_TIMEOUT)
         super().on_message_begin()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if len(self.headers) >= MAX_HEADERS:
-            raise HttpParserError("too many headers")
-        if self._in_header:  # trailers are dropped: they would pass for headers
-            super().on_header(name, value)
-
     def on_headers_complete(self) -> None:
         if not self.url.startswith(b"/"):  # a proxy's form, with a host of its own beside the Host header
             raise HttpParserError("not the path of a resource")
         if self.parser.should_upgrade():  # _feed has it read again
             return
+        if len(self.headers) > MAX_HEADERS:
+            raise HttpParserError("too many headers")
         if self._is_large and len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > MAX_HEADER:
             raise HttpParserError("header too large")
         self._in_header = False
@@ -191,6 +204,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self._body_until = self.loop.time() + WHOLE_BODY_TIMEOUT
         self._wait(BODY_TIMEOUT)
         super().on_headers_complete()
+        self.headers = []  # for trailers, which nobody shall take for headers
+        self._in_body = True
+        self._owed += 1
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
@@ -199,7 +215,8 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._fresh = 0
-        if not self.parser.should_upgrade():
+        if self._in_body:  # else it is to be read again
+            self._in_body = False
             self._stop_waiting()
             super().on_message_complete()
 

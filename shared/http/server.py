@@ -67,8 +67,8 @@ class HttpServer:
 
     @property
     def refused(self) -> Counter[str]:
-        """Connections that were not served, by reason: max_connections, max_connections_per_ip, tls_handshake."""
-        return self._doorkeeper.refused
+        """Connections not served so far, by reason: max_connections, max_connections_per_ip, tls_handshake. Any thread."""
+        return Counter(dict(self._doorkeeper.refused))  # dict() is one step: the HTTP thread may add a reason meanwhile
 
     def _run(self) -> None:
         try:
