@@ -25,7 +25,8 @@ from bench.table import HEADER, cells, number, share, table
 _NOTES = """
 Medians of {runs} run(s) of {seconds:g} s, each with a server process of its own; p50, p99: request to reply (MPUB: all 200).
 "server" and "load", right: shares of a core; where the load is the busier it is "client-bound", and CPU ns/msg decides.
-In memory at the end: all that was published in that time, 200 B each (nobody reads it); reader: what it did not get to."""
+In memory at the end: all that was published in that time, 200 B each (nobody reads it); reader: what it did not get to.
+tls-, snappy-, deflate-: the same through that upgrade, with bodies that differ and compress to about half."""
 
 _Named = TypeVar("_Named", Row, Size)
 _Result = TypeVar("_Result")

@@ -6,14 +6,14 @@ A chunk of frames becomes a chunk of FINs without a loop in Python: 16 frames ar
 from __future__ import annotations
 
 import select
-import socket
 import time
 from dataclasses import dataclass
 from itertools import chain
 from struct import Struct
 
 from bench.load import Outcome
-from bench.wire import FRAME, FRAME_HEAD, SIZE, connect, expect_ok, identify
+from bench.upgrade import introduce, pack_for
+from bench.wire import FRAME, FRAME_HEAD, SIZE, Wire, expect_ok
 
 _BUFFER = 1 << 20  # bytes
 _BLOCK = 16  # frames unpacked by one struct
@@ -34,18 +34,18 @@ class Drain:
     rdy: int
     seconds: float  # at the most
     messages: int  # in the channel
+    upgrade: str = ""  # see bench.upgrade
 
     def prepare(self) -> None:
         """See bench.load.Runnable."""
         self._epoll = select.epoll()
         self._peers: dict[int, _Peer] = {}
         for _ in range(self.connections):
-            sock = connect(self.host, self.ports["TCP"])
-            identify(sock, heartbeat_interval=60_000)
-            sock.sendall(f"SUB {self.topic} {self.channel}\n".encode())
-            expect_ok(sock)
-            self._epoll.register(sock.fileno(), select.EPOLLIN)
-            self._peers[sock.fileno()] = _Peer(sock)
+            peer = _Peer(introduce(self.host, self.ports["TCP"], self.upgrade, heartbeat_interval=60_000), self.upgrade)
+            peer.say(f"SUB {self.topic} {self.channel}\n".encode())
+            expect_ok(peer.wire)
+            self._epoll.register(peer.wire.fileno(), select.EPOLLIN)
+            self._peers[peer.wire.fileno()] = peer
 
     def run(self) -> Outcome:
         """See bench.load.Runnable."""
@@ -53,7 +53,7 @@ class Drain:
         begin = last = time.perf_counter()
         end = begin + self.seconds
         for peer in peers.values():
-            peer.sock.sendall(f"RDY {self.rdy}\n".encode())
+            peer.say(f"RDY {self.rdy}\n".encode())
         while got < wanted:
             events = self._epoll.poll(_IDLE)
             if not events:
@@ -69,15 +69,23 @@ class Drain:
 class _Peer:
     """One connection, and the part of a frame that came last."""
 
-    def __init__(self, sock: socket.socket) -> None:
-        self.sock = sock
+    def __init__(self, wire: Wire, upgrade: str) -> None:
+        self.wire = wire
+        self._upgrade = upgrade
         self._view = memoryview(bytearray(_BUFFER))
         self._held = 0  # bytes at the start of the view: of a frame that is not complete yet
+
+    def say(self, commands: bytes) -> None:
+        """Send them."""
+        self.wire.sendall(pack_for(self._upgrade, commands))
 
     def receive(self) -> int:
         """Read once, finish what is complete; return how many messages that was."""
         view = self._view
-        received = self.sock.recv_into(view[self._held :])
+        try:
+            received = self.wire.recv_into(view[self._held :])
+        except BlockingIOError:
+            return 0
         if not received:
             raise SystemExit("consumer: the server closed the connection")
         total = self._held + received
@@ -86,7 +94,7 @@ class _Peer:
         if count:
             if view[:8] != FRAME_HEAD:
                 raise SystemExit(f"consumer: unexpected frame {bytes(view[:80])!r}")
-            self.sock.sendall(fins(view[:end], count))
+            self.say(fins(view[:end], count))
         view[: self._held] = view[end:total]
         return count
 

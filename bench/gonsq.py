@@ -53,7 +53,7 @@ def with_tools(rows: list[Row], directory: str) -> list[Row]:
 def _with_tool(row: Row, tools: dict[str, Path]) -> Row:
     if row.name == "writer" and "bench_writer" in tools:
         return WriterRow(row.name, tools["bench_writer"], aim=f"{row.aim}, >= 0.9x")
-    if isinstance(row, DrainRow) and "bench_reader" in tools:
+    if isinstance(row, DrainRow) and not row.upgrade and "bench_reader" in tools:
         return ReaderRow(row.name, tools["bench_reader"], row.rdy, aim=f"{row.aim}, >= 1.2x")
     if isinstance(row, PublishRow) and row.shape == "pub" and "cload" in tools:
         return CloadRow(row, tools["cload"])

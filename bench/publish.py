@@ -6,13 +6,13 @@ The requests are the same bytes every time, and replies are counted by their len
 from __future__ import annotations
 
 import select
-import socket
 import time
 from dataclasses import dataclass
 from struct import pack
 
 from bench.load import Outcome, timed
-from bench.wire import BATCH, BODY, MPUB_BODY, OK, connect, identify, read_exactly, sized
+from bench.upgrade import introduce, pack_for
+from bench.wire import BATCH, BODY, MPUB_BODY, OK, Wire, connect, read_exactly, sized, varied_body
 
 _READ = 65536  # bytes
 BIG = 10 * BATCH  # messages of a big /mpub: 408 kB
@@ -32,10 +32,13 @@ class Publish:
     seconds: float
     warm_up: float  # s
     limit: int = 1 << 60  # requests at the most
+    varied: bool = False  # an MPUB's bodies are those of varied_body
+    upgrade: str = ""  # see bench.upgrade
 
     def prepare(self) -> None:
         """See bench.load.Runnable."""
         request, self._each = self._request()
+        request = pack_for(self.upgrade, request)
         over_http = self.shape.startswith("http")
         self._port = self.ports["HTTP" if over_http else "TCP"]
         first = self._connect()
@@ -70,7 +73,10 @@ class Publish:
             sock.sendall(burst)
         while replies < issued:
             for fd, _ in poll():
-                data = sockets[fd].recv(_READ)
+                try:
+                    data = sockets[fd].recv(_READ)
+                except BlockingIOError:
+                    continue
                 now = clock()
                 had = rest[fd]
                 if not data or (not had and not data.startswith(prefix)):
@@ -86,11 +92,10 @@ class Publish:
                     sockets[fd].sendall(burst[: done * request_size])
         return replies, times
 
-    def _connect(self) -> socket.socket:
-        sock = connect(self.host, self._port)
-        if not self.shape.startswith("http"):
-            identify(sock, heartbeat_interval=-1)
-        return sock
+    def _connect(self) -> Wire:
+        if self.shape.startswith("http"):
+            return connect(self.host, self._port)
+        return introduce(self.host, self._port, self.upgrade, heartbeat_interval=-1)
 
     def _request(self) -> tuple[bytes, int]:
         """The bytes of a request, and how many messages it publishes."""
@@ -98,7 +103,8 @@ class Publish:
         if self.shape == "pub":
             return f"PUB {topic}\n".encode() + sized(BODY), 1
         if self.shape == "mpub":
-            return f"MPUB {topic}\n".encode() + sized(pack(">i", BATCH) + MPUB_BODY), BATCH
+            body = varied_body() if self.varied else MPUB_BODY
+            return f"MPUB {topic}\n".encode() + sized(pack(">i", BATCH) + body), BATCH
         path, body, each = {
             "http-pub": (f"/pub?topic={topic}", BODY, 1),
             "http-mpub": (f"/mpub?topic={topic}&binary=true", pack(">i", BATCH) + MPUB_BODY, BATCH),
@@ -108,7 +114,7 @@ class Publish:
         return head.encode() + body, each
 
 
-def _http_reply(sock: socket.socket, request: bytes) -> tuple[bytes, int]:
+def _http_reply(sock: Wire, request: bytes) -> tuple[bytes, int]:
     """Send one request; how a good reply begins, and the size of each. SystemExit if it is not a good one."""
     sock.sendall(request)
     head = b""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 from bench.load import Load, Sample
@@ -12,6 +13,7 @@ from bench.wire import BATCH
 TOPIC, CHANNEL = "sub_bench", "ch"  # NSQ's load takes them as flags; cload knows no other topic
 WARM_UP = 0.2  # s of the same load before the measured time
 FILL_RATE = 1_600_000  # messages for each second of draining: more than any server delivers
+UPGRADED_FILL_RATES = {"tls": 1_600_000, "snappy": 1_000_000, "deflate": 300_000}  # likewise, through each upgrade
 _FILL_SECONDS = 600.0  # at the most
 _COPIES = 15_000_000  # messages times channels: the original makes a copy for each channel, and they must fit
 _LEAST_QUEUE = 1_000_000
@@ -35,7 +37,7 @@ class Row(Protocol):
 
     @property
     def aim(self) -> str:
-        """What issue 2 wants to see."""
+        """What the issues want to see."""
 
     def measure(self, program: Program, effort: Effort) -> Sample:
         """One run. BenchError if it fails."""
@@ -50,6 +52,7 @@ class PublishRow:
     connections: int
     depth: int = 1  # requests outstanding per connection
     channels: int = 1
+    upgrade: str = ""  # see bench.upgrade
     aim: str = ""
 
     def measure(self, program: Program, effort: Effort) -> Sample:
@@ -57,11 +60,12 @@ class PublishRow:
         limit = 1 << 60
         if self.channels > 1:
             limit = _COPIES // self.channels // (BATCH if "mpub" in self.shape else 1)
-        with program.start(max(_LEAST_QUEUE, ALL_IN_MEMORY // self.channels)) as server:
+        queue = max(_LEAST_QUEUE, ALL_IN_MEMORY // self.channels)
+        with program.start(queue, tls=self.upgrade == "tls") as server:
             server.create(TOPIC, [CHANNEL, *(f"{CHANNEL}{i}" for i in range(1, self.channels))])
             with Load(
                 "publish", server, shape=self.shape, topic=TOPIC, connections=self.connections, depth=self.depth,
-                seconds=effort.seconds, warm_up=WARM_UP, limit=limit,
+                seconds=effort.seconds, warm_up=WARM_UP, limit=limit, varied=bool(self.upgrade), upgrade=self.upgrade,
             ) as load:  # fmt: skip
                 return load.measure()
 
@@ -73,26 +77,28 @@ class DrainRow:
     name: str
     connections: int
     rdy: int
+    upgrade: str = ""  # see bench.upgrade
+    fill_rate: int = FILL_RATE
     aim: str = ""
 
     def measure(self, program: Program, effort: Effort) -> Sample:
         """See Row."""
-        with program.start() as server:
-            messages = fill(server, effort.seconds * FILL_RATE)
+        with program.start(tls=self.upgrade == "tls") as server:
+            messages = fill(server, effort.seconds * self.fill_rate, varied=bool(self.upgrade))
             with Load(
                 "drain", server, topic=TOPIC, channel=CHANNEL, connections=self.connections, rdy=self.rdy,
-                seconds=effort.seconds, messages=messages,
+                seconds=effort.seconds, messages=messages, upgrade=self.upgrade,
             ) as load:  # fmt: skip
                 return load.measure()
 
 
-def fill(server: Server, messages: float) -> int:
-    """Put about so many messages into the channel; return how many it is."""
+def fill(server: Server, messages: float, varied: bool = False) -> int:
+    """Put about so many messages into the channel, all alike or `varied`; return how many it is."""
     server.create(TOPIC, [CHANNEL])
     batches = max(1, int(messages / BATCH))
     with Load(
         "publish", server, shape="mpub", topic=TOPIC, connections=min(2, batches), depth=1,
-        seconds=_FILL_SECONDS, warm_up=0.0, limit=batches,
+        seconds=_FILL_SECONDS, warm_up=0.0, limit=batches, varied=varied,
     ) as load:  # fmt: skip
         return load.measure().outcome.messages
 
@@ -102,6 +108,7 @@ def rows() -> list[Row]:
     return [
         PublishRow("writer", "mpub", 2, aim="CPU <= 700 ns"),
         DrainRow("reader", 2, 2500, aim="CPU <= 700 ns"),
+        *chain.from_iterable(_upgraded(*each) for each in UPGRADED_FILL_RATES.items()),
         PublishRow("pub-1", "pub", 1),
         PublishRow("pub-50", "pub", 50, aim="CPU <= 14 us, >= 0.7x"),
         PublishRow("pub-500", "pub", 500, aim="CPU <= 14 us, >= 0.7x"),
@@ -112,4 +119,13 @@ def rows() -> list[Row]:
         PublishRow("fanout-1", "mpub", 2, channels=1),
         PublishRow("fanout-10", "mpub", 2, channels=10, aim="CPU <= 2.5 of fanout-1"),
         PublishRow("fanout-100", "mpub", 2, channels=100, aim="B/msg as fanout-1"),
+    ]
+
+
+def _upgraded(upgrade: str, fill_rate: int) -> list[Row]:
+    """Writer and reader through it. It is named first, so that `--only writer` means the plain one."""
+    aim = "CPU <= 1.5x"
+    return [
+        PublishRow(f"{upgrade}-writer", "mpub", 2, upgrade=upgrade, aim=aim),
+        DrainRow(f"{upgrade}-reader", 2, 2500, upgrade=upgrade, fill_rate=fill_rate, aim=aim),
     ]

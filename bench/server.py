@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+import trustme
+
 ROOT = Path(__file__).resolve().parent.parent
 START_TIMEOUT = 20.0  # s
 REQUEST_TIMEOUT = 60.0  # s; /stats of 10,000 topics takes seconds
@@ -39,10 +41,10 @@ class Program:
     command: tuple[str, ...]
     original: bool  # the Go nsqd: spills to disk what --mem-queue-size does not allow, and that per topic and channel
 
-    def start(self, mem_queue: int = ALL_IN_MEMORY) -> Server:
-        """A running server; use it as a context manager."""
+    def start(self, mem_queue: int = ALL_IN_MEMORY, tls: bool = False) -> Server:
+        """A running server, with a certificate if it is to speak TLS; use it as a context manager."""
         flags = ("-mem-queue-size", str(mem_queue)) if self.original else ()
-        return Server(self, flags)
+        return Server(self, flags, tls)
 
 
 def penstock() -> Program:
@@ -55,12 +57,14 @@ class Server:
 
     host = "127.0.0.1"
 
-    def __init__(self, program: Program, flags: tuple[str, ...]) -> None:
+    def __init__(self, program: Program, flags: tuple[str, ...], tls: bool) -> None:
         self.program = program
         self.ports: dict[str, int] = {}  # "TCP" and "HTTP", from the log
         self.log: deque[str] = deque(maxlen=40)  # last lines of standard error
         self.tracebacks = 0  # in all of standard error
         self._data = tempfile.TemporaryDirectory(prefix="penstock-bench-")
+        if tls:
+            flags += (*_certified(Path(self._data.name)), "-https-address", f"{self.host}:0")
         self._listening = threading.Event()  # both ports are known, or standard error has ended
         addresses = ("-tcp-address", f"{self.host}:0", "-http-address", f"{self.host}:0", "-data-path", self._data.name)
         self._process = subprocess.Popen(
@@ -148,6 +152,15 @@ class Server:
 
     def _connect(self) -> http.client.HTTPConnection:
         return http.client.HTTPConnection(self.host, self.ports["HTTP"], timeout=REQUEST_TIMEOUT)
+
+
+def _certified(directory: Path) -> tuple[str, ...]:
+    """The flags for a certificate of its own, new in `directory`."""
+    cert, key = directory / "cert.pem", directory / "key.pem"
+    leaf = trustme.CA().issue_cert(Server.host)
+    leaf.cert_chain_pems[0].write_to_path(cert)
+    leaf.private_key_pem.write_to_path(key)
+    return "-tls-cert", str(cert), "-tls-key", str(key)
 
 
 def cpu_time(stat: str) -> int:

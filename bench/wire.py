@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import random
 import socket
 from struct import pack
+from typing import Protocol
 
 SIZE = 200  # bytes of a body
 BATCH = 200  # messages of an MPUB
@@ -17,12 +19,29 @@ TIMEOUT = 60.0  # s without a byte: the server is stuck, say so
 _SEND_BUFFER = 1 << 20  # bytes: a send need not wait for the server to read
 
 
+class Wire(Protocol):
+    """What loads use of a socket. Receiving nothing means the end; BlockingIOError, that what came holds no byte to receive."""
+
+    def fileno(self) -> int: ...
+    def recv(self, size: int, /) -> bytes: ...
+    def recv_into(self, view: memoryview, /) -> int: ...
+    def sendall(self, data: bytes | memoryview, /) -> None: ...
+
+
 def sized(body: bytes) -> bytes:
     """The body after its length."""
     return pack(">i", len(body)) + body
 
 
 MPUB_BODY = sized(BODY) * BATCH
+
+
+def varied_body() -> bytes:
+    """As MPUB_BODY, of bodies that all differ and compress to about half: five fields, of 20 fixed and 20 random bytes each."""
+    source = random.Random(1)  # the same in every run
+    fields = [b'"number_%d_of_five":"' % number for number in range(5)]
+    bodies = [b"".join([field + source.randbytes(SIZE // 5 - len(field)) for field in fields]) for _ in range(BATCH)]
+    return b"".join(map(sized, bodies))
 
 
 def connect(host: str, port: int) -> socket.socket:
@@ -34,7 +53,7 @@ def connect(host: str, port: int) -> socket.socket:
 
 
 def greeting(**settings: int) -> bytes:
-    """The magic, and an IDENTIFY that is answered by OK."""
+    """The magic, and an IDENTIFY that is answered by OK (by JSON if it asks for feature_negotiation)."""
     return b"  V2IDENTIFY\n" + sized(json.dumps(settings).encode())
 
 
@@ -44,18 +63,21 @@ def identify(sock: socket.socket, **settings: int) -> None:
     expect_ok(sock)
 
 
-def expect_ok(sock: socket.socket, times: int = 1) -> None:
+def expect_ok(sock: Wire, times: int = 1) -> None:
     """Read so many OKs. SystemExit if something else comes."""
     data = read_exactly(sock, len(OK) * times)
     if data != OK * times:
         raise SystemExit(f"load: expected OK, got {data + sock.recv(200)!r}")
 
 
-def read_exactly(sock: socket.socket, count: int) -> bytes:
+def read_exactly(sock: Wire, count: int) -> bytes:
     """So many bytes. SystemExit if the peer closes before."""
     data = b""
     while len(data) < count:
-        part = sock.recv(count - len(data))
+        try:
+            part = sock.recv(count - len(data))
+        except BlockingIOError:
+            continue
         if not part:
             raise SystemExit(f"load: the server closed the connection after {data!r}")
         data += part

@@ -2,20 +2,43 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from bench.consume import fins
 from bench.crowd import split
 from bench.figures import Figures, figures, medians
-from bench.gonsq import parse_cload, parse_result
+from bench.gonsq import ReaderRow, parse_cload, parse_result, with_tools
 from bench.load import Outcome, Sample, timed
 from bench.publish import Publish
+from bench.rows import rows
 from bench.server import ROOT, BenchError, cpu_time, resident
 from bench.table import cells, duration, megabytes, number, share, table, versus
-from bench.wire import FRAME, FRAME_HEAD, HEARTBEAT, OK
+from bench.upgrade import Upgraded, pack_for
+from bench.wire import FRAME, FRAME_HEAD, HEARTBEAT, MPUB_BODY, OK, varied_body
+from penstock.protocol.compression import Deflate, Snappy
 
 MINUTE = 60  # s
+
+
+class Arriving:
+    """A Wire that brings these pieces, then its end."""
+
+    def __init__(self, *pieces: bytes) -> None:
+        self._pieces = list(pieces)
+
+    def fileno(self) -> int:
+        return -1
+
+    def recv(self, size: int, /) -> bytes:
+        return self._pieces.pop(0) if self._pieces else b""
+
+    def recv_into(self, view: memoryview, /) -> int:
+        raise NotImplementedError
+
+    def sendall(self, data: bytes | memoryview, /) -> None:
+        raise NotImplementedError
 
 
 def some_figures(rate: float = 1000.0, server: float = 0.9, load: float = 0.5, cpu: float = 700.0) -> Figures:
@@ -93,6 +116,57 @@ def test_an_mpub_is_200_messages_of_200_bytes() -> None:
     assert messages == 200
     assert request.startswith(b"MPUB t\n\0\0\x9f\x64\0\0\0\xc8\0\0\0\xc8xxx")
     assert len(request) == len("MPUB t\n") + 4 + 4 + 200 * 204
+
+
+def test_varied_bodies_all_differ_and_compress_to_about_half() -> None:
+    data = varied_body()
+    bodies = {data[at : at + 204] for at in range(0, len(data), 204)}
+
+    assert data == varied_body()
+    assert len(data) == len(MPUB_BODY)
+    assert len(bodies) == 200
+    assert {body[:4] for body in bodies} == {b"\0\0\0\xc8"}
+    for upgrade in ("snappy", "deflate"):
+        assert 0.45 < len(pack_for(upgrade, data)) / len(data) < 0.65, upgrade
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "codec", "begin"), [("snappy", Snappy(), b"\xff\x06\x00\x00sNaPpY"), ("deflate", Deflate(), b"")]
+)
+def test_what_is_packed_once_can_be_sent_again_and_again(upgrade: str, codec: Snappy | Deflate, begin: bytes) -> None:
+    request = b"MPUB t\n" + varied_body()
+    packed = pack_for(upgrade, request)
+
+    codec.feed(begin + packed + packed + pack_for(upgrade, b"FIN 1\n") + packed)
+
+    received = b""
+    while codec.has_more:
+        received += codec.read(1 << 20)
+    assert received == request + request + b"FIN 1\n" + request
+
+
+def test_a_flush_without_data_is_neither_data_nor_the_end() -> None:
+    empty_flush = pack_for("deflate", b"")
+    wire = Upgraded(
+        Arriving(empty_flush, pack_for("deflate", OK), empty_flush, pack_for("deflate", HEARTBEAT)), "deflate"
+    )
+
+    with pytest.raises(BlockingIOError):
+        wire.recv(100)
+    assert wire.recv(100) == HEARTBEAT
+    assert wire.recv(100) == b""
+
+
+def test_tls_packs_nothing() -> None:
+    assert pack_for("tls", b"FIN 1\n") == b"FIN 1\n"
+
+
+def test_nsqs_load_is_not_used_where_it_cannot_follow(tmp_path: Path) -> None:
+    (tmp_path / "bench_reader").touch()  # it speaks neither TLS nor a compression here
+
+    replaced = [row.name for row in with_tools(rows(), str(tmp_path)) if isinstance(row, ReaderRow)]
+
+    assert replaced == ["reader"]
 
 
 # what is computed
@@ -178,6 +252,20 @@ def test_it_prints_a_table_of_the_rows_asked_for() -> None:
     header, _, *lines = done.stdout.splitlines()
     assert header.startswith("row ")
     assert [line.split()[:2] for line in lines[:2]] == [["writer", "penstock"], ["reader", "penstock"]]
+
+
+@pytest.mark.process
+@pytest.mark.timeout(3 * MINUTE)
+def test_the_rows_through_upgrades_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "--quick", "--only", "tls,snappy,deflate"],
+        capture_output=True, text=True, timeout=2 * MINUTE, cwd=ROOT,
+    )  # fmt: skip
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()[2:8]] == [
+        "tls-writer", "tls-reader", "snappy-writer", "snappy-reader", "deflate-writer", "deflate-reader",
+    ]  # fmt: skip
 
 
 def test_a_row_that_does_not_exist_is_a_mistake() -> None:

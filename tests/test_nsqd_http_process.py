@@ -734,6 +734,14 @@ def test_changing_the_lookupd_addresses(tmp_path_factory: pytest.TempPathFactory
             assert (answer.status, answer.body) == (200, body)
 
 
+def test_more_lookupds_than_anybody_has_are_refused(tmp_path_factory: pytest.TempPathFactory) -> None:
+    many = json.dumps([f"127.0.0.1:{port}" for port in range(1, 102)]).encode()
+    with nsqd(tmp_path_factory.mktemp("many")) as daemon:
+        answer = ask(daemon, "PUT", "/config/nsqlookupd_tcp_addresses", many)
+        assert (answer.status, answer.body) == (400, b'{"message":"INVALID_VALUE"}')
+        assert ask(daemon, "GET", "/config/nsqlookupd_tcp_addresses").body == b"[]"
+
+
 @pytest.mark.parametrize(
     "address", ["", "nonsense", "127.0.0.1", "127.0.0.1:99999", "127.0.0.1:-1", "\\ud800", "\\u0000:1"]
 )

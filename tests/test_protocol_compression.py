@@ -1,5 +1,6 @@
 """Snappy and deflate streams: cut anywhere, broken anywhere, and never more than was asked for."""
 
+import struct
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -250,3 +251,14 @@ def test_a_zlib_header_is_no_raw_deflate() -> None:
     reader.feed(zlib.compress(b"hello" * 1000))
     with pytest.raises(CorruptStream):
         reader.read(1000)
+
+
+@pytest.mark.parametrize("chunk", [b"\xfe\0\0\0", IDENTIFIER, b"\x01\x04\0\0" + struct.pack("<I", 0xA282EAD8)])
+def test_a_flood_of_chunks_without_data_comes_in_bites(chunk: bytes) -> None:
+    reader = Snappy()
+    reader.feed(IDENTIFIER + chunk * 65_536)
+    reads = 0
+    while reader.has_more:
+        assert reader.read(65_536) == b""
+        reads += 1
+    assert reads == 17

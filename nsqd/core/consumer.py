@@ -184,6 +184,8 @@ class Consumer:
                     self._advance(run, count)
                     self.finish_count += count
                     position += size
+                    if run.stamps and not run.ids:
+                        run.stamps = b""  # `fresh` may hold it for a while
                     continue
             message_id = ids[position : position + ID_SIZE]
             position += ID_SIZE

@@ -14,7 +14,7 @@ from shared.log import log
 
 ACCEPT_PAUSE = 100_000_000  # ns without accepting after EMFILE: spinning on it would starve the connections there are
 ACCEPT_BATCH = 64  # new connections in a turn
-QUIET = 10_000_000_000  # ns between two lines about connections beyond a limit
+QUIET = 10_000_000_000  # ns between two lines about connections beyond a limit, and about missing descriptors
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class Acceptor:
         self._open = 0  # connections let in and not gone
         self._by_ip: dict[str, int] = {}  # of those, by address; never 0
         self._quiet_until = 0
+        self._quiet_about_pauses_until = 0
         self.again = 0  # ns: when listeners that hit EMFILE are taken up again; 0: none did
 
     def __contains__(self, fd: int) -> bool:
@@ -106,8 +107,10 @@ class Acceptor:
         return False
 
     def _pause(self, failure: OSError, now: int) -> None:
+        if now >= self._quiet_about_pauses_until:
+            self._quiet_about_pauses_until = now + QUIET
+            log.error("TCP: cannot accept: %s; trying again", failure.strerror)
         if not self.again:
-            log.error("TCP: cannot accept: %s; trying again in 0.1 s", failure.strerror)
             for fd in self._listeners:
                 self._epoll.modify(fd, 0)
         self.again = now + ACCEPT_PAUSE

@@ -32,6 +32,7 @@ class Connection:
         "drain_until",
         "eof",
         "fd",
+        "handshake",
         "layers",
         "peer",
         "reading",
@@ -48,6 +49,7 @@ class Connection:
         # output by the position that must be durable before it leaves
         self.sealed: deque[tuple[int, list[bytes]]] = deque()
         self.layers: Layers | None = None  # TLS and compression; None: the peer's bytes are the network's
+        self.handshake = b""  # of TLS: received, and waiting for its turn
         self.drain_until = 0  # not 0: all was said and shut down; input is discarded until then
         self.eof = False  # the client sends no more
         self.socket = sock
@@ -136,12 +138,17 @@ class Connection:
         """True while nothing is out of the ordinary: all was sent, and epoll waits for input and for nothing else."""
         if self._unsent or self.sealed or self.writing or self.eof or self.peer.waiting or not self.reading:
             return False
-        return self.layers is None or not self.layers.has_more
+        return not self.has_more
+
+    @property
+    def has_more(self) -> bool:
+        """True if there is input that needs no network: of a handshake, in the peer's buffer, or behind the layers."""
+        return self.peer.has_more or (self.layers is not None and (self.layers.has_more or self.handshake != b""))
 
     @property
     def has_unread(self) -> bool:
-        """True if the layers have input and the peer may have it."""
-        if self.layers is None or not self.layers.has_more:
+        """True if there is such input, and the peer may have it."""
+        if not self.has_more:
             return False
         return not (self.peer.closing or self.peer.waiting) and len(self._unsent) < MAX_UNSENT
 
@@ -150,7 +157,7 @@ class Connection:
         """False while there is enough to do: input waits, or the client does not read what it is answered."""
         if self.drain_until:
             return not self.eof
-        if self.eof or self.peer.waiting or (self.layers is not None and self.layers.has_more):
+        if self.eof or self.peer.waiting or self.has_more:
             return False
         return len(self._unsent) < MAX_UNSENT
 

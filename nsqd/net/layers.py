@@ -33,13 +33,13 @@ class Layers:
     __slots__ = (
         "_arrived",
         "_codec",
-        "_handshaking",
         "_incoming",
         "_outgoing",
         "_tls",
         "_upgrade",
         "_wrap",
         "ended",
+        "handshaking",
         "has_more",
     )
 
@@ -47,11 +47,11 @@ class Layers:
         self._upgrade: Upgrade | None = upgrade  # what is still to be added
         self._wrap = wrap
         self._tls: TlsObject | None = None
-        self._handshaking = False
         self._codec: Snappy | Deflate | None = None
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._arrived = False  # True: TLS has input that it was not asked for yet
+        self.handshaking = False  # what is received now may cost a signature, a millisecond
         self.ended = False  # the client has said goodbye: in TLS, or by the end of its compressed stream
         self.has_more = False  # True: `read` may give more without new input
 
@@ -73,18 +73,18 @@ class Layers:
             data = self._codec.compress(data)
         if self._tls is None:
             return [data] if data else []
-        if data and not self._handshaking:
+        if data and not self.handshaking:
             self._tls.write(data)
         return [self._outgoing.read()] if self._outgoing.pending else []
 
     def _add_layer(self) -> bool:
         """Add what comes next. True if it stands at once, and the client is to be told."""
         upgrade = self._upgrade
-        if upgrade is None or self._handshaking:
+        if upgrade is None or self.handshaking:
             return False
         if upgrade.tls and self._tls is None:
             self._tls = self._wrap(self._incoming, self._outgoing)
-            self._handshaking = True
+            self.handshaking = True
             return False
         self._upgrade = None
         if upgrade.snappy:
@@ -95,7 +95,7 @@ class Layers:
 
     def goodbye(self) -> bytes:
         """What TLS says at the end."""
-        if self._tls is None or self._handshaking:
+        if self._tls is None or self.handshaking:
             return b""
         try:
             self._tls.unwrap()
@@ -114,7 +114,7 @@ class Layers:
         else:
             self._incoming.write(data)
             self._arrived = True
-            if self._handshaking and not self._handshake(peer):
+            if self.handshaking and not self._handshake(peer):
                 return
         self.has_more = True
 
@@ -126,7 +126,7 @@ class Layers:
             return False
         except ssl.SSLError as error:
             raise Broken(f"TLS handshake: {error.reason or error}") from None
-        self._handshaking = False
+        self.handshaking = False
         peer.upgraded(describe(self._tls))
         return True
 

@@ -29,6 +29,7 @@ from shared.tls import TlsObject
 
 READ_SIZE = 256 * 1024  # bytes: one recv_into a shared buffer, per connection and turn
 MAX_EVENTS = 512  # connections served in a turn
+CATCH_UP = 5_000_000  # ns of a turn for handshakes, and for input that is left from earlier turns
 BACK_TO_TRIO = 2_000_000  # ns of turns in a row before HTTP, discovery and signals get their share
 LINGER = 0.002  # s to wait in epoll before the wait goes through trio, which costs 40 us more a wake-up
 
@@ -76,7 +77,7 @@ class Reactor:
         self._view = memoryview(self._buffer)
         self._edge = edge or Edge()
         self._acceptor = Acceptor(self._epoll, self._edge.limits, self._edge.refused)
-        self._unread: dict[Connection, None] = {}  # connections whose layers have more input for the peer
+        self._unread: dict[Connection, None] = {}  # connections with input that needs no network any more
         self._answers: list[tuple[Connection, Authorization | AuthRefused]] = []  # came since the last turn
         self._held: list[tuple[int, Callable[[], None]]] = []  # HTTP replies by the position they wait for
         self._waiting: dict[Connection, None] = {}  # connections with sealed output
@@ -191,6 +192,12 @@ class Reactor:
             pass
         elif connection.layers is None:
             connection.peer.receive(bytes(self._view[:size]), self.now)
+            if connection.peer.has_more:
+                self.unflushed[connection] = None  # `_send` sees to it that the rest is not forgotten
+        elif connection.layers.handshaking:
+            connection.handshake += self._view[:size]
+            self._unread[connection] = None  # a thousand handshakes at once shall not be one turn
+            self.unflushed[connection] = None  # no more is read meanwhile
         else:
             self._receive_layered(connection, connection.layers, bytes(self._view[:size]))
 
@@ -217,22 +224,26 @@ class Reactor:
             layers.receive(data, connection.peer)
         except Broken as failure:
             self._break_off(connection, failure)
-        self._feed(connection, layers)
+        self._feed(connection)
 
-    def _feed(self, connection: Connection, layers: Layers) -> None:
-        """One portion of what came through the layers; `_send` sees to it that the rest is not forgotten."""
+    def _feed(self, connection: Connection) -> None:
+        """One portion of what waits in the peer, or behind its layers; `_send` sees to it that the rest is not forgotten."""
         self.unflushed[connection] = None
+        peer, layers = connection.peer, connection.layers
         if connection.has_unread:
             try:
-                data = layers.read()
+                if layers is not None and connection.handshake:
+                    handshake, connection.handshake = connection.handshake, b""
+                    layers.receive(handshake, peer)
+                data = b"" if peer.has_more or layers is None or not layers.has_more else layers.read()
             except Broken as failure:
                 self._break_off(connection, failure)
                 return
-            if data:
-                connection.peer.receive(data, self.now)
-        if layers.ended and not layers.has_more and not connection.eof:
+            if data or peer.has_more:
+                peer.receive(data, self.now)
+        if layers is not None and layers.ended and not (connection.has_more or connection.eof or peer.waiting):
             connection.eof = True
-            connection.peer.receive_eof()
+            peer.receive_eof()
 
     def _break_off(self, connection: Connection, failure: Broken) -> None:
         self._edge.refused["tls_or_compression"] += 1
@@ -259,10 +270,14 @@ class Reactor:
             if self.connections.get(connection.fd) is connection and not connection.peer.closing:
                 connection.peer.authorized(answer, self.now)
                 self.unflushed[connection] = None
-        unread, self._unread = self._unread, {}
-        for connection in unread:
-            if connection.layers is not None:
-                self._feed(connection, connection.layers)
+                if connection.layers is not None:
+                    self._unread[connection] = None  # the client's goodbye waited too
+        until = self._clock()[0] + CATCH_UP
+        for connection in list(self._unread):  # the one that waits longest first; `_send` puts it behind the others
+            del self._unread[connection]
+            self._feed(connection)
+            if self._clock()[0] > until:
+                break
 
     # output
 

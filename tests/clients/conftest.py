@@ -1,4 +1,4 @@
-"""One nsqlookupd and three nodes for all clients, and a node with a certificate."""
+"""One nsqlookupd and three nodes for all clients, a node with a certificate, and one that wants AUTH."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.certificates import Authority
+from tests.clients.authorization import Guarded, guarded_node
 from tests.clients.contract import Cluster
 from tests.clients.upgrades import Secure
 from tests.daemons import Daemon, nsqd
@@ -28,3 +29,9 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secure]:
     https = ("-https-address", "127.0.0.1:0")
     with nsqd(tmp_path_factory.mktemp("secure"), *authority.flags(), *https) as node:
         yield Secure(node, authority)
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
+    with guarded_node(tmp_path_factory.mktemp("guarded")) as guarded:
+        yield guarded

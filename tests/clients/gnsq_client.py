@@ -65,6 +65,8 @@ def exchange(options):
     options = json.loads(options)
     bodies = [base64.b64decode(body) for body in json.loads(sys.stdin.readline())]
     upgrades = dict.fromkeys(options["upgrades"], True)
+    if options["secret"]:
+        upgrades["auth_secret"] = options["secret"].encode()
     if "tls_v1" in upgrades:
         upgrades["tls_options"] = {"ca_certs": options["ca"], "cert_reqs": ssl.CERT_REQUIRED}
     topic, (host, port) = options["topic"], options["nsqd"].split(":")

@@ -11,7 +11,8 @@ from penstock.client import Consumer, Producer, Settings
 def exchange(options):
     options = json.loads(options)
     bodies = [base64.b64decode(body) for body in json.loads(sys.stdin.readline())]
-    settings = Settings(tls_root_ca_file=options["ca"], **dict.fromkeys(options["upgrades"], True))
+    upgrades, secret = dict.fromkeys(options["upgrades"], True), options["secret"] or ""
+    settings = Settings(tls_root_ca_file=options["ca"], auth_secret=secret, **upgrades)
     topic, digests = options["topic"], []
     with Producer(options["nsqd"], settings) as producer:
         producer.connect()

@@ -76,7 +76,7 @@ def consume(options):
 def exchange(options):
     options = json.loads(options)
     bodies = [base64.b64decode(body) for body in json.loads(sys.stdin.readline())]
-    upgrades = dict.fromkeys(options["upgrades"], True)
+    upgrades = dict.fromkeys(options["upgrades"], True) | {"auth_secret": options["secret"]}
     if "tls_v1" in upgrades:
         upgrades["tls_options"] = {"ca_certs": options["ca"], "cert_reqs": ssl.CERT_REQUIRED}
     loop, topic, digests = IOLoop.current(), options["topic"], []

@@ -5,8 +5,8 @@ The clients of contract.py have a third command here:
     exchange OPTIONS    read a line of bodies from standard input (a JSON list, base64), PUB the first two of them, MPUB
                         the others, consume them all, print their SHA-256 (a JSON list), and leave when the input ends
 
-`OPTIONS` is JSON: topic, nsqd (an address), ca (a file), and upgrades, a list of tls_v1, snappy and deflate. Messages go
-both ways through what was negotiated, which is read from /stats while the client is still there.
+`OPTIONS` is JSON: topic, nsqd (an address), ca (a file), secret (for AUTH, or null), and upgrades, a list of tls_v1, snappy
+and deflate. Messages go both ways through what was negotiated, which is read from /stats while the client is still there.
 """
 
 from __future__ import annotations
@@ -44,8 +44,22 @@ class Secure:
     authority: Authority
 
 
-class UpgradeContract:
-    """Inherited by the test class of each client, which says how to run it."""
+@dataclass(frozen=True)
+class Exchange:
+    """What a client made of the command above."""
+
+    digests: list[str]  # of the messages it consumed, sorted
+    consumer: dict[str, Any]  # as /stats told of it meanwhile
+
+    @property
+    def upgrades(self) -> list[str]:
+        """What the consumer has negotiated."""
+        names = {"tls": "tls_v1", "snappy": "snappy", "deflate": "deflate"}
+        return [name for key, name in names.items() if self.consumer[key]]
+
+
+class Exchanging:
+    """Inherited by the contracts about exchanges, and so by the test class of each client, which says how to run it."""
 
     name: ClassVar[str]  # used for topics, so that clients do not meet
     command: ClassVar[Sequence[str]]
@@ -54,16 +68,18 @@ class UpgradeContract:
         """What this client can exchange."""
         return LARGE + SMALL
 
-    def options(self, secure: Secure, upgrades: list[str]) -> str:
-        """For the command."""
-        topic = "-".join([self.name, *upgrades])
-        ca, nsqd = secure.authority.root, secure.node.tcp
-        return json.dumps({"topic": topic, "nsqd": nsqd, "ca": ca, "upgrades": upgrades})
+    def topic(self, upgrades: list[str]) -> str:
+        """Its own for each test of a node."""
+        return "-".join([self.name, *upgrades])
 
     @contextmanager
-    def running(self, secure: Secure, upgrades: list[str]) -> Iterator[subprocess.Popen[str]]:
+    def running(
+        self, secure: Secure, upgrades: list[str], secret: str | None = None
+    ) -> Iterator[subprocess.Popen[str]]:
         """The client, killed when it takes too long."""
-        command = [*self.command, "exchange", self.options(secure, upgrades)]
+        ca, nsqd = secure.authority.root, secure.node.tcp
+        options = {"topic": self.topic(upgrades), "nsqd": nsqd, "ca": ca, "upgrades": upgrades, "secret": secret}
+        command = [*self.command, "exchange", json.dumps(options)]
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as client:
             killer = threading.Timer(CLIENT_TIMEOUT, client.kill)
@@ -74,28 +90,30 @@ class UpgradeContract:
                 killer.cancel()
                 client.kill()
 
-    # the suite
+    def exchange(self, secure: Secure, upgrades: list[str], bodies: list[bytes], secret: str | None = None) -> Exchange:
+        """Have the client do it to the end. AssertionError, with what it said, if it does not."""
+        with self.running(secure, upgrades, secret) as client:
+            hand_over(client, bodies)
+            assert client.stdout is not None
+            digests = client.stdout.readline()
+            consumer = consumer_of(secure.node, self.topic(upgrades)) if digests else {}
+            _, stderr = client.communicate()
+        assert digests, stderr
+        assert client.returncode == 0, stderr
+        return Exchange(sorted(json.loads(digests)), consumer)
+
+
+class UpgradeContract(Exchanging):
+    """What the negotiations come to."""
 
     @tls_or_not
     @pytest.mark.parametrize("compression", ["", "snappy", "deflate"])
     def test_exchange(self, secure: Secure, tls: list[str], compression: str) -> None:
         upgrades = tls + [compression] * bool(compression)
         bodies = self.bodies(compression)
-
-        with self.running(secure, upgrades) as client:
-            assert client.stdin is not None
-            with suppress(BrokenPipeError):  # it has failed already, and says why on standard error
-                client.stdin.write(json.dumps([base64.b64encode(body).decode() for body in bodies]) + "\n")
-                client.stdin.flush()
-            assert client.stdout is not None
-            digests = client.stdout.readline()
-            negotiated = [] if not digests else upgrades_of_consumer(secure.node, "-".join([self.name, *upgrades]))
-            _, stderr = client.communicate()
-
-        assert digests, stderr
-        assert sorted(json.loads(digests)) == sorted(hashlib.sha256(body).hexdigest() for body in bodies)
-        assert negotiated == upgrades
-        assert client.returncode == 0, stderr
+        exchange = self.exchange(secure, upgrades, bodies)
+        assert exchange.digests == digests_of(bodies)
+        assert exchange.upgrades == upgrades
 
     @tls_or_not
     def test_both_compressions_are_refused(self, secure: Secure, tls: list[str]) -> None:
@@ -105,9 +123,21 @@ class UpgradeContract:
         assert "both" in stderr
 
 
-def upgrades_of_consumer(node: Daemon, topic: str) -> list[str]:
-    """What /stats says that the only consumer of the topic has negotiated."""
+def hand_over(client: subprocess.Popen[str], bodies: list[bytes]) -> None:
+    """Tell the client what to publish."""
+    assert client.stdin is not None
+    with suppress(BrokenPipeError):  # it has failed already, and says why on standard error
+        client.stdin.write(json.dumps([base64.b64encode(body).decode() for body in bodies]) + "\n")
+        client.stdin.flush()
+
+
+def digests_of(bodies: list[bytes]) -> list[str]:
+    """What is consumed if all of them arrive, each once."""
+    return sorted(hashlib.sha256(body).hexdigest() for body in bodies)
+
+
+def consumer_of(node: Daemon, topic: str) -> dict[str, Any]:
+    """What /stats says of the only consumer of the topic."""
     stats = httpx.get(f"http://{node.http}/stats?format=json&topic={topic}").json()
-    client: dict[str, Any] = stats["topics"][0]["channels"][0]["clients"][0]
-    names = {"tls": "tls_v1", "snappy": "snappy", "deflate": "deflate"}
-    return [name for key, name in names.items() if client[key]]
+    (client,) = stats["topics"][0]["channels"][0]["clients"]
+    return dict(client)

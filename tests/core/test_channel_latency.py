@@ -157,6 +157,17 @@ def test_each_channel_on_its_own_and_the_node_in_all(node: Node) -> None:
     assert node.broker.latencies.count == 2
 
 
+def test_runs_that_are_over_keep_no_stamps(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", 2500)
+    for _ in range(10):
+        node.publish("t", *[b"x"] * 200)
+    got = inbox.take()
+    assert consumer.finish(ids(got[:-1])) == []  # the last one holds the list of first deliveries
+    fresh = consumer.channel.fresh
+    assert len(fresh) == 10
+    assert sum(len(run.stamps) for run in fresh) == 200 * 8
+
+
 def test_without_percentiles_nothing_is_kept_for_them() -> None:
     node = Node()
     consumer, inbox = subscribe(node)

@@ -1,9 +1,10 @@
 """A stateful model of one topic and its channels beside the real thing, the invariants checked after every step.
 
-The model knows messages by their bodies and says for each channel which are ready, in flight or deferred, with how many
-attempts. It knows nothing of runs, extents, cursors or heaps.
+The model knows messages by their bodies and says for each channel which are ready, in flight, deferred or buried, with how
+many attempts. It knows nothing of runs, extents, cursors or heaps.
 """
 
+import os
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -12,11 +13,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nsqd.core.broker import Limits
-from nsqd.core.consumer import Consumer
+from nsqd.core.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
+from nsqd.core.topic import Topic
 from nsqd.storage import memory
 from nsqd.storage.memory import EXTENT_MESSAGES
 from tests.core.node import MS, SECOND, Delivery, Inbox, Node
 
+EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "300"))  # more of them now and then, by hand
 TIMEOUT = 2 * SECOND
 GRACE = 30 * MS  # by which the scan may be late
 
@@ -28,12 +31,15 @@ class ModelChannel:
     ready: set[bytes] = field(default_factory=set)
     in_flight: dict[bytes, int] = field(default_factory=dict)  # -> deadline
     deferred: dict[bytes, int] = field(default_factory=dict)  # -> due
+    buried: set[bytes] = field(default_factory=set)
     attempts: dict[bytes, int] = field(default_factory=dict)
+    owner: dict[bytes, Consumer] = field(default_factory=dict)  # of the latest delivery
+    kicked: set[bytes] = field(default_factory=set)  # ever: they are delivered for the first time anew
     paused: bool = False
     last_first: int = -1  # number of the message that was delivered first last: FIFO
 
     def owed(self) -> set[bytes]:
-        return self.ready | set(self.in_flight) | set(self.deferred)
+        return self.ready | set(self.in_flight) | set(self.deferred) | self.buried
 
 
 class TopicMachine(RuleBasedStateMachine):
@@ -42,13 +48,15 @@ class TopicMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         memory.EXTENT_MESSAGES = 3  # so that extents come and go all the time
-        self.node = Node(Limits(mem_queue_size=5))
-        self.topic = self.node.broker.topic("t")
+        self.node = Node()
+        self.topic: Topic
         self.numbers = count()
         self.model: dict[str, ModelChannel] = {}
         self.backlog: list[tuple[bytes, int]] = []  # (body, due or 0) that no channel was given
         self.consumers: list[tuple[str, Consumer, Inbox]] = []
         self.deliveries: list[tuple[str, Consumer, Delivery]] = []  # what may still be in flight
+        self.bodies: dict[bytes, bytes] = {}  # of all that was delivered, by id
+        self.finished = 0
         self.node.after_turn = self.settle
 
     def teardown(self) -> None:
@@ -56,9 +64,29 @@ class TopicMachine(RuleBasedStateMachine):
 
     # commands
 
-    @initialize(mem_queue_size=st.sampled_from([0, 2, 5, 1000]))
-    def limit(self, mem_queue_size: int) -> None:
-        self.node.broker.limits = Limits(mem_queue_size=mem_queue_size)
+    @initialize(
+        mem_queue_size=st.sampled_from([0, 2, 5, 1000]),
+        max_attempts=st.sampled_from([0, 1, 1, 2]),
+        requeue_on_disconnect=st.booleans(),
+        topology_aware=st.booleans(),
+        percentiles=st.sampled_from([(), (0.5,)]),
+    )
+    def limit(
+        self,
+        mem_queue_size: int,
+        max_attempts: int,
+        requeue_on_disconnect: bool,
+        topology_aware: bool,
+        percentiles: tuple[float, ...],
+    ) -> None:
+        self.node.broker.limits = Limits(
+            mem_queue_size=mem_queue_size,
+            max_attempts={"": max_attempts},
+            requeue_on_disconnect=requeue_on_disconnect,
+            topology_aware=topology_aware,
+            latency_percentiles=percentiles,
+        )
+        self.topic = self.node.broker.topic("t")
 
     @rule(count=st.integers(7, 40))
     def publish_many(self, count: int) -> None:
@@ -88,11 +116,11 @@ class TopicMachine(RuleBasedStateMachine):
         self.node.turn()
 
     @precondition(lambda self: self.model)
-    @rule(data=st.data(), ready=st.integers(0, 8))
-    def subscribe(self, data: st.DataObject, ready: int) -> None:
+    @rule(data=st.data(), ready=st.integers(0, 8), distance=st.sampled_from([SAME_ZONE, SAME_REGION, ELSEWHERE]))
+    def subscribe(self, data: st.DataObject, ready: int, distance: int) -> None:
         name = data.draw(st.sampled_from(sorted(self.model)))
         inbox = Inbox()
-        consumer = self.topic.channels[name].subscribe(inbox, TIMEOUT, 0)
+        consumer = self.topic.channels[name].subscribe(inbox, TIMEOUT, 0, distance)
         self.consumers.append((name, consumer, inbox))
         consumer.set_ready(ready)
         self.node.turn()
@@ -110,6 +138,11 @@ class TopicMachine(RuleBasedStateMachine):
         name, consumer, _ = entry = data.draw(st.sampled_from(self.consumers))
         self.topic.channels[name].unsubscribe(consumer)
         self.consumers.remove(entry)
+        channel = self.model[name]
+        if self.node.broker.limits.requeue_on_disconnect:
+            for body in [body for body in channel.in_flight if channel.owner[body] is consumer]:
+                del channel.in_flight[body]
+                self._handed_back(channel, body)
         self.node.turn()
 
     @precondition(lambda self: self.deliveries)
@@ -117,32 +150,39 @@ class TopicMachine(RuleBasedStateMachine):
     def finish(self, data: st.DataObject, many: int) -> None:
         at = data.draw(st.integers(0, len(self.deliveries) - 1))
         name, consumer, _ = self.deliveries[at]
-        chosen = [entry for entry in self.deliveries[at:] if entry[1] is consumer][:many]
+        mine = {entry[2].id: entry for entry in reversed(self.deliveries[at:]) if entry[1] is consumer}
+        chosen = list(mine.values())[-many:][::-1]  # each message once, however often it was delivered
         failed = {message_id for message_id, _ in consumer.finish(b"".join(entry[2].id for entry in chosen))}
         for entry in chosen:
             body = entry[2].body
             assert (entry[2].id in failed) == (not self.owns(entry)) or self.overdue(entry)
             if entry[2].id not in failed:
                 del self.model[name].in_flight[body]
+                self.finished += 1
             self.deliveries.remove(entry)
         self.node.turn()
 
     @precondition(lambda self: self.deliveries)
-    @rule(data=st.data(), delay=st.sampled_from([0, 0, 100, 1500]))
-    def requeue(self, data: st.DataObject, delay: int) -> None:
-        entry = data.draw(st.sampled_from(self.deliveries))
+    @rule(data=st.data(), delay=st.sampled_from([0, 0, 100, 1500]), many=st.integers(1, 4))
+    def requeue(self, data: st.DataObject, delay: int, many: int) -> None:
+        at = data.draw(st.integers(0, len(self.deliveries) - 1))
+        consumer = self.deliveries[at][1]
+        for entry in [entry for entry in self.deliveries[at:] if entry[1] is consumer][:many]:
+            self._requeue(entry, delay)
+        self.node.turn()
+
+    def _requeue(self, entry: tuple[str, Consumer, Delivery], delay: int) -> None:
         name, consumer, delivery = entry
         done = consumer.requeue(delivery.id, delay * MS, self.node.now) == ""
         assert done == self.owns(entry) or self.overdue(entry)
         if done:
             channel = self.model[name]
             del channel.in_flight[delivery.body]
-            if delay:
+            if delay and not self._is_given_up(channel, delivery.body):
                 channel.deferred[delivery.body] = self.node.now + delay * MS
             else:
-                channel.ready.add(delivery.body)
+                self._handed_back(channel, delivery.body)
         self.deliveries.remove(entry)
-        self.node.turn()
 
     @precondition(lambda self: self.connected_deliveries())
     @rule(data=st.data())
@@ -153,6 +193,24 @@ class TopicMachine(RuleBasedStateMachine):
         assert done == self.owns(entry) or self.overdue(entry)
         if done:
             self.model[name].in_flight[delivery.body] = self.node.now + TIMEOUT
+        self.node.turn()
+
+    @precondition(lambda self: self.graves())
+    @rule(data=st.data(), many=st.integers(1, 4), kick=st.booleans())
+    def dig_up(self, data: st.DataObject, many: int, kick: bool) -> None:
+        """Kick some, or finish them; some are named twice, and some are not buried."""
+        name, message_id = data.draw(st.sampled_from(self.graves()))
+        channel, model = self.topic.channels[name], self.model[name]
+        chosen = [message_id, *(found for found, _ in channel.buried.after(message_id, many - 1))]
+        named = [b"0123456789abcdef", *chosen, chosen[0]]
+        assert (channel.kick(named) if kick else channel.finish_buried(named)) == len(chosen)
+        for body in map(self.bodies.__getitem__, chosen):
+            model.buried.discard(body)
+            model.in_flight.pop(body, None)  # it has timed out, and the model was about to see it
+            if kick:
+                model.ready.add(body)
+                model.attempts[body] = 0
+                model.kicked.add(body)
         self.node.turn()
 
     @rule(ms=st.integers(1, 2500))
@@ -182,6 +240,7 @@ class TopicMachine(RuleBasedStateMachine):
         channel.ready.clear()
         channel.in_flight.clear()
         channel.deferred.clear()
+        channel.buried.clear()
         self.node.turn()
 
     @rule()
@@ -207,6 +266,10 @@ class TopicMachine(RuleBasedStateMachine):
         present = {id(consumer) for _, consumer, _ in self.consumers}
         return [entry for entry in self.deliveries if id(entry[1]) in present]
 
+    def graves(self) -> list[tuple[str, bytes]]:
+        """(channel, id) of all that is buried."""
+        return [(name, found) for name in self.model for found in self.topic.channels[name].buried.oldest(1000)]
+
     def owns(self, entry: tuple[str, Consumer, Delivery]) -> bool:
         """True if that very delivery is still in flight."""
         name, consumer, delivery = entry
@@ -219,6 +282,14 @@ class TopicMachine(RuleBasedStateMachine):
         """True if its time-out has passed, but the scan may not have seen it: both answers are right."""
         deadline = self.model[entry[0]].in_flight.get(entry[2].body)
         return deadline is not None and deadline <= self.node.now
+
+    def _is_given_up(self, channel: ModelChannel, body: bytes) -> bool:
+        most = self.node.broker.limits.attempts("t")
+        return most > 0 and channel.attempts[body] >= most
+
+    def _handed_back(self, channel: ModelChannel, body: bytes) -> None:
+        """It was in flight, and is not any more."""
+        (channel.buried if self._is_given_up(channel, body) else channel.ready).add(body)
 
     def settle(self) -> None:
         """The node has done what it can: move the model accordingly."""
@@ -248,12 +319,15 @@ class TopicMachine(RuleBasedStateMachine):
         deadline = channel.in_flight.get(body)
         assert deadline is None or deadline <= now  # never twice at once
         assert was_deferred is not None or deadline is not None or body in channel.ready
+        assert deadline is None or not self._is_given_up(channel, body)
+        self.bodies[delivery.id] = body
+        channel.owner[body] = consumer
         channel.ready.discard(body)
         attempts = channel.attempts.get(body, 0) + 1
         assert delivery.attempts == attempts
         channel.attempts[body] = attempts
         number = int(body.rstrip(b"."))
-        if attempts == 1 and body.endswith(b"."):  # published without a delay: in order
+        if attempts == 1 and body.endswith(b".") and body not in channel.kicked:  # published without a delay: in order
             assert number > channel.last_first
             channel.last_first = number
         channel.in_flight[body] = now + TIMEOUT
@@ -263,10 +337,12 @@ class TopicMachine(RuleBasedStateMachine):
         """What is overdue beyond the grace is ready again; the invariant sees to the numbers."""
         now = self.node.now
         for channel in self.model.values():
-            for waiting in (channel.in_flight, channel.deferred):
-                for body in [body for body, due in waiting.items() if due + GRACE <= now]:
-                    del waiting[body]
-                    channel.ready.add(body)
+            for body in [body for body, due in channel.deferred.items() if due + GRACE <= now]:
+                del channel.deferred[body]
+                channel.ready.add(body)
+            for body in [body for body, due in channel.in_flight.items() if due + GRACE <= now]:
+                del channel.in_flight[body]
+                self._handed_back(channel, body)
 
     @invariant()
     def agrees(self) -> None:
@@ -274,16 +350,18 @@ class TopicMachine(RuleBasedStateMachine):
         owed: set[bytes] = {body for body, _ in self.backlog}
         for name, model in self.model.items():
             channel = self.topic.channels[name]
-            total = channel.depth + channel.in_flight_count + channel.deferred_count
+            total = channel.depth + channel.in_flight_count + channel.deferred_count + len(channel.buried)
             assert total == len(model.owed())
             if all(due > self.node.now or due + GRACE <= self.node.now for due in model.in_flight.values()):
                 assert channel.in_flight_count == len(model.in_flight)
+                assert {self.bodies[found] for found in channel.buried.oldest(1000)} == model.buried
             owed |= model.owed()
         for _, consumer, inbox in self.consumers:
             assert (consumer.ready > consumer.in_flight and inbox.room() > 0) == (consumer in consumer.channel.ready)
         assert self.topic.depth == len(self.backlog)
         assert self.node.held() == len(owed)
+        assert self.node.broker.latencies.count == (self.finished if self.node.broker.limits.latency_percentiles else 0)
 
 
 TestTopic = TopicMachine.TestCase
-TestTopic.settings = settings(max_examples=300, stateful_step_count=40, deadline=None)
+TestTopic.settings = settings(max_examples=EXAMPLES, stateful_step_count=40, deadline=None)

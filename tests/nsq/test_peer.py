@@ -442,3 +442,29 @@ def test_unknown_ids_are_cheap_beside_a_full_window() -> None:
         Run.last_id = known  # type: ignore[method-assign]
     assert all(b"ID not in flight" in reply for reply in other.replies())
     assert looked <= 10 * 12
+
+
+def test_after_a_quiet_time_a_lone_message_is_sent_at_once() -> None:
+    """The original's ticker keeps a tick that found nothing to send for the next message."""
+    wire = Wire()
+    wire.send(b"SUB t c\nRDY 10\n")
+    topic = wire.node.broker.topic("t")
+    wire.frames()
+    topic.publish([b"first"], 5)
+    wire.node.turn()
+    wire.advance(249)
+    assert wire.messages() == []
+    wire.advance(1)
+    assert len(wire.messages()) == 1
+    topic.publish([b"soon after"], 10)
+    wire.node.turn()
+    assert wire.messages() == []
+    wire.advance(250)
+    assert len(wire.messages()) == 1
+    wire.advance(1000)
+    topic.publish([b"after a rest"], 12)
+    wire.node.turn()
+    assert len(wire.messages()) == 1
+    topic.publish([b"and another"], 11)
+    wire.node.turn()
+    assert wire.messages() == []

@@ -78,7 +78,7 @@ class Access:
     def _take(self, authorization: Authorization) -> None:
         self._allowed.clear()
         self.authorization = authorization
-        self.until = authorization.expires
+        self.until = authorization.expires + 1
 
     def _query(self) -> Authorization:
         """The servers' answer. What went wrong there is not told to a stranger."""

@@ -25,6 +25,9 @@ from nsqd.protocols.nsq.subscription import INIT, Subscription
 from shared.tls_info import TlsInfo
 
 MAGIC = b"  V2"
+# Commands in a row, or stretches of fast ones: the dearest take 10 us, and a turn has other clients (16,384 RDYs in 64 KiB
+# were 30 ms).
+MOST_COMMANDS = 1024
 
 
 class Peer:
@@ -47,6 +50,7 @@ class Peer:
         "access",
         "at_eof",
         "connected",
+        "has_more",
         "identified",
         "identity",
         "last_activity",
@@ -66,6 +70,7 @@ class Peer:
         self.port = port
         self.connected = wall  # ns since the epoch
         self.waiting = False  # input is kept, not looked at, until `authorized`
+        self.has_more = False  # True: `receive` has stopped at MOST_COMMANDS; call it again, with nothing, next turn
         self.identified = False
         self.identity = Identity(
             client_id=remote_ip,
@@ -91,7 +96,8 @@ class Peer:
     # input
 
     def receive(self, data: bytes, now: int) -> None:
-        """Handle every complete command in `data` and what was kept before; keep the rest."""
+        """Handle the complete commands in `data` and what was kept before, up to MOST_COMMANDS; keep the rest."""
+        self.has_more = False
         if self._buffer or self.waiting:
             self._buffer += data
             if len(self._buffer) < self._need or self.waiting:
@@ -100,7 +106,9 @@ class Peer:
             self._buffer.clear()
         position = 0 if self._started else self._check_magic(data)
         size, outbox = len(data), self._outbox
-        while position < size and not outbox.closing:
+        for _ in range(MOST_COMMANDS):
+            if position >= size or outbox.closing:
+                break
             try:
                 position = self._command(data, position, now)
             except NeedMore as more:
@@ -115,6 +123,9 @@ class Peer:
                 outbox.fail(failure)
             except Dropped:
                 outbox.break_off()
+        else:
+            self._need = 0
+            self.has_more = position < size and not outbox.closing
         if position < size and not outbox.closing:
             self._buffer += data[position:] if position else data
 
@@ -141,12 +152,14 @@ class Peer:
         if tls is not None:
             self.tls = tls
             self._upgrade_due = NEVER
+            self._transport.timer_changed()  # heartbeats begin
         self._outbox.reply(OK)
 
     def disconnected(self) -> None:
         """The connection is gone; what is in flight waits for its time-out, and nothing else is kept."""
         self._outbox.closing = True
         self._buffer.clear()
+        self.has_more = False
         self._publisher.scan = None
         self._publisher.forget()
         self.access.close()
@@ -273,6 +286,8 @@ class Peer:
 
     def tick(self, now: int) -> None:
         """Send a heartbeat or what was held back, or give up on a silent client, if it is time."""
+        if self.closing:
+            return
         if now >= self._read_deadline():
             if self.last_activity < 0:
                 self._broker.refused["identify_timeout"] += 1
@@ -284,7 +299,7 @@ class Peer:
             self._heartbeat_due = now + self._agreed.heartbeat_interval
             self._outbox.reply(HEARTBEAT)
         if now >= self._outbox.flush_due:
-            self._outbox.flush()
+            self._subscription.tick(now)
 
     def _read_deadline(self) -> int:
         """When a client that sends nothing is given up."""
@@ -330,6 +345,7 @@ class Peer:
         """What is sent after the answer passes through layers that the transport adds."""
         if upgrade.tls:
             self._upgrade_due = now + HANDSHAKE_TIMEOUT
+            self._transport.timer_changed()
         self._transport.upgrade(upgrade)
 
     def _ask(self, secret: bytes) -> None:

@@ -70,6 +70,7 @@ function exchange(text) {
   const options = JSON.parse(text)
   const has = (name) => options.upgrades.includes(name)
   const upgrades = {tls: has('tls_v1'), snappy: has('snappy'), deflate: has('deflate')}
+  if (options.secret) upgrades.authSecret = options.secret
   if (upgrades.tls) upgrades.ca = fs.readFileSync(options.ca)
   const [host, port] = options.nsqd.split(':')
   const lines = readline.createInterface({input: process.stdin})
