@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from cryptography.x509 import load_pem_x509_certificates
+from cryptography.x509 import InvalidVersion, load_pem_x509_certificates
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
@@ -97,9 +97,9 @@ class AnyCertificateObject:
             if certificate is None:
                 return None
             names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
-        except ValueError:  # a stranger may have put anything into it
+        except (ValueError, TypeError, KeyError, InvalidVersion):  # a stranger may have put anything into it
             return {}
-        return {"subject": tuple((("commonName", name.value),) for name in names)}
+        return {"subject": tuple((("commonName", name.value),) for name in names if isinstance(name.value, str))}
 
     def cipher(self) -> tuple[str, str, int] | None:
         """As SSLObject.cipher."""

@@ -2,6 +2,7 @@
 
 import gc
 import socket
+import struct
 import time
 from asyncio.selector_events import _SelectorSocketTransport  # type: ignore[attr-defined]
 from collections.abc import Iterator
@@ -77,6 +78,33 @@ def test_connections_kept_alive_are_freed_without_the_collector(site: Site) -> N
         assert transports() <= before + 2
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("requests", [1, 100])
+def test_a_connection_that_is_reset_is_freed_without_the_collector(site: Site, requests: int) -> None:
+    """Kept alive, or with requests in the pipeline: neither a timer nor a queue may hold it."""
+    gc.collect()
+    before = protocols()
+    gc.disable()
+    try:
+        for _ in range(10):
+            client = site.connect()
+            client.sendall(GOOD * requests)
+            assert client.recv(16)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by RST
+            client.close()
+        deadline = time.monotonic() + 5
+        while protocols() > before + 1 and time.monotonic() < deadline:  # the loop may hold the last one it served
+            with site.connect() as client:
+                client.sendall(GOOD)
+                assert client.recv(4096)
+        assert protocols() <= before + 2
+    finally:
+        gc.enable()
+
+
+def protocols() -> int:
+    return sum(type(thing) is guard.GuardedProtocol for thing in gc.get_objects())
 
 
 def test_a_server_that_cannot_start_says_so() -> None:

@@ -6,11 +6,12 @@ import gc
 import logging
 import os
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import trustme
-from OpenSSL import SSL
+from OpenSSL import SSL, crypto
 
 from shared.tls import Certificates, TlsError, TlsFiles, TlsObject, client_context, describe
 from tests.certificates import Authority, only
@@ -434,3 +435,31 @@ def test_a_server_we_ask_must_be_known(authority: Authority, stranger: Authority
 def test_an_unusable_root_for_our_questions(tmp_path: Path) -> None:
     with pytest.raises(TlsError, match=r"failed to build client TLS config - open .*: no such file"):
         client_context(str(tmp_path / "nothing"), "tls1.2")
+
+
+@pytest.mark.filterwarnings("ignore:Passing pyOpenSSL:DeprecationWarning")  # cryptography cannot carry such a one
+def test_a_certificate_of_a_version_that_does_not_exist_has_no_name(authority: Authority) -> None:
+    """Under `require` a stranger shows whatever he likes: OpenSSL takes it, cryptography does not read it."""
+    leaf = authority.issue("odd")
+    der = ssl.PEM_cert_to_DER_cert(leaf.cert_chain_pems[0].bytes().decode())
+    version_3 = b"\xa0\x03\x02\x01\x02"
+    assert der.count(version_3) == 1
+    odd = crypto.load_certificate(crypto.FILETYPE_ASN1, der.replace(version_3, b"\xa0\x03\x02\x01\x04"))
+    context = SSL.Context(SSL.TLS_CLIENT_METHOD)
+    context.use_certificate(odd)
+    context.use_privatekey(crypto.load_privatekey(crypto.FILETYPE_PEM, leaf.private_key_pem.bytes()))
+    client = SSL.Connection(context, None)
+    client.set_connect_state()
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = Certificates(files(authority, "require")).wrap(to_server, to_client)
+    for _ in range(3):
+        with suppress(SSL.WantReadError):
+            client.do_handshake()
+        with suppress(SSL.WantReadError):
+            to_server.write(client.bio_read(65536))
+        with suppress(ssl.SSLWantReadError):
+            server.do_handshake()
+        if to_client.pending:
+            client.bio_write(to_client.read())
+    assert describe(server).version == "TLS1.3"
+    assert describe(server).common_name == ""

@@ -90,7 +90,10 @@ class Connection:
 
     def send(self, now: int, durable: int) -> bool:
         """Send what may leave. False: the connection is broken."""
-        output = self._released(durable) if self.sealed else self._take()
+        if self.sealed:
+            output = self._released(durable)
+        else:  # as _take, without the call: this is once a reply
+            output = self.peer.outbox.take() if self.layers is None else self.layers.take(self.peer)
         if self._unsent:
             output.insert(0, self._unsent)
             self._unsent = b""
@@ -108,8 +111,9 @@ class Connection:
                 self._unsent = data[sent:]
                 return True
         self._blocked_since = 0
-        if self.peer.consumer is not None:
-            self.peer.consumer.refresh()  # there may be room for messages again
+        consumer = self.peer.subscription.consumer
+        if consumer is not None:
+            consumer.refresh()  # there may be room for messages again
         return True
 
     def _released(self, durable: int) -> list[bytes]:
@@ -136,9 +140,10 @@ class Connection:
     @property
     def is_plain(self) -> bool:
         """True while nothing is out of the ordinary: all was sent, and epoll waits for input and for nothing else."""
-        if self._unsent or self.sealed or self.writing or self.eof or self.peer.waiting or not self.reading:
+        if self._unsent or self.sealed or self.writing or self.eof or not self.reading:
             return False
-        return not self.has_more
+        peer = self.peer
+        return not (peer.waiting or peer.outbox.closing or self.has_more)
 
     @property
     def has_more(self) -> bool:

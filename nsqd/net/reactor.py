@@ -320,11 +320,11 @@ class Reactor:
         if not connection.send(self.now, durable):
             self.close(connection)
             return
+        if connection.is_plain:
+            return
         if connection.has_unread:
             self._unread[connection] = None
         closing = connection.peer.closing
-        if connection.is_plain and not closing:
-            return
         if connection.sealed:
             self._waiting[connection] = None
         waiting = connection.unsent() > 0

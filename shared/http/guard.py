@@ -110,7 +110,9 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         if self._timer is not None:
             self._timer.cancel()
+        self._unset_keepalive_if_required()  # uvicorn leaves the timer when the client resets: it would hold us
         super().connection_lost(exc)
+        self.pipeline.clear()  # requests that nobody will answer; they and we hold each other
         self.transport.forget()  # type: ignore[attr-defined]
         self.forget()
         if self.on_left is not None:

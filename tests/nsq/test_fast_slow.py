@@ -7,7 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd.protocols.nsq import peer as peer_module
+from nsqd.protocols.nsq.publisher import Publisher
 from nsqd.protocols.nsq.settings import Settings
+from nsqd.protocols.nsq.subscription import Subscription
 from tests.core.node import Node
 from tests.nsq.wire import Wire, body, mpub
 
@@ -63,9 +65,10 @@ def play(script: list[bytes | tuple[bytes, int | bytes, bytes]], cuts: list[int]
     wire = Wire(node, LIMITS)
     wire.send(b"SUB t c\nRDY 100\n" + mpub(b"t", *(b"m%d" % i for i in range(8))))
     delivered = [message_id for _, message_id, _ in wire.messages()]
-    known = peer_module.Peer._fast
+    known = Subscription.fast_fin, Publisher.fast
     if not fast:
-        peer_module.Peer._fast = lambda self, data, start, now: 0  # type: ignore[method-assign]
+        Subscription.fast_fin = lambda self, data, start: 0  # type: ignore[method-assign]
+        Publisher.fast = lambda self, data, start, now: 0  # type: ignore[method-assign]
     try:
         data = b"".join(_resolve(command, delivered) for command in script)
         edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
@@ -74,7 +77,7 @@ def play(script: list[bytes | tuple[bytes, int | bytes, bytes]], cuts: list[int]
         node.turn()
         wire.peer.receive_eof()
     finally:
-        peer_module.Peer._fast = known  # type: ignore[method-assign]
+        Subscription.fast_fin, Publisher.fast = known  # type: ignore[method-assign]
     node.broker.check()
     frames = [(kind, text if kind != 2 else text[8:]) for kind, text in wire.frames()]
     counts = {name: topic.message_count for name, topic in node.broker.topics.items()}

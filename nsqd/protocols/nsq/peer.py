@@ -20,7 +20,7 @@ from nsqd.protocols.nsq.errors import Dropped, WireError
 from nsqd.protocols.nsq.identify import Identity, Upgrade, answer, apply, decode
 from nsqd.protocols.nsq.outbox import NEVER, Outbox, Transport
 from nsqd.protocols.nsq.publisher import Publisher
-from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, Settings
+from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, MAX_IDENTIFY, Settings
 from nsqd.protocols.nsq.subscription import INIT, Subscription
 from shared.tls_info import TlsInfo
 
@@ -40,11 +40,9 @@ class Peer:
         "_heartbeat_due",
         "_need",
         "_opened",
-        "_outbox",
         "_publisher",
         "_settings",
         "_started",
-        "_subscription",
         "_transport",
         "_upgrade_due",
         "access",
@@ -54,8 +52,10 @@ class Peer:
         "identified",
         "identity",
         "last_activity",
+        "outbox",
         "port",
         "remote_ip",
+        "subscription",
         "tls",
         "waiting",
     )
@@ -82,9 +82,9 @@ class Peer:
         self.at_eof: WireError | None = None  # what to say if the peer stops sending in the middle of a command
         self.tls: TlsInfo | None = None  # of the handshake, once it is done
         self.access = Access(settings.auth_required, self._ask)
-        self._outbox = Outbox(transport)
-        self._publisher = Publisher(broker, settings, self.access, self._outbox)
-        self._subscription = Subscription(broker, settings, self.access, self._outbox)
+        self.outbox = Outbox(transport)
+        self._publisher = Publisher(broker, settings, self.access, self.outbox)
+        self.subscription = Subscription(broker, settings, self.access, self.outbox)
         self.last_activity = -1  # ns of the last complete command; negative: there was none
         self._opened = now
         self._upgrade_due = NEVER  # when a TLS handshake under way must be done
@@ -105,7 +105,7 @@ class Peer:
             data = bytes(self._buffer)
             self._buffer.clear()
         position = 0 if self._started else self._check_magic(data)
-        size, outbox = len(data), self._outbox
+        size, outbox = len(data), self.outbox
         for _ in range(MOST_COMMANDS):
             if position >= size or outbox.closing:
                 break
@@ -132,12 +132,12 @@ class Peer:
     def receive_eof(self) -> None:
         """The peer sends no more."""
         if self.at_eof is not None and not self.closing:
-            self._outbox.fail(self.at_eof)
-        self._outbox.closing = True
+            self.outbox.fail(self.at_eof)
+        self.outbox.closing = True
 
     def break_off(self) -> None:
         """End the connection without a word: what came is not of this protocol, TLS or compression."""
-        self._outbox.break_off()
+        self.outbox.break_off()
 
     def authorized(self, answer: Authorization | AuthRefused, now: int) -> None:
         """What the authorization servers say to the question asked last: go on with the command that waited."""
@@ -153,17 +153,17 @@ class Peer:
             self.tls = tls
             self._upgrade_due = NEVER
             self._transport.timer_changed()  # heartbeats begin
-        self._outbox.reply(OK)
+        self.outbox.reply(OK)
 
     def disconnected(self) -> None:
         """The connection is gone; what is in flight waits for its time-out, and nothing else is kept."""
-        self._outbox.closing = True
+        self.outbox.closing = True
         self._buffer.clear()
         self.has_more = False
         self._publisher.scan = None
         self._publisher.forget()
         self.access.close()
-        self._subscription.disconnected()
+        self.subscription.disconnected()
 
     def _check_magic(self, data: bytes) -> int:
         if len(data) < len(MAGIC):
@@ -171,7 +171,7 @@ class Peer:
             self._buffer += data
             return len(data)
         if not data.startswith(MAGIC):
-            self._outbox.fail(WireError("E_BAD_PROTOCOL"))
+            self.outbox.fail(WireError("E_BAD_PROTOCOL"))
             return 0
         self._started = True
         return len(MAGIC)
@@ -183,16 +183,16 @@ class Peer:
         if scan is not None:
             end = self._publisher.go_on(scan, data, start)
         else:
-            end = self._fast(data, start, now) or self._slow(data, start, now)
+            end = (
+                self.subscription.fast_fin(data, start)
+                or self._publisher.fast(data, start, now)
+                or self._slow(data, start, now)
+            )
         if self.last_activity < 0:  # from now on heartbeats keep the connection
             self.last_activity = now
             self._transport.timer_changed()
         self.last_activity = now
         return end
-
-    def _fast(self, data: bytes, start: int, now: int) -> int:
-        """The common shapes. 0: take the slow path."""
-        return self._subscription.fast_fin(data, start) or self._publisher.fast(data, start, now)
 
     def _slow(self, data: bytes, start: int, now: int) -> int:
         """Any command, exactly."""
@@ -208,7 +208,8 @@ class Peer:
 
     def _identify(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
         require(self.state == INIT and not self.identity.upgrade.changes, "IDENTIFY")
-        body, end = read_body(data, start, at, IDENTIFY_BODY, self._settings.max_body_size)
+        limit = min(MAX_IDENTIFY, self._settings.max_body_size)
+        body, end = read_body(data, start, at, IDENTIFY_BODY, limit)
         asked = decode(body)
         self.identity, failure = apply(asked, self._settings)
         if failure is not None:
@@ -218,7 +219,7 @@ class Peer:
             self._heartbeat_due = now + (self._agreed.heartbeat_interval or NEVER)
         self.identified = True
         self._transport.timer_changed()
-        self._outbox.reply(response(answer(self.identity, self._settings)))
+        self.outbox.reply(response(answer(self.identity, self._settings)))
         if not self.identity.upgrade.changes:
             return end
         self._begin_upgrade(self.identity.upgrade, now)
@@ -229,11 +230,11 @@ class Peer:
         if len(words) != 1:
             raise WireError("E_INVALID", "AUTH invalid number of parameters")
         secret, end = read_body(data, start, at, AUTH_BODY, self._settings.max_body_size)
-        self._outbox.reply(response(self.access.auth(secret)))
+        self.outbox.reply(response(self.access.auth(secret)))
         return end
 
     def _sub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self._subscription.sub(words, self._agreed, self.identity, now)
+        self.subscription.sub(words, self._agreed, self.identity, now)
         return at
 
     def _pub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
@@ -246,23 +247,23 @@ class Peer:
         return self._publisher.mpub(words, data, start, at, now)
 
     def _rdy(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self._subscription.rdy(words)
+        self.subscription.rdy(words)
         return at
 
     def _fin(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self._subscription.fin(words)
+        self.subscription.fin(words)
         return at
 
     def _req(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self._subscription.req(words, now)
+        self.subscription.req(words, now)
         return at
 
     def _touch(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self._subscription.touch(words, now)
+        self.subscription.touch(words, now)
         return at
 
     def _cls(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self._subscription.cls()
+        self.subscription.cls()
         return at
 
     def _nop(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
@@ -272,7 +273,7 @@ class Peer:
 
     def take_output(self) -> list[bytes]:
         """Everything that waits to be sent."""
-        return self._outbox.take()
+        return self.outbox.take()
 
     # time
 
@@ -282,7 +283,7 @@ class Peer:
             return NEVER
         if self.last_activity < 0 or self._upgrade_due != NEVER:
             return self._read_deadline()
-        return min(self._heartbeat_due, self._read_deadline(), self._outbox.flush_due)
+        return min(self._heartbeat_due, self._read_deadline(), self.outbox.flush_due)
 
     def tick(self, now: int) -> None:
         """Send a heartbeat or what was held back, or give up on a silent client, if it is time."""
@@ -291,15 +292,15 @@ class Peer:
         if now >= self._read_deadline():
             if self.last_activity < 0:
                 self._broker.refused["identify_timeout"] += 1
-            self._outbox.end()
+            self.outbox.end()
             return
         if self.last_activity < 0 or self._upgrade_due != NEVER:
             return
         if now >= self._heartbeat_due:
             self._heartbeat_due = now + self._agreed.heartbeat_interval
-            self._outbox.reply(HEARTBEAT)
-        if now >= self._outbox.flush_due:
-            self._subscription.tick(now)
+            self.outbox.reply(HEARTBEAT)
+        if now >= self.outbox.flush_due:
+            self.subscription.tick(now)
 
     def _read_deadline(self) -> int:
         """When a client that sends nothing is given up."""
@@ -317,22 +318,22 @@ class Peer:
     @property
     def closing(self) -> bool:
         """True if no more input is read, and the connection ends with its output."""
-        return self._outbox.closing
+        return self.outbox.closing
 
     @property
     def promises(self) -> bool:
         """True if the output says that something is kept: it waits for this turn's commit."""
-        return self._outbox.promises
+        return self.outbox.promises
 
     @property
     def state(self) -> int:
         """INIT, SUBSCRIBED or CLOSING."""
-        return self._subscription.state
+        return self.subscription.state
 
     @property
     def consumer(self) -> Consumer | None:
         """From SUB on, until the connection or the channel goes."""
-        return self._subscription.consumer
+        return self.subscription.consumer
 
     @property
     def pub_counts(self) -> dict[str, int]:
