@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from shared.checks import at_least
+from shared.checks import accidental_path, at_least, complaints, obstructed
 from shared.daemon_options import DaemonOptions
 from shared.options import option
 from shared.values import SECOND, Duration
@@ -35,3 +35,17 @@ class LookupdOptions(DaemonOptions):
         "duration of time a producer will remain tombstoned if registration remains",
         check=at_least(0),
     )
+
+    def obstacles(self) -> list[str]:
+        """Addresses where nothing can be bound."""
+        return [
+            *complaints("tcp-address", [self.tcp_address], obstructed),
+            *complaints("http-address", filter(None, [self.http_address]), obstructed),
+        ]
+
+    def oddities(self) -> list[str]:
+        """Addresses that are hardly meant so."""
+        return [
+            *complaints("tcp-address", [self.tcp_address], accidental_path),
+            *complaints("http-address", [self.http_address], accidental_path),
+        ]

@@ -1,15 +1,18 @@
-"""The values of nsqd's options that are words with rules of their own: TLS, attempts, the prefix of statistics."""
+"""The values of nsqd's options that are words with rules of their own: TLS, AUTH, attempts, the prefix of statistics."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 from penstock.protocol.names import is_valid_name
+from shared.checks import no_host_port
 from shared.values import parse_text
 
 # Values of tls_required, and what /config says of them (Go's constants TLSNotRequired and so on).
 NOT_REQUIRED, REQUIRED_EXCEPT_HTTP, REQUIRED = "false", "tcp-https", "true"
 TLS_REQUIRED = {NOT_REQUIRED: 0, REQUIRED_EXCEPT_HTTP: 1, REQUIRED: 2}
+KNOWN_POLICIES = ("", "require", "require-verify")  # values of tls_client_auth_policy
 TLS_VERSIONS = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 772}  # the numbers are TLS's own
 DEFAULT_TLS_VERSION = "tls1.2"
 
@@ -37,6 +40,20 @@ def read_tls_version(text: str) -> str:
     if version not in TLS_VERSIONS:
         raise ValueError(f"want one of {', '.join(TLS_VERSIONS)}")
     return version
+
+
+def odd_auth_address(address: str) -> str:
+    """An option check: what is odd about the address of an authorization server; it is `<addr>:<port>` or a URL."""
+    if "://" not in address:
+        if "/" in address:
+            return "want <addr>:<port> or a full url"
+        return no_host_port(address)
+    try:
+        url = urlsplit(address)
+        usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    except ValueError:  # half an IPv6 address, a port beyond the highest; its words might tell a secret
+        usable = False
+    return "" if usable else "want http:// or https://, a host, and a port of 1 to 65535 if any"
 
 
 def statsd_prefix(template: str, host: str, http_port: int) -> str:

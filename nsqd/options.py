@@ -14,16 +14,28 @@ from nsqd.core.broker import Limits
 from nsqd.option_values import (
     DEFAULT_TLS_VERSION,
     EXPERIMENTS,
+    KNOWN_POLICIES,
     NOT_REQUIRED,
     REQUIRED,
     TOPOLOGY_AWARE,
     check_attempts,
+    odd_auth_address,
     read_attempts,
     read_tls_required,
     read_tls_version,
 )
 from nsqd.protocols.nsq.settings import Settings
-from shared.checks import at_least, read_word
+from shared.checks import (
+    accidental_path,
+    at_least,
+    complaints,
+    missing_directory,
+    no_host_port,
+    no_port,
+    not_dialable,
+    obstructed,
+    read_word,
+)
 from shared.daemon_options import DaemonOptions
 from shared.options import option
 from shared.values import MILLISECOND, SECOND, Duration
@@ -85,7 +97,7 @@ class NsqdOptions(DaemonOptions):
     debug_routes: bool = option(False, "serve /debug/pprof and the other debug routes over HTTP")
 
     data_path: str = option("", "path to store metadata and messages (default: the working directory)")
-    mem_queue_size: int = option(10_000, "number of messages to keep in memory (per topic/channel)", check=at_least(0))
+    mem_queue_size: int = option(10_000, "number of messages to keep in memory (per topic/channel)")
     max_bytes_per_file: int = option(
         104_857_600, "of NSQ's disk queue: number of bytes per file (has no effect here)", check=at_least(0)
     )
@@ -179,22 +191,46 @@ class NsqdOptions(DaemonOptions):
         if bool(self.tls_cert) != bool(self.tls_key):
             wrong.append("failed to build TLS config - --tls-cert and --tls-key must be given together")
         elif not self.tls_cert and self.tls_required != NOT_REQUIRED:
+            if self.tls_client_auth_policy not in KNOWN_POLICIES:  # surely it is the mistake
+                wrong.append(
+                    f"--tls-client-auth-policy {self.tls_client_auth_policy!r}: want require or require-verify"
+                )
             wrong.append("cannot require TLS client connections without TLS key and cert")
         for value in self.e2e_processing_latency_percentile:
             if not 0 < value <= 1:
                 wrong.append(f"invalid E2E processing latency percentile: {value:g}")
         return wrong
 
+    def obstacles(self) -> list[str]:
+        """Addresses where nothing can be bound, and a data path that is none."""
+        return [
+            *complaints("tcp-address", [self.tcp_address], obstructed),
+            *complaints("http-address", filter(None, [self.http_address]), obstructed),
+            *complaints("https-address", filter(None, [self.tls_cert and self.https_address]), obstructed),
+            *complaints("data-path", [self.data_path], missing_directory),
+        ]
+
     def oddities(self) -> list[str]:
         """What the original accepts in silence."""
         odd = [
             f"--enable-experiment {name!r} is not known" for name in self.enable_experiment if name not in EXPERIMENTS
         ]
-        if self.tls_client_auth_policy not in ("", "require", "require-verify"):
+        if self.tls_client_auth_policy not in KNOWN_POLICIES and self.tls_cert:
             odd.append(
                 f"--tls-client-auth-policy {self.tls_client_auth_policy!r} is not known: no certificate is asked for"
             )
-        return odd
+        return [*odd, *self._odd_addresses()]
+
+    def _odd_addresses(self) -> list[str]:
+        return [
+            *complaints("tcp-address", [self.tcp_address], accidental_path),
+            *complaints("http-address", [self.http_address], accidental_path),
+            *complaints("lookupd-tcp-address", self.lookupd_tcp_address, not_dialable),
+            *complaints("auth-http-address", self.auth_http_address, odd_auth_address),
+            *complaints("statsd-address", filter(None, [self.statsd_address]), no_host_port),
+            *complaints("broadcast-tcp-port", [self.broadcast_tcp_port], no_port),
+            *complaints("broadcast-http-port", [self.broadcast_http_port], no_port),
+        ]
 
     def settings(self) -> Settings:
         """What the NSQ protocol is held to."""
@@ -226,7 +262,7 @@ class NsqdOptions(DaemonOptions):
     def limits(self) -> Limits:
         """What bounds the core."""
         return Limits(
-            mem_queue_size=self.mem_queue_size,
+            mem_queue_size=max(0, self.mem_queue_size),  # NSQ's operators say -1 for none
             queue_scan_selection_count=self.queue_scan_selection_count,
             queue_scan_worker_pool_max=self.queue_scan_worker_pool_max,
             max_topics=self.max_topics,

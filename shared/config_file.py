@@ -7,14 +7,12 @@ an error here: a number for text, or for a list, and an array of the wrong thing
 
 from __future__ import annotations
 
-import difflib
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
-from shared.options import OptionError, Spec
+from shared.options import Found, OptionError, Spec, nearest
 from shared.values import MILLISECOND, Duration, in_64_bits, parse_text
 
 MAX_SIZE = 1024 * 1024  # bytes: NSQ's own example has 3 KiB
@@ -22,27 +20,18 @@ _SHOWN = 100  # characters of a wrong value
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,30}")  # the original takes no 0x here, though flags do
 
 
-@dataclass(frozen=True, slots=True)
-class FileValues:
-    """What a config file says."""
-
-    values: Mapping[str, Any]  # field name to checked value
-    warnings: Sequence[str]
-    errors: Sequence[OptionError]
-
-
-def read_file(path: str, known: Sequence[Spec]) -> FileValues:
+def read_file(path: str, known: Sequence[Spec]) -> Found:
     """Read the options `known` from the file. All that is wrong is in the answer."""
     try:
         table = _load(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        return FileValues({}, [], [OptionError(f"failed to load config file {path} - {reason}", code=1)])
+        return Found({}, errors=[OptionError(f"failed to load config file {path} - {reason}", code=1)])
     by_key = {spec.key: spec for spec in known if spec.in_file}
     values, errors, warnings = {}, [], []
     for key, found in table.items():
         if key not in by_key:
-            warnings.append(f"config file {path}: {_unknown(key, known)}")
+            warnings.append(f"config file {path}: {_unknown(key, found, known)}")
             continue
         spec = by_key[key]
         try:
@@ -53,7 +42,7 @@ def read_file(path: str, known: Sequence[Spec]) -> FileValues:
         if spec.type is bool and type(found) is int:
             meant = str(found == 0).lower()
             warnings.append(f"config file {path}: {key} = {found} means {meant}, as NSQ reads it: better write {meant}")
-    return FileValues(values, warnings, errors)
+    return Found(values, warnings, errors)
 
 
 def _load(path: str) -> dict[str, Any]:
@@ -127,16 +116,21 @@ def _go_text(found: object) -> str:
     raise ValueError("want a string")
 
 
-def _unknown(key: str, known: Sequence[Spec]) -> str:
+def _unknown(key: str, found: object, known: Sequence[Spec]) -> str:
     """What to say of a key that is none, with the one that was probably meant."""
-    names = {spec.flag.replace("-", "_"): spec for spec in known} | {spec.key: spec for spec in known}
-    alike = difflib.get_close_matches(key.replace("-", "_").lower()[:_SHOWN], names, n=1)
-    if not alike:
+    if _is_section(found):
+        return f"section {_shown(key)} is ignored, with all that is in it: NSQ's file has no sections"
+    meant = nearest(key, known)
+    if meant is None:
         return f"unknown key {_shown(key)}"
-    nearest = names[alike[0]]
-    if key == nearest.key:
+    if key == meant.key:
         return f"{key} is for the command line only"
-    return f"unknown key {_shown(key)}: did you mean {nearest.key}?"
+    return f"unknown key {_shown(key)}: did you mean {meant.key}?"
+
+
+def _is_section(found: object) -> bool:
+    """True for what stands below [x] or [[x]]."""
+    return isinstance(found[0] if isinstance(found, list) and found else found, dict)
 
 
 def _shown(found: object) -> str:

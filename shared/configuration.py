@@ -1,6 +1,6 @@
 """All sources of options together: flag > environment > config file > default.
 
-The environment is ours, NSQ has none: `NSQD_MAX_MSG_SIZE`. Nothing here prints or exits.
+Nothing here prints or exits.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from shared.config_file import FileValues, read_file
+from shared.config_file import read_file
 from shared.daemon_options import DaemonOptions
+from shared.environment import read_environment
 from shared.flags import read_flags
-from shared.options import OptionError, Spec, specs
+from shared.options import Found, InstantiationError, OptionError, Spec, specs
 
 T = TypeVar("T")
 DEFAULT = "default"
@@ -39,35 +40,24 @@ def parse(cls: type[T], program: str, argv: Sequence[str], environ: Mapping[str,
 def read(cls: type[T], program: str, argv: Sequence[str], environ: Mapping[str, str]) -> Reading[T]:
     """Read all sources, wherever errors are. Raises HelpRequested for -h and -help. After -version no other source counts."""
     known = specs(cls, program)
-    flags, errors = read_flags(cls, program, argv)
-    if flags.get("version") and not errors:
-        return Reading(cls(**flags), {}, ())
-    environment, more = _read_environment(known, environ)
-    path = (environment | flags).get("config", "")
-    file = read_file(path, known) if path else FileValues({}, (), ())
-    errors += [*more, *file.errors]
-    values = dict(file.values) | environment | flags
-    origins = {spec.name: _origin(spec, flags, environment, file.values, path) for spec in known}
-    options = cls(**values)
-    if isinstance(options, DaemonOptions) and not errors:
+    flags = read_flags(cls, program, argv)
+    if flags.values.get("version") and not flags.errors:
+        return Reading(cls(**flags.values), {}, ())
+    environment = read_environment(known, program, environ)
+    path = {**environment.values, **flags.values}.get("config", "")
+    file = read_file(path, known) if path else Found({})
+    errors = [*flags.errors, *environment.errors, *file.errors]
+    origins = {spec.name: _origin(spec, flags.values, environment.values, file.values, path) for spec in known}
+    options = cls(**{**file.values, **environment.values, **flags.values})
+    if isinstance(options, DaemonOptions):
+        warnings = (*flags.warnings, *environment.warnings, *file.warnings)
         completed = options.completed()
-        errors = [OptionError(f"failed to instantiate {program} - {line}", code=1) for line in completed.problems()]
-        origins |= {spec.name: IMPLIED for spec in known if _differs(spec, options, completed)}
-        options = replace(completed, warnings=(*file.warnings, *completed.oddities()))
+        if not errors:
+            errors = [InstantiationError(line) for line in completed.problems()]
+            origins |= {spec.name: IMPLIED for spec in known if _differs(spec, options, completed)}
+            warnings += tuple(completed.oddities())
+        options = replace(completed, warnings=warnings)
     return Reading(options, origins, errors)
-
-
-def _read_environment(known: Sequence[Spec], environ: Mapping[str, str]) -> tuple[dict[str, Any], list[OptionError]]:
-    values, errors = {}, []
-    for spec in known:
-        if spec.environment not in environ or spec.name == "version":  # images set NSQD_VERSION=1.3.0
-            continue
-        text = environ[spec.environment]
-        try:
-            values[spec.name] = spec.from_text(text)
-        except ValueError as error:
-            errors.append(OptionError(f'invalid value "{text}" for environment variable {spec.environment}: {error}'))
-    return values, errors
 
 
 def _origin(

@@ -36,6 +36,10 @@ class DaemonOptions:
         """What forbids a start: what no check of one option can see."""
         return []
 
+    def obstacles(self) -> list[str]:
+        """What a start would fail at, as far as it shows without starting: what --check-config looks at besides."""
+        return []
+
     def oddities(self) -> list[str]:
         """What an operator should know, but does not forbid a start."""
         return []

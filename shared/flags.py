@@ -1,7 +1,7 @@
 """The command line in the syntax of Go's flag package (specs/nsq.md e1), and the text of -help.
 
-`-x v`, `-x=v`, `--x`; a bool takes a value only after `=`; parsing stops at the first word that is no flag. A flag given
-twice: the last one counts, but lists add up.
+`-x v`, `-x=v`, `--x`; a bool takes a value only after `=`; parsing stops at the first word that is no flag, which here is a
+warning. A flag given twice: the last one counts, but lists add up.
 """
 
 from __future__ import annotations
@@ -9,29 +9,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from shared.options import OptionError, Spec, specs
+from shared.options import Found, OptionError, Spec, specs
+from shared.secrets import hide
 from shared.values import Duration, format_duration
+
+_SHOWN = 100  # characters of a word that is no flag
 
 
 class HelpRequested(Exception):
     """-h or -help was given; the argument is the usage text."""
 
 
-def read_flags(cls: type, program: str, argv: Sequence[str]) -> tuple[dict[str, Any], list[OptionError]]:
-    """Field name to value for the flags given, and what is wrong with the others. Raises HelpRequested."""
+def read_flags(cls: type, program: str, argv: Sequence[str]) -> Found:
+    """What the flags say. Raises HelpRequested."""
     by_flag = {spec.flag: spec for spec in specs(cls, program)}
     values: dict[str, Any] = {}
     errors = []
     try:
-        pairs = _split(argv, by_flag, cls, program)
+        pairs, rest = _split(argv, by_flag, cls, program)
     except OptionError as error:  # which words are flags after it is not known
-        return values, [error]
+        return Found(values, errors=[error])
     for spec, text in pairs:
         try:
             values[spec.name] = _value(spec, text, values.get(spec.name, ()))
         except ValueError as error:
             errors.append(OptionError(f'invalid value "{text}" for flag -{spec.flag}: {error}'))
-    return values, errors
+    warnings = [f"arguments from {hide(rest[0])[:_SHOWN]!r} on are ignored"] if rest else []
+    return Found(values, warnings, errors)
 
 
 def _value(spec: Spec, text: str, before: Any) -> Any:
@@ -43,13 +47,15 @@ def _value(spec: Spec, text: str, before: Any) -> Any:
     return spec.from_text(text)
 
 
-def _split(argv: Sequence[str], by_flag: Mapping[str, Spec], cls: type, program: str) -> list[tuple[Spec, str]]:
-    """Words into (option, value) pairs. Raises OptionError, HelpRequested."""
-    pairs = []
+def _split(
+    argv: Sequence[str], by_flag: Mapping[str, Spec], cls: type, program: str
+) -> tuple[list[tuple[Spec, str]], list[str]]:
+    """Words into (option, value) pairs, and the words from the first on that is no flag. Raises OptionError, HelpRequested."""
+    pairs: list[tuple[Spec, str]] = []
     words = iter(argv)
     for word in words:
         if len(word) < 2 or not word.startswith("-"):
-            break  # the rest is silently ignored, as by the original
+            return pairs, [word, *words]  # as the original, which says nothing
         if word == "--":
             break
         name, equals, text = word.removeprefix("-").removeprefix("-").partition("=")
@@ -65,7 +71,7 @@ def _split(argv: Sequence[str], by_flag: Mapping[str, Spec], cls: type, program:
                 raise OptionError(f"flag needs an argument: -{name}")
             text = following
         pairs.append((by_flag[name], text))
-    return pairs
+    return pairs, list(words)
 
 
 def usage(cls: type, program: str) -> str:

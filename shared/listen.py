@@ -32,6 +32,7 @@ class ListenError(Exception):
 
     def __init__(self, address: str, why: str) -> None:
         super().__init__(f"listen ({address}) failed - {why}")
+        self.why = why
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,8 @@ def parse_address(text: str) -> Address:
     if not text:
         raise ListenError(text, "missing address")
     if _is_ip(text.strip("[]")):
-        raise ListenError(text, "missing port in address (an IPv6 address is written [::1]:4160)")
+        hint = " (an IPv6 address is written [::1]:4160)" if ":" in text else ""
+        raise ListenError(text, f"missing port in address{hint}")
     return Address(path=text)
 
 
@@ -105,7 +107,7 @@ def display(host: str, port: int) -> str:
 def _port(text: str, port: str) -> int:
     try:
         number = int(port) if port.isdecimal() else socket.getservbyname(port, "tcp") if port else 0
-    except OSError:
+    except (OSError, ValueError):  # ValueError: thousands of digits, or what cannot be a name
         raise ListenError(text, f"unknown port {port}") from None
     if number > 65535:
         raise ListenError(text, f"invalid port {port}")

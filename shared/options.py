@@ -7,18 +7,21 @@
 
     options = parse(TailOptions, "nsq_tail", sys.argv[1:], os.environ)  # shared/configuration.py
 
-This file declares. shared/values.py reads the text of a value, shared/flags.py the command line, shared/config_file.py the
-TOML file, shared/configuration.py all sources together.
+This file declares. shared/values.py reads the text of a value, shared/flags.py the command line, shared/environment.py the
+environment, shared/config_file.py the TOML file, shared/configuration.py all sources together.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import difflib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
 
 from shared.values import parse_text
+
+_COMPARED = 100  # characters of a word that is compared with names: it may be anything
 
 
 class OptionError(Exception):
@@ -30,6 +33,13 @@ class OptionError(Exception):
     def __init__(self, line: str, code: int = 2) -> None:
         super().__init__(line)
         self.code = code
+
+
+class InstantiationError(OptionError):
+    """What only shows when all options are put together: NSQ says of it that it failed to instantiate the daemon."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__(line, code=1)
 
 
 def option(
@@ -81,6 +91,15 @@ class Spec:
         return value
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What one source says: command line, environment or file."""
+
+    values: Mapping[str, Any]  # field name to checked value
+    warnings: Sequence[str] = ()
+    errors: Sequence[OptionError] = ()
+
+
 def specs(cls: type, program: str) -> list[Spec]:
     """The options of a dataclass, in the order of declaration."""
     hints = get_type_hints(cls)
@@ -97,3 +116,10 @@ def specs(cls: type, program: str) -> list[Spec]:
             Spec(name=f.name, flag=flag, environment=environment, type=hints[f.name], default=f.default, **about)
         )
     return found
+
+
+def nearest(word: str, known: Sequence[Spec]) -> Spec | None:
+    """The option whose flag or key is most like the word, in any case, with `-` or `_`; None if none is much like it."""
+    names = {spec.flag.replace("-", "_"): spec for spec in known} | {spec.key: spec for spec in known}
+    alike = difflib.get_close_matches(word[:_COMPARED].replace("-", "_").lower(), names, n=1)
+    return names[alike[0]] if alike else None

@@ -14,7 +14,7 @@ from shared.configuration import parse, read
 from shared.daemon_options import DaemonOptions
 from shared.flags import HelpRequested
 from shared.log import LEVELS, configure, escape, level_name, log
-from shared.options import OptionError
+from shared.options import InstantiationError, OptionError, specs
 from shared.print_config import as_toml
 
 Options = TypeVar("Options", bound=DaemonOptions)
@@ -82,7 +82,7 @@ def _check_config(
     program: str, options: Options, errors: Sequence[OptionError], check: Callable[[Options], str]
 ) -> int:
     """Say all that is wrong, and what is odd; return the exit code."""
-    wrong = [str(error) for error in errors] or list(filter(None, [check(options)]))
+    wrong = [str(error) for error in errors] or [*options.obstacles(), *filter(None, [check(options)])]
     for line in [*wrong, *(f"warning: {odd}" for odd in options.warnings)]:
         print(f"{program}: {escape(line)}", file=sys.stderr)
     if wrong:
@@ -95,19 +95,34 @@ def _refuse(program: str, error: OptionError) -> int:
     """Say what is wrong, as NSQ does it: a fatal log line with exit code 1, a plain one with 2."""
     if error.code == 1:
         configure(f"[{program}] ", "info")
-        log.critical("%s", error)
+        context = f"failed to instantiate {program} - " if isinstance(error, InstantiationError) else ""
+        log.critical("%s%s", context, error)
     else:
         print(f"{program}: {escape(str(error))}", file=sys.stderr)
     return error.code
 
 
 def reload_log_level(options: Options, program: str) -> Options | None:
-    """SIGHUP: read all options again and take over the log level. None, and it is logged, if something is wrong with them."""
+    """SIGHUP: read all options again and take over the log level; say which others changed in vain since the start.
+
+    None, and it is logged, if something is wrong with them.
+    """
     try:
         reread_options = reread(options, program, sys.argv[1:], os.environ)
     except OptionError as error:
         log.error("SIGHUP: everything stays as it is: %s", error)
         return None
+    for line in reread_options.warnings:
+        if line not in options.warnings:
+            log.warning("SIGHUP: %s", line)
     log.setLevel(LEVELS[reread_options.log_level])
     log.info("SIGHUP: log level %s", level_name())
+    if changed := need_restart(options, reread_options, program):
+        log.warning("SIGHUP: needs a restart: %s", ", ".join(changed))
     return reread_options
+
+
+def need_restart(before: Options, after: Options, program: str) -> list[str]:
+    """The keys of the options that differ, but for the log level: a running daemon takes over no other."""
+    fixed = [spec for spec in specs(type(before), program) if spec.in_file and spec.name != "log_level"]
+    return [spec.key for spec in fixed if getattr(before, spec.name) != getattr(after, spec.name)]

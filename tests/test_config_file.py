@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lookupd.options import LookupdOptions
-from nsqd.option_values import TLS_REQUIRED, TLS_VERSIONS, read_attempts, statsd_prefix
+from nsqd.option_values import TLS_REQUIRED, TLS_VERSIONS, odd_auth_address, read_attempts, statsd_prefix
 from nsqd.options import NsqdOptions
 from shared.config_file import MAX_SIZE
 from shared.configuration import Reading, parse, read
@@ -222,12 +222,12 @@ def test_a_value_of_the_wrong_type_is_fatal(spec: Spec, tmp_path: Path) -> None:
      ('max_attempts = ["x"]', "invalid value ['x'] for max_attempts: want <attempts> or <topic>=<attempts>, not 'x'"),
      ("mem_queue_size = 1.5", "invalid value 1.5 for mem_queue_size: want an integer"),
      (f'data_path = ["{"x" * 9999}"]', "xxx... for data_path: want a string"),
-     ("max_deflate_level = 10", "failed to instantiate nsqd - --max-deflate-level must be [1,9]"),
-     ("id = 1024", "failed to instantiate nsqd - --node-id must be [0,1024)"),
+     ("max_deflate_level = 10", "--max-deflate-level must be [1,9]"),
+     ("id = 1024", "--node-id must be [0,1024)"),
      ("e2e_processing_latency_percentiles = [0.5, 1.5]", "invalid E2E processing latency percentile: 1.5"),
      ("e2e_processing_latency_percentiles = [0.0]", "invalid E2E processing latency percentile: 0"),
      ("e2e_processing_latency_percentiles = [nan]", "invalid E2E processing latency percentile: nan"),
-     ("tls_required = true", "failed to instantiate nsqd - cannot require TLS client connections without TLS key and cert"),
+     ("tls_required = true", "cannot require TLS client connections without TLS key and cert"),
      ('tls_client_auth_policy = "require"', "cannot require TLS client connections without TLS key and cert"),
      ('tls_cert = "/x"', "failed to build TLS config - --tls-cert and --tls-key must be given together"),
      ('tls_key = "/x"', "failed to build TLS config - --tls-cert and --tls-key must be given together")],
@@ -293,7 +293,12 @@ def test_no_content_is_a_bug(content: bytes) -> None:
         ("max-msg-size = 5", "unknown key 'max-msg-size': did you mean max_msg_size?"),
         ('lookupd_tcp_address = "a:1"', "unknown key 'lookupd_tcp_address': did you mean nsqlookupd_tcp_addresses?"),
         ("node_id = 5", "unknown key 'node_id': did you mean id?"),
-        ("[nothing_like_it]\nsnappy = false", "unknown key 'nothing_like_it'"),
+        (
+            "[nsqd]\nsnappy = false",
+            "section 'nsqd' is ignored, with all that is in it: NSQ's file has no sections",
+        ),
+        ("[[nsqd]]\nid = 1", "section 'nsqd' is ignored, with all that is in it: NSQ's file has no sections"),
+        ("nothing_like_it = [[]]", "unknown key 'nothing_like_it'"),
         ('"a\\nb" = 1', r"unknown key 'a\nb'"),
         ("version = true", "version is for the command line only"),
         ("worker_id = 5", "worker_id is for the command line only"),
@@ -310,10 +315,134 @@ def test_what_is_odd_is_one_warning(line: str, warning: str, tmp_path: Path) -> 
         (["-enable-experiment", "warp"], "--enable-experiment 'warp' is not known"),
         (["-tls-client-auth-policy", "ask", "-tls-cert=c", "-tls-key=k"],
          "--tls-client-auth-policy 'ask' is not known: no certificate is asked for"),
+        (["-deflate", "false", "-node-id=1"], "arguments from 'false' on are ignored"),
+        (["-tcp-address", "localhost"],
+         "--tcp-address 'localhost': taken for the path of a unix socket: want <addr>:<port>"),
+        (["-http-address=4151"], "--http-address '4151': taken for the path of a unix socket: want <addr>:<port>"),
+        (["-lookupd-tcp-address=127.0.0.1"], "--lookupd-tcp-address '127.0.0.1': missing port in address"),
+        (["-lookupd-tcp-address=lookup1"], "--lookupd-tcp-address 'lookup1': want <addr>:<port>"),
+        (["-lookupd-tcp-address=a:1,b:1"], "--lookupd-tcp-address 'a:1,b:1': want <addr>:<port>"),
+        (["-lookupd-tcp-address=http://h:4161"], "--lookupd-tcp-address 'http://h:4161': want <addr>:<port>"),
+        (["-lookupd-tcp-address=h:0"], "--lookupd-tcp-address 'h:0': want <addr>:<port>"),
+        (["-lookupd-tcp-address="], "--lookupd-tcp-address '': missing address"),
+        (["-statsd-address", "127.0.0.1"], "--statsd-address '127.0.0.1': missing port in address"),
+        (["-statsd-address", "u:p@statsd"], "--statsd-address '***@statsd': want <addr>:<port>"),
+        (["-statsd-address", "h:99999"], "--statsd-address 'h:99999': invalid port 99999"),
+        (["-statsd-address", "/run/statsd"], "--statsd-address '/run/statsd': want <addr>:<port>"),
+        (["-auth-http-address=auth"], "--auth-http-address 'auth': want <addr>:<port>"),
+        (["-auth-http-address=http:/127.0.0.1:80"],
+         "--auth-http-address 'http:/127.0.0.1:80': want <addr>:<port> or a full url"),
+        (["-broadcast-http-port", "99999"], "--broadcast-http-port 99999: no port: nobody can connect to it"),
+        (["-broadcast-tcp-port=-1"], "--broadcast-tcp-port -1: no port: nobody can connect to it"),
     ],
 )  # fmt: skip
 def test_what_the_original_accepts_in_silence(flags: list[str], warning: str) -> None:
     assert parse(NsqdOptions, "nsqd", flags, {}).warnings == (warning,)
+
+
+URL_WANTED = "want http:// or https://, a host, and a port of 1 to 65535 if any"
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://h/x", "http://", "http:///x", "http://h:0/x", "http://h:65536/x", "http://h:x/", "http://[::1/x"]
+)
+def test_what_is_no_url_of_an_authorization_server(url: str) -> None:
+    assert odd_auth_address(url) == URL_WANTED
+
+
+@pytest.mark.parametrize(
+    "flag",
+    ["-lookupd-tcp-address=[::1]:4160", "-lookupd-tcp-address=/run/lookupd", "-lookupd-tcp-address=./lookupd",
+     "-lookupd-tcp-address=:4160", "-statsd-address=statsd.example:8125", "-auth-http-address=h:4180",
+     "-auth-http-address=[::1]:4180", "-auth-http-address=https://u:p@h/auth?x=1", "-auth-http-address=http://h:80",
+     "-tcp-address=/run/nsqd", "-tcp-address=./nsqd", "-http-address=", "-broadcast-tcp-port=65535"],
+)  # fmt: skip
+def test_addresses_that_are_not_odd(flag: str) -> None:
+    assert parse(NsqdOptions, "nsqd", [flag], {}).warnings == ()
+
+
+def test_nsqlookupd_finds_odd_addresses_too() -> None:
+    found = parse(LookupdOptions, "nsqlookupd", ["-tcp-address=a", "-http-address=b"], {})
+    reason = "taken for the path of a unix socket: want <addr>:<port>"
+    assert found.warnings == (f"--tcp-address 'a': {reason}", f"--http-address 'b': {reason}")
+
+
+def test_a_misspelt_variable_is_a_warning() -> None:
+    found = parse(NsqdOptions, "nsqd", [], {"NSQD_TLS_REQURED": "true", "NSQD_VERSION": "1.3.0", "NSQLOOKUPD_X": "y"})
+    assert found.warnings == ("unknown environment variable NSQD_TLS_REQURED: did you mean NSQD_TLS_REQUIRED?",)
+
+
+def test_warnings_come_in_the_order_of_the_sources_and_beside_errors(tmp_path: Path) -> None:
+    found = reading(tmp_path, "snapy = true\nmax_msg_size = 1.5", "word", NSQD_SNAPY="true")
+    assert len(found.errors) == 1
+    assert [line.partition(":")[0] for line in found.options.warnings] == [
+        "arguments from 'word' on are ignored",
+        "unknown environment variable NSQD_SNAPY",
+        f"config file {tmp_path / 'daemon.cfg'}",
+    ]
+
+
+def test_a_misspelt_policy_is_named_before_what_it_implies() -> None:
+    found = read(NsqdOptions, "nsqd", ["-tls-client-auth-policy=requre"], {})
+    assert [str(error) for error in found.errors] == [
+        "--tls-client-auth-policy 'requre': want require or require-verify",
+        "cannot require TLS client connections without TLS key and cert",
+    ]
+    assert found.options.warnings == ()
+
+
+@pytest.mark.parametrize(("text", "size"), [("-1", 0), ("0", 0), ("7", 7), ("-9223372036854775808", 0)])
+def test_a_queue_in_memory_of_less_than_nothing_is_none(text: str, size: int, tmp_path: Path) -> None:
+    assert parse(NsqdOptions, "nsqd", ["-mem-queue-size", text], {}).limits().mem_queue_size == size
+    assert options(tmp_path, f"mem_queue_size = {text}").limits().mem_queue_size == size
+
+
+# What forbids a start
+
+
+@pytest.mark.parametrize(
+    ("flags", "lines"),
+    [
+        ([], []),
+        (["-tcp-address=127.0.0.1"], ["--tcp-address '127.0.0.1': missing port in address"]),
+        (["-tcp-address=::1"],
+         ["--tcp-address '::1': missing port in address (an IPv6 address is written [::1]:4160)"]),
+        (["-tcp-address="], ["--tcp-address '': missing address"]),
+        (["-tcp-address=h:65536", "-http-address=h:http!"],
+         ["--tcp-address 'h:65536': invalid port 65536", "--http-address 'h:http!': unknown port http!"]),
+        ([f"-tcp-address=h:{'9' * 5000}"], [f"--tcp-address 'h:{'9' * 5000}': unknown port {'9' * 5000}"]),
+        (["-tcp-address=h:\ud800"], ["--tcp-address 'h:\\ud800': unknown port \ud800"]),
+        (["-tcp-address=/nonexistent/nsqd"],
+         ["--tcp-address '/nonexistent/nsqd': must be a directory that exists: no such file or directory"]),
+        (["-http-address="], []),
+        (["-https-address=127.0.0.1"], []),  # nobody listens there without a certificate
+        (["-https-address=127.0.0.1", "-tls-cert=c", "-tls-key=k"],
+         ["--https-address '127.0.0.1': missing port in address"]),
+        (["-data-path=/nonexistent"],
+         ["--data-path '/nonexistent': must be a directory that exists: no such file or directory"]),
+        (["-data-path=/dev/null"], ["--data-path '/dev/null': must be a directory that exists: not a directory"]),
+        (["-data-path=a\0b"], ["--data-path 'a\\x00b': must be a directory that exists: embedded null byte"]),
+    ],
+)  # fmt: skip
+def test_what_forbids_a_start(flags: list[str], lines: list[str]) -> None:
+    assert parse(NsqdOptions, "nsqd", flags, {}).obstacles() == lines
+
+
+def test_what_forbids_a_start_of_nsqlookupd() -> None:
+    found = parse(LookupdOptions, "nsqlookupd", ["-tcp-address=", "-http-address=127.0.0.1"], {})
+    assert found.obstacles() == [
+        "--tcp-address '': missing address",
+        "--http-address '127.0.0.1': missing port in address",
+    ]
+
+
+@given(st.text(max_size=20))
+def test_no_address_is_a_bug(text: str) -> None:
+    found = NsqdOptions(
+        tcp_address=text, http_address=f"h:{text}", data_path=text, statsd_address=text,
+        lookupd_tcp_address=(text,), auth_http_address=(text, f"http://{text}", f"http://h:{text}"),
+    )  # fmt: skip
+    assert all(isinstance(line, str) for line in [*found.obstacles(), *found.oddities()])
 
 
 # Precedence

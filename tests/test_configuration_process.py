@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from nsqd.options import NsqdOptions
 from shared.options import OptionError, specs
-from shared.startup import reread
+from shared.startup import need_restart, reread
 from tests.daemons import Daemon, nsqd, run
 
 # As NSQ's example files: the same keys, with what need not exist left empty.
@@ -97,6 +98,18 @@ def test_what_is_odd_is_logged_and_does_not_hinder(tmp_path: Path) -> None:
         ]
 
 
+def test_an_nsqlookupd_without_a_port_is_named_in_the_words_of_dialling(tmp_path: Path) -> None:
+    with nsqd(tmp_path, "-lookupd-tcp-address", "127.0.0.1") as daemon:
+        assert daemon.wait_for_line("dial").endswith("ERROR: LOOKUPD(127.0.0.1): dial: missing port in address\n")
+        assert "WARNING: --lookupd-tcp-address '127.0.0.1': missing port in address\n" in daemon.stderr
+
+
+def test_a_queue_in_memory_may_be_less_than_nothing(tmp_path: Path) -> None:
+    with nsqd(tmp_path, "-mem-queue-size=-1") as daemon:
+        assert httpx.post(f"http://{daemon.http}/pub?topic=t", content=b"x").text == "OK"
+        assert config(daemon, "mem_queue_size").text == "-1"
+
+
 # What is wrong
 
 
@@ -134,6 +147,7 @@ def test_a_file_that_cannot_be_read(path: str, reason: str) -> None:
     [
         (["-node-id", "1024"], "--node-id must be [0,1024)"),
         (["-max-deflate-level", "0"], "--max-deflate-level must be [1,9]"),
+        (["-tls-client-auth-policy=requre"], "--tls-client-auth-policy 'requre': want require or require-verify"),
         (["-tls-required"], "cannot require TLS client connections without TLS key and cert"),
         (["-tls-required=TCP-HTTPS"], "cannot require TLS client connections without TLS key and cert"),
         (["-e2e-processing-latency-percentile", "0.5,1.5"], "invalid E2E processing latency percentile: 1.5"),
@@ -176,6 +190,23 @@ def test_checking_warns_too(tmp_path: Path) -> None:
     )
 
 
+def test_checking_finds_what_a_start_would_fail_at_and_what_is_odd() -> None:
+    flags = ["-tcp-address=127.0.0.1", "-data-path=/nonexistent", "-statsd-address=h", "-node-id=5"]
+    ended = run("nsqd", "--check-config", *flags, "false", "-nonsense")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr == (
+        "nsqd: --tcp-address '127.0.0.1': missing port in address\n"
+        "nsqd: --data-path '/nonexistent': must be a directory that exists: no such file or directory\n"
+        "nsqd: warning: arguments from 'false' on are ignored\n"
+        "nsqd: warning: --statsd-address 'h': want <addr>:<port>\n"
+    )
+
+
+def test_checking_does_not_speak_of_an_instance() -> None:
+    ended = run("nsqd", "--check-config", "-node-id=1024")
+    assert (ended.returncode, ended.stderr) == (2, "nsqd: --node-id must be [0,1024)\n")
+
+
 @pytest.mark.parametrize(("program", "content"), [("nsqd", NSQD_FILE), ("nsqlookupd", LOOKUPD_FILE)])
 def test_what_is_printed_reads_back_to_the_same(program: str, content: str, tmp_path: Path) -> None:
     first = run(program, "-config", written(tmp_path, content), "--print-config", "-log-prefix", 'é "\n')
@@ -202,6 +233,28 @@ def test_reading_again_sees_the_file_as_it_is_now(tmp_path: Path) -> None:
     Path(argv[1]).unlink()
     with pytest.raises(OptionError, match="no such regular file"):
         reread(options, "nsqd", argv, {})
+
+
+def test_what_needs_a_restart() -> None:
+    before, same = NsqdOptions(), NsqdOptions(log_level="debug", warnings=("odd",))
+    assert need_restart(before, same, "nsqd") == []
+    after = NsqdOptions(log_level="debug", mem_queue_size=5, lookupd_tcp_address=("h:1",), node_id=7)
+    assert need_restart(before, after, "nsqd") == ["id", "nsqlookupd_tcp_addresses", "mem_queue_size"]
+
+
+def test_sighup_says_what_it_cannot_take_over(tmp_path: Path) -> None:
+    path = written(tmp_path, 'log_level = "info"\nsnapy = true\n')
+    with Daemon("nsqlookupd", "-config", path) as daemon:
+        written(tmp_path, 'log_levl = "debug"\nsnapy = true\ntombstone_lifetime = "1s"\nlog_prefix = "x"\n')
+        daemon.process.send_signal(signal.SIGHUP)
+        assert daemon.wait_for_line("needs a restart").endswith(
+            "WARNING: SIGHUP: needs a restart: log_prefix, tombstone_lifetime\n"
+        )
+        said = [line.split("SIGHUP: ")[1] for line in daemon.lines if "SIGHUP: " in line]
+        assert said[:2] == [
+            f"config file {path}: unknown key 'log_levl': did you mean log_level?\n",
+            "log level info\n",
+        ]
 
 
 # GET /config/<option>: every key, in the form in which the original answers

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared.configuration import parse
-from shared.flags import HelpRequested, usage
-from shared.options import OptionError, option, specs
+from shared.environment import read_environment
+from shared.flags import HelpRequested, read_flags, usage
+from shared.options import OptionError, nearest, option, specs
 from shared.values import (
     MILLISECOND,
     SECOND,
@@ -63,6 +64,25 @@ def test_a_bool_takes_a_value_only_after_the_equals_sign() -> None:
 @pytest.mark.parametrize("stop", ["word", "-", "--"])
 def test_parsing_stops_at_the_first_word_that_is_no_flag(stop: str) -> None:
     assert read("-name", "y", stop, "-nonsense") == Options(name="y")
+
+
+@pytest.mark.parametrize(
+    ("argv", "warnings"),
+    [
+        (["-verbose", "false", "-name", "y"], ["arguments from 'false' on are ignored"]),
+        (["word", "-name"], ["arguments from 'word' on are ignored"]),
+        (["-"], ["arguments from '-' on are ignored"]),
+        ([""], ["arguments from '' on are ignored"]),
+        (["--", "-name", "y"], ["arguments from '-name' on are ignored"]),
+        (["u:s3cret@host:1"], ["arguments from '***@host:1' on are ignored"]),
+        (["x" * 5000], [f"arguments from '{'x' * 100}' on are ignored"]),
+        (["-name", "word", "--"], []),
+        ([], []),
+    ],
+)
+def test_what_is_ignored_is_said(argv: list[str], warnings: list[str]) -> None:
+    found = read_flags(Options, "prog", argv)
+    assert (list(found.warnings), list(found.errors)) == (warnings, [])
 
 
 def test_values_may_look_like_flags_or_be_empty() -> None:
@@ -121,6 +141,53 @@ def test_errors_are_one_clear_line(argv: list[str], message: str) -> None:
 def test_an_error_in_the_environment_names_the_variable() -> None:
     with pytest.raises(OptionError, match="environment variable PROG_SAMPLE"):
         read(PROG_SAMPLE="x")
+
+
+def environment_warnings(*names: str) -> list[str]:
+    found = read_environment(specs(Options, "prog"), "prog", dict.fromkeys(names, "s3cret"))
+    assert not found.errors
+    return list(found.warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("PROG_MAX_IN_FLIHGT", ": did you mean PROG_MAX_IN_FLIGHT?"),
+        ("PROG_MAX-IN-FLIGHT", ": did you mean PROG_MAX_IN_FLIGHT?"),
+        ("PROG_TOPICS", ": did you mean PROG_TOPIC_NAME?"),  # the file's key
+        ("PROG_OPTS_OF_SOMEBODY", ""),
+        ("PROG_", ""),
+        ("PROG_SUPPORT", ""),
+        ("PROG_PORTS", ": did you mean PROG_PARTS?"),
+        ("PROG_HTTP_PORT", ""),  # no variable tells of such a service
+    ],
+)
+def test_a_variable_that_is_no_option_is_a_warning_without_its_value(name: str, hint: str) -> None:
+    assert environment_warnings(name) == [f"unknown environment variable {name}{hint}"]
+
+
+def test_a_long_name_is_cut() -> None:
+    assert environment_warnings(f"PROG_{'x' * 9000}") == [f"unknown environment variable PROG_{'x' * 95}"]
+
+
+def test_variables_of_others_are_none_of_ours() -> None:
+    ours = ["PROG_VERSION_OF_IT"]
+    kubernetes = [
+        "PROG_SERVICE_HOST", "PROG_SERVICE_PORT", "PROG_SERVICE_PORT_TCP_CLIENTS", "PROG_PORT", "PROG_PORT_4150_TCP",
+        "PROG_PORT_4150_TCP_PROTO", "PROG_PORT_4150_TCP_PORT", "PROG_PORT_4150_TCP_ADDR", "PROG_PORT_53_UDP",
+    ]  # fmt: skip
+    another_service = ["PROG_HTTP_SERVICE_HOST", "PROG_HTTP_SERVICE_PORT", "PROG_HTTP_PORT", "PROG_HTTP_PORT_4151_TCP"]
+    others = ["PROGRAM_X", "PROG", "prog_max_in_flihgt", "OTHER_SERVICE_HOST", "PATH"]
+    found = environment_warnings(*ours, *kubernetes, *another_service, *others)
+    assert found == ["unknown environment variable PROG_VERSION_OF_IT"]
+
+
+def test_the_nearest_option() -> None:
+    known = specs(Options, "prog")
+    assert [nearest(word, known) for word in ("", "zzz", "x" * 100_000)] == [None, None, None]
+    found = nearest("Max-in-flght", known)
+    assert found is not None
+    assert found.name == "max_in_flight"
 
 
 @pytest.mark.parametrize("word", ["-h", "--help", "-help"])

@@ -44,8 +44,10 @@ class Link:
         try:
             with trio.fail_after(TIMEOUT):
                 self._stream = await _dial(self.address)
-        except (OSError, trio.TooSlowError, ListenError, ValueError) as error:
-            raise LinkError(f"dial: {error or 'timed out'}") from None
+        except ListenError as error:  # no address: its words are about listening
+            raise LinkError(f"dial: {error.why}") from None
+        except (OSError, trio.TooSlowError, ValueError) as error:
+            raise LinkError(f"dial: {str(error) or 'timed out'}") from None
         answers = await self._exchange(MAGIC_V1 + identify(self._identity), 1)
         self.http_address = _http_address(answers[0], self.address)
         await self.send([register(topic, channel) for topic, channel in registrations()])
