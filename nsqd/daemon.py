@@ -24,6 +24,7 @@ from nsqd.auth.asking import asking
 from nsqd.auth.servers import AuthServers
 from nsqd.core.broker import Broker
 from nsqd.core.ids import IdSource
+from nsqd.core.recovery import recover
 from nsqd.core.topology import restore
 from nsqd.discovery.lookupds import Lookupds
 from nsqd.http.node import Info, Node
@@ -34,7 +35,10 @@ from nsqd.option_values import REQUIRED
 from nsqd.options import NsqdOptions
 from nsqd.statsd.pusher import Pusher
 from nsqd.storage.directory import Directory, DirectoryError
-from nsqd.storage.memory import MemoryStore
+from nsqd.storage.log.disk import RealDisk
+from nsqd.storage.log.opening import OpenLog, open_log
+from nsqd.storage.log.reader import LogError
+from nsqd.storage.log.syncer import Durability, Syncer
 from nsqd.storage.saver import Health, Saver
 from shared.daemon import (
     SIGNALS,
@@ -145,7 +149,8 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
     """Serve until SIGINT or SIGTERM. Any exception out of here is a bug, or a machine that has ceased to work."""
     _tune_interpreter()
     health = Health()
-    broker = _make_broker(options, directory, health)
+    opened = _open_log(options, directory, lambda: reactor.wake())
+    broker = _make_broker(options, directory, opened)
     info = _info(options, doors)
     memory = Memory()
     auth_servers = _auth_servers(options, doors.auth_tls)
@@ -155,7 +160,6 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
             nursery.start_soon(trio_thread.raise_bugs)
             bridge = Bridge(lambda: reactor.wake())
             saver = Saver(broker, directory, health, nursery)
-            health.on_trouble = saver.topology_changed  # it writes until it has worked
 
             def serve_http() -> Callable[[], None]:
                 served = bridge.serve()
@@ -183,14 +187,16 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                 turns=lambda: reactor.turns,
                 take_topology=saver.take,
                 save_topology=saver.save,
-                health=lambda: health.text,
+                health=lambda: f"NOK - {broker.store.refusal}" if broker.store.refusal else health.text,
                 memory=memory.figures,
+                log=opened.figures,
                 refused=lambda: broker.refused + http_server.refused,
             )
             http_server = _http_server(options, node, doors, trio_thread)
             reactor.listen(doors.tcp.socket)
             log.info("TCP: listening on %s", doors.tcp.address)
             nursery.start_soon(reactor.run)
+            nursery.start_soon(_sync_by_time, options, opened.syncer, reactor.wake)
             lookupds.set_addresses(options.lookupd_tcp_address)
             if options.statsd_address:
                 pusher = Pusher(options, info.broadcast_address, info.http_port, broker, memory.figures)
@@ -203,7 +209,8 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
             await auth_servers.close()
         reactor.close_all()
         saver.save(saver.take())
-        _warn_of_loss(broker)
+        broker.commit()
+        opened.close()
     log.info("NSQ: bye")
 
 
@@ -251,26 +258,42 @@ def _auth_servers(options: NsqdOptions, tls: ssl.SSLContext | None) -> AuthServe
     )
 
 
-def _make_broker(options: NsqdOptions, directory: Directory, health: Health) -> Broker:
-    """The core, with what the directory remembers. Raises DirectoryError."""
+def _open_log(options: NsqdOptions, directory: Directory, wake: Callable[[], None]) -> OpenLog:
+    """Read the log. Raises DirectoryError."""
+    durability = Durability(options.durability)
+    try:
+        disk = RealDisk(directory.path / "log")
+        node, every, budget = options.node_number(), options.sync_every, options.mem_budget
+        return open_log(disk, node, durability, every, budget, wake, *_clock())
+    except (LogError, OSError) as error:
+        raise DirectoryError(f"failed to open the log in {directory.path / 'log'} - {error}") from None
+
+
+def _make_broker(options: NsqdOptions, directory: Directory, opened: OpenLog) -> Broker:
+    """The core, with what the log remembers, or nsqd.dat while there is none. Raises DirectoryError."""
     metadata = directory.load()
-    store = MemoryStore(lambda ceiling: health.tried(directory.write_ids, ceiling) or health.troubled())
-    ids = IdSource(options.node_number(), metadata.ids, store.lease)
-    if health.failure:
-        raise DirectoryError(f"failed to persist metadata - {health.failure}")
-    broker = Broker(options.limits(), store, ids, random.Random().randrange)
-    restore(broker, metadata.topics)
+    now, wall = _clock()
+    ids = IdSource(options.node_number(), max(metadata.ids, opened.lease), opened.store.lease)
+    if opened.writer.failure:
+        raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
+    broker = Broker(options.limits(), opened.store, ids, random.Random().randrange)
+    broker.begin(now, wall)
+    if opened.picture is not None:
+        recover(broker, opened.picture, now)
+    else:
+        restore(broker, metadata.topics)
+    broker.commit()
+    opened.serve(broker)
     return broker
 
 
-def _warn_of_loss(broker: Broker) -> None:
-    """Until the commit log comes, a stop loses what was not finished. It shall at least be said."""
-    topics = [topic for topic in broker.topics.values() if not topic.ephemeral]
-    channels = [channel for topic in topics for channel in topic.channels.values() if not channel.ephemeral]
-    left = sum(topic.depth for topic in topics)
-    left += sum(channel.depth + channel.in_flight_count + channel.deferred_count for channel in channels)
-    if left:
-        log.warning("%d messages were not finished, and are lost: this version keeps messages in memory only", left)
+async def _sync_by_time(options: NsqdOptions, syncer: Syncer, wake: Callable[[], None]) -> None:
+    """What nobody waits for is synced, too."""
+    interval = options.sync_timeout / 1e9 if options.durability == "interval" else 1.0
+    while True:
+        await trio.sleep(interval)
+        syncer.timer()
+        wake()
 
 
 def _http_server(options: NsqdOptions, node: Node, doors: Doors, trio_thread: TrioThread) -> HttpServer:

@@ -98,13 +98,23 @@ class NsqdOptions(DaemonOptions):
 
     data_path: str = option("", "path to store metadata and messages (default: the working directory)")
     mem_queue_size: int = option(10_000, "number of messages to keep in memory (per topic/channel)")
+    mem_budget: int = option(
+        256 * 1024 * 1024,
+        "bytes of messages to keep in memory, of all topics; the others are read back",
+        check=at_least(0),
+    )
     max_bytes_per_file: int = option(
         104_857_600, "of NSQ's disk queue: number of bytes per file (has no effect here)", check=at_least(0)
     )
-    sync_every: int = option(
-        2500, "of NSQ's disk queue: number of messages per fsync (has no effect here)", check=at_least(0)
+    durability: str = option(
+        "always",
+        "what an OK means: always (synced to disk), interval (written; synced by sync-every and sync-timeout), os (written)",
+        read=read_word("always", "interval", "os"),
     )
-    sync_timeout: Duration = _duration(2 * SECOND, "of NSQ's disk queue: time per fsync (has no effect here)")
+    sync_every: int = option(2500, "number of messages per fsync, with -durability=interval", check=at_least(0))
+    sync_timeout: Duration = _duration(
+        2 * SECOND, "duration of time per fsync, with -durability=interval", least=MILLISECOND
+    )
     max_topics: int = option(50_000, "maximum topic count", check=at_least(1))
     max_channels: int = option(100_000, "maximum channel count of all topics", check=at_least(1))
     queue_scan_worker_pool_max: int = option(

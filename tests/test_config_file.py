@@ -201,6 +201,7 @@ WORDS = {
     "tls_required": ["2", "-1", "1.5", '""', '"yes"', '"2"', '"https"', "[]", "{ a = 1 }"],
     "tls_min_version": ["1", "1.2", "true", '"ssl3.0"', '"1.2"', '"tls1.4"', "[]"],
     "auth_http_request_method": ["1", '""', '"put"', "[]"],
+    "durability": ["1", '""', '"never"', "[]"],
 }
 
 
@@ -500,6 +501,7 @@ BOUNDED: dict[str, st.SearchStrategy[Any]] = {
     "log_level": st.sampled_from(["debug", "info", "warn", "error", "fatal"]),
     "log_format": st.sampled_from(["nsq", "json"]),
     "auth_http_request_method": st.sampled_from(["get", "post"]),
+    "durability": st.sampled_from(["always", "interval", "os"]),
     "max_attempts": st.lists(st.sampled_from(["5", "orders=3", "0"])).map(tuple),
     "max_deflate_level": st.integers(1, 9),
     "node_id": st.integers(-1, 1023),

@@ -272,6 +272,7 @@ TEXT = {  # strings stand as they are
     "tls_root_ca_file": "",
     "log_format": "nsq",
     "auth_http_request_method": "get",
+    "durability": "always",
     "topology_region": "",
     "topology_zone": "",
 }
@@ -284,6 +285,7 @@ JSON = {  # integers, durations in ns, and what Go has as a number: levels and T
     "http_client_request_timeout": "5000000000",
     "mem_queue_size": "123",
     "max_bytes_per_file": "104857600",
+    "mem_budget": "268435456",
     "sync_every": "2500",
     "sync_timeout": "2000000000",
     "queue_scan_selection_count": "20",

@@ -256,7 +256,7 @@ def test_sighup_is_survived(tmp_path: Path) -> None:
 # what survives a restart
 
 
-def test_a_restart_keeps_topics_channels_and_pause(tmp_path: Path) -> None:
+def test_a_restart_keeps_topics_channels_pause_and_messages(tmp_path: Path) -> None:
     with nsqd(tmp_path) as daemon:
         for target in (
             "/topic/create?topic=plain", "/topic/create?topic=paused", "/topic/create?topic=gone%23ephemeral",
@@ -265,11 +265,11 @@ def test_a_restart_keeps_topics_channels_and_pause(tmp_path: Path) -> None:
             "/channel/pause?topic=plain&channel=b", "/topic/create?topic=deleted", "/topic/delete?topic=deleted",
         ):  # fmt: skip
             post(daemon, target)
-        publish(daemon, b"plain", b"forgotten until the log comes")
+        publish(daemon, b"plain", b"kept")
         assert daemon.stop() == 0
     expected = {
         "paused": {"paused": True, "depth": 0, "channels": {}},
-        "plain": {"paused": False, "depth": 0, "channels": {"a": (False, 0), "b": (True, 0)}},
+        "plain": {"paused": False, "depth": 0, "channels": {"a": (False, 1), "b": (True, 1)}},
     }
     file = tmp_path / "nsqd.dat"
     content = json.loads(file.read_bytes())
@@ -324,11 +324,32 @@ def test_message_ids_are_never_issued_twice(how: int, tmp_path: Path) -> None:
             assert client.frame() == OK
             with Conversation(daemon, b"  V2MPUB t\n" + several(*[b"x"] * 500)) as producer:
                 assert producer.frame() == OK
+            kept = [client.message().id for _ in ids]  # nobody has finished them
+            assert sorted(kept) == ids
             ids += [client.message().id for _ in range(500)]
             daemon.process.send_signal(how)
             daemon.wait()
     assert len(set(ids)) == len(ids) == 1500
     assert ids == sorted(ids)
+
+
+def test_what_was_in_flight_comes_back_with_its_attempts_and_what_was_deferred_at_its_time(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as daemon:
+        with Conversation(daemon, b"  V2SUB t c\nRDY 10\n") as client:
+            assert client.frame() == OK
+            publish(daemon, b"t", b"in flight", b"done")
+            messages = {message.body: message for message in (client.message(), client.message())}
+            client.send(b"FIN " + messages[b"done"].id + b"\nDPUB t 1500\n" + sized(b"later"))
+            assert client.frame() == OK
+            sent = time.time()
+            daemon.process.kill()
+            daemon.wait()
+    with nsqd(tmp_path) as daemon, Conversation(daemon, b"  V2SUB t c\nRDY 10\n") as client:
+        assert client.frame() == OK
+        again = client.message()
+        assert (again.id, again.attempts, again.body) == (messages[b"in flight"].id, 2, b"in flight")
+        assert client.message().body == b"later"
+        assert time.time() - sent >= 1.5
 
 
 # discovery

@@ -81,11 +81,13 @@ class Broker:
         self.changes: list[Change] = []  # what happened and was not fetched yet
         self.ask_for_channels = False  # True: a new topic waits until Topic.start() (nsqlookupd is asked)
         self.scan = ScanPool(limits.queue_scan_selection_count, limits.queue_scan_worker_pool_max, random_below)
+        self.refusal = ""  # why nothing can be published in this turn; "": it can
         self.now = 0  # monotonic ns, of this turn
         self.wall = 0  # ns since the epoch, of this turn
         self.channel_count = 0  # of all topics
         self.refused: Counter[str] = Counter()  # what a limit did not let in, by the limit
         self.latencies = Histogram()  # of all messages finished, while percentiles are configured
+        self._by_number: dict[int, Topic] = {}
         self._next_number = 1
 
     # the turn
@@ -94,6 +96,8 @@ class Broker:
         """A turn begins. The wall clock may step; the monotonic one must not."""
         self.now = now
         self.wall = wall
+        self.store.begin(now, wall)
+        self.refusal = self.store.refusal
 
     def commit(self) -> int:
         """Seal what this turn published. Returns the position to wait for before its replies leave."""
@@ -115,10 +119,10 @@ class Broker:
 
     def read_completed(self, topic_number: int) -> None:
         """The store has what it answered None for."""
-        for topic in self.topics.values():
-            if topic.number == topic_number:
-                for channel in topic.channels.values():
-                    channel.read_completed()
+        topic = self._by_number.get(topic_number)
+        if topic is not None:
+            for channel in topic.channels.values():
+                channel.read_completed()
 
     # topics
 
@@ -130,6 +134,7 @@ class Broker:
                 self.refused["max_topics"] += 1
                 raise TooMany(f"topics exceed limit of {self.limits.max_topics}")
             topic = self.topics[name] = Topic(self, name, self.next_number())
+            self._by_number[topic.number] = topic
             topic.starting = self.ask_for_channels
             self.changes.append(Change(ChangeKind.TOPIC_CREATED, name))
         return topic
@@ -137,6 +142,7 @@ class Broker:
     def delete_topic(self, name: str) -> None:
         """Drop the topic with its channels, messages and connections."""
         topic = self.topics.pop(name)
+        del self._by_number[topic.number]
         topic.delete()
         self.changes.append(Change(ChangeKind.TOPIC_DELETED, name))
 
@@ -158,6 +164,20 @@ class Broker:
         number = self._next_number
         self._next_number = number + 1
         return number
+
+    def adopt(self, topic: Topic) -> None:
+        """After a restart: this one is there already."""
+        self.topics[topic.name] = topic
+        self._by_number[topic.number] = topic
+
+    @property
+    def highest_number(self) -> int:
+        """That a topic or channel was given."""
+        return self._next_number - 1
+
+    def continue_numbers(self, number: int) -> None:
+        """After a restart: lower ones were given."""
+        self._next_number = max(self._next_number, number)
 
     def admit_channel(self) -> None:
         """A topic is about to make a channel. Raises TooMany."""

@@ -51,6 +51,10 @@ class Buried:
                     break
         return list(islice(items, count))
 
+    def items(self) -> Iterable[tuple[bytes, Grave]]:
+        """All, by message id."""
+        return self._graves.items()
+
     def ordinals(self) -> Iterator[int]:
         """Of all."""
         return (grave.ordinal for grave in self._graves.values())

@@ -211,6 +211,21 @@ class Channel:
             consumer.ready = 0
             consumer.sink.evicted()
 
+    # after a restart
+
+    def resume(self, start: int, cursor: int, ready: int, paused: bool) -> None:
+        """It stands here, with `ready` messages from the cursor to the edge."""
+        self.start, self.cursor, self.paused = start, cursor, paused
+        self.passed = self.topic.ordinary - ready
+
+    def take_back(self, message: Message, due: int, now: int) -> None:
+        """A message from before the cursor that is not finished: the next to be delivered, or at its time."""
+        if due > now:
+            self.deferred.push(due, message, now)
+            self._watch_deferred()
+        else:
+            self.retry.append((self.cursor, message))
+
     # what the topic tells
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
@@ -296,7 +311,10 @@ class Channel:
         """The next messages, at least one if there is any, put in flight: a retried one, or a stretch of the sequence."""
         while self.retry or self.cursor < self.topic.distributed:
             if self.retry and self.retry[0][0] <= self.cursor:
-                return self._take_retry(consumer, now)
+                retried = self._take_retry(consumer, now)
+                if retried is None:  # damaged on disk, and given up
+                    continue
+                return retried
             if self._holes and self._holes[0][0] <= self.cursor:
                 self.cursor = self._holes.popleft()[1]
                 continue
@@ -313,6 +331,9 @@ class Channel:
                 self.cursor = min(extent.end, self._limit())
                 continue
             return self._take_stretch(consumer, extent, min(count, max(1, room // extent.largest)), now)
+        self.passed = (
+            self.topic.ordinary
+        )  # what was counted and did not come was damaged on disk: nobody shall wait for it
         return []
 
     def _limit(self) -> int:
@@ -339,17 +360,21 @@ class Channel:
             self._extent = None  # an idle channel shall not keep what everybody has finished
         return frames
 
-    def _take_retry(self, consumer: Consumer, now: int) -> list[bytes]:
+    def _take_retry(self, consumer: Consumer, now: int) -> list[bytes] | None:
+        """The first retried message; none while it is being read; None if it is lost."""
         message = self.retry[0][1]
         extent = self.topic.store.read(self.topic.number, message.ordinal)
         if extent is None:
             self.reading = True
             return []
         self.retry.popleft()
+        if extent.first > message.ordinal:
+            return None
         index = message.ordinal - extent.first
         attempts = message.attempts + 1
         ids = bytes(extent.ids[index * ID_SIZE : (index + 1) * ID_SIZE])
         frame = extent.frames[index]
+        self.topic.store.requeue(self.topic.number, self.number, message.ordinal, attempts, 0)
         run = Run(consumer, message.ordinal, ids, attempts, now, now + consumer.msg_timeout)
         if self.latency is not None:
             run.stamps = frame[STAMP]
@@ -414,6 +439,7 @@ class Channel:
     def kick(self, message_ids: Iterable[bytes]) -> int:
         """Make buried messages ready again, as if they had never been delivered. Returns how many were buried."""
         graves = self.buried.take(message_ids)
+        self.topic.store.promise()
         for grave in graves:
             self.topic.store.requeue(self.topic.number, self.number, grave.ordinal, 0, 0)
             self._retry(Message(grave.ordinal, 0))
@@ -422,6 +448,7 @@ class Channel:
     def finish_buried(self, message_ids: Iterable[bytes]) -> int:
         """Be done with buried messages. Returns how many were buried."""
         graves = self.buried.take(message_ids)
+        self.topic.store.promise()
         for grave in graves:
             self.topic.store.finish(self.topic.number, self.number, grave.ordinal, 1)
         return len(graves)
@@ -430,7 +457,7 @@ class Channel:
         return 0 < self.topic.max_attempts <= attempts
 
     def _bury(self, message_id: bytes, ordinal: int, attempts: int, reason: str) -> None:
-        self.topic.store.bury(self.topic.number, self.number, ordinal, attempts, reason)
+        self.topic.store.bury(self.topic.number, self.number, ordinal, message_id, attempts, reason)
         self.buried.add(message_id, Grave(ordinal, attempts, reason, self.broker.wall))
 
     def _retry(self, message: Message) -> None:
@@ -451,6 +478,12 @@ class Channel:
         return self.topic.ordinary - self.passed + len(self.retry)
 
     @property
+    def backend_depth(self) -> int:
+        """Of those, the ones that are on disk only."""
+        topic = self.topic
+        return min(self.depth, topic.store.cold(topic.number, self.cursor, topic.distributed))
+
+    @property
     def deferred_count(self) -> int:
         """Messages that wait for their time: requeued with a delay, or published so."""
         return len(self.deferred) + self.delayed
@@ -459,6 +492,10 @@ class Channel:
     def message_count(self) -> int:
         """Messages that came to this channel since the process started."""
         return self.topic.put_count - self._messages_before
+
+    def holes(self) -> list[tuple[int, int]]:
+        """Spans (first, end) from the cursor on that are to be skipped."""
+        return list(self._holes)
 
     def _owed(self) -> Iterator[tuple[int, int]]:
         """Every (first, count) that is not finished. May walk the whole sequence: for empty and delete only."""
@@ -474,24 +511,10 @@ class Channel:
         yield from self._owed_ahead()
 
     def _owed_ahead(self) -> Iterator[tuple[int, int]]:
-        """Spans between the cursor and the end, without holes and without what the delay lane holds."""
-        holes = deque(self._holes)
-        position, end = self.cursor, self.topic.distributed
-        while position < end:
-            if holes and holes[0][0] <= position:
-                position = holes.popleft()[1]
-                continue
-            stop = min(end, holes[0][0]) if holes else end
-            extent = self.topic.store.read(self.topic.number, position)
-            if extent is None:  # a store that reads from disk derives this from its own records
-                return
-            if extent.first > position:
-                position = min(stop, extent.first)
-                continue
-            stop = min(stop, extent.end)
-            if not extent.delayed:
-                yield position, stop - position
-            position = stop
+        """Spans between the cursor and the edge, without holes and without what the delay lane holds."""
+        for first, end, delayed in self.topic.store.extents(self.topic.number, self.cursor, self.topic.distributed):
+            if not delayed:
+                yield from ((start, stop - start) for start, stop in _without(first, end, self._holes))
 
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""
@@ -513,3 +536,15 @@ class Channel:
         assert not (self.deleted and self.consumers)
         for consumer in self.consumers:
             consumer.check()
+
+
+def _without(first: int, end: int, holes: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The parts of first..end that are in no hole. Holes are ascending and disjoint."""
+    for start, stop in holes:
+        if stop <= first or start >= end:
+            continue
+        if first < start:
+            yield first, start
+        first = stop
+    if first < end:
+        yield first, end

@@ -7,7 +7,10 @@ is deleted and created anew under its old name starts clean (specs/log-and-chann
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
+
+from shared.histogram import Histogram
 
 
 class Extent:
@@ -31,6 +34,20 @@ class Extent:
         return self.first + len(self.frames)
 
 
+@dataclass(frozen=True, slots=True)
+class LogFigures:
+    """One look at the log."""
+
+    size: int  # bytes of its segments
+    segments: int
+    checkpoints: int  # since the start
+    unsynced: int  # bytes that were written and are not durable
+    memory: int  # bytes of messages in memory
+    damage: int  # bytes found wrong at the start, and messages that could not be read back since
+    replay: float  # s that the start took
+    syncs: Histogram  # ns
+
+
 class Store(Protocol):
     """Records go in, extents come out."""
 
@@ -38,8 +55,18 @@ class Store(Protocol):
     def durable(self) -> int:
         """Every record before this position survives whatever the durability mode promises."""
 
+    def begin(self, now: int, wall: int) -> None:
+        """A turn begins at `now` (monotonic ns) and `wall` (ns since the epoch)."""
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing more can be published, e.g. for want of space; "" if it can."""
+
+    def promise(self) -> None:
+        """Somebody will be told of what was recorded in this turn: `commit` shall say what to wait for."""
+
     def commit(self) -> int:
-        """Close the group of this turn. Returns the position that `durable` must reach before its replies leave."""
+        """Close the group of this turn. Returns the position that `durable` must reach before its replies leave; 0: none."""
 
     def lease(self, ceiling: int) -> bool:
         """Ids below `ceiling` may be issued from now on. Durable on return; False if that cannot be had now."""
@@ -69,9 +96,12 @@ class Store(Protocol):
         """`channel` is done with messages first..first+count."""
 
     def requeue(self, topic: int, channel: int, ordinal: int, attempts: int, due: int) -> None:
-        """A message was handed back (by REQ or time-out) after `attempts` deliveries, to be ready at `due` (0: at once)."""
+        """A message was handed back (by REQ or time-out) after `attempts` deliveries, to be ready at `due` (0: at once).
 
-    def bury(self, topic: int, channel: int, ordinal: int, attempts: int, reason: str) -> None:
+        Or it is delivered again, for the `attempts`th time: should we end before its FIN, it is ready at once.
+        """
+
+    def bury(self, topic: int, channel: int, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
         """A message was given up on after `attempts` deliveries. It is still owed; `requeue` or `finish` takes it back."""
 
     def finish_all(self, topic: int, channel: int, end: int, owed: Iterable[tuple[int, int]]) -> None:
@@ -85,6 +115,12 @@ class Store(Protocol):
 
     def drop_topic(self, topic: int) -> None:
         """The topic is gone, with all its messages."""
+
+    def extents(self, topic: int, first: int, end: int) -> list[tuple[int, int, bool]]:
+        """The parts (first, end, delayed) of first..end of which something is owed, ascending; in memory or not."""
+
+    def cold(self, topic: int, first: int, end: int) -> int:
+        """How many of messages first..end are on disk only."""
 
     def read(self, topic: int, ordinal: int) -> Extent | None:
         """The extent that holds `ordinal`; if nobody owes that any more and it is gone, the next there is; at the end of the

@@ -6,7 +6,7 @@ channel, the topic is paused, or its channels are still being asked for. A new c
 gets what was published before it and later ones only what comes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from nsqd.core.channel import Channel
@@ -126,6 +126,17 @@ class Topic:
         room = max(0, self.broker.limits.mem_queue_size - (self.end - self.distributed))
         self.dropped_count += len(bodies) - min(room, len(bodies))
         return bodies[:room]
+
+    # after a restart
+
+    def resume(self, end: int, distributed: int, paused: bool, delayed: Iterable[tuple[int, int]], now: int) -> None:
+        """It ends here. `delayed`: (ordinal, due) of the messages at or past the edge that have a delay."""
+        self.end, self.distributed, self.paused = end, distributed, paused
+        self.ordinary = distributed  # only differences to it count
+        for ordinal, due in delayed:
+            self.delay_lane.push(due, Message(ordinal, 0), now)
+            self._delayed_ahead += 1
+        self._watch_lane()
 
     # distribution
 
@@ -265,6 +276,16 @@ class Topic:
     def depth(self) -> int:
         """Messages that no channel has been given yet."""
         return self.end - self.distributed
+
+    @property
+    def backend_depth(self) -> int:
+        """Of those, the ones that are on disk only."""
+        return self.store.cold(self.number, self.distributed, self.end)
+
+    @property
+    def overdue(self) -> tuple[Message, ...]:
+        """Messages at or past the edge whose delay is over."""
+        return tuple(self._overdue)
 
     def frame(self, ordinal: int) -> bytes:
         """A message's frame, as far as it can be read at once; b"" else."""

@@ -33,6 +33,13 @@ def topic_and_channel(arguments: dict[str, str]) -> tuple[str, str]:
     return topic, channel
 
 
+def topic_to_publish_to(broker: Broker, name: str) -> Topic:
+    """Created if it is not there; 503 while nothing can be published."""
+    if broker.refusal:
+        raise HttpError(503, "EXITING")  # the original's word for any failure to put
+    return made_topic(broker, name)
+
+
 def made_topic(broker: Broker, name: str) -> Topic:
     """Created if it is not there; 503 beyond the limit."""
     try:

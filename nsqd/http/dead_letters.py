@@ -7,6 +7,7 @@
 A kicked message is ready again, as if it had never been delivered. The answers of the POSTs leave after the turn's commit.
 """
 
+import asyncio
 import base64
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,7 @@ from shared.http.errors import HttpError
 
 LIMIT = 100  # messages in an answer unless asked for another number
 MOST = 1000  # messages in an answer, or done with in one request
+READS, READ_PAUSE = 200, 0.01  # looks at messages that are being read back, and s between them
 MOST_BODY = 4 * 1024 * 1024  # bytes of bodies in an answer; a message that does not fit comes without its body
 _TRUE = ("true", "1")
 
@@ -50,8 +52,11 @@ class DeadLetters:
         limit = _number(arguments, "limit", LIMIT)
         after = arguments["after"].encode() if "after" in arguments else None
         bodies = arguments.get("body") in _TRUE
-        look = self._node.bridge.call(lambda: _look(self._node.broker, topic, channel, after, limit))
-        total, found = await look
+        for _ in range(READS):
+            total, found = await self._node.bridge.call(lambda: _look(self._node.broker, topic, channel, after, limit))
+            if all(frame for _, _, frame in found):
+                break
+            await asyncio.sleep(READ_PAUSE)  # some are being read back from disk
         return json_response({"buried_count": total, "messages": _pictures(found, bodies)})
 
     def _acting(self, done: str, act: Callable[[Channel, list[bytes]], int]) -> Handler:

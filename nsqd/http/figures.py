@@ -14,6 +14,7 @@ from typing import NamedTuple
 from nsqd.core.broker import Broker
 from nsqd.core.channel import Channel
 from nsqd.core.scan import ScanStatistics
+from nsqd.core.store import LogFigures
 from nsqd.core.topic import Topic
 from nsqd.http.node import Node
 from shared.histogram import Histogram
@@ -76,6 +77,7 @@ class Figures:
     scan: ScanStatistics
     latency: Histogram | None  # ns from publish to FIN, of all messages ever; None without configured percentiles
     refused: Counter[str]  # what was refused to clients, by reason
+    log: LogFigures
 
 
 async def take(node: Node) -> Figures:
@@ -113,7 +115,7 @@ def _channel(channel: Channel) -> Row:
 def _whole(node: Node, topics: list[Row], channels: list[Row]) -> Figures:
     scan = ScanStatistics(**asdict(node.broker.scan.statistics))
     latency = node.broker.latencies.copy() if node.broker.limits.latency_percentiles else None
-    return Figures(topics, channels, len(node.peers()), node.turns(), scan, latency, node.refused())
+    return Figures(topics, channels, len(node.peers()), node.turns(), scan, latency, node.refused(), node.log())
 
 
 def _rank(row: Row) -> tuple[int, int, tuple[str, ...]]:

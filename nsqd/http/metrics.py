@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.scan import ScanStatistics
+from nsqd.core.store import LogFigures
 from nsqd.http.figures import (
     CHANNEL_COUNTERS,
     CHANNEL_GAUGES,
@@ -24,6 +25,7 @@ from nsqd.http.node import Node
 from shared.histogram import Histogram
 
 OTHER = "(other)"  # as topic and channel: all that have no series of their own; no name can be this
+SYNC_BOUNDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 500, 1e3, 5e3)  # ms
 BOUNDS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1e3, 2.5e3, 5e3, 1e4, 3e4, 6e4, 3e5, 1.8e6, 3.6e6)  # ms, of latencies
 
 _HELP = {
@@ -54,6 +56,7 @@ class MetricsRoute:
         families = [
             *_totals(figures),
             *_scan(figures.scan),
+            *_log(figures.log),
             *_labelled("topic", TOPIC_GAUGES, TOPIC_COUNTERS, *self._topics.choose(figures.topics)),
             *_labelled("channel", CHANNEL_GAUGES, CHANNEL_COUNTERS, *self._channels.choose(figures.channels)),
             *_latency(figures.latency),
@@ -95,6 +98,18 @@ def _totals(figures: Figures) -> Iterator[Metric]:
     yield refused
 
 
+def _log(log: LogFigures) -> Iterator[Metric]:
+    """How the commit log does."""
+    yield GaugeMetricFamily("nsqd_log_bytes", "Bytes of the commit log", log.size)
+    yield GaugeMetricFamily("nsqd_log_segments", "Files of the commit log", log.segments)
+    yield GaugeMetricFamily("nsqd_log_unsynced_bytes", "Bytes written to the log and not durable yet", log.unsynced)
+    yield GaugeMetricFamily("nsqd_log_memory_bytes", "Bytes of messages in memory", log.memory)
+    yield GaugeMetricFamily("nsqd_log_replay_seconds", "What reading the log took at the start", log.replay)
+    yield CounterMetricFamily("nsqd_log_damage", "Bytes of the log found damaged, and reads that failed", log.damage)
+    yield CounterMetricFamily("nsqd_log_checkpoints", "Checkpoints written since the start", log.checkpoints)
+    yield _histogram("nsqd_log_sync_seconds", "What a sync of the log took", log.syncs, SYNC_BOUNDS)
+
+
 def _scan(scan: ScanStatistics) -> Iterator[Metric]:
     """How busy time-outs and delays keep the node."""
     yield GaugeMetricFamily("nsqd_queue_scan_workers", "Size of the queue-scan worker pool", scan.workers)
@@ -129,10 +144,15 @@ def _latency(latency: Histogram | None) -> Iterator[Metric]:
     """Over all channels, since the process started; only where percentiles are configured."""
     if latency is None:
         return
-    counts = latency.cumulative([round(bound * 1e6) for bound in BOUNDS])
-    buckets = [(str(bound / 1e3), count) for bound, count in zip(BOUNDS, counts, strict=True)]
     name, text = "nsqd_e2e_processing_latency_seconds", "From a message's publish to its FIN"
-    yield HistogramMetricFamily(name, text, [*buckets, ("+Inf", latency.count)], sum_value=latency.sum / 1e9)
+    yield _histogram(name, text, latency, BOUNDS)
+
+
+def _histogram(name: str, text: str, histogram: Histogram, bounds: Sequence[float]) -> Metric:
+    """A histogram of ns as seconds; `bounds` in ms."""
+    counts = histogram.cumulative([round(bound * 1e6) for bound in bounds])
+    buckets = [(str(bound / 1e3), count) for bound, count in zip(bounds, counts, strict=True)]
+    return HistogramMetricFamily(name, text, [*buckets, ("+Inf", histogram.count)], sum_value=histogram.sum / 1e9)
 
 
 def _sum(rows: Sequence[Row], gauges: int, counters: int) -> tuple[tuple[int, ...], tuple[int, ...]]:

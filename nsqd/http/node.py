@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nsqd.core.broker import Broker
+from nsqd.core.store import LogFigures
 from nsqd.core.topology import Picture
 from nsqd.options import NsqdOptions
 from nsqd.protocols.nsq.peer import Peer
@@ -39,4 +40,5 @@ class Node:
     save_topology: Callable[[Picture], None]  # any thread: durable on return
     health: Callable[[], str]  # "OK", or "NOK - why"
     memory: Callable[[], dict[str, int]]  # any thread: the process's, for /stats
+    log: Callable[[], LogFigures]  # trio thread
     refused: Callable[[], Counter[str]]  # trio thread: what was refused to clients, by reason

@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from nsqd.http.arguments import made_topic, topic_name
+from nsqd.http.arguments import topic_name, topic_to_publish_to
 from nsqd.http.node import Node
 from nsqd.protocols.nsq.commands import INT32
 from nsqd.protocols.nsq.fast import equal_bodies
@@ -59,7 +59,7 @@ class Publishing:
         topic = topic_name(arguments)
         broker, defer = self._node.broker, arguments.get("defer")
         if defer is None:
-            await self._node.bridge.call(lambda: made_topic(broker, topic).publish([body], len(body)))
+            await self._node.bridge.call(lambda: topic_to_publish_to(broker, topic).publish([body], len(body)))
         else:
             await self._node.bridge.call(lambda: self._publish_deferred(topic, body, defer))
         return OK
@@ -83,7 +83,7 @@ class Publishing:
         broker, size = self._node.broker, sum(map(len, bodies))
 
         def publish() -> None:
-            topic = made_topic(broker, name)
+            topic = topic_to_publish_to(broker, name)
             if bodies:
                 topic.publish(bodies, size)
 
@@ -91,7 +91,7 @@ class Publishing:
 
     def _publish_deferred(self, name: str, body: bytes, defer: str) -> None:
         broker = self._node.broker
-        topic = made_topic(broker, name)
+        topic = topic_to_publish_to(broker, name)
         longest = self._node.options.max_req_timeout // MILLISECOND
         match = _INTEGER.fullmatch(defer)
         delay = int(match[1] or "0") if match else -1

@@ -104,7 +104,7 @@ def _topic(topic: Topic, wanted: Wanted, owners: dict[Any, Peer], now: int) -> d
         "topic_name": topic.name,
         "channels": [_channel(channel, wanted, owners, now) for channel in channels],
         "depth": topic.depth,
-        "backend_depth": 0,
+        "backend_depth": topic.backend_depth,
         "message_count": topic.message_count,
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
@@ -117,7 +117,7 @@ def _channel(channel: Channel, wanted: Wanted, owners: dict[Any, Peer], now: int
     return {
         "channel_name": channel.name,
         "depth": channel.depth,
-        "backend_depth": 0,
+        "backend_depth": channel.backend_depth,
         "in_flight_count": channel.in_flight_count,
         "deferred_count": channel.deferred_count,
         "message_count": channel.message_count,

@@ -81,6 +81,7 @@ class Reactor:
         self._answers: list[tuple[Connection, Authorization | AuthRefused]] = []  # came since the last turn
         self._held: list[tuple[int, Callable[[], None]]] = []  # HTTP replies by the position they wait for
         self._waiting: dict[Connection, None] = {}  # connections with sealed output
+        self._released_to = 0  # log position
         self.connections: dict[int, Connection] = {}  # by file descriptor
         self.unflushed: dict[Connection, None] = {}  # connections with output for the end of this turn
         self.timers: DueQueue[Connection] = DueQueue()
@@ -134,7 +135,10 @@ class Reactor:
                     self._add(visitor)
             elif fd == self._wake_read.fileno():
                 self._wake_read.recv(4096)
+                self._broker.begin(self.now, self.wall)  # again: who woke us may have been done since the turn began
                 deliver = self._serve_http()
+        if self._held or self._waiting:
+            self._release()
         if self._unread or self._answers:
             self._catch_up()
         self._commit(deliver)
@@ -294,9 +298,12 @@ class Reactor:
             if connection.peer.promises:
                 connection.seal(position)
 
-    def committed(self) -> None:
-        """The store's durable mark has moved: send what waited for it."""
+    def _release(self) -> None:
+        """Send what waited for the store's durable mark, if that has moved."""
         durable = self._broker.store.durable
+        if durable == self._released_to:
+            return
+        self._released_to = durable
         held, self._held = self._held, []
         for position, deliver in held:
             if position > durable:

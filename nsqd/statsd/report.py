@@ -75,7 +75,7 @@ class Report:
         self._counter(f"{name}.message_count", messages)
         self._counter(f"{name}.message_bytes", size)
         self._gauge(f"{name}.depth", topic.depth)
-        self._gauge(f"{name}.backend_depth", 0)
+        self._gauge(f"{name}.backend_depth", topic.backend_depth)
         self._latency(name, Snapshot(percentiles, (merged,)))
         for channel in channels:
             if not channel.deleted and not (self._exclude_ephemeral and is_ephemeral(channel.name)):
@@ -94,7 +94,7 @@ class Report:
         messages, requeues, timeouts = self._added(channel.topic.name, channel.name, counters)
         self._counter(f"{name}.message_count", messages)
         self._gauge(f"{name}.depth", channel.depth)
-        self._gauge(f"{name}.backend_depth", 0)
+        self._gauge(f"{name}.backend_depth", channel.backend_depth)
         self._gauge(f"{name}.in_flight_count", channel.in_flight_count)
         self._gauge(f"{name}.deferred_count", channel.deferred_count)
         self._counter(f"{name}.requeue_count", requeues)

@@ -1,8 +1,8 @@
-"""The data directory: locked by one process, and the file of what must survive a restart until the commit log comes.
+"""The data directory: locked by one process. And nsqd.dat, NSQ's file of topics, channels and pause (specs/nsq.md e5).
 
-nsqd.dat is NSQ's (specs/nsq.md e5): topics, channels, pause. `penstock.ids` in it is our lease of message ids; NSQ ignores
-the key. A new file is written beside it, synced, renamed over it, and the directory synced: NSQ leaves out the last step
-and loses the file in a power cut.
+The commit log knows all that, too, and better: nsqd.dat is written for the tools that read it, and read only where there is no
+log yet. A new file is written beside it, synced, renamed over it, and the directory synced: NSQ leaves out the last step and
+loses the file in a power cut. `penstock.ids` is the lease of message ids that versions without a log wrote into it.
 """
 
 import fcntl
@@ -80,11 +80,6 @@ class Directory:
                 return
             self._number = number
             self._write(replace(self._written, topics=tuple(topics)))
-
-    def write_ids(self, ids: int) -> None:
-        """Make the id lease durable. Raises OSError."""
-        with self._writing:
-            self._write(replace(self._written, ids=ids))
 
     def close(self) -> None:
         """Unlock."""

@@ -11,34 +11,67 @@ from collections.abc import Callable, Iterable
 from nsqd.core.frame import ID_SIZE
 from nsqd.core.store import Extent
 
+Piece = tuple[int, int, int, int]  # of the log: a segment's base, its generation, and a range of bytes in that file
 EXTENT_MESSAGES = 1024  # a growing extent is closed at this many: finishing walks within one
 MOST_IN_A_BYTE = 255
 _ONE_LESS = bytes([0, *range(MOST_IN_A_BYTE)])
+_ONE_MORE = bytes([*range(1, MOST_IN_A_BYTE + 1), 0])
 
 
-class _Held:
-    """An extent, and what is owed of it."""
+class Held:
+    """An extent, and what is owed of it. Its frames may be on disk only: then `extent` is None."""
 
-    __slots__ = ("counts", "extent", "freed", "owed")
+    __slots__ = ("count", "counts", "delayed", "extent", "first", "freed", "owed", "pieces", "size")
 
-    def __init__(self, extent: Extent) -> None:
-        self.extent = extent
-        self.owed = bytearray()  # for each frame, how many channels have not finished it
+    def __init__(self, first: int, delayed: bool) -> None:
+        self.first = first  # ordinal of the first message
+        self.count = 0  # messages
+        self.delayed = delayed  # see Extent
+        self.extent: Extent | None = Extent(first, delayed)
+        self.owed = bytearray()  # for each message, how many channels have not finished it
         self.counts: list[int] | None = None  # the same once there are more channels than a byte counts
-        self.freed = 0  # frames that are b""
+        self.freed = 0  # messages that nobody owes any more; in memory their frames are b""
+        self.size = 0  # bytes of all frames, freed or not
+        self.pieces: list[Piece] = []  # where its records are on disk; none: nowhere
+
+    @property
+    def end(self) -> int:
+        """The ordinal after the last."""
+        return self.first + self.count
 
     def takes(self, first: int, delayed: bool) -> bool:
-        """True if message `first` may be added at the end."""
+        """True if message `first` may be added at the end. What is not in memory grows no more."""
+        if self.extent is None or self.delayed != delayed or self.end != first:
+            return False
+        return self.freed < self.count < EXTENT_MESSAGES
+
+    def takes_cold(self, first: int, delayed: bool) -> bool:
+        """The same for a message that is on disk only."""
+        if self.extent is not None or self.delayed != delayed or self.end != first:
+            return False
+        return self.freed < self.count < EXTENT_MESSAGES
+
+    def append(self, frames: list[bytes], ids: bytes, largest: int) -> None:
+        """Messages at the end. They are in memory."""
         extent = self.extent
-        return (
-            extent.delayed == delayed
-            and extent.end == first
-            and len(extent.frames) - self.freed > 0
-            and len(extent.frames) < EXTENT_MESSAGES
-        )
+        assert extent is not None
+        extent.frames += frames
+        extent.ids += ids
+        extent.largest = max(extent.largest, largest)
+        self.owed += bytes(len(frames))
+        self.count += len(frames)
+
+    def owe_one_more(self, first: int, end: int) -> None:
+        """One channel more owes messages first..end (indexes)."""
+        if self.counts is None and max(self.owed[first:end], default=0) < MOST_IN_A_BYTE:
+            self.owed[first:end] = self.owed[first:end].translate(_ONE_MORE)
+            return
+        if self.counts is None:
+            self.counts = list(self.owed)
+        self.counts[first:end] = [count + 1 for count in self.counts[first:end]]
 
     def owe(self, first: int, end: int, channels: int) -> None:
-        """Frames first..end (indexes) are owed by so many channels."""
+        """Messages first..end (indexes) are owed by so many channels."""
         if channels <= MOST_IN_A_BYTE and self.counts is None:
             self.owed[first:end] = bytes((channels,)) * (end - first)
             return
@@ -48,104 +81,223 @@ class _Held:
         self.counts[first:end] = [channels] * (end - first)
 
     def finish(self, first: int, end: int) -> bool:
-        """One channel less owes frames first..end. True if nothing of the extent is left."""
+        """One channel less owes messages first..end. True if nothing of the extent is left."""
         if self.counts is not None:
             return self._finish_counted(self.counts, first, end)
         owed = self.owed[first:end].translate(_ONE_LESS)
         self.owed[first:end] = owed
         done = owed.count(0)
-        if done == end - first:
-            self.extent.frames[first:end] = [b""] * done
+        if done:
             self.freed += done
-        elif done:
-            self._free_some(first, owed)
-        return self.freed == len(self.extent.frames)
+            if self.extent is not None:
+                _free(self.extent.frames, first, owed, done)
+        return self.freed == self.count
 
     def _finish_counted(self, counts: list[int], first: int, end: int) -> bool:
         for index in range(first, end):
             counts[index] -= 1
             if not counts[index]:
-                self.extent.frames[index] = b""
                 self.freed += 1
-        return self.freed == len(self.extent.frames)
+                if self.extent is not None:
+                    self.extent.frames[index] = b""
+        return self.freed == self.count
 
-    def _free_some(self, first: int, owed: bytearray) -> None:
-        frames = self.extent.frames
-        at = owed.find(0)
-        while at >= 0:
-            if frames[first + at]:
-                frames[first + at] = b""
-                self.freed += 1
-            at = owed.find(0, at + 1)
+    def cut(self, first: int) -> bool:
+        """Nobody will owe the messages from `first` (an index) on. True if nothing of the extent is left."""
+        self.freed += self.count - first
+        if self.extent is not None:
+            self.extent.frames[first:] = [b""] * (self.count - first)
+        return self.freed == self.count
+
+    def part(self, start: int, end: int, edge: int) -> "Held":
+        """An extent on disk of messages start..end (indexes) only. `edge`: messages before it were given to channels."""
+        part = Held(self.first + start, self.delayed)
+        part.extent = None
+        part.count = end - start
+        part.owed = self.owed[start:end]
+        part.counts = None if self.counts is None else self.counts[start:end]
+        part.pieces = list(self.pieces)
+        part.size = self.size * part.count // self.count
+        given = max(0, min(part.count, edge - part.first))
+        part.freed = sum(not part.owed_at(index) for index in range(given))
+        return part
+
+    def owed_at(self, index: int) -> bool:
+        """True if some channel owes that message, or it was given to none yet."""
+        return bool(self.counts[index] if self.counts is not None else self.owed[index])
 
 
-class _Sequence:
+def _free(frames: list[bytes], first: int, owed: bytearray, done: int) -> None:
+    """Of the frames from `first` on, those that nobody owes give their memory back."""
+    if done == len(owed):
+        frames[first : first + done] = [b""] * done
+        return
+    at = owed.find(0)
+    while at >= 0:
+        frames[first + at] = b""
+        at = owed.find(0, at + 1)
+
+
+class Sequence:
     """One topic's extents, ascending."""
 
-    __slots__ = ("_dead", "_end", "_firsts", "_held")
+    __slots__ = ("_dead", "_end", "_firsts", "edge", "held")
 
     def __init__(self) -> None:
-        self._held: list[_Held] = []
-        self._firsts: list[int] = []  # extent.first of each
+        self.edge = 0  # messages before it were given to channels
+        self.held: list[Held] = []
+        self._firsts: list[int] = []  # first of each
         self._end = 0  # ordinal after the last message
-        self._dead = 0  # extents in _held of which nothing is left; swept when they are half
+        self._dead = 0  # extents in `held` of which nothing is left; swept when they are half
 
-    def append(self, first: int, frames: list[bytes], ids: bytes, largest: int, delayed: bool) -> None:
-        """Messages at the end, in extents that bound what a channel standing in one of them keeps alive."""
+    def append(self, first: int, frames: list[bytes], ids: bytes, largest: int, delayed: bool) -> list[Held]:
+        """Messages at the end, in extents that bound what a channel standing in one of them keeps alive. Returns these."""
+        touched = []
         for start in range(0, len(frames), EXTENT_MESSAGES):
             stop = start + EXTENT_MESSAGES
-            self._append(first + start, frames[start:stop], ids[start * ID_SIZE : stop * ID_SIZE], largest, delayed)
+            held = self.last_for(first + start, delayed)
+            held.append(frames[start:stop], ids[start * ID_SIZE : stop * ID_SIZE], largest)
+            touched.append(held)
         self._end = first + len(frames)
+        return touched
 
-    def _append(self, first: int, frames: list[bytes], ids: bytes, largest: int, delayed: bool) -> None:
-        held = self._held[-1] if self._held else None
+    def append_cold(self, first: int, count: int, delayed: bool) -> list[Held]:
+        """Messages at the end that are on disk only. Returns the extents that hold them."""
+        touched = []
+        end = first + count
+        while first < end:
+            held = self.held[-1] if self.held else None
+            if held is None or not held.takes_cold(first, delayed):
+                held = Held(first, delayed)
+                held.extent = None
+                self.add(held)
+            part = min(end - first, EXTENT_MESSAGES - held.count)
+            held.owed += bytes(part)
+            held.count += part
+            touched.append(held)
+            first += part
+        self._end = end
+        return touched
+
+    def last_for(self, first: int, delayed: bool) -> Held:
+        """The extent that message `first`, the next one, belongs to."""
+        held = self.held[-1] if self.held else None
         if held is None or not held.takes(first, delayed):
-            held = _Held(Extent(first, delayed))
-            self._held.append(held)
-            self._firsts.append(first)
-        extent = held.extent
-        extent.frames += frames
-        extent.ids += ids
-        extent.largest = max(extent.largest, largest)
-        held.owed += bytes(len(frames))
+            held = Held(first, delayed)
+            self.add(held)
+        return held
 
-    def spans(self, first: int, end: int) -> list[tuple[_Held, int, int]]:
+    def add(self, held: Held) -> None:
+        """An extent at the end."""
+        self.held.append(held)
+        self._firsts.append(held.first)
+        self._end = max(self._end, held.end)
+
+    def spans(self, first: int, end: int) -> list[tuple[Held, int, int]]:
         """The extents that hold first..end, with the indexes in each."""
         place = bisect_right(self._firsts, first) - 1
         found = []
         while first < end:
-            held = self._held[place]
-            stop = min(end, held.extent.end)
-            found.append((held, first - held.extent.first, stop - held.extent.first))
+            held = self.held[place]
+            stop = min(end, held.end)
+            found.append((held, first - held.first, stop - held.first))
             first = stop
             place += 1
         return found
 
-    def at(self, ordinal: int) -> Extent:
-        """The extent that holds it, else the next, else an empty one at the end."""
+    def present(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The parts of first..end that are here."""
+        found = []
+        for held in self.held[max(0, bisect_right(self._firsts, first) - 1) :]:
+            if held.first >= end:
+                break
+            start, stop = max(first, held.first), min(end, held.end)
+            if start < stop and held.freed < held.count:
+                found.append((start, stop))
+        return found
+
+    def kinds(self, first: int, end: int) -> list[tuple[int, int, bool]]:
+        """The parts of first..end that are here, and for each whether it was published with a delay."""
+        return [
+            (max(first, held.first), min(end, held.end), held.delayed)
+            for held in self.held[max(0, bisect_right(self._firsts, first) - 1) :]
+            if held.first < end and held.end > first and held.freed < held.count
+        ]
+
+    def plain(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The parts of first..end that were published without a delay."""
+        return [(start, stop) for start, stop, delayed in self.kinds(first, end) if not delayed]
+
+    def present_spans(self, first: int, end: int) -> list[tuple[Held, int, int]]:
+        """As `spans`, for messages that need not all be here."""
+        found = []
+        for held in self.held[max(0, bisect_right(self._firsts, first) - 1) :]:
+            if held.first >= end:
+                break
+            start, stop = max(first, held.first), min(end, held.end)
+            if start < stop:
+                found.append((held, start - held.first, stop - held.first))
+        return found
+
+    def cold(self, first: int, end: int) -> int:
+        """How many of first..end are on disk only."""
+        spans = self.present_spans(first, end)
+        return sum(stop - start for held, start, stop in spans if held.extent is None and held.freed < held.count)
+
+    def count_freed(self) -> None:
+        """What was given to channels and is owed by none is freed."""
+        for held in self.held:
+            given = max(0, min(held.count, self.edge - held.first))
+            owed = held.counts if held.counts is not None else held.owed
+            held.freed = sum(not number for number in owed[:given])
+
+    def without(self, held: Held, lost: set[int]) -> None:
+        """Messages of an extent on disk (`lost`: indexes) are not there: what is left of it become extents of their own."""
+        kept = [index for index in range(held.count) if index not in lost]
+        starts = [index for index in kept if index - 1 in lost or index == 0]
+        ends = [index + 1 for index in kept if index + 1 in lost or index + 1 == held.count]
+        parts = [held.part(start, end, self.edge) for start, end in zip(starts, ends, strict=True)]
+        place = self.held.index(held)
+        self.held[place : place + 1] = parts
+        self._firsts[place : place + 1] = [part.first for part in parts]
+
+    def live(self) -> list[Held]:
+        """The extents of which something is left."""
+        return [held for held in self.held if held.freed < held.count]
+
+    def place(self, ordinal: int) -> int:
+        """The index in `held` of the extent that holds it, else of the next there is; len(held) if there is none."""
         place = bisect_right(self._firsts, ordinal) - 1
-        if place >= 0 and ordinal < self._held[place].extent.end:
-            return self._held[place].extent
-        return self._held[place + 1].extent if place + 1 < len(self._held) else Extent(self._end, False)
+        if place < 0 or ordinal >= self.held[place].end:
+            place += 1
+        while place < len(self.held) and self.held[place].freed == self.held[place].count:
+            place += 1
+        return place
+
+    def at(self, ordinal: int) -> Extent | None:
+        """The extent that holds it, else the next, else an empty one at the end. None: it is on disk only."""
+        place = self.place(ordinal)
+        return self.held[place].extent if place < len(self.held) else self.nothing()
+
+    def nothing(self) -> Extent:
+        """An empty extent at the end."""
+        return Extent(self._end, False)
 
     def drop(self) -> None:
         """Nothing is left of one of the extents. Deleting each from the lists at once would cost their length."""
         self._dead += 1
-        if self._dead > len(self._held) // 2:
-            self._held = [held for held in self._held if held.freed < len(held.extent.frames)]
-            self._firsts = [held.extent.first for held in self._held]
+        if self._dead > len(self.held) // 2:
+            self.held = self.live()
+            self._firsts = [held.first for held in self.held]
             self._dead = 0
 
     def cut(self, first: int) -> None:
         """Forget everything from `first` on; nobody owes it."""
-        while self._held and self._held[-1].extent.end > first:
-            held = self._held[-1]
-            keep = max(0, first - held.extent.first)
-            held.extent.frames[keep:] = [b""] * (len(held.extent.frames) - keep)
-            held.freed += len(held.extent.frames) - keep
-            if held.freed < len(held.extent.frames):
+        while self.held and self.held[-1].end > first:
+            held = self.held[-1]
+            if not held.cut(max(0, first - held.first)):
                 return
-            self._held.pop()
+            self.held.pop()
             self._firsts.pop()
 
 
@@ -154,13 +306,23 @@ class MemoryStore:
 
     def __init__(self, write_lease: Callable[[int], bool]) -> None:
         self._write_lease = write_lease
-        self._topics: dict[int, _Sequence] = {}
+        self._topics: dict[int, Sequence] = {}
         self._position = 0
 
     @property
     def durable(self) -> int:
         """All there is: memory promises nothing beyond the process, and that at once."""
         return self._position
+
+    def begin(self, now: int, wall: int) -> None:
+        pass
+
+    @property
+    def refusal(self) -> str:
+        return ""
+
+    def promise(self) -> None:
+        pass
 
     def commit(self) -> int:
         return self._position
@@ -170,14 +332,13 @@ class MemoryStore:
 
     def publish(self, topic: int, first: int, frames: list[bytes], ids: bytes, largest: int, due: int) -> None:
         self._position += 1
-        sequence = self._topics.get(topic)
-        if sequence is None:
-            sequence = self._topics[topic] = _Sequence()
-        sequence.append(first, frames, ids, largest, due != 0)
+        self.sequence(topic).append(first, frames, ids, largest, due != 0)
 
     def distribute(self, topic: int, first: int, end: int, channels: int) -> None:
         self._position += 1
-        for held, start, stop in self._topics[topic].spans(first, end):
+        sequence = self._topics[topic]
+        sequence.edge = end
+        for held, start, stop in sequence.spans(first, end):
             held.owe(start, stop, channels)
 
     def finish(self, topic: int, channel: int, first: int, count: int) -> None:
@@ -205,7 +366,7 @@ class MemoryStore:
     def requeue(self, topic: int, channel: int, ordinal: int, attempts: int, due: int) -> None:
         self._position += 1
 
-    def bury(self, topic: int, channel: int, ordinal: int, attempts: int, reason: str) -> None:
+    def bury(self, topic: int, channel: int, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
         self._position += 1
 
     def finish_all(self, topic: int, channel: int, end: int, owed: Iterable[tuple[int, int]]) -> None:
@@ -214,7 +375,8 @@ class MemoryStore:
 
     def hole(self, topic: int, first: int, end: int) -> None:
         self._position += 1
-        self._topics[topic].cut(first)
+        if topic in self._topics:
+            self._topics[topic].cut(first)
 
     def drop_topic(self, topic: int) -> None:
         self._position += 1
@@ -224,7 +386,41 @@ class MemoryStore:
         sequence = self._topics.get(topic)
         return sequence.at(ordinal) if sequence else Extent(0, False)
 
+    def take_over(self, other: "MemoryStore") -> None:
+        """All that `other` holds; it is not used any more."""
+        self._topics = other._topics
+
+    def sequence(self, topic: int) -> Sequence:
+        """The topic's extents; for storage that knows more of them."""
+        found = self._topics.get(topic)
+        if found is None:
+            found = self._topics[topic] = Sequence()
+        return found
+
+    def adopt(self, topic: int, sequence: Sequence) -> None:
+        """These are the topic's extents."""
+        self._topics[topic] = sequence
+
+    def cold(self, topic: int, first: int, end: int) -> int:
+        sequence = self._topics.get(topic)
+        return sequence.cold(first, end) if sequence else 0
+
+    def extents(self, topic: int, first: int, end: int) -> list[tuple[int, int, bool]]:
+        sequence = self._topics.get(topic)
+        return sequence.kinds(first, end) if sequence else []
+
+    def present(self, topic: int, first: int, end: int) -> list[tuple[int, int]]:
+        """The parts (first, end) of first..end that are in extents there are."""
+        sequence = self._topics.get(topic)
+        return sequence.present(first, end) if sequence else []
+
+    def plain_spans(self, topic: int, end: int) -> list[tuple[int, int]]:
+        """(first, end) of all extents before `end` that were published without a delay."""
+        sequence = self._topics.get(topic)
+        return sequence.plain(0, end) if sequence else []
+
     def held(self) -> tuple[int, int]:
         """Messages in memory, and the bytes of their frames. Walks everything: for tests and figures."""
-        frames = [f for sequence in self._topics.values() for held in sequence._held for f in held.extent.frames if f]
+        extents = [held.extent for sequence in self._topics.values() for held in sequence.held if held.extent]
+        frames = [frame for extent in extents for frame in extent.frames if frame]
         return len(frames), sum(map(len, frames))

@@ -21,7 +21,6 @@ class Health:
 
     def __init__(self) -> None:
         self.failure = ""  # of the last write; "" if it went well
-        self.on_trouble: Callable[[], None] = lambda: None  # what to do when ids could not be leased (trio thread)
 
     def tried(self, write: Callable[..., None], *arguments: object) -> bool:
         """Do a write; False, and it is logged, if the world did not let us."""
@@ -33,11 +32,6 @@ class Health:
             return False
         self.failure = ""
         return True
-
-    def troubled(self) -> bool:
-        """Have it seen to. Always False, for the caller to hand on."""
-        self.on_trouble()
-        return False
 
     @property
     def text(self) -> str:

@@ -19,7 +19,7 @@ def publish(memory: MemoryStore, first: int, count: int, due: int = 0, channels:
 
 
 def extents(memory: MemoryStore) -> int:
-    return len(memory._topics[TOPIC]._held)
+    return len(memory._topics[TOPIC].held)
 
 
 def test_small_batches_share_an_extent_and_a_full_one_is_closed() -> None:

@@ -573,7 +573,6 @@ def test_sealed_output_leaves_in_order_through_the_right_layers(authority: Autho
 
     def durable() -> None:
         store.sync()
-        bench.reactor.committed()
         bench.turn()
 
     durable()

@@ -206,7 +206,6 @@ def test_no_reply_leaves_before_its_commit_is_durable() -> None:
     bench.turn()
     assert frames(client) == []
     store.sync()
-    bench.reactor.committed()
     bench.turn()
     assert (frames(client), delivered) == ([b"OK", b"E_INVALID invalid command BAD"], [1])
     bench.close()
@@ -219,7 +218,6 @@ def test_a_reply_waits_for_its_own_commit_and_not_for_later_ones() -> None:
     assert isinstance(store, SlowStore)
     clients = [bench.connect(b"  V2SUB t c\nRDY 1\n") for _ in range(4)]
     store.sync()
-    bench.reactor.committed()
     bench.turn()
     answered = 0
     for step in range(60):
@@ -227,7 +225,6 @@ def test_a_reply_waits_for_its_own_commit_and_not_for_later_ones() -> None:
         clients[step % 4].sendall(b"PUB t\n" + body(b"x"))
         bench.turn(2)
         store.synced = behind
-        bench.reactor.committed()
         bench.turn(1)
         answered += sum(frame == b"OK" for client in clients for frame in frames(client))
     assert answered >= 4 + 55

@@ -42,7 +42,7 @@ class Publisher:
 
     def fast(self, data: bytes, start: int, now: int) -> int:
         """A PUB or MPUB of the common shape to a known topic, whole in the buffer: where it ends. 0: read it exactly."""
-        if now >= self._access.until:
+        if now >= self._access.until or self._broker.refusal:
             return 0
         settings = self._settings
         if data.startswith(_PUB, start):
@@ -118,6 +118,8 @@ class Publisher:
         self._known.clear()
 
     def _topic(self, name: str, command: str) -> Topic:
+        if self._broker.refusal:
+            raise WireError(f"E_{command}_FAILED", f"{command} failed {self._broker.refusal}")
         try:
             topic = self._broker.topic(name)
         except TooMany as full:

@@ -1,0 +1,93 @@
+"""Topics and channels as the log remembers them, and a broker made from that.
+
+What was in flight is ready again; attempts, delays and burials are kept. Where a channel stands in its topic's sequence is its
+cursor; what it owes from before the cursor comes back one by one.
+"""
+
+from dataclasses import dataclass
+
+from nsqd.core.broker import Broker
+from nsqd.core.buried import Grave
+from nsqd.core.channel import Channel
+from nsqd.core.deferred import Message
+from nsqd.core.topic import Topic
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """A message that the cursor will not come by (any more)."""
+
+    ordinal: int
+    attempts: int  # deliveries it had
+    due: int  # ns (monotonic in a RecoveredChannel); not ready before it; 0: at once
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredChannel:
+    """A channel."""
+
+    name: str
+    number: int
+    paused: bool
+    start: int
+    cursor: int
+    holes: list[tuple[int, int]]  # (first, end) from the cursor on that it is done with, ascending
+    ready: int  # messages from the cursor to the edge that it will deliver as it comes by
+    returned: list[Returned]
+    buried: list[tuple[bytes, Grave]]
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveredTopic:
+    """A topic."""
+
+    name: str
+    number: int
+    paused: bool
+    end: int
+    distributed: int
+    delayed: list[tuple[int, int]]  # (ordinal, due, monotonic ns) of messages at or past the edge that have a delay
+    channels: list[RecoveredChannel]
+
+
+@dataclass(frozen=True, slots=True)
+class LogPicture:
+    """All there is."""
+
+    topics: list[RecoveredTopic]
+    next_number: int  # for the next topic or channel
+
+    def numbers(self) -> list[int]:
+        """Of all topics and channels."""
+        channels = [channel.number for topic in self.topics for channel in topic.channels]
+        return [topic.number for topic in self.topics] + channels
+
+
+def recover(broker: Broker, picture: LogPicture, now: int) -> None:
+    """Fill an empty broker. Nothing is delivered before all of it exists."""
+    for topic in picture.topics:
+        _recover_topic(broker, topic, now)
+    broker.continue_numbers(picture.next_number)
+    broker.fetch_changes()  # nsqlookupd is told of everything when it is connected
+
+
+def _recover_topic(broker: Broker, recovered: RecoveredTopic, now: int) -> None:
+    topic = Topic(broker, recovered.name, recovered.number)
+    broker.adopt(topic)
+    topic.resume(recovered.end, recovered.distributed, recovered.paused, recovered.delayed, now)
+    for channel in recovered.channels:
+        _recover_channel(broker, topic, channel, now)
+    topic.distribute()
+
+
+def _recover_channel(broker: Broker, topic: Topic, recovered: RecoveredChannel, now: int) -> None:
+    channel = Channel(broker, topic, recovered.name, recovered.number, False)
+    topic.channels[channel.name] = channel
+    broker.channel_created(channel)
+    channel.resume(recovered.start, recovered.cursor, recovered.ready, recovered.paused)
+    for first, end in recovered.holes:
+        channel.skip(first, end, 0)
+    for message in recovered.returned:
+        channel.take_back(Message(message.ordinal, message.attempts), message.due, now)
+    for message_id, grave in recovered.buried:
+        channel.buried.add(message_id, grave)

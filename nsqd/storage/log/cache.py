@@ -1,0 +1,206 @@
+"""Which messages are in memory, and how the others come back: reading is an event, never inline in a turn.
+
+Every frame is on disk as well, so memory is a cache with a budget for the whole node. What goes first is what was published
+last and nobody is near: a channel that lags behind keeps what comes next for it, a channel that keeps up has had the rest. What
+was read back goes when the channels have passed. A read brings the extent that was asked for and the next one behind it.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from nsqd.core.frame import ID_SIZE
+from nsqd.core.store import Extent
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.pieces import frames_of
+from nsqd.storage.memory import Held, Piece, Sequence
+from shared.listen import OUT_OF_RESOURCES
+
+KEPT_NEW = 4  # the part of the budget that what was published last may have: one in so many
+PAUSE = 0.1  # s, between tries of a machine that is out of descriptors or memory
+NO_ID = bytes(ID_SIZE)  # of a message that is not there any more
+MOST_REMEMBERED = 10_000  # extents that came back, before those that are gone are forgotten
+
+
+@dataclass(slots=True)
+class Read:
+    """An extent that is being read back."""
+
+    topic: int
+    sequence: Sequence
+    held: Held
+    pieces: list[Piece]  # where it stood when it was asked for
+    frames: list[bytes] = field(default_factory=list)  # the result; b"" where there is none
+    failure: OSError | None = None  # then there are none
+    lost: set[int] = field(default_factory=set)  # indexes of messages that are owed and were not read
+
+
+class Cache:
+    """See above. All methods are for the reactor's thread but `_work`."""
+
+    def __init__(self, disk: Disk, log_id: bytes, budget: int, wake: Callable[[], None]) -> None:
+        self.budget = budget  # bytes of frames
+        self.held_bytes = 0  # bytes of frames in memory, those that were freed in extents that live included
+        self.on_read: Callable[[int], None] = lambda topic: None  # what was asked for of that topic can be read now
+        self.failures = 0  # reads that brought nothing
+        self.generations: dict[int, int] = {}  # of segments that were cleaned, by base
+        self._disk = disk
+        self._log_id = log_id
+        self._wake = wake
+        self._new: deque[Held] = deque()  # the extents published last: channels that keep up read them in a moment
+        self._new_bytes = 0  # of them, since the first of them
+        self._old: list[Held] = []  # those published before, as far as they are in memory; some are gone
+        self._read_back: deque[Held] = deque()  # extents that came back, the oldest first
+        self._reading: dict[int, Read] = {}  # by id of the Held
+        self._jobs: deque[Read | None] = deque()
+        self._there_are_jobs = threading.Semaphore(0)
+        self._done: deque[Read] = deque()
+        self._thread: threading.Thread | None = None
+
+    # what comes in and goes out
+
+    def added(self, held: Held, size: int) -> None:
+        """`size` bytes more of frames are in memory, in the newest extent of some topic."""
+        self.held_bytes += size
+        self._new_bytes += size
+        if not self._new or self._new[-1] is not held:
+            self._new.append(held)
+        while self._new_bytes > self.budget // KEPT_NEW and len(self._new) > 1:
+            oldest = self._new.popleft()
+            self._new_bytes -= oldest.size
+            if oldest.extent is not None:
+                self._old.append(oldest)
+
+    def dropped(self, held: Held) -> None:
+        """Nothing is left of the extent."""
+        if held.extent is not None:
+            self.held_bytes -= held.size
+            held.extent = None  # we may hold it for a while
+
+    def forget(self, sequence: Sequence) -> None:
+        """The topic is gone."""
+        for held in sequence.live():
+            self.dropped(held)
+            held.freed = held.count
+
+    def keep_to_budget(self) -> None:
+        """Give up extents until there is some room again, or nothing more can be given up."""
+        room = self.budget - self.budget // 8
+        while self.held_bytes > room and self._read_back:
+            self._give_up(self._read_back.popleft())
+        while self.held_bytes > room and self._old:
+            self._give_up(self._old.pop())
+
+    def _give_up(self, held: Held) -> None:
+        if held.extent is None or not held.pieces or held.freed == held.count:
+            return
+        held.extent = None  # a channel that stands in it keeps the object it has
+        self.held_bytes -= held.size
+
+    # reading back
+
+    def fetch(self, topic: int, sequence: Sequence, place: int) -> None:
+        """The extent at `place` is wanted, and soon the next one."""
+        for held in sequence.held[place : place + 2]:
+            if held.extent is None and held.freed < held.count and id(held) not in self._reading:
+                read = Read(topic, sequence, held, list(held.pieces))
+                self._reading[id(held)] = read
+                self._start(read)
+
+    def _again(self, read: Read) -> None:
+        read.pieces, read.failure = list(read.held.pieces), None
+        self._reading[id(read.held)] = read
+        self._start(read)
+
+    def _start(self, read: Read | None) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="read", daemon=True)
+            self._thread.start()
+        self._jobs.append(read)
+        self._there_are_jobs.release()
+
+    def _work(self) -> None:
+        while True:
+            self._there_are_jobs.acquire()
+            read = self._jobs.popleft()
+            if read is None:
+                return
+            self._do(read)
+            self._done.append(read)
+            self._wake()
+
+    def _do(self, read: Read) -> None:
+        """Read one extent from its pieces. (any thread)"""
+        try:
+            read.frames = frames_of(self._disk, self._log_id, self.generations, read.topic, read.held, read.pieces)
+        except OSError as error:
+            read.failure = error
+            if error.errno in OUT_OF_RESOURCES:
+                time.sleep(PAUSE)  # it is tried again
+
+    def collect(self) -> list[Read]:
+        """Take over what was read; returns what could not be, with what was `lost`."""
+        failed = []
+        topics = dict[int, None]()
+        while self._done:
+            read = self._done.popleft()
+            del self._reading[id(read.held)]
+            if self._is_transient(read):
+                self._again(read)
+                continue
+            if read.held.extent is None and read.held.freed < read.held.count:
+                read.lost = _lost(read)
+                if read.lost:
+                    self.failures += len(read.lost)
+                    failed.append(read)
+                else:
+                    self._install(read)
+            topics[read.topic] = None
+        for topic in topics:
+            self.on_read(topic)
+        return failed
+
+    def _is_transient(self, read: Read) -> bool:
+        """The segment was cleaned meanwhile, or the machine was out of descriptors or memory: that is no damage."""
+        if read.failure is not None and read.failure.errno in OUT_OF_RESOURCES:
+            return True
+        return read.failure is not None and read.pieces != read.held.pieces
+
+    def _install(self, read: Read) -> None:
+        """All that is owed was read."""
+        held, frames = read.held, read.frames
+        for index in _given_and_freed(read):
+            frames[index] = b""
+        extent = Extent(held.first, held.delayed)
+        extent.frames = frames
+        extent.ids = bytearray(b"".join([frame[18 : 18 + ID_SIZE] or NO_ID for frame in frames]))
+        extent.largest = max(map(len, frames), default=0)
+        held.extent = extent
+        self.held_bytes += held.size
+        self._read_back.append(held)
+        if len(self._read_back) > MOST_REMEMBERED:
+            self._read_back = deque(held for held in self._read_back if held.extent is not None)
+
+    def close(self) -> None:
+        """Let the thread end."""
+        if self._thread is not None:
+            self._start(None)
+            self._thread.join()
+
+
+def _given_and_freed(read: Read) -> Iterator[int]:
+    """The indexes of the messages that were given to channels and are owed by none."""
+    held = read.held
+    if not held.freed:
+        return iter(())
+    return (index for index in range(min(held.count, read.sequence.edge - held.first)) if not held.owed_at(index))
+
+
+def _lost(read: Read) -> set[int]:
+    """The indexes of the messages that are owed and were not read."""
+    if read.failure is None and all(read.frames):
+        return set()
+    missing = {index for index, frame in enumerate(read.frames or [b""] * read.held.count) if not frame}
+    return missing.difference(_given_and_freed(read))

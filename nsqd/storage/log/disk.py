@@ -1,0 +1,141 @@
+"""The log's files: the only code of the log that makes system calls. The simulator has one of its own.
+
+Errors are OSError, of the call that failed: nothing is tried again here. A directory change is durable after
+`sync_directory`, a file's content after `sync`.
+"""
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+_MOST_PIECES = 512  # of one writev: half of what Linux takes
+
+
+class File(Protocol):
+    """An open file."""
+
+    def append(self, pieces: list[bytes], at: int) -> None:
+        """Write the pieces one behind the other from `at` on. After an OSError any part of them may be there."""
+
+    def sync(self) -> None:
+        """Make the content durable. After an OSError nothing that was not durable before can be trusted."""
+
+    def read(self, at: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer at the end of the file."""
+
+    def truncate(self, size: int) -> None:
+        """Cut off the end."""
+
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """One directory of files."""
+
+    def names(self) -> list[str]:
+        """All files, sorted."""
+
+    def create(self, name: str) -> File:
+        """A new, empty file, or an existing one emptied."""
+
+    def open(self, name: str) -> File:
+        """An existing file, to be read and written."""
+
+    def size(self, name: str) -> int:
+        """Bytes in a file."""
+
+    def rename(self, old: str, new: str) -> None: ...
+    def remove(self, name: str) -> None: ...
+    def sync_directory(self) -> None: ...
+    def free(self) -> int:
+        """Bytes that can still be written."""
+
+    def total(self) -> int:
+        """Bytes of the whole file system."""
+
+
+class RealFile:
+    """Implements File."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def append(self, pieces: list[bytes], at: int) -> None:
+        for start in range(0, len(pieces), _MOST_PIECES):
+            at = self._append(pieces[start : start + _MOST_PIECES], at)
+
+    def _append(self, pieces: list[bytes], at: int) -> int:
+        size = sum(map(len, pieces))
+        written = os.pwritev(self._fd, pieces, at)
+        if written < size:  # a disk that is nearly full, or 2 GiB at once
+            rest = memoryview(b"".join(pieces))[written:]
+            while rest:
+                written = os.pwrite(self._fd, rest, at + size - len(rest))
+                rest = rest[written:]
+        return at + size
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def read(self, at: int, size: int) -> bytes:
+        parts = []
+        while size and (part := os.pread(self._fd, size, at)):
+            parts.append(part)
+            at += len(part)
+            size -= len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class RealDisk:
+    """Implements Disk over a directory, which is made if it is not there. Raises OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_dir():
+            path.mkdir(mode=0o700)
+            _sync_directory(path.parent)
+
+    def names(self) -> list[str]:
+        return sorted(os.listdir(self.path))
+
+    def create(self, name: str) -> File:
+        return RealFile(os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+
+    def open(self, name: str) -> File:
+        return RealFile(os.open(self.path / name, os.O_RDWR | os.O_CLOEXEC))
+
+    def size(self, name: str) -> int:
+        return os.stat(self.path / name).st_size
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(self.path / old, self.path / new)
+
+    def remove(self, name: str) -> None:
+        os.unlink(self.path / name)
+
+    def sync_directory(self) -> None:
+        _sync_directory(self.path)
+
+    def free(self) -> int:
+        state = os.statvfs(self.path)
+        return state.f_bavail * state.f_frsize
+
+    def total(self) -> int:
+        state = os.statvfs(self.path)
+        return state.f_blocks * state.f_frsize
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,176 @@
+"""Opening a node's log: read what is there, repair its end, go on behind it."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nsqd.core.broker import Broker
+from nsqd.core.recovery import LogPicture
+from nsqd.core.store import LogFigures
+from nsqd.storage.log.cache import Cache
+from nsqd.storage.log.checkpoint import TAIL_RECORDS, Checkpoints
+from nsqd.storage.log.cleaner import Cleaner
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.reader import Damage, LogError, Reader
+from nsqd.storage.log.replay import Replay
+from nsqd.storage.log.store import LogStore
+from nsqd.storage.log.syncer import Durability, Syncer
+from nsqd.storage.log.writer import SEGMENT_SIZE, LogIdentity, Writer
+from nsqd.storage.memory import MemoryStore
+from shared.log import log
+
+
+@dataclass(slots=True)
+class OpenLog:
+    """A log that is ready to be written."""
+
+    disk: Disk
+    identity: LogIdentity
+    wake: Callable[[], None]
+    store: LogStore
+    writer: Writer
+    syncer: Syncer
+    cache: Cache
+    picture: LogPicture | None  # what there was; None: the log is new
+    lease: int  # message ids below it may have been issued
+    segments: list[int]  # bases
+    roots: list[int]  # of these, the one that replay began with, if it was a checkpoint
+    tail_records: int  # behind a checkpoint, before the next
+    cleaner: type[Cleaner]
+    torn: int  # bytes that were cut off at the end
+    damage: Damage
+    replay: float  # s that reading took
+    checkpoints: Checkpoints | None = None  # once there is a broker
+
+    def serve(self, broker: Broker) -> None:
+        """The broker is built: from now on what it does is kept, and kept small."""
+        self.cache.on_read = broker.read_completed
+        cleaner = self.cleaner(self.disk, self.identity, self.cache.generations, self.wake)
+        self.checkpoints = Checkpoints(
+            broker,
+            self.store,
+            self.writer,
+            self.syncer,
+            self.disk,
+            cleaner,
+            self.cache.generations,
+            self.segments,
+            self.roots,
+        )
+        self.checkpoints.tail_records = self.tail_records
+        self.store.after_commit = self.checkpoints.turn
+
+    def figures(self) -> LogFigures:
+        """Look."""
+        checkpoints = self.checkpoints
+        return LogFigures(
+            size=self.writer.written - (self.segments[0] if self.segments else 0),
+            segments=len(self.segments),
+            checkpoints=checkpoints.written if checkpoints else 0,
+            unsynced=self.writer.written - self.writer.durable,
+            memory=self.cache.held_bytes,
+            damage=self.damage.size + self.cache.failures,
+            replay=self.replay,
+            syncs=self.syncer.latencies.copy(),
+        )
+
+    def close(self) -> None:
+        """Sync what is left, and close the files."""
+        self.cache.close()
+        self.syncer.close()
+        self.writer.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Simulated:
+    """What a simulator replaces."""
+
+    clock: Callable[[], int] = time.time_ns  # ns since the epoch
+    segment_size: int = SEGMENT_SIZE  # bytes
+    syncer: type[Syncer] = Syncer
+    cache: type[Cache] = Cache
+    cleaner: type[Cleaner] = Cleaner
+    tail_records: int = TAIL_RECORDS  # behind a checkpoint, before the next
+
+
+def open_log(
+    disk: Disk,
+    node: int,
+    durability: Durability,
+    sync_every: int,
+    budget: int,
+    wake: Callable[[], None],
+    now: int,
+    wall: int,
+    simulated: Simulated | None = None,
+) -> OpenLog:
+    """`budget`: bytes of messages in memory. Raises LogError with one line that says what is wrong."""
+    parts = simulated or Simulated()
+    began = time.perf_counter()
+    try:
+        reader = Reader(disk)
+        replay, recovered, root = _replay(reader)
+    except OSError as error:
+        raise LogError(f"cannot read the log: {error}") from None
+    took = time.perf_counter() - began
+    _tell(reader, replay, took)
+    log_id = reader.segments[0].header.log_id if reader.segments else os.urandom(16)
+    identity = LogIdentity(node, log_id)
+    writer = Writer(disk, identity, reader.end, parts.clock, parts.segment_size)
+    syncer = parts.syncer(writer, disk, durability, sync_every, wake)
+    cache = parts.cache(disk, log_id, budget, wake)
+    cache.generations.update({s.base: s.header.generation for s in reader.segments if s.header.generation})
+    store = LogStore(writer, syncer, cache, recovered)
+    picture = replay.picture(now, wall) if reader.segments else None
+    if picture is not None:
+        store.know(picture.numbers())
+    bases = [segment.base for segment in reader.segments]
+    return OpenLog(
+        disk=disk,
+        identity=identity,
+        wake=wake,
+        store=store,
+        writer=writer,
+        syncer=syncer,
+        cache=cache,
+        picture=picture,
+        lease=replay.lease,
+        segments=bases,
+        roots=[root] if replay.complete else [],
+        tail_records=parts.tail_records,
+        cleaner=parts.cleaner,
+        torn=reader.torn,
+        damage=reader.damage,
+        replay=took,
+    )
+
+
+def _replay(reader: Reader) -> tuple[Replay, MemoryStore, int]:
+    """From the latest checkpoint that is good, else from the beginning: the state, the messages, where it began.
+
+    It is good if it is complete and undamaged, and what is before it was durable: else messages that it speaks of may be lost.
+    """
+    for root in reader.roots() if reader.segments else [0]:
+        recovered = MemoryStore(lambda ceiling: True)
+        replay = Replay(recovered)
+        whole = False
+        for record in reader.records(root):
+            if not replay.apply(record):
+                log.warning("LOG: a record of kind %d at %d is not known here", record.kind, record.position)
+            whole = whole or (replay.complete and not reader.damage.spots)
+        if root == 0 or (whole and reader.stated >= reader.segments[root].base):
+            return replay, recovered, reader.segments[root].base if reader.segments else 0
+    raise AssertionError("the beginning is always a root")
+
+
+def _tell(reader: Reader, replay: Replay, took: float) -> None:
+    for name in reader.unreadable:
+        log.error("LOG: %s is no log segment, or was never finished: it is set aside as %s.unreadable", name, name)
+    if not reader.segments:
+        return
+    log.info("LOG: %d messages found, read in %.2f s", replay.messages, took)
+    if reader.torn:
+        log.info("LOG: %d bytes at its end were never acknowledged, and are cut off", reader.torn)
+    for name, start, end in reader.damage.spots:
+        log.error("LOG: DAMAGE in %s: %d bytes from %d on cannot be read; all else is served", name, end - start, start)

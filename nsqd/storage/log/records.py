@@ -1,0 +1,201 @@
+"""What is on disk, byte for byte. Sans-IO: bytes in, bytes out.
+
+A segment is a file: a header, then records, end to end. All numbers are big-endian.
+
+    segment header, 64 bytes
+       0   8  magic "penstock"
+       8   2  format version, 1
+      10   2  node number
+      12   4  generation: how often the segment was rewritten
+      16  16  log id, made with the log
+      32   8  base: the log position of its first record
+      40   8  made at, ns since the epoch
+      48   1  1: its first record is a STATE
+      49  11  zero
+      60   4  CRC-32 of the 60 bytes before it
+
+    record
+       0   4  length of what follows the CRC
+       4   4  CRC-32 of what follows it, begun with that of log id, base and generation, XOR the record's offset in the file:
+              bytes of another segment, or from elsewhere in this one, are no record
+       8   1  kind
+       9   .  content, by kind
+
+A log position counts bytes of records over all segments. Every commit begins with a GROUP record; it says up to where the log
+was known to be durable when it was written, so that a torn tail (at or past the highest such mark) can be told from damage.
+Times are ns since the epoch: the monotonic clock does not survive.
+"""
+
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+
+MAGIC = b"penstock"
+VERSION = 1
+HEADER_SIZE = 64
+PREFIX_SIZE = 8  # length and CRC of a record
+MAX_RECORD = 1 << 30  # bytes: no record is longer; a turn's publishes are cut into records far below it
+
+
+class Kind(IntEnum):
+    """What a record says. The content's fields are those of the Struct below that bears its name."""
+
+    GROUP = 1  # a commit begins
+    LEASE = 2  # ids below this may be issued
+    TOPIC = 3  # a topic was made; then its name
+    CHANNEL = 4  # a channel was made; then its name
+    PAUSE = 5
+    PUBLISH = 6  # then the frames, as they go to consumers
+    DISTRIBUTE = 7  # messages first..end belong to the channels there are
+    ADVANCE = 8  # the channel has delivered what is before this
+    FINISH = 9  # then runs of finished messages
+    REQUEUE = 10  # then the messages that were handed back or timed out
+    BURY = 11  # then the message's id and the reason
+    FINISH_ALL = 12  # the channel is done with everything before this
+    HOLE = 13  # messages that no channel was given are dropped
+    DROP_CHANNEL = 14
+    DROP_TOPIC = 15
+    STATE = (
+        16  # a checkpoint begins; then what it knows of all topics and channels: the highest number given, the lease
+    )
+    STATE_TOPIC = 17  # a topic as it is now (see state.py); what was recorded of it since STATE is in it
+    STATE_END = 18  # the checkpoint is complete
+
+
+_HEADER = Struct(">8sHHI16sQQ?11x")
+_SEED = Struct(">16sQI")
+_CRC = Struct(">I")
+_PREFIX = Struct(">II")
+GROUP = Struct(">QQ")  # durable mark, wall time
+LEASE = Struct(">Q")  # ceiling
+TOPIC = Struct(">I")  # topic
+CHANNEL = Struct(">IIQ")  # topic, channel, start
+PAUSE = Struct(">IIB")  # topic, channel or 0, paused
+PUBLISH = Struct(">IQIQIB")  # topic, first ordinal, count, due or 0, largest frame, 1: distributed at once
+DISTRIBUTE = Struct(">IQQ")  # topic, first, end
+ADVANCE = Struct(">IIQ")  # topic, channel, cursor
+CHANNEL_OF = Struct(">II")  # topic, channel: how FINISH, REQUEUE and DROP_CHANNEL begin
+RUN = Struct(">QI")  # first, count
+RETURNED = Struct(">QHQ")  # ordinal, attempts, due or 0
+BURY = Struct(">IIQHQ16s")  # topic, channel, ordinal, attempts, buried at, message id
+FINISH_ALL = Struct(">IIQ")  # topic, channel, end
+HOLE = Struct(">IQQ")  # topic, first, end
+STATE = Struct(">IQ")  # highest number, lease
+
+
+class NotASegment(Exception):
+    """The header is none of ours, or damaged."""
+
+
+class WrongVersion(Exception):
+    """The segment was written by another version of nsqd."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentHeader:
+    """What a segment says of itself."""
+
+    node: int
+    generation: int
+    log_id: bytes
+    base: int  # log position of its first record
+    made: int  # ns since the epoch
+    state: bool = False  # its first record is a STATE: replay may begin here
+
+    def encode(self) -> bytes:
+        """64 bytes."""
+        head = _HEADER.pack(MAGIC, VERSION, self.node, self.generation, self.log_id, self.base, self.made, self.state)
+        return head + _CRC.pack(zlib.crc32(head))
+
+    @property
+    def seed(self) -> int:
+        """With what the CRC of each of its records begins. It is known without the header, too: from the segment's name."""
+        return seed_of(self.log_id, self.base, self.generation)
+
+
+def seed_of(log_id: bytes, base: int, generation: int) -> int:
+    """With what the CRC of each record of that segment begins."""
+    return zlib.crc32(_SEED.pack(log_id, base, generation))
+
+
+def decode_header(data: bytes) -> SegmentHeader:
+    """The header at the beginning of a file. Raises NotASegment, WrongVersion."""
+    if len(data) < HEADER_SIZE or data[:8] != MAGIC:
+        raise NotASegment("it does not begin like one")
+    _, version, node, generation, log_id, base, made, state = _HEADER.unpack_from(data)
+    if not _is_right(data):
+        raise NotASegment("its header is damaged")
+    if version != VERSION:
+        raise WrongVersion(f"its format is version {version}; this nsqd knows version {VERSION}")
+    return SegmentHeader(node, generation, log_id, base, made, state)
+
+
+def repaired(data: bytes) -> bytes:
+    """A header of which one bit may be wrong, with that bit put right; what cannot be helped is as it was."""
+    if len(data) < HEADER_SIZE or _is_right(data) or not any(data):
+        return data
+    number = int.from_bytes(data, "big")
+    for bit in range(HEADER_SIZE * 8):
+        candidate = (number ^ 1 << bit).to_bytes(HEADER_SIZE, "big")
+        if _is_right(candidate):
+            return candidate
+    return data
+
+
+def _is_right(data: bytes) -> bool:
+    (crc,) = _CRC.unpack_from(data, HEADER_SIZE - 4)
+    return zlib.crc32(data[: HEADER_SIZE - 4]) == int(crc)
+
+
+def encode(seed: int, at: int, kind: int, content: bytes, frames: bytes = b"") -> list[bytes]:
+    """A record that will stand at `at` in the file, in pieces to be written one behind the other.
+
+    `frames` follow the content, and are not copied.
+    """
+    head = bytes((kind,)) + content
+    crc = zlib.crc32(head, (seed ^ at) & 0xFFFFFFFF)
+    if not frames:
+        return [_PREFIX.pack(len(head), crc), head]
+    return [_PREFIX.pack(len(head) + len(frames), zlib.crc32(frames, crc)), head, frames]
+
+
+def decode(data: bytes, at: int, seed: int, start: int = 0) -> int:
+    """Where the record at `at` ends; 0 if there is no whole and right one. `start`: offset of `data` in the file."""
+    if at + PREFIX_SIZE > len(data):
+        return 0
+    length, crc = _PREFIX.unpack_from(data, at)
+    end = at + PREFIX_SIZE + length
+    if not 0 < length <= MAX_RECORD or end > len(data):
+        return 0
+    begin = (seed ^ (start + at)) & 0xFFFFFFFF
+    return end if zlib.crc32(memoryview(data)[at + PREFIX_SIZE : end], begin) == crc else 0
+
+
+def runs(ranges: Iterable[tuple[int, int]]) -> bytes:
+    """(first, count) pairs as FINISH holds them; neighbours in one."""
+    packed: list[bytes] = []
+    start = end = -1
+    for first, count in ranges:
+        if first == end:
+            end += count
+            continue
+        if end > start:
+            packed.append(RUN.pack(start, end - start))
+        start, end = first, first + count
+    if end > start:
+        packed.append(RUN.pack(start, end - start))
+    return b"".join(packed)
+
+
+def split(content: bytes, at: int, count: int, largest: int) -> list[bytes]:
+    """The frames that stand end to end in `content` from `at` on."""
+    if largest * count == len(content) - at:  # none is larger, so they are all alike
+        return [content[start : start + largest] for start in range(at, len(content), largest)]
+    frames = []
+    for _ in range(count):
+        end = at + 4 + int.from_bytes(content[at : at + 4], "big")
+        frames.append(content[at:end])
+        at = end
+    return frames

@@ -1,0 +1,398 @@
+"""Records back into state: what there was when the last one was written.
+
+Where messages stand on disk is noted, and what channels have done with them; the messages themselves are read when somebody
+wants them. Afterwards `picture` gives the core what it builds its topics and channels from.
+
+Ephemeral topics and channels are never logged. What was handed out only to an ephemeral channel is owed by nobody.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from nsqd.core.buried import Grave
+from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, Returned
+from nsqd.storage.log import records
+from nsqd.storage.log.pieces import OVERHEAD, note
+from nsqd.storage.log.reader import Record
+from nsqd.storage.log.records import CHANNEL_OF, RETURNED, RUN, Kind
+from nsqd.storage.log.state import decode_topic, sequence_of
+from nsqd.storage.memory import MemoryStore, Sequence
+
+
+@dataclass(slots=True)
+class _Channel:
+    """What is known of a channel."""
+
+    name: str
+    number: int
+    start: int
+    cursor: int
+    paused: bool = False
+    floor: int = 0  # it is done with everything before this
+    done: dict[int, int] = field(default_factory=dict)  # runs it is done with behind that: first -> end, disjoint
+    notes: dict[int, Returned] = field(default_factory=dict)  # what was handed back last, by ordinal
+    buried: dict[int, tuple[bytes, Grave]] = field(default_factory=dict)  # by ordinal, the first buried first
+
+    def finish(self, first: int, count: int) -> None:
+        """It is done with these, which it was not before."""
+        end = first + count
+        if self.notes or self.buried:
+            for ordinal in range(first, end):
+                self.notes.pop(ordinal, None)
+                self.buried.pop(ordinal, None)
+        if first != self.floor:
+            self.done[first] = end
+            return
+        while end in self.done:
+            end = self.done.pop(end)
+        self.floor = end
+
+    def owed(self, end: int) -> Iterator[tuple[int, int]]:
+        """Every (first, end) before `end` that it is not done with."""
+        position = self.floor
+        for first in sorted(self.done):
+            if first >= end:
+                break
+            if position < first:
+                yield position, first
+            position = max(position, self.done[first])
+        if position < end:
+            yield position, end
+
+
+@dataclass(slots=True)
+class _Topic:
+    """What is known of a topic."""
+
+    name: str
+    number: int
+    paused: bool = False
+    end: int = 0
+    distributed: int = 0
+    channels: dict[int, _Channel] = field(default_factory=dict)  # by number
+    delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of what was published with a delay
+
+
+class Replay:
+    """See above. `apply` every record, in order; then `picture`."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._topics: dict[int, _Topic] = {}
+        self.lease = 1  # ids below it may have been issued
+        self.wall = 0  # of the last group: when the node was alive last (ns since the epoch)
+        self.messages = 0  # published
+        self.complete = False  # a checkpoint was read to its end
+        self._highest = 0  # number of a topic or channel
+        self._handlers: dict[int, Callable[[bytes], None]] = {
+            Kind.GROUP: self._group,
+            Kind.LEASE: self._lease,
+            Kind.TOPIC: self._topic,
+            Kind.CHANNEL: self._channel,
+            Kind.PAUSE: self._pause,
+            Kind.DISTRIBUTE: self._distribute,
+            Kind.ADVANCE: self._advance,
+            Kind.FINISH: self._finish,
+            Kind.REQUEUE: self._requeue,
+            Kind.BURY: self._bury,
+            Kind.FINISH_ALL: self._finish_all,
+            Kind.HOLE: self._hole,
+            Kind.DROP_CHANNEL: self._drop_channel,
+            Kind.DROP_TOPIC: self._drop_topic,
+            Kind.STATE: self._state,
+            Kind.STATE_TOPIC: self._state_topic,
+            Kind.STATE_END: self._state_end,
+        }
+
+    def apply(self, record: Record) -> bool:
+        """What the record says has happened. False if it says nothing we know."""
+        handler = self._handlers.get(record.kind)
+        if record.kind == Kind.PUBLISH:
+            self._publish(record)
+            return True
+        if handler is None:
+            return False
+        handler(record.content)
+        return True
+
+    # records
+
+    def _group(self, content: bytes) -> None:
+        self.wall = records.GROUP.unpack_from(content)[1]
+
+    def _lease(self, content: bytes) -> None:
+        self.lease = max(self.lease, records.LEASE.unpack_from(content)[0])
+
+    def _topic(self, content: bytes) -> None:
+        (number,) = records.TOPIC.unpack_from(content)
+        self._topics[number] = _Topic(content[records.TOPIC.size :].decode(), number)
+        self._highest = max(self._highest, number)
+
+    def _channel(self, content: bytes) -> None:
+        number, channel, start = records.CHANNEL.unpack_from(content)
+        topic = self._topics.get(number)
+        if topic is not None:
+            name = content[records.CHANNEL.size :].decode()
+            topic.channels[channel] = _Channel(name, channel, start, start, floor=start)
+        self._highest = max(self._highest, channel)
+
+    def _pause(self, content: bytes) -> None:
+        number, channel, paused = records.PAUSE.unpack_from(content)
+        topic = self._topics.get(number)
+        item = topic if topic is None or not channel else topic.channels.get(channel)
+        if item is not None:
+            item.paused = bool(paused)
+
+    def _publish(self, record: Record) -> None:
+        """The messages stay on disk until somebody wants them."""
+        number, first, count, due, _, distributed = records.PUBLISH.unpack_from(record.content)
+        topic = self._topics.get(number)
+        if topic is None:
+            return
+        extents = self._store.sequence(number).append_cold(first, count, due != 0)
+        for held in extents:
+            note(held, record.segment, record.start, record.end)
+            held.size += (record.end - record.start + count * OVERHEAD) // len(extents)
+        self.messages += count
+        topic.end = first + count
+        if due:
+            topic.delayed.update(dict.fromkeys(range(first, first + count), due))
+        if distributed:
+            self._hand_out(topic, first, first + count)
+
+    def _distribute(self, content: bytes) -> None:
+        number, first, end = records.DISTRIBUTE.unpack_from(content)
+        topic = self._topics.get(number)
+        if topic is not None:
+            self._hand_out(topic, first, end)
+
+    def _hand_out(self, topic: _Topic, first: int, end: int) -> None:
+        topic.distributed = end
+        for start, stop in self._store.present(topic.number, first, end):
+            self._store.distribute(topic.number, start, stop, max(1, len(topic.channels)))
+        if not topic.channels:  # there was an ephemeral one, which nobody remembers
+            self._done(topic.number, first, end)
+
+    def _advance(self, content: bytes) -> None:
+        number, channel, cursor = records.ADVANCE.unpack_from(content)
+        found = self._find(number, channel)
+        if found is not None:
+            found.cursor = cursor
+
+    def _finish(self, content: bytes) -> None:
+        number, channel = CHANNEL_OF.unpack_from(content)
+        found = self._find(number, channel)
+        if found is None:
+            return
+        for first, count in RUN.iter_unpack(content[CHANNEL_OF.size :]):
+            found.finish(first, count)
+            self._done(number, first, first + count)
+
+    def _requeue(self, content: bytes) -> None:
+        number, channel = CHANNEL_OF.unpack_from(content)
+        found = self._find(number, channel)
+        if found is None:
+            return
+        for ordinal, attempts, due in RETURNED.iter_unpack(content[CHANNEL_OF.size :]):
+            found.buried.pop(ordinal, None)
+            found.notes[ordinal] = Returned(ordinal, attempts, due)
+
+    def _bury(self, content: bytes) -> None:
+        number, channel, ordinal, attempts, wall, message_id = records.BURY.unpack_from(content)
+        found = self._find(number, channel)
+        if found is not None:
+            reason = content[records.BURY.size :].decode()
+            found.buried[ordinal] = message_id, Grave(ordinal, attempts, reason, wall)
+
+    def _finish_all(self, content: bytes) -> None:
+        number, channel, end = records.FINISH_ALL.unpack_from(content)
+        found = self._find(number, channel)
+        if found is None:
+            return
+        for first, stop in list(found.owed(end)):
+            self._done(number, first, stop)
+        found.floor = max(found.floor, end)
+        found.done = {first: stop for first, stop in found.done.items() if first >= end}
+        found.notes.clear()
+        found.buried.clear()
+        found.cursor = max(found.cursor, end)
+
+    def _hole(self, content: bytes) -> None:
+        number, first, end = records.HOLE.unpack_from(content)
+        topic = self._topics.get(number)
+        if topic is None:
+            return
+        self._store.hole(number, first, end)
+        topic.distributed = end
+        topic.delayed = {ordinal: due for ordinal, due in topic.delayed.items() if ordinal < first}
+        for channel in topic.channels.values():
+            channel.finish(first, end - first)
+
+    def _drop_channel(self, content: bytes) -> None:
+        number, channel = CHANNEL_OF.unpack_from(content)
+        topic = self._topics.get(number)
+        dropped = topic.channels.pop(channel, None) if topic is not None else None
+        if topic is not None and dropped is not None:
+            for first, stop in list(dropped.owed(topic.distributed)):
+                self._done(number, first, stop)
+
+    def _drop_topic(self, content: bytes) -> None:
+        (number,) = records.TOPIC.unpack_from(content)
+        if self._topics.pop(number, None) is not None:
+            self._store.drop_topic(number)
+
+    def _state(self, content: bytes) -> None:
+        highest, lease = records.STATE.unpack_from(content)
+        self._highest = max(self._highest, highest)
+        self.lease = max(self.lease, lease)
+
+    def _state_end(self, content: bytes) -> None:
+        self.complete = True
+
+    def _state_topic(self, content: bytes) -> None:
+        """What was recorded of the topic before is in this, or was passed over for want of the topic."""
+        number, name, paused, end, distributed, delayed, channels, extents = decode_topic(content)
+        topic = _Topic(name, number, paused, end, distributed)
+        topic.delayed = dict(delayed)
+        sequence = sequence_of(extents, distributed)
+        self._store.adopt(number, sequence)
+        for state in channels:
+            channel = self._state_channel(topic, sequence, state)
+            topic.channels[channel.number] = channel
+        sequence.count_freed()
+        self._topics[number] = topic
+
+    @staticmethod
+    def _state_channel(topic: _Topic, sequence: Sequence, state: list[Any]) -> _Channel:
+        number, name, paused, start, cursor, holes, returned, buried = state
+        channel = _Channel(name, number, start, cursor, paused)
+        for ordinal, attempts, due in returned:
+            channel.notes[ordinal] = Returned(ordinal, attempts, due)
+            if ordinal >= cursor:
+                topic.delayed[ordinal] = due
+        for message_id, ordinal, attempts, reason, at in buried:
+            channel.buried[ordinal] = message_id, Grave(ordinal, attempts, reason, at)
+        owed = [(ordinal, ordinal + 1) for ordinal in (*channel.notes, *channel.buried)]
+        owed += _without(sequence.plain(cursor, topic.distributed), [(first, end) for first, end in holes])
+        owed.sort()
+        for first, end in owed:
+            for held, begin, stop in sequence.present_spans(first, end):
+                held.owe_one_more(begin, stop)
+        channel.floor = owed[0][0] if owed else topic.distributed
+        position = channel.floor
+        for first, end in owed:
+            if first > position:
+                channel.done[position] = first
+            position = max(position, end)
+        if channel.floor < position < topic.distributed:
+            channel.done[position] = topic.distributed
+        return channel
+
+    # helpers
+
+    def _find(self, topic: int, channel: int) -> _Channel | None:
+        known = self._topics.get(topic)
+        return known.channels.get(channel) if known is not None else None
+
+    def _done(self, topic: int, first: int, end: int) -> None:
+        """One channel less owes first..end. What was damaged is not there."""
+        for start, stop in list(self._store.present(topic, first, end)):
+            self._store.finish(topic, 0, start, stop - start)
+
+    # the result
+
+    def picture(self, now: int, wall: int) -> LogPicture:
+        """What there is at `now` (monotonic ns) and `wall`. Delays go on where they stood, less the time nobody was there."""
+        away = max(0, wall - self.wall) if self.wall else 0
+
+        def monotonic(due: int) -> int:
+            return now + max(0, due - self.wall - away) if due else 0
+
+        topics = [self._recovered(topic, monotonic) for topic in self._topics.values()]
+        return LogPicture(topics, self._highest + 1)
+
+    def _recovered(self, topic: _Topic, monotonic: Callable[[int], int]) -> RecoveredTopic:
+        ahead = [(o, monotonic(due)) for o, due in topic.delayed.items() if o >= topic.distributed]
+        plain = list(self._store.plain_spans(topic.number, topic.distributed))
+        return RecoveredTopic(
+            name=topic.name,
+            number=topic.number,
+            paused=topic.paused,
+            end=topic.end,
+            distributed=topic.distributed,
+            delayed=ahead,
+            channels=[self._recovered_channel(topic, channel, plain, monotonic) for channel in topic.channels.values()],
+        )
+
+    def _recovered_channel(
+        self, topic: _Topic, channel: _Channel, plain: list[tuple[int, int]], monotonic: Callable[[int], int]
+    ) -> RecoveredChannel:
+        cursor = max(channel.floor, min(channel.cursor, topic.distributed))
+        holes = [(max(first, cursor), end) for first, end in sorted(channel.done.items()) if end > cursor]
+        returned = []
+        for ordinal in self._owed_one_by_one(topic, channel):
+            if ordinal in channel.buried:
+                continue
+            note = channel.notes.get(ordinal)
+            attempts = note.attempts if note else int(ordinal not in topic.delayed)
+            due = note.due if note else topic.delayed.get(ordinal, 0)
+            returned.append(Returned(ordinal, attempts, monotonic(due)))
+        return RecoveredChannel(
+            name=channel.name,
+            number=channel.number,
+            paused=channel.paused,
+            start=channel.start,
+            cursor=cursor,
+            holes=holes,
+            ready=_overlap(plain, [(cursor, topic.distributed)]) - _overlap(plain, holes),
+            returned=returned,
+            buried=list(channel.buried.values()),
+        )
+
+    def _owed_one_by_one(self, topic: _Topic, channel: _Channel) -> Iterator[int]:
+        """What it owes and the cursor will not come by: what is behind it, and what was published with a delay."""
+        for first, end in channel.owed(min(channel.cursor, topic.distributed)):
+            for start, stop in self._store.present(topic.number, first, end):
+                yield from range(start, stop)
+        yield from self._delayed_ahead_of(channel, topic)
+
+    @staticmethod
+    def _delayed_ahead_of(channel: _Channel, topic: _Topic) -> Iterable[int]:
+        done = channel.done
+        finished = {ordinal for first, end in done.items() for ordinal in range(first, end) if ordinal in topic.delayed}
+        return (
+            ordinal
+            for ordinal in topic.delayed
+            if max(channel.cursor, channel.start, channel.floor) <= ordinal < topic.distributed
+            and ordinal not in finished
+        )
+
+
+def _without(spans: list[tuple[int, int]], holes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """The parts of the spans that are in no hole. Both are ascending and disjoint."""
+    found = []
+    for span_first, span_end in spans:
+        first = span_first
+        for start, stop in holes:
+            if stop <= first or start >= span_end:
+                continue
+            if first < start:
+                found.append((first, start))
+            first = stop
+        if first < span_end:
+            found.append((first, span_end))
+    return found
+
+
+def _overlap(spans: list[tuple[int, int]], others: list[tuple[int, int]]) -> int:
+    """How many ordinals are in both. Each list is ascending and disjoint."""
+    total = place = 0
+    for first, end in others:
+        while place < len(spans) and spans[place][1] <= first:
+            place += 1
+        at = place
+        while at < len(spans) and spans[at][0] < end:
+            total += min(end, spans[at][1]) - max(first, spans[at][0])
+            at += 1
+    return total

@@ -1,0 +1,175 @@
+"""When the log is synced, and by whom: in the turn while a sync is quick, by a thread of its own when it is not.
+
+The mode says what an OK waits for. In every mode no more than MOST_UNSYNCED bytes are left to the system, and what nobody
+waits for, such as FINs, is synced within a second of its writing, except in the mode `os`.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.writer import SyncJob, Writer
+from shared.histogram import Histogram
+from shared.log import log
+
+MOST_UNSYNCED = (
+    32 * 1024 * 1024
+)  # bytes: what the kernel would have to write at once would stall the turn that writes next
+QUICK = 0.000_3  # s: a sync in the turn is cheaper than handing it to a thread, and delays nobody noticeably
+RESERVE = 128 * 1024 * 1024  # bytes that publishing leaves free, for FINs and all else
+MOST_OF_DISK = 16  # ... or this part of a small disk
+
+
+class Durability(Enum):
+    """What an OK means. See docs/operating.md for what each can lose."""
+
+    ALWAYS = "always"  # the message is synced to disk
+    INTERVAL = "interval"  # it is written; synced every sync-every messages or sync-timeout
+    OS = "os"  # it is written; the system decides
+
+
+class Syncer:
+    """See above. Its methods are for the reactor's thread; `wake` is called in the other one."""
+
+    def __init__(
+        self, writer: Writer, disk: Disk, durability: Durability, every: int, wake: Callable[[], None]
+    ) -> None:
+        """`every`: messages after which the mode `interval` syncs."""
+        self.durability = durability
+        self.full = ""  # why nothing may be published, for want of space; "": there is enough
+        self.latencies = Histogram()  # ns that syncs took
+        self._writer = writer
+        self._disk = disk
+        self._every = every
+        self._wake = wake
+        self._average = 0.0  # s that a sync took lately
+        self._unsynced = 0  # messages published since the last sync began
+        self._running: SyncJob | None = None  # in the thread
+        self._done: deque[tuple[SyncJob, float, OSError | None]] = deque()  # by the thread, not looked at yet
+        self._jobs: deque[SyncJob | None] = deque()  # for the thread; None: end
+        self._there_are_jobs = threading.Semaphore(0)
+        self._idle = threading.Event()  # set: the thread has done what it was given
+        self._thread: threading.Thread | None = None
+        self._wanted = False  # somebody waits for what the running job does not cover
+
+    def written(self, promised: bool, published: int) -> None:
+        """A group was written. `promised`: somebody waits for it; `published` messages are in it."""
+        self._unsynced += published
+        writer = self._writer
+        behind = writer.written - writer.durable
+        if self.durability is Durability.ALWAYS:
+            if promised:
+                self._sync(in_turn=self._average < QUICK)
+        elif self.durability is Durability.INTERVAL and self._every and self._unsynced >= self._every:
+            self._sync(in_turn=False)
+        if behind > MOST_UNSYNCED:
+            self._sync(in_turn=False)
+
+    def timer(self) -> None:
+        """It is called every second, or every sync-timeout in the mode `interval`."""
+        if self.durability is not Durability.OS:
+            self._sync(in_turn=False)
+        self._look_at_space()
+
+    def want(self) -> None:
+        """Sync soon, whatever the mode."""
+        self._sync(in_turn=False)
+
+    def collect(self) -> None:
+        """Take over what the thread has done."""
+        while self._done:
+            job, took, error = self._done.popleft()
+            self._running = None
+            self._finish(job, took, error)
+            if self._wanted:
+                self._wanted = False
+                self._sync(in_turn=False)
+
+    def now(self) -> bool:
+        """Sync all that is written, in the turn; what the thread is doing ends first. False if it failed."""
+        self._wanted = False
+        if self._running is not None:
+            self._wait()
+            self.collect()
+        return self._writer.sync()
+
+    def _wait(self) -> None:
+        self._idle.wait()
+
+    def close(self) -> None:
+        """Let the thread end, and sync what is left."""
+        if self._thread is not None:
+            self._jobs.append(None)
+            self._there_are_jobs.release()
+            self._thread.join()
+        self._wanted = False
+        self.collect()
+        if not self._writer.sync():
+            log.error("LOG: %s", self._writer.failure)
+
+    def _sync(self, in_turn: bool) -> None:
+        if self._running is not None:
+            self._wanted = True
+            return
+        job = self._writer.sync_job()
+        if job is None:
+            return
+        self._unsynced = 0
+        if in_turn:
+            self._finish(job, *_run(job))
+            return
+        self._running = job
+        self._hand_over(job)
+
+    def _hand_over(self, job: SyncJob) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="sync", daemon=True)
+            self._thread.start()
+        self._idle.clear()
+        self._jobs.append(job)
+        self._there_are_jobs.release()
+
+    def _finish(self, job: SyncJob, took: float, error: OSError | None) -> None:
+        if error is not None:
+            self._writer.sync_failed(error)
+            log.critical("LOG: %s: nothing is acknowledged any more", self._writer.failure)
+            return
+        self._writer.synced(job)
+        self._average += (min(took, 2 * QUICK) - self._average) / 8  # one that took long says little of the next
+        self.latencies.record(round(took * 1e9))
+
+    def _work(self) -> None:
+        while True:
+            self._there_are_jobs.acquire()
+            job = self._jobs.popleft()
+            if job is None:
+                return
+            self._done.append((job, *_run(job)))
+            self._idle.set()
+            self._wake()
+
+    def _look_at_space(self) -> None:
+        try:
+            free, reserve = self._disk.free(), min(RESERVE, self._disk.total() // MOST_OF_DISK)
+        except OSError as error:
+            log.error("LOG: cannot look at the disk: %s", error)
+            return
+        if free < reserve and not self.full:
+            self.full = "no space left for the log"
+            log.error("LOG: %d MiB are free: nothing can be published until there are %d", free >> 20, reserve >> 20)
+        elif free >= reserve and self.full:
+            self.full = ""
+            log.info("LOG: there is space again")
+
+
+def _run(job: SyncJob) -> tuple[float, OSError | None]:
+    """Do it: how long it took in s, and what went wrong."""
+    began = time.perf_counter()
+    try:
+        job.run()
+    except OSError as error:
+        return time.perf_counter() - began, error
+    return time.perf_counter() - began, None

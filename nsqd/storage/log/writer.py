@@ -1,0 +1,186 @@
+"""The log's end: records collected in groups, one write a group, segments one behind the other, and how far it is durable.
+
+A group that cannot be written stays, and is tried again with the next one: nothing behind it can overtake it, and whoever
+waits for it waits on. What a failed sync leaves on the disk nobody knows: after one, nothing becomes durable any more.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nsqd.storage.log.disk import Disk, File
+from nsqd.storage.log.records import GROUP, HEADER_SIZE, Kind, SegmentHeader, encode
+
+SEGMENT_SIZE = 64 * 1024 * 1024  # bytes; a group is never split, so a segment may be longer by one
+
+
+@dataclass(slots=True)
+class SyncJob:
+    """What is to be made durable: any thread may do it."""
+
+    position: int  # everything before it is durable afterwards
+    files: list[File]
+    disk: Disk | None  # a file is new in its directory
+
+    def run(self) -> None:
+        """Raises OSError."""
+        for file in self.files:
+            file.sync()
+        if self.disk is not None:
+            self.disk.sync_directory()
+
+
+@dataclass(frozen=True, slots=True)
+class LogIdentity:
+    """Whose log it is."""
+
+    node: int
+    log_id: bytes  # 16 bytes
+
+
+class Writer:
+    """See above. One thread."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        identity: LogIdentity,
+        position: int,
+        wall: Callable[[], int],
+        segment_size: int = SEGMENT_SIZE,
+    ) -> None:
+        """A new segment is begun at `position`, with the first group."""
+        self._disk = disk
+        self._identity = identity
+        self._wall = wall
+        self._segment_size = segment_size
+        self._group: list[tuple[int, bytes, bytes]] = []  # (kind, content, frames) of the records to be written
+        self._file: File | None = None  # of the newest segment
+        self._base = position  # of it
+        self._seed = 0
+        self._size = 0  # bytes in it
+        self._places: list[tuple[int, int, int]] = []  # (segment, from, to) of the PUBLISH records that were written
+        self._unsynced: list[File] = []  # older segments with bytes that are not durable
+        self._new = False  # the newest segment's name is not durable
+        self.written = position  # the log's end
+        self.durable = position  # everything before it survives a power cut
+        self.failure = ""  # why the last write or sync failed; "": it did not
+        self.broken = False  # a sync has failed: nothing becomes durable any more
+        self.records = 0  # written
+        self._begins_state = False  # the next group begins a segment, with a STATE
+
+    def append(self, kind: int, content: bytes, frames: bytes = b"") -> None:
+        """A record for the next group."""
+        self._group.append((kind, content, frames))
+
+    def write(self) -> int:
+        """Write the group. Returns the position behind it: when `durable` is there, the group is."""
+        if not self._group:
+            return self.written
+        try:
+            if self._file is None or self._size > self._segment_size or self._begins_state:
+                self._begin_segment()
+            self._write_group()
+        except OSError as error:
+            self.failure = f"cannot write to the log: {error.strerror or error}"
+            return self.written + 1  # the group will end beyond that
+        if not self.broken:
+            self.failure = ""
+        return self.written
+
+    def _write_group(self) -> None:
+        assert self._file is not None
+        seed = self._seed
+        pieces = encode(seed, self._size, Kind.GROUP, GROUP.pack(self.durable, self._wall()))
+        places, at = [], self._size + sum(map(len, pieces))
+        for kind, content, frames in self._group:
+            record = encode(seed, at, kind, content, frames)
+            end = at + sum(map(len, record))
+            if kind == Kind.PUBLISH:
+                places.append((self._base, at, end))
+            pieces += record
+            at = end
+        self._file.append(pieces, self._size)
+        self._places += places
+        self.records += len(self._group)
+        size = at - self._size
+        self._size = at
+        self.written += size
+        self._group.clear()
+
+    def begin_state(self, content: bytes) -> None:
+        """A checkpoint: the next group begins a segment, with a STATE. Nothing was appended to it yet."""
+        self._group.insert(0, (Kind.STATE, content, b""))
+        self._begins_state = True
+
+    def _begin_segment(self) -> None:
+        identity = self._identity
+        header = SegmentHeader(identity.node, 0, identity.log_id, self.written, self._wall(), self._begins_state)
+        file = self._disk.create(segment_name(header.base, 0))
+        try:
+            file.append([header.encode()], 0)
+        except OSError:
+            file.close()
+            raise
+        if self._file is not None:
+            self._unsynced.append(self._file)
+        self._file, self._base, self._seed, self._size = file, header.base, header.seed, HEADER_SIZE
+        self._new = True
+        self._begins_state = False
+
+    def take_places(self) -> list[tuple[int, int, int]]:
+        """Where the PUBLISH records stand that were written since the last call: (segment, from, to), in their order."""
+        places, self._places = self._places, []
+        return places
+
+    @property
+    def base(self) -> int:
+        """Of the newest segment."""
+        return self._base
+
+    # durability
+
+    def sync_job(self) -> SyncJob | None:
+        """What is to be synced now; None if there is nothing, or no sense in it."""
+        if self.broken or self._file is None or self.durable >= self.written:
+            return None
+        job = SyncJob(self.written, [*self._unsynced, self._file], self._disk if self._new else None)
+        self._unsynced_of_job = len(self._unsynced)
+        return job
+
+    def synced(self, job: SyncJob) -> None:
+        """The job is done."""
+        self.durable = max(self.durable, job.position)
+        for file in job.files[:-1]:
+            if file in self._unsynced:  # else somebody synced it meanwhile, in the turn
+                self._unsynced.remove(file)
+                file.close()
+        if job.disk is not None and job.files[-1] is self._file:
+            self._new = False
+
+    def sync_failed(self, error: OSError) -> None:
+        """It is not, and nothing more can be promised."""
+        self.broken = True
+        self.failure = f"cannot sync the log: {error.strerror or error}"
+
+    def sync(self) -> bool:
+        """Do it all here and now. False if it failed."""
+        job = self.sync_job()
+        if job is None:
+            return not self.broken
+        try:
+            job.run()
+        except OSError as error:
+            self.sync_failed(error)
+            return False
+        self.synced(job)
+        return True
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in (*self._unsynced, *([self._file] if self._file else [])):
+            file.close()
+
+
+def segment_name(base: int, generation: int) -> str:
+    """A segment's file."""
+    return f"{base:020d}.{generation}.log"
