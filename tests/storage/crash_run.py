@@ -1,0 +1,117 @@
+"""One run of a node through several lives, chosen by a seed: commands, crashes, and what must be there afterwards."""
+
+from random import Random
+
+from nsqd.core import ids
+from nsqd.core.broker import Limits
+from nsqd.storage.log import checkpoint
+from nsqd.storage.log.syncer import Durability
+from tests.core.node import MS, SECOND
+from tests.storage.history import History, judge
+from tests.storage.sim_disk import PowerCut, SimDisk
+from tests.storage.sim_node import Clock, SimNode
+from tests.storage.survey import survey
+from tests.storage.users import Users
+
+LIVES = 4
+
+
+class CrashRun:
+    """See above."""
+
+    def __init__(self, seed: int, durability: Durability) -> None:
+        self.random = Random(seed)
+        self.durability = durability
+        self.history = History()
+        self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+        self.limits = Limits(
+            mem_queue_size=self.random.choice((0, 2, 10, 1000)),
+            max_attempts={"u": self.random.choice((1, 2, 3))},
+            requeue_on_disconnect=self.random.random() < 0.3,
+        )
+        self.segment_size = self.random.choice((500, 2000, 10_000))
+        self.budget = self.random.choice((0, 2000, 1 << 30))
+        self.tail_records = self.random.choice((10, 50, 1 << 30))
+        self.slice = self.random.choice((0, 1000))  # s: a topic a turn, or all of them
+        self.disk = SimDisk(self.random, self.random.choice((512, 4096)))
+        self.node: SimNode | None = None
+        self.written = 0  # where the log ends for all that a kill may do
+        self.safe = 0  # the log must not end before this, whatever happens
+
+    def run(self) -> None:
+        """All lives. AssertionError if something is wrong."""
+        before = ids.LEASE, checkpoint.SLICE
+        ids.LEASE, checkpoint.SLICE = 64, self.slice
+        try:
+            for _ in range(LIVES):
+                self._live()
+        finally:
+            ids.LEASE, checkpoint.SLICE = before
+
+    # a life
+
+    def _live(self) -> None:
+        random = self.random
+        self.node = None
+        try:
+            self.disk.cut_in = random.randrange(8) if random.random() < 0.2 else None  # in the middle of the restart
+            self.node = node = self._open(self.disk, self.clock)
+            self.disk.cut_in = None
+            node.broker.check()
+            assert not any(name.endswith(".tmp") for name in self.disk.names()), "what was half cleaned is still there"
+            assert self.disk.open_files <= 1, f"{self.disk.open_files} files are open"
+            users = Users(node, self.history, random)
+            node.after_commit = self._committed
+            steps = random.choice((3, 20, 60, 200))
+            self.disk.cut_in = random.randrange(2 * steps) if random.random() < 0.5 else None
+            for _ in range(steps):
+                self._step(node, users)
+            node.broker.check()
+        except PowerCut:
+            pass
+        self._crash()
+
+    def _open(self, disk: SimDisk, clock: Clock) -> SimNode:
+        return SimNode(
+            disk, self.durability, clock, self.random, self.limits, self.segment_size, self.budget, self.tail_records
+        )
+
+    def _committed(self, position: int) -> None:
+        self.history.sealed(position)
+        self.written = position
+
+    def _step(self, node: SimNode, users: Users) -> None:
+        random = self.random
+        node.turn(*users.commands())
+        if random.random() < 0.3:
+            node.advance(random.choice((1, 20, 300, 2500)) * MS)
+        for _ in range(random.randrange(3)):
+            node.syncer.step()
+        if random.random() < 0.1:
+            node.syncer.timer()
+        if random.random() < 0.7:
+            node.cache.step()
+        if random.random() < 0.3:
+            node.cleaner.step()
+
+    def _crash(self) -> None:
+        random = self.random
+        if self.node is not None:
+            self.safe = max(self.safe, self.node.log.writer.durable)
+            if self.durability is Durability.ALWAYS:  # replies may have left
+                self.safe = max(self.safe, self.node.store.durable)
+        cut = random.random() < 0.7
+        self.disk = self.disk.crash(random) if cut else self.disk.kill()
+        away = random.choice((0, 1, 300, 5000)) * MS
+        self.clock = Clock(random.choice((5, 1000, 10**6)) * SECOND, self.clock.wall + away)
+        self._look(self.safe if cut else self.written)
+
+    def _look(self, least: int) -> None:
+        """See what is there, with a copy of the disk. The log must not end before `least`."""
+        node = self._open(self.disk.kill(), Clock(self.clock.now, self.clock.wall))
+        assert not node.log.damage.spots, f"a crash looks like damage: {node.log.damage.spots}"
+        assert node.end >= least, f"the log ends at {node.end}, but everything up to {least} was promised"
+        node.broker.check()
+        seen = judge(self.history, node.end, self.clock.wall, survey(node, self.history.ids))
+        self.history.restart(node.end, seen)
+        self.written = node.end

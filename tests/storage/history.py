@@ -1,0 +1,218 @@
+"""What a node was asked to do and what was seen of it, and so what a restart must show. Knows nothing of how it is kept.
+
+The world is topics, channels and messages by their bodies. Beside each position at which a group of the log ended stands the
+world as it was then. A restart must show one of these, or one between two if the log ends within a group.
+"""
+
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass, field, replace
+from itertools import count
+
+from penstock.protocol.names import is_ephemeral
+
+_incarnations = count()
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A message of a channel."""
+
+    due: int = 0  # ns since the epoch; 0: at once
+    attempts: int = 0  # deliveries
+    noted: int = 0  # of those, how many the log knows of
+    buried: str = ""  # why, or ""
+    in_sequence: bool = True  # False: it was published with a delay, or kicked; the cursor does not come by it
+
+
+@dataclass(slots=True)
+class ChannelState:
+    """A channel."""
+
+    paused: bool = False
+    items: dict[bytes, Item] = field(default_factory=dict)
+    incarnation: int = field(default_factory=lambda: next(_incarnations))
+
+    def copy(self) -> "ChannelState":
+        return ChannelState(self.paused, dict(self.items), self.incarnation)
+
+
+@dataclass(slots=True)
+class TopicState:
+    """A topic."""
+
+    paused: bool = False
+    pending: dict[bytes, int] = field(default_factory=dict)  # published in this turn: body -> 0
+    pending_deferred: dict[bytes, int] = field(default_factory=dict)  # likewise, with a delay: body -> due
+    backlog: dict[bytes, int] = field(default_factory=dict)  # no channel was given these
+    channels: dict[str, ChannelState] = field(default_factory=dict)
+    incarnation: int = field(default_factory=lambda: next(_incarnations))
+
+    def distribute(self) -> None:
+        """What waits belongs to the channels, if there are any."""
+        if not self.channels or self.paused:
+            return
+        for channel in self.channels.values():
+            channel.items.update((body, Item(due, in_sequence=not due)) for body, due in self.backlog.items())
+        self.backlog.clear()
+
+    def seal(self) -> None:
+        """The turn ends."""
+        self.backlog.update(self.pending)
+        self.backlog.update(self.pending_deferred)
+        self.pending.clear()
+        self.pending_deferred.clear()
+        self.distribute()
+
+    def lasting(self) -> "TopicState":
+        """A copy, of what survives a restart."""
+        channels = {name: channel.copy() for name, channel in self.channels.items() if not is_ephemeral(name)}
+        return TopicState(self.paused, {}, {}, dict(self.backlog), channels, self.incarnation)
+
+
+World = dict[str, TopicState]  # by name
+
+
+def lasting(world: World) -> World:
+    """A copy, of what survives a restart."""
+    return {name: topic.lasting() for name, topic in world.items() if not is_ephemeral(name)}
+
+
+class History:
+    """Of all lives of a node."""
+
+    def __init__(self) -> None:
+        self.world: World = {}  # now
+        self.ids: dict[bytes, bytes] = {}  # body -> id, of what was delivered
+        self._number = 0
+        self._positions = [0]
+        self._worlds: list[World] = [{}]
+
+    def new_number(self) -> int:
+        """Never given before."""
+        self._number += 1
+        return self._number
+
+    # what happens
+
+    def seal(self) -> None:
+        """A group is about to be written."""
+        for topic in self.world.values():
+            topic.seal()
+        self._worlds.append(lasting(self.world))
+        self._positions.append(1 << 62)
+
+    def sealed(self, position: int) -> None:
+        """It was, and ends there."""
+        self._positions[-1] = position
+
+    def bounds(self, end: int) -> tuple[World, World]:
+        """The worlds between which a log that ends there is: the same twice if it ends with a group."""
+        place = bisect_right(self._positions, end) - 1
+        if self._positions[place] < end and place + 1 < len(self._worlds):
+            return self._worlds[place], self._worlds[place + 1]
+        return self._worlds[place], self._worlds[place]
+
+    def restart(self, end: int, seen: World) -> None:
+        """A new life begins with what was seen there."""
+        keep = bisect_left(self._positions, end)
+        self._positions = [*self._positions[:keep], end]
+        self._worlds = [*self._worlds[:keep], lasting(seen)]
+        self.world = seen
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A message seen after a restart."""
+
+    attempts: int  # before it was delivered
+    at: int  # ns since the epoch
+    buried: str = ""
+
+
+@dataclass(slots=True)
+class SeenChannel:
+    """A channel after a restart."""
+
+    paused: bool
+    arrivals: dict[bytes, Arrival] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SeenTopic:
+    """A topic after a restart."""
+
+    paused: bool
+    backlog: dict[bytes, Arrival] = field(default_factory=dict)
+    channels: dict[str, SeenChannel] = field(default_factory=dict)
+
+
+LATE = 200_000_000  # ns by which a message may come after its time
+
+
+def judge(history: History, end: int, started: int, seen: dict[str, SeenTopic]) -> World:
+    """AssertionError if a restart at `started` (ns since the epoch), with a log of that end, must not show this.
+
+    Returns what is seen as a world.
+    """
+    lower, upper = history.bounds(end)
+    _same_names("topics", set(seen), set(lower) & set(upper), set(lower) | set(upper))
+    return {name: _judge_topic(name, topic, lower.get(name), upper.get(name), started) for name, topic in seen.items()}
+
+
+def _same_names(what: str, seen: set[str], must: set[str], may: set[str]) -> None:
+    assert seen >= must, f"{what} are gone: {sorted(must - seen)}"
+    assert seen <= may, f"{what} came from nowhere: {sorted(seen - may)}"
+
+
+def _judge_topic(
+    name: str, seen: SeenTopic, lower: TopicState | None, upper: TopicState | None, started: int
+) -> TopicState:
+    states = [state for state in (lower, upper) if state is not None]
+    same = lower is not None and upper is not None and lower.incarnation == upper.incarnation
+    assert seen.paused in [state.paused for state in states], f"topic {name} is paused: {seen.paused}"
+    result = TopicState(seen.paused, incarnation=states[-1].incarnation)
+    known = [{body: Item(due, in_sequence=not due) for body, due in state.backlog.items()} for state in states]
+    result.backlog = {body: item.due for body, item in _judge_items(name, seen.backlog, known, same, started).items()}
+    channels = [set(state.channels) for state in states]
+    must = channels[0] & channels[-1] if same else set()
+    _same_names(f"channels of {name}", set(seen.channels), must, channels[0] | channels[-1])
+    for channel_name, channel in seen.channels.items():
+        known_channels = [state.channels[channel_name] for state in states if channel_name in state.channels]
+        lasted = same and len({c.incarnation for c in known_channels}) == 1 and len(known_channels) == 2
+        assert channel.paused in [c.paused for c in known_channels], f"{channel_name} is paused: {channel.paused}"
+        items = [c.items for c in known_channels]
+        if lower is not upper:  # it may have been given what waited, and done with it
+            items.insert(0, known[0])
+        judged = _judge_items(f"{name}/{channel_name}", channel.arrivals, items, lasted, started)
+        result.channels[channel_name] = ChannelState(channel.paused, judged, known_channels[-1].incarnation)
+    return result
+
+
+def _judge_items(
+    where: str, seen: dict[bytes, Arrival], known: list[dict[bytes, Item]], lasted: bool, started: int
+) -> dict[bytes, Item]:
+    """`known`: what there was before and after the group in which the log ends; `lasted`: in both it is the same thing."""
+    if lasted:
+        lost = set.intersection(*map(set, known[-2:])) - seen.keys()
+        assert not lost, f"{where} lost {sorted(lost)}"
+    result = {}
+    for body, arrival in seen.items():
+        candidates = [items[body] for items in known if body in items]
+        assert candidates, f"{where} has {body!r}, which it should not have"
+        if body not in known[-1]:  # it may have been delivered once more before it was done with
+            candidates.append(replace(candidates[0], attempts=candidates[0].attempts + 1))
+        most = max(item.attempts for item in candidates)
+        fitting = [item for item in candidates if _fits(item, arrival, started)]
+        told = f"{where} has {body!r} as {arrival}, not as one of {candidates}; it started at {started}"
+        assert fitting, told
+        assert min(item.noted for item in candidates) <= arrival.attempts <= most, told
+        result[body] = replace(fitting[-1], attempts=arrival.attempts, noted=arrival.attempts)
+    return result
+
+
+def _fits(item: Item, arrival: Arrival, started: int) -> bool:
+    """True if the message came when this should, or is buried like it."""
+    if item.buried or arrival.buried:
+        return item.buried == arrival.buried
+    due = max(item.due, started)
+    return due - 1 <= arrival.at <= due + LATE

@@ -1,0 +1,303 @@
+"""A disk in memory that can lose what a real one may lose. Implements Disk and File of nsqd/storage/log/disk.py.
+
+A file is what it was at its last sync, and the writes and truncations since; the directory likewise. `kill` keeps all that is
+written (and what was not synced stays so); `crash` is a power cut: of what was not synced, any part may be there. Blocks are
+written back whole and in any order, each as it was at some time since the sync; one of them may be torn at a sector.
+"""
+
+import errno
+import os
+from collections import Counter
+from random import Random
+
+BLOCK = 4096  # bytes: the unit of writing back
+SECTOR = 512  # bytes: what a disk writes whole
+
+
+class PowerCut(BaseException):
+    """The machine stops here. Not an Exception: nothing may catch it."""
+
+
+class _Node:
+    """What is behind a name: an inode."""
+
+    def __init__(self, data: bytes = b"") -> None:
+        self.data = bytearray(data)  # as a reader sees it
+        self.synced = bytearray(data)  # as of the last sync
+        self.pending: list[tuple[int, bytes | None]] = []  # since then: (offset, bytes), or (size, None): truncated
+
+    def apply(self, at: int, piece: bytes | None) -> None:
+        _apply(self.data, at, piece)
+        self.pending.append((at, piece))
+
+    def sync(self) -> None:
+        for at, piece in self.pending:
+            _apply(self.synced, at, piece)
+        self.pending.clear()
+
+    def copy(self) -> "_Node":
+        node = _Node()
+        node.data, node.synced, node.pending = bytearray(self.data), bytearray(self.synced), list(self.pending)
+        return node
+
+    def crashed(self, random: Random, block: int) -> "_Node":
+        """As a power cut may leave it."""
+        content = bytearray(self.synced)
+        phase: list[tuple[int, bytes]] = []
+        for at, piece in self.pending:
+            if piece is not None:
+                phase.append((at, piece))
+                continue
+            if random.random() < 0.5:  # the truncation, and so all behind it, did not happen
+                break
+            _write_back(content, phase, random, block)
+            phase = []
+            _apply(content, at, None)
+        _write_back(content, phase, random, block)
+        return _Node(bytes(content))
+
+
+class SimFile:
+    """An open file."""
+
+    def __init__(self, disk: "SimDisk", node: _Node) -> None:
+        self._disk = disk
+        self._node = node
+        self.closed = False
+
+    def append(self, pieces: list[bytes], at: int) -> None:
+        data = b"".join(pieces)
+        allowed = self._disk.room(max(0, at + len(data) - len(self._node.data)))
+        whole = len(data)
+        if allowed < 0:
+            whole += allowed  # as much as there is space for
+        try:
+            self._act("append")
+        except (OSError, PowerCut):
+            part = self._disk.random.randrange(whole + 1)
+            self._write(at, data[:part])
+            raise
+        self._write(at, data[:whole])
+        if whole < len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _write(self, at: int, data: bytes) -> None:
+        if data:
+            self._node.apply(at, data)
+
+    def sync(self) -> None:
+        self._act("sync")
+        self._node.sync()
+
+    def read(self, at: int, size: int) -> bytes:
+        self._act("read")
+        return bytes(self._node.data[at : at + size])
+
+    def truncate(self, size: int) -> None:
+        self._act("truncate")
+        self._node.apply(size, None)
+
+    def close(self) -> None:
+        if self.closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        self.closed = True
+        self._disk.open_files -= 1
+
+    def _act(self, operation: str) -> None:
+        if self.closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        self._disk.act(operation)
+
+
+class SimDisk:
+    """One directory. `random` decides how much of a failing write is done."""
+
+    def __init__(self, random: Random, block: int = BLOCK) -> None:
+        self.random = random
+        self.block = block
+        self.capacity: int | None = None  # bytes; None: no end
+        self.others = 0  # bytes of it that others have filled
+        self.cut_in: int | None = None  # operations that change something until the power is cut; None: never
+        self.operations: Counter[str] = Counter()  # done or tried, by name
+        self.open_files = 0
+        self._faults: dict[tuple[str, int], int] = {}  # (operation, its number) -> errno
+        self._nodes: dict[str, _Node] = {}
+        self._synced: dict[str, _Node] = {}  # the directory as of its last sync
+        self._pending: list[tuple[str, str, str | _Node]] = []  # since then: (what, name, new name or node)
+
+    # Disk
+
+    def names(self) -> list[str]:
+        self.act("names")
+        return sorted(self._nodes)
+
+    def create(self, name: str) -> SimFile:
+        self.act("create")
+        node = self._nodes.get(name)
+        if node is None:
+            node = self._nodes[name] = _Node()
+            self._pending.append(("create", name, node))
+        else:
+            node.apply(0, None)
+        return self._opened(node)
+
+    def open(self, name: str) -> SimFile:
+        self.act("open")
+        return self._opened(self._find(name))
+
+    def size(self, name: str) -> int:
+        return len(self._find(name).data)
+
+    def rename(self, old: str, new: str) -> None:
+        self.act("rename")
+        self._nodes[new] = self._find(old)
+        del self._nodes[old]
+        self._pending.append(("rename", old, new))
+
+    def remove(self, name: str) -> None:
+        self.act("remove")
+        self._find(name)
+        del self._nodes[name]
+        self._pending.append(("remove", name, ""))
+
+    def sync_directory(self) -> None:
+        self.act("sync_directory")
+        self._synced = dict(self._nodes)
+        self._pending.clear()
+
+    def free(self) -> int:
+        return 1 << 40 if self.capacity is None else max(0, self.capacity - self._used())
+
+    def total(self) -> int:
+        return 1 << 40 if self.capacity is None else self.capacity
+
+    # what happens to it
+
+    def fail(self, operation: str, number: int, code: int, times: int = 1) -> None:
+        """The operation fails with that errno from the `number`th from now on (1: the next), so many times."""
+        first = self.operations[operation] + number
+        self._faults.update(dict.fromkeys([(operation, first + i) for i in range(times)], code))
+
+    def repair(self) -> None:
+        """Nothing fails any more."""
+        self._faults.clear()
+
+    def kill(self) -> "SimDisk":
+        """The process is gone, the machine runs on."""
+        disk = SimDisk(self.random, self.block)
+        disk.capacity = self.capacity
+        copies = {id(node): node.copy() for node in (*self._nodes.values(), *self._synced.values())}
+        for _, _, node in self._pending:
+            if isinstance(node, _Node) and id(node) not in copies:
+                copies[id(node)] = node.copy()
+        disk._nodes = {name: copies[id(node)] for name, node in self._nodes.items()}
+        disk._synced = {name: copies[id(node)] for name, node in self._synced.items()}
+        disk._pending = [
+            (what, name, copies[id(other)] if isinstance(other, _Node) else other)
+            for what, name, other in self._pending
+        ]
+        return disk
+
+    def crash(self, random: Random) -> "SimDisk":
+        """The power is cut, and comes back."""
+        names = dict(self._synced)
+        in_order = random.random() < 0.5
+        done = random.randrange(len(self._pending) + 1)
+        for number, (what, name, other) in enumerate(self._pending):
+            if number < done if in_order else random.random() < 0.5:
+                _change(names, what, name, other)
+        disk = SimDisk(self.random, self.block)
+        disk.capacity = self.capacity
+        crashed = {id(node): node.crashed(random, self.block) for node in names.values()}
+        disk._nodes = {name: crashed[id(node)] for name, node in names.items()}
+        disk._synced = dict(disk._nodes)
+        return disk
+
+    # for tests that look at the files, or spoil them
+
+    def content(self, name: str) -> bytes:
+        """What a reader sees."""
+        return bytes(self._find(name).data)
+
+    def put(self, name: str, data: bytes) -> None:
+        """A file with that content, safely on disk."""
+        self._nodes[name] = self._synced[name] = _Node(data)
+
+    # helpers
+
+    def act(self, operation: str) -> None:
+        """An operation begins. Raises what was planned for it."""
+        self.operations[operation] += 1
+        if self.cut_in is not None and operation not in ("names", "open", "read"):
+            self.cut_in -= 1
+            if self.cut_in < 0:
+                raise PowerCut
+        code = self._faults.pop((operation, self.operations[operation]), 0)
+        if code:
+            raise OSError(code, os.strerror(code))
+
+    def room(self, growth: int) -> int:
+        """Bytes left after growing by that; negative: so many too much."""
+        return 0 if self.capacity is None else min(0, self.capacity - self._used() - growth)
+
+    def _used(self) -> int:
+        return self.others + sum(len(node.data) for node in self._nodes.values())
+
+    def _find(self, name: str) -> _Node:
+        node = self._nodes.get(name)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        return node
+
+    def _opened(self, node: _Node) -> SimFile:
+        self.open_files += 1
+        return SimFile(self, node)
+
+
+def _apply(data: bytearray, at: int, piece: bytes | None) -> None:
+    """Write a piece, or (None) cut off or grow to `at`. What is skipped is zeros."""
+    if len(data) < at:
+        data.extend(bytes(at - len(data)))
+    if piece is None:
+        del data[at:]
+    else:
+        data[at : at + len(piece)] = piece
+
+
+def _write_back(content: bytearray, writes: list[tuple[int, bytes]], random: Random, block: int) -> None:
+    """Some of the blocks that were written to, each as it was after some of the writes to it."""
+    touched: dict[int, list[tuple[int, bytes]]] = {}
+    for at, piece in writes:
+        for number in range(at // block, (at + len(piece) - 1) // block + 1):
+            start, stop = max(at, number * block), min(at + len(piece), (number + 1) * block)
+            touched.setdefault(number, []).append((start, piece[start - at : stop - at]))
+    torn = random.choice(sorted(touched)) if touched and random.random() < 0.5 else -1
+    likely = random.choice((0.1, 0.5, 0.9))  # that a block was written back
+    for number in sorted(touched):
+        parts = touched[number]
+        if number == torn:
+            _tear(content, parts, random, max(64, block * SECTOR // BLOCK))
+        elif random.random() < likely:
+            for at, piece in parts[: random.randrange(1, len(parts) + 1)]:
+                _apply(content, at, piece)
+    if writes and random.random() < 0.2:  # the file has grown already, and its new end is a hole
+        _apply(content, max(len(content), *(at + len(piece) for at, piece in writes), 0), b"")
+
+
+def _tear(content: bytearray, parts: list[tuple[int, bytes]], random: Random, sector: int) -> None:
+    """A block of which only some sectors are new."""
+    for at, piece in parts:
+        for start in range(at - at % sector, at + len(piece), sector):
+            if random.random() < 0.5:
+                first, stop = max(start, at), min(start + sector, at + len(piece))
+                _apply(content, first, piece[first - at : stop - at])
+
+
+def _change(names: dict[str, _Node], what: str, name: str, other: str | _Node) -> None:
+    """One change of the directory, if what it needs is there."""
+    if isinstance(other, _Node):
+        names[name] = other
+    elif what == "remove":
+        names.pop(name, None)
+    elif name in names:
+        names[other] = names.pop(name)

@@ -1,0 +1,187 @@
+"""A node's core over the commit log on a simulated disk: opened, driven and lost as nsqd/daemon.py and the reactor do it."""
+
+from collections.abc import Callable
+from random import Random
+
+from nsqd.core.broker import Broker, Limits
+from nsqd.core.ids import IdSource
+from nsqd.core.recovery import recover
+from nsqd.storage.log.cache import Cache, Read
+from nsqd.storage.log.cleaner import Cleaner, Job
+from nsqd.storage.log.opening import Simulated, open_log
+from nsqd.storage.log.syncer import Durability, Syncer
+from nsqd.storage.log.writer import SyncJob
+from tests.storage.sim_disk import SimDisk
+
+NODE = 7
+SYNC_EVERY = 5  # messages, in the mode `interval`
+
+
+class Clock:
+    """Both clocks. They run together while the machine is up."""
+
+    def __init__(self, now: int, wall: int) -> None:
+        self.now = now
+        self.wall = wall
+
+    def advance(self, ns: int) -> None:
+        """Time passes."""
+        self.now += ns
+        self.wall += ns
+
+
+class SteppedSyncer(Syncer):
+    """What the thread would do is done by `step`, one system call at a time, when the test says so."""
+
+    random: Random
+    job: SyncJob | None = None
+    steps: list[Callable[[], None]]
+
+    def _sync(self, in_turn: bool) -> None:
+        super()._sync(in_turn and self.random.random() < 0.5)  # not by how long it took: a seed replays exactly
+
+    def _hand_over(self, job: SyncJob) -> None:
+        self.job = job
+        self.steps = [file.sync for file in job.files]
+        if job.disk is not None:
+            self.steps.append(job.disk.sync_directory)
+
+    def _wait(self) -> None:
+        while self.job is not None:
+            self.step()
+
+    def step(self) -> None:
+        """The next system call, if there is one to be made."""
+        if self.job is None:
+            return
+        error = None
+        try:
+            self.steps.pop(0)()
+        except OSError as failure:
+            error = failure
+        if error is not None or not self.steps:
+            self._done.append((self.job, 0.0, error))
+            self.job = None
+
+
+class SteppedCache(Cache):
+    """Likewise for reading back."""
+
+    def _start(self, read: Read | None) -> None:
+        if read is not None:
+            self._jobs.append(read)
+
+    def step(self) -> bool:
+        """Do what was asked for first. False if there was nothing."""
+        if not self._jobs:
+            return False
+        read = self._jobs.popleft()
+        assert read is not None
+        self._do(read)
+        self._done.append(read)
+        return True
+
+
+class SteppedCleaner(Cleaner):
+    """Likewise for cleaning, a whole segment at a time."""
+
+    waits: Job | None = None
+
+    def _start(self, job: Job) -> None:
+        self.waits = job
+
+    def step(self) -> None:
+        """Clean the segment that was chosen, if one was."""
+        if self.waits is not None:
+            job, self.waits = self.waits, None
+            self._work(job)
+
+
+class SimNode:
+    """See above. Raises LogError if the log cannot be opened."""
+
+    def __init__(
+        self,
+        disk: SimDisk,
+        durability: Durability,
+        clock: Clock,
+        random: Random,
+        limits: Limits | None = None,
+        segment_size: int = 4096,
+        budget: int = 1 << 30,
+        tail_records: int = 1 << 30,
+    ) -> None:
+        self.clock = clock
+        self.disk = disk
+        self.log = open_log(
+            disk,
+            NODE,
+            durability,
+            SYNC_EVERY,
+            budget,
+            lambda: None,
+            clock.now,
+            clock.wall,
+            Simulated(lambda: clock.wall, segment_size, SteppedSyncer, SteppedCache, SteppedCleaner, tail_records),
+        )
+        self.end = self.log.writer.written  # where the log ended
+        assert isinstance(self.log.syncer, SteppedSyncer)
+        assert isinstance(self.log.cache, SteppedCache)
+        self.syncer, self.cache = self.log.syncer, self.log.cache
+        self.syncer.random = random
+        self.store = self.log.store
+        ids = IdSource(NODE, max(1, self.log.lease), self.store.lease)
+        self.broker = Broker(limits or Limits(), self.store, ids, random.randrange)
+        self.eager = False  # True: what is to be read is read at once
+        self.waiting: list[tuple[int, Callable[[], None]]] = []  # replies by the position they wait for
+        self.before_commit: Callable[[], None] = lambda: None
+        self.after_commit: Callable[[int], None] = lambda position: None  # the log's position behind the group
+        self.after_serve: Callable[[], None] = lambda: None
+        self.broker.begin(clock.now, clock.wall)
+        if self.log.picture is not None:
+            recover(self.broker, self.log.picture, clock.now)
+        self.broker.commit()
+        self.log.serve(self.broker)
+        assert self.log.checkpoints is not None
+        cleaner = self.log.checkpoints._cleaner
+        assert isinstance(cleaner, SteppedCleaner)
+        self.cleaner = cleaner
+
+    def turn(self, *commands: Callable[[], Callable[[], None] | None]) -> None:
+        """A turn. A command may return a reply: it is called when it may leave."""
+        self.broker.begin(self.clock.now, self.clock.wall)
+        self.release()
+        replies = [reply for reply in [command() for command in commands] if reply is not None]
+        self.before_commit()
+        position = self.broker.commit()
+        self.after_commit(self.log.writer.written)
+        self.waiting += [(position, reply) for reply in replies]
+        self.release()
+        self.broker.serve()
+        self.after_serve()
+        self.broker.tick()
+        self.broker.serve()
+        self.after_serve()
+        self.broker.fetch_changes()
+
+    def release(self) -> None:
+        """Send the replies that need not wait any more."""
+        durable = self.store.durable
+        ready = [reply for position, reply in self.waiting if position <= durable]
+        self.waiting = [entry for entry in self.waiting if entry[0] > durable]
+        for reply in ready:
+            reply()
+
+    def advance(self, ns: int) -> None:
+        """Let time pass, with a turn whenever something is due."""
+        left = ns
+        while True:
+            while self.broker.awake or (self.eager and self.cache.step()):
+                self.turn()
+            due = self.broker.scan.next_turn()
+            step = left if due is None else max(0, min(left, due - self.clock.now))
+            self.clock.advance(step)
+            left -= step
+            self.turn()
+            if not left:
+                return

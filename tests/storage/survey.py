@@ -1,0 +1,74 @@
+"""What a node shows after a restart, found out as its clients would: by reading every message of every channel."""
+
+from nsqd.core.channel import Channel
+from nsqd.core.consumer import Consumer
+from tests.core.node import SECOND, Inbox
+from tests.storage.history import Arrival, SeenChannel, SeenTopic
+from tests.storage.sim_node import SimNode
+
+PROBE = "probe"  # a channel that shows what a topic has given to none
+LONG = 300 * SECOND  # beyond every delay
+RDY = 1_000_000
+
+
+def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
+    """Everything there is. Uses the node up. `ids`: by body, as far as they are known; it learns the rest."""
+    found = {}
+    for name, topic in node.broker.topics.items():
+        channels = {channel.name: SeenChannel(channel.paused) for channel in topic.channels.values()}
+        found[name] = SeenTopic(topic.paused, channels=channels)
+    node.eager = True
+    bodies = {message_id: body for body, message_id in ids.items()}
+    readers = []
+    for name, topic in list(node.broker.topics.items()):
+        for channel in (*topic.channels.values(), topic.channel(PROBE)):
+            inbox = Inbox(1 << 40)
+            consumer = channel.subscribe(inbox, 2 * LONG, 0)
+            consumer.set_ready(RDY)
+            readers.append((name, consumer, inbox))
+            _look_at_graves(found, name, channel, node, bodies)
+    node.after_serve = lambda: _collect(readers, found, ids, node.clock.wall)
+    for topic in node.broker.topics.values():
+        for channel in topic.channels.values():
+            node.broker.pause(channel, False)
+        node.broker.pause(topic, False)
+    node.turn()
+    node.advance(LONG)
+    node.broker.check()
+    for topic in node.broker.topics.values():
+        assert topic.depth == 0
+        for channel in topic.channels.values():
+            left = channel.depth + channel.deferred_count + channel.in_flight_count
+            assert left == 0, f"{topic.name}/{channel.name} counts {left} messages that never come"
+    for seen in found.values():  # what the topic had given to nobody came by every channel
+        for one in seen.channels.values():
+            for body in seen.backlog:
+                assert body in one.arrivals, f"{body!r} came by the probe only"
+                del one.arrivals[body]
+    return found
+
+
+def _look_at_graves(
+    found: dict[str, SeenTopic], topic: str, channel: Channel, node: SimNode, bodies: dict[bytes, bytes]
+) -> None:
+    for message_id, grave in channel.buried.after(None, 1 << 30):
+        arrival = Arrival(grave.attempts, node.clock.wall, grave.reason)
+        found[topic].channels[channel.name].arrivals[bodies[message_id]] = arrival
+
+
+def _collect(
+    readers: list[tuple[str, Consumer, Inbox]], found: dict[str, SeenTopic], ids: dict[bytes, bytes], wall: int
+) -> None:
+    for topic, consumer, inbox in readers:
+        deliveries = inbox.take()
+        if not deliveries:
+            continue
+        channel = consumer.channel.name
+        seen = found[topic]
+        arrivals = seen.backlog if channel == PROBE else seen.channels[channel].arrivals
+        for delivery in deliveries:
+            assert delivery.body not in arrivals, f"{topic}/{channel} delivered {delivery.body!r} twice"
+            arrivals[delivery.body] = Arrival(delivery.attempts - 1, wall)
+            assert ids.setdefault(delivery.body, delivery.id) == delivery.id, f"{delivery.body!r} has another id"
+        failed = consumer.finish(b"".join(delivery.id for delivery in deliveries))
+        assert not failed, f"{topic}/{channel} did not know what it delivered: {failed}"

@@ -1,0 +1,170 @@
+"""The log's bytes: what is written is read, and nothing else is."""
+
+from dataclasses import replace
+from itertools import pairwise
+from struct import Struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.storage.log import records
+from nsqd.storage.log.records import (
+    HEADER_SIZE,
+    PREFIX_SIZE,
+    Kind,
+    NotASegment,
+    SegmentHeader,
+    WrongVersion,
+    decode,
+    decode_header,
+    encode,
+    repaired,
+    runs,
+    split,
+)
+
+LIMITS = {"B": 1 << 8, "H": 1 << 16, "I": 1 << 32, "Q": 1 << 64}
+CONTENTS = {
+    Kind.GROUP: records.GROUP,
+    Kind.LEASE: records.LEASE,
+    Kind.TOPIC: records.TOPIC,
+    Kind.CHANNEL: records.CHANNEL,
+    Kind.PAUSE: records.PAUSE,
+    Kind.PUBLISH: records.PUBLISH,
+    Kind.DISTRIBUTE: records.DISTRIBUTE,
+    Kind.ADVANCE: records.ADVANCE,
+    Kind.FINISH: records.CHANNEL_OF,
+    Kind.REQUEUE: records.CHANNEL_OF,
+    Kind.BURY: records.BURY,
+    Kind.FINISH_ALL: records.FINISH_ALL,
+    Kind.HOLE: records.HOLE,
+    Kind.DROP_CHANNEL: records.CHANNEL_OF,
+    Kind.DROP_TOPIC: records.TOPIC,
+    Kind.STATE: records.STATE,
+    Kind.STATE_TOPIC: Struct(">"),
+    Kind.STATE_END: Struct(">"),
+}
+HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, made=1_800_000_000_000_000_000)
+
+
+def fields(layout: Struct) -> st.SearchStrategy[tuple[object, ...]]:
+    """Values for every field of a layout."""
+    codes = layout.format.lstrip(">").replace("16s", "s")
+    parts = [st.binary(min_size=16, max_size=16) if c == "s" else st.integers(0, LIMITS[c] - 1) for c in codes]
+    return st.tuples(*parts)
+
+
+def test_every_kind_has_a_layout() -> None:
+    assert set(CONTENTS) == set(Kind)
+
+
+@given(
+    st.data(), st.sampled_from(list(Kind)), st.binary(max_size=40), st.binary(max_size=40), st.integers(0, 2**32 - 1)
+)
+def test_a_record_is_read_as_it_was_written(
+    data: st.DataObject, kind: Kind, rest: bytes, frames: bytes, seed: int
+) -> None:
+    layout = CONTENTS[kind]
+    values = data.draw(fields(layout))
+    content = layout.pack(*values) + rest
+    before, start = data.draw(st.binary(max_size=9)), data.draw(st.integers(0, 1 << 33))
+    written = b"".join(encode(seed, start + len(before), kind, content, frames))
+    end = decode(before + written + b"more", len(before), seed, start)
+    assert end == len(before) + len(written)
+    assert written[PREFIX_SIZE] == kind
+    assert written[PREFIX_SIZE + 1 :] == content + frames
+    assert layout.unpack_from(written, PREFIX_SIZE + 1) == values
+
+
+@given(st.integers(0, 2**32 - 1), st.binary(max_size=30), st.data())
+def test_a_record_with_any_wrong_bit_or_cut_short_is_none(seed: int, content: bytes, data: st.DataObject) -> None:
+    written = b"".join(encode(seed, 0, Kind.TOPIC, content))
+    bit = data.draw(st.integers(0, len(written) * 8 - 1))
+    wrong = bytearray(written)
+    wrong[bit // 8] ^= 1 << bit % 8
+    assert decode(bytes(wrong), 0, seed) == 0
+    for size in range(len(written)):
+        assert decode(written[:size], 0, seed) == 0
+
+
+def test_zeros_are_no_record() -> None:
+    assert decode(bytes(100), 0, 0) == 0
+
+
+def test_a_record_of_another_segment_is_none() -> None:
+    seeds = {
+        one.seed
+        for one in (
+            HEADER,
+            replace(HEADER, base=HEADER.base + 1),
+            replace(HEADER, generation=3),
+            replace(HEADER, log_id=bytes(16)),
+        )
+    }
+    assert len(seeds) == 4
+    written = b"".join(encode(HEADER.seed, 0, Kind.TOPIC, b"content"))
+    assert [decode(written, 0, seed) > 0 for seed in sorted(seeds)].count(True) == 1
+
+
+@given(
+    st.builds(
+        SegmentHeader,
+        node=st.integers(0, 2**16 - 1),
+        generation=st.integers(0, 2**32 - 1),
+        log_id=st.binary(min_size=16, max_size=16),
+        base=st.integers(0, 2**64 - 1),
+        made=st.integers(0, 2**64 - 1),
+        state=st.booleans(),
+    )
+)
+def test_a_header_is_read_as_it_was_written(header: SegmentHeader) -> None:
+    assert len(header.encode()) == HEADER_SIZE
+    assert decode_header(header.encode() + b"more") == header
+
+
+def test_a_record_at_another_place_of_the_segment_is_none() -> None:
+    written = b"".join(encode(HEADER.seed, 64, Kind.TOPIC, b"content"))
+    assert [at for at in range(200) if decode(bytes(at) + written, at, HEADER.seed)] == [64]
+
+
+def test_a_header_with_any_wrong_bit_is_none_and_can_be_repaired() -> None:
+    for bit in range(HEADER_SIZE * 8):
+        wrong = bytearray(HEADER.encode())
+        wrong[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(NotASegment):
+            decode_header(bytes(wrong))
+        assert decode_header(repaired(bytes(wrong))) == HEADER
+    assert repaired(bytes(HEADER_SIZE)) == bytes(HEADER_SIZE)
+    assert repaired(b"x" * HEADER_SIZE) == b"x" * HEADER_SIZE
+    for size in range(HEADER_SIZE):
+        with pytest.raises(NotASegment):
+            decode_header(HEADER.encode()[:size])
+
+
+def test_a_newer_version_is_told_from_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "VERSION", 2)
+    newer = HEADER.encode()
+    monkeypatch.undo()
+    with pytest.raises(WrongVersion, match="version 2; this nsqd knows version 1"):
+        decode_header(newer)
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=20))
+def test_runs_hold_the_same_messages_with_neighbours_in_one(steps: list[tuple[int, int]]) -> None:
+    ranges, at = [], 0
+    for gap, count in steps:
+        at += gap - 1
+        ranges.append((at, count))
+        at += count
+    packed = list(records.RUN.iter_unpack(runs(ranges)))
+    assert [o for first, count in packed for o in range(first, first + count)] == [
+        o for first, count in ranges for o in range(first, first + count)
+    ]
+    assert all(first + count < following for (first, count), (following, _) in pairwise(packed))
+
+
+@given(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=9), st.binary(max_size=5))
+def test_frames_are_split_as_they_were_joined(bodies: list[bytes], head: bytes) -> None:
+    frames = [len(body).to_bytes(4, "big") + body for body in bodies]
+    assert split(head + b"".join(frames), len(head), len(frames), max(map(len, frames))) == frames

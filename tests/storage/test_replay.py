@@ -1,0 +1,137 @@
+"""Records back into state: delays over a restart, clocks that step, and records that arrive in an awkward order."""
+
+from random import Random
+
+import pytest
+
+from nsqd.core.broker import Limits
+from nsqd.core.consumer import Consumer
+from nsqd.storage.log.reader import Reader
+from nsqd.storage.log.records import Kind
+from nsqd.storage.log.syncer import Durability
+from tests.core.node import MS, SECOND, Inbox, bodies
+from tests.storage.sim_disk import SimDisk
+from tests.storage.sim_node import Clock, SimNode
+
+WALL = 1_800_000_000 * SECOND
+
+
+def start(disk: SimDisk, now: int = 1000 * SECOND, wall: int = WALL, limits: Limits | None = None) -> SimNode:
+    return SimNode(disk, Durability.ALWAYS, Clock(now, wall), Random(1), limits)
+
+
+def subscribe(node: SimNode, topic: str, channel: str, ready: int = 100) -> tuple[Consumer, Inbox]:
+    inbox = Inbox()
+    consumer = node.broker.topic(topic).channel(channel).subscribe(inbox, 60 * SECOND, 0)
+    consumer.set_ready(ready)
+    node.eager = True
+    node.advance(0)
+    return consumer, inbox
+
+
+def publish(node: SimNode, *contents: bytes, delay: int = 0) -> None:
+    topic = node.broker.topic("t")
+    if delay:
+        for content in contents:
+            topic.publish_deferred(content, node.clock.now + delay)
+    else:
+        topic.publish(list(contents), sum(map(len, contents)))
+    node.turn()
+
+
+@pytest.mark.parametrize(
+    ("away", "left"),
+    [
+        (0, 10 * SECOND),
+        (4 * SECOND, 6 * SECOND),
+        (10 * SECOND, 0),
+        (3600 * SECOND, 0),
+        (-3600 * SECOND, 10 * SECOND),  # the wall clock was set back: the node was not away at all
+    ],
+)
+def test_a_delay_goes_on_where_it_stood_less_the_time_away(away: int, left: int) -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk)
+    node.broker.topic("t").channel("a")
+    publish(node, b"later", delay=10 * SECOND)
+    node = start(disk.kill(), now=5 * SECOND, wall=WALL + away)
+    _, inbox = subscribe(node, "t", "a")
+    if left:
+        node.advance(left - 1 * MS)
+        assert bodies(inbox.take()) == []
+    node.advance(101 * MS)
+    assert bodies(inbox.take()) == [b"later"]
+
+
+def test_a_delayed_message_that_was_finished_before_the_cursor_came_by_stays_finished() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk, limits=Limits(mem_queue_size=0))  # retried messages do not wait for the cursor
+    node.broker.topic("t").channel("a")
+    publish(node, b"soon", delay=10 * MS)
+    publish(node, b"later", delay=100 * SECOND)
+    node.clock.advance(200 * MS)
+    consumer, inbox = subscribe(node, "t", "a", ready=1)
+    (soon,) = inbox.take()
+    assert consumer.finish(soon.id) == []
+    node.turn()
+    node = start(disk.kill(), wall=WALL + SECOND)
+    _, inbox = subscribe(node, "t", "a")
+    assert inbox.take() == []
+    assert node.broker.topics["t"].channels["a"].depth == 0
+    node.advance(101 * SECOND)
+    assert bodies(inbox.take()) == [b"later"]
+
+
+def test_that_a_message_was_delivered_is_recorded_before_what_came_of_it() -> None:
+    for limit, outcome in ((1, Kind.BURY), (0, Kind.REQUEUE)):
+        disk = SimDisk(Random(1))
+        node = start(disk, limits=Limits(max_attempts={"t": limit}))
+        consumer, inbox = subscribe(node, "t", "a")
+        publish(node, b"one")
+        (one,) = inbox.take()
+        assert consumer.requeue(one.id, 0, node.clock.now) == ""
+        node.turn()
+        kinds = [record.kind for record in Reader(disk.kill()).records()]
+        assert kinds.index(Kind.ADVANCE) < kinds.index(outcome)
+
+
+def test_what_is_deleted_and_made_again_under_its_name_starts_clean() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk)
+    node.broker.topic("t").channel("a")
+    publish(node, b"old")
+    node.turn(lambda: node.broker.delete_topic("t"))
+    node.broker.topic("t").channel("a")
+    publish(node, b"new")
+    node = start(disk.kill())
+    _, inbox = subscribe(node, "t", "a")
+    assert bodies(inbox.take()) == [b"new"]
+
+
+def test_what_only_an_ephemeral_channel_had_is_not_given_to_a_later_one() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk)
+    node.broker.topic("t").channel("x#ephemeral")
+    publish(node, b"seen")
+    node = start(disk.kill())
+    assert list(node.broker.topics["t"].channels) == []
+    publish(node, b"new")
+    _, inbox = subscribe(node, "t", "a")
+    assert bodies(inbox.take()) == [b"new"]
+
+
+def test_numbers_and_ids_are_not_given_again() -> None:
+    disk = SimDisk(Random(1))
+    seen: set[bytes] = set()
+    numbers: set[int] = set()
+    for life in range(4):
+        node = start(disk)
+        channel = node.broker.topic("t").channel(f"c{life}")
+        assert channel.number not in numbers
+        numbers.add(channel.number)
+        _, inbox = subscribe(node, "t", f"c{life}")
+        publish(node, b"%d" % life)
+        (one,) = inbox.take()
+        assert one.id not in seen
+        seen.add(one.id)
+        disk = disk.crash(Random(life))

@@ -1,0 +1,285 @@
+"""The clients and operators of a node: they do anything, and note in the history what they did and saw."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+
+from nsqd.core.channel import Channel
+from nsqd.core.consumer import Consumer
+from penstock.protocol.names import is_ephemeral
+from tests.core.node import MS, SECOND, Delivery, Inbox
+from tests.storage.history import ChannelState, History, Item, TopicState
+from tests.storage.sim_node import SimNode
+
+TOPICS = ("t", "t", "u", "e#ephemeral")
+CHANNELS = ("a", "a", "b", "c", "x#ephemeral")
+DELAYS = (0, 0, 50, 700, 3000, 90_000)  # ms
+TIMEOUTS = (200 * MS, 2 * SECOND, 60 * SECOND)
+Command = Callable[[], None]
+
+
+class User:
+    """A consumer, and what it was given and has not answered."""
+
+    def __init__(self, consumer: Consumer, inbox: Inbox) -> None:
+        self.consumer = consumer
+        self.inbox = inbox
+        self.holds: list[Delivery] = []
+
+
+class Users:
+    """See above. They live as long as the node."""
+
+    def __init__(self, node: SimNode, history: History, random: Random) -> None:
+        self._node = node
+        self._broker = node.broker
+        self._history = history
+        self._random = random
+        self._users: list[User] = []
+        self._changed = False  # something was made, deleted or paused in this turn: no group undoes what is done in it
+        self._bodies = {message_id: body for body, message_id in history.ids.items()}
+        node.before_commit = self._seal
+        node.after_serve = self._observe
+
+    def commands(self) -> list[Command]:
+        """For the next turn."""
+        self._changed = False
+        usual = (
+            [self._publish] * 4 + [self._publish_deferred, self._subscribe] + [self._finish] * 5 + [self._requeue] * 3
+        )
+        rare = [
+            self._create,
+            self._delete_channel,
+            self._delete_topic,
+            self._pause_channel,
+            self._pause_topic,
+            self._empty_channel,
+            self._empty_topic,
+            self._kick,
+            self._finish_buried,
+            self._touch,
+            self._ready,
+            self._leave,
+        ]
+        random = self._random
+        return [random.choice(rare if random.random() < 0.3 else usual) for _ in range(random.choice((0, 1, 1, 2, 4)))]
+
+    # producers
+
+    def _topic(self) -> str | None:
+        """The name of a topic that is there, or may be made."""
+        name = self._random.choice(TOPICS)
+        if name not in self._broker.topics:
+            if self._changed:
+                return None
+            self._changed = True
+            self._broker.topic(name)
+            self._history.world[name] = TopicState()
+        return name
+
+    def _body(self) -> bytes:
+        return b"%d." % self._history.new_number() + b"x" * self._random.choice((0, 7, 7, 100, 700))
+
+    def _publish(self) -> None:
+        name = self._topic()
+        if name is not None:
+            bodies = [self._body() for _ in range(self._random.choice((1, 1, 3, 20)))]
+            self._broker.topics[name].publish(bodies, sum(map(len, bodies)))
+            self._history.world[name].pending.update(dict.fromkeys(bodies, 0))
+
+    def _publish_deferred(self) -> None:
+        name = self._topic()
+        if name is not None:
+            body, delay = self._body(), self._random.choice(DELAYS[2:]) * MS
+            self._broker.topics[name].publish_deferred(body, self._node.clock.now + delay)
+            self._history.world[name].pending_deferred[body] = self._node.clock.wall + delay
+
+    # operators
+
+    def _create(self) -> None:
+        name = self._topic()
+        channel = self._random.choice(CHANNELS)
+        if name is not None and channel not in self._broker.topics[name].channels and not self._changed:
+            self._changed = True
+            self._broker.topics[name].channel(channel)
+            topic = self._history.world[name]
+            topic.channels[channel] = ChannelState()
+            topic.distribute()
+
+    def _some_channel(self) -> Channel | None:
+        channels = [channel for topic in self._broker.topics.values() for channel in topic.channels.values()]
+        return self._random.choice(channels) if channels else None
+
+    def _state(self, channel: Channel) -> ChannelState:
+        return self._history.world[channel.topic.name].channels[channel.name]
+
+    def _delete_channel(self) -> None:
+        channel = self._some_channel()
+        if channel is not None and not self._changed:
+            self._changed = True
+            channel.topic.delete_channel(channel.name)
+            self._settle()
+
+    def _delete_topic(self) -> None:
+        names = list(self._broker.topics)
+        if names and not self._changed and self._random.random() < 0.5:
+            self._changed = True
+            self._broker.delete_topic(self._random.choice(names))
+            self._settle()
+
+    def _settle(self) -> None:
+        """What is gone from the node, ephemeral things by themselves, is gone from the world."""
+        self._users = [user for user in self._users if not user.inbox.gone]
+        world, topics = self._history.world, self._broker.topics
+        for name in [name for name in world if name not in topics]:
+            del world[name]
+        for name, topic in world.items():
+            topic.channels = {c: state for c, state in topic.channels.items() if c in topics[name].channels}
+
+    def _pause_channel(self) -> None:
+        channel = self._some_channel()
+        if channel is not None and not self._changed:
+            self._changed = True
+            state = self._state(channel)
+            state.paused = not state.paused
+            self._broker.pause(channel, state.paused)
+
+    def _pause_topic(self) -> None:
+        name = self._topic()
+        if name is not None and not self._changed:
+            self._changed = True
+            state = self._history.world[name]
+            state.paused = not state.paused
+            self._broker.pause(self._broker.topics[name], state.paused)
+            state.distribute()
+
+    def _empty_channel(self) -> None:
+        channel = self._some_channel()
+        if channel is not None:
+            channel.empty()
+            self._state(channel).items.clear()
+
+    def _empty_topic(self) -> None:
+        name = self._topic()
+        if name is not None:
+            self._broker.topics[name].empty()
+            self._history.world[name].backlog.clear()
+
+    def _kick(self) -> None:
+        channel = self._some_channel()
+        if channel is not None:
+            for message_id in self._graves(channel, 2):
+                assert channel.kick([message_id]) == 1
+                self._state(channel).items[self._bodies[message_id]] = Item(in_sequence=False)
+
+    def _graves(self, channel: Channel, most: int) -> list[bytes]:
+        """Buried messages of a channel that lasts."""
+        self._look_at_graves()
+        return [] if channel.ephemeral or channel.topic.ephemeral else channel.buried.oldest(most)
+
+    def _finish_buried(self) -> None:
+        channel = self._some_channel()
+        if channel is not None:
+            for message_id in self._graves(channel, 1):
+                assert channel.finish_buried([message_id]) == 1
+                del self._state(channel).items[self._bodies[message_id]]
+
+    # consumers
+
+    def _subscribe(self) -> None:
+        channel = self._some_channel()
+        if channel is None or len(self._users) > 6:
+            self._create()
+            return
+        inbox = Inbox()
+        consumer = channel.subscribe(inbox, self._random.choice(TIMEOUTS), 0)
+        consumer.set_ready(self._random.choice((1, 3, 10, 50)))
+        self._users.append(User(consumer, inbox))
+
+    def _user(self) -> User | None:
+        """One that holds something, if there is any."""
+        users = [user for user in self._users if user.holds] or self._users
+        return self._random.choice(users) if users else None
+
+    def _ready(self) -> None:
+        user = self._user()
+        if user is not None:
+            user.consumer.set_ready(self._random.choice((0, 1, 10, 50)))
+
+    def _leave(self) -> None:
+        user = self._user()
+        if user is not None and not (self._changed and user.consumer.channel.ephemeral):
+            self._users.remove(user)
+            user.consumer.channel.unsubscribe(user.consumer)
+            self._settle()
+
+    def _finish(self) -> None:
+        user = self._user()
+        if user is None or not user.holds:
+            return
+        chosen = user.holds[: self._random.randrange(1, 10)]
+        if self._random.random() < 0.4:
+            self._random.shuffle(chosen)
+            chosen = chosen[: self._random.randrange(1, 4)]
+        chosen = list({one.id: one for one in chosen}.values())  # it may hold two deliveries of a message
+        failed = {message_id for message_id, _ in user.consumer.finish(b"".join(one.id for one in chosen))}
+        for one in chosen:
+            user.holds.remove(one)
+            if one.id not in failed:
+                self._state(user.consumer.channel).items.pop(one.body, None)
+
+    def _requeue(self) -> None:
+        user = self._user()
+        if user is None or not user.holds:
+            return
+        one = self._random.choice(user.holds)
+        user.holds.remove(one)
+        delay = self._random.choice(DELAYS) * MS
+        if user.consumer.requeue(one.id, delay, self._node.clock.now):
+            return
+        channel = user.consumer.channel
+        item = self._state(channel).items.get(one.body)
+        if item is not None:
+            due = self._node.clock.wall + delay if delay else 0
+            self._state(channel).items[one.body] = replace(item, noted=item.attempts, due=due)
+
+    def _touch(self) -> None:
+        user = self._user()
+        if user is not None and user.holds:
+            user.consumer.touch(self._random.choice(user.holds).id, SECOND, 10 * SECOND, self._node.clock.now)
+
+    # what they see
+
+    def _seal(self) -> None:
+        self._look_at_graves()
+        self._history.seal()
+
+    def _observe(self) -> None:
+        arrived = [(one.number, user, one) for user in self._users for one in user.inbox.take()]
+        for _, user, one in sorted(arrived, key=lambda entry: entry[0]):
+            user.holds.append(one)
+            if not user.consumer.channel.ephemeral and not user.consumer.channel.topic.ephemeral:
+                self._delivered(self._state(user.consumer.channel), one)
+        self._look_at_graves()
+
+    def _delivered(self, channel: ChannelState, one: Delivery) -> None:
+        assert one.body in channel.items, f"{one!r} was not to be delivered"
+        assert self._history.ids.setdefault(one.body, one.id) == one.id, f"{one!r} has another id"
+        assert self._bodies.setdefault(one.id, one.body) == one.body, f"{one!r} has the id of another"
+        item = channel.items[one.body]
+        assert item.due <= self._node.clock.wall, f"{one!r} comes {item.due - self._node.clock.wall} ns early"
+        assert one.attempts == item.attempts + 1, f"{one!r} after {item.attempts}"
+        noted = max(item.noted, one.attempts - 1, int(item.in_sequence))
+        channel.items[one.body] = replace(item, due=0, attempts=one.attempts, noted=noted)
+
+    def _look_at_graves(self) -> None:
+        """The history learns who was buried: by REQ, by time-out, because its consumer left."""
+        for name, topic in self._history.world.items():
+            for channel_name, state in () if is_ephemeral(name) else topic.channels.items():
+                if is_ephemeral(channel_name):
+                    continue
+                for message_id, grave in self._broker.topics[name].channels[channel_name].buried.after(None, 1 << 30):
+                    item = state.items[self._bodies[message_id]]
+                    if not item.buried:
+                        assert grave.attempts == item.attempts
+                        state.items[self._bodies[message_id]] = replace(item, buried=grave.reason, due=0)
