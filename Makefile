@@ -4,7 +4,7 @@ BIN := .venv/bin
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check bench format clean
+.PHONY: help setup up test check bench crash format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ check: .venv/.dev ## style, types, layers
 
 bench: .venv/.dev ## the table of figures; ARGS="--quick", "--nsqd PATH", "--load DIRECTORY"
 	$(BIN)/python -m bench $(ARGS)
+
+crash: .venv/.dev ## what survives kill -9 and, as root, power cuts; ARGS="--quick", "--mode always", "--nsqd PATH"
+	$(BIN)/python -m bench.crash $(ARGS)
 
 format: .venv/.dev ## let ruff write the style
 	$(BIN)/ruff format .

@@ -1,0 +1,112 @@
+"""One line of the table: a server, a kind of crash, how many; and the rounds in which they are done."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.crash.history import History
+from bench.crash.mix import MS, Mix
+from bench.crash.process import CrashError
+from bench.crash.subjects import Subject
+from bench.crash.trial import Result, Trial
+from bench.crash.volume import Cut, Loop, Plain, Volume
+
+KILL = "kill"
+_TOLD = 10  # crashes between two lines of progress
+_KILL_ONLY = (
+    0.25  # of the crashes are kills between power cuts of ours: what a dead process left unsynced must be synced
+)
+_SEES_FAILURE = 0.5  # of its power cuts: it goes on for a moment on a disk that fails
+
+
+def say(text: str) -> None:
+    """Progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """One line of the table."""
+
+    subject: Subject
+    crash: str  # kill, or the file system whose power is cut
+    crashes: int
+
+    @property
+    def name(self) -> str:
+        """For progress."""
+        return f"{self.subject.name}, {self.crash if self.crash == KILL else f'power cuts on {self.crash}'}"
+
+    @property
+    def window(self) -> int:
+        """What a power cut may take back, in ns."""
+        return self.subject.window_ms * MS
+
+    def volume(self, mix: Mix) -> Volume:
+        """A new place for its data."""
+        if self.crash == KILL:
+            return Plain()
+        return Loop(self.crash, lambda: self._how(mix))
+
+    def _how(self, mix: Mix) -> Cut:
+        if not self.subject.ours:
+            return Cut.STILL
+        return Cut.KILL if mix.chance(_KILL_ONLY) else Cut.FAILING if mix.chance(_SEES_FAILURE) else Cut.STILL
+
+
+class Checker:
+    """Runs campaigns."""
+
+    def __init__(self, seed: int, round_size: int, keep: Path) -> None:
+        self._random = random.Random(seed)
+        self._round_size = round_size
+        self._keep = keep  # where histories are written
+        self.kept: list[str] = []  # what to say of bad rounds
+
+    def run(self, campaign: Campaign) -> Result:
+        """Round after round."""
+        total = Result()
+        while total.crashes < campaign.crashes:
+            count = min(self._round_size, campaign.crashes - total.crashes)
+            result = self._round(campaign, total.crashes, count)
+            total.add(result)
+            if result.crashes < count:
+                break
+        return total
+
+    def _round(self, campaign: Campaign, before: int, count: int) -> Result:
+        name = f"{campaign.subject.name}-{campaign.crash}-{before}".replace(" ", "-")
+        history = History(self._keep / f"{name}.history")
+        mix = Mix(self._random.getrandbits(32), list(campaign.subject.topics))
+        place = campaign.volume(mix)
+        trial = Trial(campaign.subject, place, campaign.window, history, mix)
+
+        def progress(done: int, text: str) -> None:
+            if done % _TOLD == 0 or done == count:
+                say(f"{campaign.name}: {before + done}/{campaign.crashes}, {text}")
+
+        try:
+            result = trial.run(count, progress)
+            if result.bad and campaign.subject.ours:
+                self._keep_all(history, place, [*result.alarms, *trial.ledger.troubles])
+        finally:
+            history.close()
+            place.close()
+        if not result.bad or not campaign.subject.ours:
+            history.path.unlink()
+        return result
+
+    def _keep_all(self, history: History, place: Volume, troubles: list[str]) -> None:
+        data = history.path.with_suffix(".data")
+        try:
+            place.recover()
+            shutil.copytree(place.directory, data)
+        except (CrashError, OSError) as error:
+            troubles = [*troubles, f"the data could not be kept: {error}"]
+        told = [f"{history.path} and {data}:", *(f"  {trouble}" for trouble in troubles)]
+        self.kept += told
+        say("\n".join(told))

@@ -1,0 +1,198 @@
+"""What was promised and what came: the checker's books, and its verdict. Pure: bytes and times come in.
+
+A message is known by the number its body begins with. A *copy* is the message as one channel owes it. What the checker asked
+for on a connection is *settled* when a later reply on the same connection proves that the server has handled it: NSQ's FIN
+and REQ have no replies of their own. Times are ns of the monotonic clock, as the checker saw them, so never too early for a
+reply and never too late for a request.
+
+Nothing is concluded from what has no reply: an unanswered publish may come or not, an unsettled FIN may have been lost. A
+power cut takes back what was settled less than `window` ns before it; behind the last one nothing is excused.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+
+from bench.crash.messages import Copy, Fate, Message, Verdict
+
+EARLY_BY = 1_000_000  # ns before its time that a message may come: delays are stated in ms
+_MOST_TROUBLES = 20  # that are told in words
+
+
+class Ledger:
+    """See above."""
+
+    def __init__(self, topics: Mapping[str, Sequence[str]], window: int = 0) -> None:
+        """`topics`: which channels must get what is published to each. `window`: what a power cut may take back, in ns."""
+        self._topics = topics
+        self._window = window
+        self._messages: list[Message] = []  # by number
+        self._ids: dict[tuple[str, bytes], int] = {}  # (topic, message id) -> number
+        self._unsafe: dict[int, Copy] = {}  # by id(): copies whose last FIN or REQ a crash may take back
+        self._crashes = 0
+        self._cuts: list[tuple[int, int, int]] = []  # (life it ended, when, when it was seen) of power cuts
+        self._counts = Verdict()
+        self.last_due = 0  # no message has a later time
+        self.last_delivery = 0  # when
+        self.troubles: list[str] = []  # the first few, in words
+
+    # what the client does and sees
+
+    def publish(self, topic: str, sizes: Sequence[int], delay: int, now: int) -> list[Message]:
+        """A publish is about to be sent; `delay` in ns."""
+        first = len(self._messages)
+        due = now + delay if delay else 0
+        self.last_due = max(self.last_due, due)
+        made = [Message(first + n, size, topic, self._crashes, now, due) for n, size in enumerate(sizes)]
+        self._messages += made
+        return made
+
+    def answered(self, messages: Sequence[Message], fate: Fate, now: int) -> None:
+        """Its reply is here."""
+        for message in messages:
+            message.fate, message.answered = fate, now
+
+    def delivered(self, topic: str, channel: str, data: bytes, message_id: bytes, now: int) -> Copy | None:
+        """A message was delivered. None if it is none of ours."""
+        self._counts.deliveries += 1
+        self.last_delivery = now
+        message = self._known(topic, data)
+        if message is None:
+            self._counts.unexpected += 1
+            self._trouble(f"unexpected on {topic}/{channel}: {len(data)} bytes, {data[:40]!r}")
+            return None
+        self._check_id(message, message_id)
+        copy = message.copies.get(channel)
+        if copy is None:
+            copy = message.copies[channel] = Copy(message, channel, message.due)
+        self._check_delivery(copy, now)
+        copy.deliveries += 1
+        copy.not_before = 0
+        copy.returned = False
+        copy.finished = copy.finished and copy.settled != 0
+        return copy
+
+    def finish(self, copy: Copy) -> int:
+        """A FIN is about to be sent. Returns what `settle` is to be told."""
+        copy.finished = True
+        return self._command(copy)
+
+    def requeue(self, copy: Copy, delay: int, now: int) -> int:
+        """A REQ is about to be sent; `delay` in ns. Returns what `settle` is to be told."""
+        copy.returned = True
+        copy.not_before = now + delay if delay else 0
+        self.last_due = max(self.last_due, copy.not_before)
+        return self._command(copy)
+
+    def settle(self, commands: Sequence[tuple[Copy, int]], now: int) -> None:
+        """The server has certainly handled these FINs and REQs."""
+        for copy, command in commands:
+            if copy.commands == command:
+                copy.settled = now
+
+    def crash(self, at: int, power: bool = False, gone: int = 0) -> None:
+        """The server went down just behind `at`. `power`: what the system had not written is gone, too.
+
+        `gone`: it went on, and from then on none of its syncs could succeed; the one at that moment may have lied.
+        """
+        if power:
+            self._cuts.append((self._crashes, at, gone))
+        self._crashes += 1
+        for key, copy in list(self._unsafe.items()):
+            if not copy.settled or (power and self._in_doubt(copy.settled, at, gone)):
+                copy.settled = copy.not_before = 0
+                del self._unsafe[key]
+        if power:
+            self._unsafe.clear()
+
+    # queries
+
+    @property
+    def attempted(self) -> int:
+        """Messages so far."""
+        return len(self._messages)
+
+    def missing(self) -> list[tuple[Message, str]]:
+        """(message, channel) of all that is promised and was not finished yet."""
+        return [
+            (message, channel)
+            for message in self._messages
+            if message.fate is Fate.OK
+            for channel in self._topics[message.topic]
+            if (copy := message.copies.get(channel)) is None or not copy.finished
+        ]
+
+    def verdict(self) -> Verdict:
+        """Call it when nothing more will come."""
+        counts = self._counts
+        result = Verdict(**{each.name: getattr(counts, each.name) for each in fields(counts)})
+        fates = [message.fate for message in self._messages]
+        result.acked = fates.count(Fate.OK)
+        result.unknown, result.refused = fates.count(Fate.UNKNOWN), fates.count(Fate.REFUSED)
+        lost: dict[int, bool] = {}  # number -> excused
+        for message, channel in self.missing():
+            excused = lost[message.number] = self._excused(message)
+            if not excused:
+                self._trouble(self._tell_loss(message, channel))
+        result.excused = sum(lost.values())
+        result.lost = len(lost) - result.excused
+        result.survived = result.acked - len(lost)
+        return result
+
+    # helpers
+
+    def _known(self, topic: str, data: bytes) -> Message | None:
+        digits = data[:20].partition(b",")[0]
+        if not digits.isdigit() or int(digits) >= len(self._messages):
+            return None
+        message = self._messages[int(digits)]
+        return message if message.topic == topic and message.body == data else None
+
+    def _check_id(self, message: Message, message_id: bytes) -> None:
+        number = self._ids.setdefault((message.topic, message_id), message.number)
+        if number != message.number:
+            self._counts.collisions += 1
+            self._trouble(f"id {message_id!r} was message {number}, and now is {message.number}")
+
+    def _check_delivery(self, copy: Copy, now: int) -> None:
+        where = f"message {copy.message.number} on {copy.message.topic}/{copy.channel}"
+        if now < copy.not_before - EARLY_BY:
+            self._counts.early += 1
+            self._trouble(f"early: {where}, by {(copy.not_before - now) / 1e6:.1f} ms")
+        if copy.finished and copy.settled:
+            self._counts.resurrected += 1
+        elif copy.deliveries and not copy.returned:
+            self._counts.duplicated += 1
+
+    def _command(self, copy: Copy) -> int:
+        copy.commands += 1
+        copy.settled = 0
+        self._unsafe[id(copy)] = copy
+        return copy.commands
+
+    def _excused(self, message: Message) -> bool:
+        place = bisect_left(self._cuts, (message.life, 0, 0))
+        if place == len(self._cuts):
+            return False
+        life, at, gone = self._cuts[place]
+        if message.life == life and message.invoked > gone > 0:
+            return False
+        return self._in_doubt(message.answered, at, gone)
+
+    def _in_doubt(self, known: int, at: int, gone: int) -> bool:
+        """What was known then may be gone with the power."""
+        return (self._window > 0 and at - known < self._window) or (gone > 0 and known >= at)
+
+    def _tell_loss(self, message: Message, channel: str) -> str:
+        copy = message.copies.get(channel)
+        seen = f"delivered {copy.deliveries} times, never finished" if copy else "never delivered"
+        return (
+            f"lost: message {message.number} of {message.size} bytes on {message.topic}/{channel}, acked in life"
+            f" {message.life}, {'with a delay, ' if message.due else ''}{seen}"
+        )
+
+    def _trouble(self, text: str) -> None:
+        if len(self.troubles) < _MOST_TROUBLES:
+            self.troubles.append(text)

@@ -1,0 +1,88 @@
+"""One life of the server under trial: started, watched, killed."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from bench.server import ROOT
+
+START_TIMEOUT = 30.0  # s
+_LISTENING = re.compile(r"\b(TCP|HTTP): listening on \S*:(\d+)\s*$")
+_LINES = 60  # of standard error that are kept
+_ASK_AGAIN = 0.005  # s between two looks whether it is ready
+
+
+class CrashError(Exception):
+    """The trial cannot go on, or has shown something that no count tells; the text says what."""
+
+
+class Process:
+    """A server. `wait_until` it is ready; `kill` it in the end, whatever happens."""
+
+    def __init__(self, name: str, command: Sequence[str]) -> None:
+        self.name = name
+        self.log: deque[str] = deque(maxlen=_LINES)
+        self.ports: dict[str, int] = {}  # "TCP" and "HTTP", as its log says
+        self.alarms: list[str] = []  # lines that a crash must never cause
+        self.killed = False
+        self.disk_fails = False  # from now on it may speak of damage
+        self._process = subprocess.Popen(
+            command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=ROOT, text=True, errors="backslashreplace"
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def wait_until(self, ready: Callable[[], bool]) -> None:
+        """Raises CrashError if it ends before that, or time runs out."""
+        deadline = time.monotonic() + START_TIMEOUT
+        while not ready():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                raise CrashError(f"{self.name} did not start (exit code {self._process.poll()}):\n{self.text()}")
+            time.sleep(_ASK_AGAIN)
+
+    def stop(self) -> None:
+        """It does nothing more until it is killed."""
+        self.killed = True
+        self._process.send_signal(signal.SIGSTOP)
+
+    def kill(self) -> None:
+        """SIGKILL; back when it is gone. May be called twice. Raises CrashError if the kernel keeps it."""
+        self.killed = True
+        self._process.kill()
+        try:
+            self._process.wait(START_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            raise CrashError(f"{self.name} does not end, though killed") from None
+        self._reader.join(START_TIMEOUT)
+
+    def close(self) -> None:
+        """Kill it and tidy up."""
+        self.kill()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+    def check(self) -> None:
+        """Raises CrashError if it has ended by itself."""
+        if not self.killed and self._process.poll() is not None:
+            self.kill()
+            raise CrashError(f"{self.name} ended by itself (exit code {self._process.poll()}):\n{self.text()}")
+
+    def text(self) -> str:
+        """The last lines it said."""
+        return "".join(self.log)
+
+    def _read(self) -> None:
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            self.log.append(line)
+            if match := _LISTENING.search(line):
+                self.ports[match[1]] = int(match[2])
+            if line.startswith("Traceback") or ("DAMAGE" in line and not self.disk_fails):
+                self.alarms.append(line.strip())

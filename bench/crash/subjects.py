@@ -1,0 +1,181 @@
+"""What is tried: this project's nsqd in each mode, a Go nsqd, a beanstalkd. How each is started, and who talks to it."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from bench.crash import beanstalk_links, nsq_links
+from bench.crash.history import History
+from bench.crash.ledger import Ledger
+from bench.crash.link import Address, Link
+from bench.crash.mix import Mix
+from bench.crash.process import CrashError, Process
+
+HOST = "127.0.0.1"
+INTERVAL_MS = 200  # sync-timeout in the mode interval
+SYNC_MS = 1000  # what a sync may take beyond that, on a busy machine
+NO_PROMISE_MS = 10**9  # in the mode os a power cut may take everything
+_REQUEST_TIMEOUT = 10.0  # s
+_PRODUCERS, _WINDOW = 3, 4  # over TCP, and how many unanswered publishes each has
+
+# Topic -> the channels that are owed what is published to it. Nobody reads `idle` before the drain, when `late` is made.
+_TOPICS: Mapping[str, Sequence[str]] = {"busy": ("work", "copy", "idle"), "alone": ("late",)}
+_LATE = "late"
+_READERS = (("busy", "work"), ("busy", "work"), ("busy", "copy"))
+
+
+class Subject(Protocol):
+    """A server that can be tried."""
+
+    @property
+    def name(self) -> str:
+        """In the table."""
+
+    @property
+    def ours(self) -> bool:
+        """What it loses is our fault."""
+
+    @property
+    def window_ms(self) -> int:
+        """What was acked so short before a power cut may be lost."""
+
+    @property
+    def topics(self) -> Mapping[str, Sequence[str]]:
+        """Where messages go, and who is owed them."""
+
+    def launch(self, directory: Path) -> Process:
+        """A process over the directory: it may not be ready yet."""
+
+    def wait(self, process: Process) -> None:
+        """Until it answers. Raises CrashError."""
+
+    def load(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
+        """Connections of the mixed load."""
+
+    def drain(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
+        """Connections that take all that is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nsqd:
+    """An nsqd, ours or the original."""
+
+    name: str
+    command: tuple[str, ...]
+    ours: bool
+    window_ms: int = 0
+
+    @property
+    def topics(self) -> Mapping[str, Sequence[str]]:
+        return _TOPICS
+
+    def launch(self, directory: Path) -> Process:
+        addresses = ("-tcp-address", f"{HOST}:0", "-http-address", f"{HOST}:0", "-data-path", str(directory))
+        return Process(self.name, (*self.command, *addresses))
+
+    def wait(self, process: Process) -> None:
+        process.wait_until(lambda: len(process.ports) == 2)
+        connection = http.client.HTTPConnection(HOST, process.ports["HTTP"], timeout=_REQUEST_TIMEOUT)
+        try:
+            self._ask(connection, "GET", "/ping")
+            for topic, channels in _TOPICS.items():
+                self._ask(connection, "POST", f"/topic/create?topic={topic}")
+                for channel in channels:
+                    if channel != _LATE:
+                        self._ask(connection, "POST", f"/channel/create?topic={topic}&channel={channel}")
+        except (OSError, http.client.HTTPException) as error:
+            raise CrashError(f"{self.name} does not answer: {error!r}\n{process.text()}") from error
+        finally:
+            connection.close()
+
+    def load(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
+        tcp, http_address = _addresses(process)
+        producers = [nsq_links.Producer(tcp, ledger, history, mix, _WINDOW) for _ in range(_PRODUCERS)]
+        consumers = [nsq_links.Consumer(tcp, ledger, history, mix, place, drain=False) for place in _READERS]
+        return [*producers, nsq_links.HttpProducer(http_address, ledger, history, mix), *consumers]
+
+    def drain(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
+        tcp, _ = _addresses(process)
+        places = [(topic, channel) for topic, channels in _TOPICS.items() for channel in channels]
+        return [nsq_links.Consumer(tcp, ledger, history, mix, place, drain=True) for place in places]
+
+    @staticmethod
+    def _ask(connection: http.client.HTTPConnection, method: str, path: str) -> None:
+        connection.request(method, path)
+        reply = connection.getresponse()
+        text = reply.read()
+        if reply.status != 200:
+            raise CrashError(f"{method} {path} was answered {reply.status} {text!r}")
+
+
+@dataclass(frozen=True, slots=True)
+class Beanstalkd:
+    """A beanstalkd. Its port is taken beforehand: it does not tell which one it got."""
+
+    name: str
+    path: str
+    flags: tuple[str, ...]
+    window_ms: int = 0
+    ours: bool = False
+
+    @property
+    def topics(self) -> Mapping[str, Sequence[str]]:
+        return {beanstalk_links.TUBE: (beanstalk_links.TUBE,)}
+
+    def launch(self, directory: Path) -> Process:
+        with socket.create_server((HOST, 0)) as free:
+            port: int = free.getsockname()[1]
+        command = (self.path, "-l", HOST, "-p", str(port), "-b", str(directory), *self.flags)
+        process = Process(self.name, command)
+        process.ports["TCP"] = port
+        return process
+
+    def wait(self, process: Process) -> None:
+        def answers() -> bool:
+            try:
+                socket.create_connection((HOST, process.ports["TCP"]), timeout=_REQUEST_TIMEOUT).close()
+            except OSError:
+                return False
+            return True
+
+        process.wait_until(answers)
+
+    def load(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
+        address = HOST, process.ports["TCP"]
+        putters = [beanstalk_links.Putter(address, ledger, history, mix, _WINDOW) for _ in range(_PRODUCERS)]
+        return [*putters, *(beanstalk_links.Worker(address, ledger, history, mix, drain=False) for _ in range(2))]
+
+    def drain(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
+        address = HOST, process.ports["TCP"]
+        return [beanstalk_links.Worker(address, ledger, history, mix, drain=True) for _ in range(8)]
+
+
+def penstock(mode: str, flags: Sequence[str] = ()) -> Nsqd:
+    """This project's nsqd in one of its durability modes."""
+    windows = {"always": 0, "interval": INTERVAL_MS + SYNC_MS, "os": NO_PROMISE_MS}
+    own = ("-durability", mode, "-sync-timeout", f"{INTERVAL_MS}ms")
+    command = (sys.executable, "-m", "penstock.launch", "nsqd", *own, *flags)
+    return Nsqd(f"penstock {mode}", command, ours=True, window_ms=windows[mode])
+
+
+def go_nsqds(path: str) -> list[Nsqd]:
+    """The original as it comes, and as strict as it gets."""
+    program = str(Path(path).resolve())
+    strict = ("-mem-queue-size=0", "-sync-every=1")
+    return [Nsqd("Go nsqd", (program,), ours=False), Nsqd("Go nsqd strictest", (program, *strict), ours=False)]
+
+
+def beanstalkds(path: str) -> list[Beanstalkd]:
+    """A sync for each write, and its default: one each 50 ms, when something is written then."""
+    return [Beanstalkd("beanstalkd -f0", path, ("-f0",)), Beanstalkd("beanstalkd", path, ())]
+
+
+def _addresses(process: Process) -> tuple[Address, Address]:
+    """TCP and HTTP."""
+    return (HOST, process.ports["TCP"]), (HOST, process.ports["HTTP"])

@@ -1,0 +1,206 @@
+"""One data directory: crash after crash under load, then everything is taken out, and the books are closed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bench.crash.history import History
+from bench.crash.ledger import Ledger
+from bench.crash.link import Loop
+from bench.crash.messages import Verdict
+from bench.crash.mix import MS, Mix
+from bench.crash.process import CrashError, Process
+from bench.crash.subjects import Subject
+from bench.crash.volume import Blow, Volume
+from penstock.protocol.framing import ProtocolError
+
+LONGEST_LOAD = 0.4  # s from the load's beginning to the crash
+_WHILE_STARTING = 0.125  # of the crashes under load are preceded by one at a random moment of the start
+_BUSY = (
+    0.75  # of the crashes come just after the checker has sent something: it sleeps in its own syncs much of the time
+)
+_SOON = 0.001  # s
+_MOST_WAIT = 0.1  # s for that
+_LONGEST_START = 0.6  # s
+_RESTING = 0.4  # of the crashes come after a rest, if the mode syncs by time
+_LONGEST_REST = 10_000 * MS  # ns
+_QUIET = 500 * MS  # ns without a delivery after which the drain is over if nothing is missing
+_HOPELESS = 3000 * MS  # ... and if something is
+
+
+@dataclass(slots=True)
+class Result:
+    """What a trial, or several together, have shown."""
+
+    crashes: int = 0  # under load, of the kind that was asked for
+    outstanding: int = 0  # of these: with publishes sent and not answered
+    kills: int = 0  # under load, between power cuts
+    starting: int = 0  # crashes while the server started
+    seconds: float = 0.0  # of all cycles, without the drain
+    verdict: Verdict = field(default_factory=Verdict)
+    alarms: list[str] = field(default_factory=list)  # what must not be and no count tells
+
+    def add(self, other: Result) -> None:
+        """Both together."""
+        self.crashes += other.crashes
+        self.outstanding += other.outstanding
+        self.kills += other.kills
+        self.starting += other.starting
+        self.seconds += other.seconds
+        self.verdict.add(other.verdict)
+        self.alarms += other.alarms
+
+    @property
+    def bad(self) -> bool:
+        """Something happened that a server which keeps its promises never does."""
+        counts = self.verdict
+        return bool(counts.lost or counts.early or counts.unexpected or counts.collisions or self.alarms)
+
+
+class Trial:
+    """See above. `window`: what a power cut may take back, in ns."""
+
+    def __init__(self, subject: Subject, volume: Volume, window: int, history: History, mix: Mix) -> None:
+        self._subject = subject
+        self._volume = volume
+        self._window = window
+        self._history = history
+        self._mix = mix
+        self._result = Result()
+        self.ledger = Ledger(subject.topics, window)
+
+    def run(self, crashes: int, progress: Callable[[int, str], None]) -> Result:
+        """So many crashes, and the drain; `progress` is told how many there were. What stops it is an alarm of the result."""
+        try:
+            while self._result.crashes < crashes:
+                began = time.monotonic()
+                self._cycle()
+                self._result.seconds += time.monotonic() - began
+                progress(self._result.crashes, f"{self.ledger.attempted} messages")
+            progress(crashes, "drain")
+            self._drain()
+            self._result.verdict = self.ledger.verdict()
+        except (CrashError, OSError, ProtocolError) as error:
+            self._result.alarms.append(f"{type(error).__name__}: {error}")
+        return self._result
+
+    def _cycle(self) -> None:
+        process = self._start()
+        try:
+            loop = Loop(self._subject.load(process, self.ledger, self._history, self._mix), self._history)
+            try:
+                self._load(loop, process)
+            finally:
+                loop.close()
+        finally:
+            self._end(process)
+        self._volume.recover()
+
+    def _load(self, loop: Loop, process: Process) -> None:
+        load, rest = self._mix.uniform(0, LONGEST_LOAD), self._rest()
+        rest_from = time.monotonic_ns() + load * 1e9
+        crash = _Crash(self._volume, process, load + rest)
+        if not rest and self._mix.chance(_BUSY):
+            loop.asked = lambda: crash.strike_if_due(self._mix.uniform(0, _SOON))
+        else:
+            crash.start()
+        loop.run(crash.happened.is_set, rest_from)
+        if crash.ident is not None:  # the thread was started
+            crash.join()
+        process.check()
+        loop.listen_to_the_end()
+        if crash.blow is None:
+            raise CrashError(crash.failure or f"{process.name} hung up:\n{process.text()}")
+        outstanding = loop.outstanding()
+        self._crashed(crash.blow, f"with {outstanding} publishes outstanding")
+        if self._volume.cuts_power and not crash.blow.power:
+            self._result.kills += 1
+            return
+        self._result.crashes += 1
+        self._result.outstanding += outstanding > 0
+
+    def _rest(self) -> float:
+        """s between the load and the crash: at times so long that a server which syncs by time owes everything, though idle."""
+        if not 0 < self._window < _LONGEST_REST or not self._mix.chance(_RESTING):
+            return 0.0
+        return (self._window + _QUIET) / 1e9
+
+    def _start(self) -> Process:
+        """A server that is ready; at times one that was crashed while it started comes before it."""
+        if self._mix.chance(_WHILE_STARTING):
+            process = self._subject.launch(self._volume.directory)
+            time.sleep(self._mix.uniform(0, _LONGEST_START))
+            blow = self._volume.crash(process)
+            self._end(process)
+            self._volume.recover()
+            self._crashed(blow, "while starting")
+            self._result.starting += 1
+        process = self._subject.launch(self._volume.directory)
+        try:
+            self._subject.wait(process)
+        except BaseException:
+            self._end(process)
+            raise
+        self._history.add("start")
+        return process
+
+    def _drain(self) -> None:
+        process = self._start()
+        self._history.add("drain")
+        loop = Loop(self._subject.drain(process, self.ledger, self._history, self._mix), self._history)
+        began = time.monotonic_ns()
+
+        def done() -> bool:
+            quiet = time.monotonic_ns() - max(began, self.ledger.last_delivery, self.ledger.last_due)
+            return quiet > _HOPELESS or (quiet > _QUIET and not self.ledger.missing())
+
+        try:
+            loop.run(done)
+            process.check()
+        finally:
+            loop.close()
+            self._end(process)
+
+    def _crashed(self, blow: Blow, how: str) -> None:
+        self.ledger.crash(blow.at, blow.power, blow.gone)
+        ago = (time.monotonic_ns() - blow.at) / 1e9
+        self._history.add(f"crash {'by power cut ' if blow.power else ''}{ago:.6f} s ago, {how}")
+        self._history.sync()
+
+    def _end(self, process: Process) -> None:
+        process.close()
+        self._result.alarms += process.alarms
+
+
+class _Crash(threading.Thread):
+    """Crashes the server after so many seconds: by its thread at any moment of what the checker does, or by the checker."""
+
+    def __init__(self, volume: Volume, process: Process, after: float) -> None:
+        super().__init__(daemon=True)
+        self.happened = threading.Event()
+        self.blow: Blow | None = None
+        self.failure = ""  # why there was none
+        self._volume = volume
+        self._process = process
+        self._due = time.monotonic() + after
+
+    def run(self) -> None:
+        time.sleep(max(0.0, self._due - time.monotonic()))
+        self._strike()
+
+    def strike_if_due(self, after: float) -> None:
+        """If it is time, wait for `after` seconds more and do it here."""
+        if time.monotonic() >= self._due and not self.happened.is_set():
+            time.sleep(after)
+            self._strike()
+
+    def _strike(self) -> None:
+        try:
+            self._process.check()
+            self.blow = self._volume.crash(self._process)
+        except (CrashError, OSError) as error:
+            self.failure = str(error)
+        self.happened.set()

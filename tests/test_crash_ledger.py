@@ -1,0 +1,259 @@
+"""The checker's books: what it calls lost, excused, early, resurrected, and what it does not."""
+
+import pytest
+
+from bench.crash.ledger import Ledger
+from bench.crash.messages import Copy, Fate, Message, Verdict, body
+
+MS = 1_000_000  # ns
+T = 10_000 * MS  # some time
+
+
+class Books:
+    """A ledger of topic t with the channels given, and the words in which the tests tell their stories."""
+
+    def __init__(self, *channels: str, window: int = 0) -> None:
+        self.ledger = Ledger({"t": channels or ("c",), "other": ()}, window)
+
+    def acked(self, delay: int = 0, at: int = T) -> Message:
+        """A message that was published and answered OK."""
+        (message,) = self.ledger.publish("t", [50], delay, at)
+        self.ledger.answered([message], Fate.OK, at)
+        return message
+
+    def deliver(self, message: Message, at: int = T, channel: str = "c", id: bytes = b"") -> Copy:
+        """It is delivered as it was published."""
+        copy = self.ledger.delivered("t", channel, message.body, id or b"%d" % message.number, at)
+        assert copy is not None
+        return copy
+
+    def verdict(self) -> Verdict:
+        return self.ledger.verdict()
+
+
+# lost
+
+
+def test_what_was_finished_has_survived() -> None:
+    books = Books()
+    books.ledger.finish(books.deliver(books.acked()))
+
+    assert books.verdict() == Verdict(acked=1, survived=1, deliveries=1)
+
+
+def test_what_never_came_is_lost_and_told() -> None:
+    books = Books()
+    books.acked()
+
+    assert books.verdict() == Verdict(acked=1, lost=1)
+    assert "message 0 of 50 bytes on t/c, acked in life 0, never delivered" in books.ledger.troubles[0]
+
+
+def test_every_channel_is_owed_it() -> None:
+    books = Books("c", "d")
+    books.ledger.finish(books.deliver(books.acked()))
+
+    assert books.verdict().lost == 1
+
+
+def test_what_was_in_flight_at_the_crash_and_did_not_come_again_is_lost() -> None:
+    books = Books()
+    books.deliver(books.acked())
+    books.ledger.crash(T, power=True)
+
+    assert books.verdict().lost == 1
+
+
+def test_a_message_whose_fin_was_lost_is_owed_again() -> None:
+    books = Books()
+    message = books.acked()
+    books.ledger.finish(books.deliver(message))
+    books.ledger.crash(T, power=True)
+    books.deliver(message)
+
+    assert books.verdict() == Verdict(acked=1, lost=1, deliveries=2, duplicated=1)
+
+
+@pytest.mark.parametrize("fate", [Fate.UNKNOWN, Fate.REFUSED])
+def test_nothing_is_owed_for_a_publish_that_was_not_acknowledged(fate: Fate) -> None:
+    books = Books()
+    message = books.acked()
+    books.ledger.answered([message], fate, T)
+
+    assert books.verdict().lost == 0
+
+
+@pytest.mark.parametrize(
+    ("acked_at", "crash_at", "excused"), [(T, T + 99 * MS, 1), (T, T + 100 * MS, 0), (T, T - MS, 1)]
+)
+def test_what_was_acked_within_the_window_before_its_crash_is_excused(
+    acked_at: int, crash_at: int, excused: int
+) -> None:
+    books = Books(window=100 * MS)
+    books.acked(at=acked_at)
+    books.ledger.crash(crash_at, power=True)
+
+    assert books.verdict() == Verdict(acked=1, lost=1 - excused, excused=excused)
+
+
+def test_a_later_crash_excuses_nothing() -> None:
+    books = Books(window=100 * MS)
+    books.ledger.crash(T - MS, power=True)
+    books.acked(at=T)
+    books.ledger.crash(T + 200 * MS, power=True)
+    books.ledger.crash(T + 201 * MS, power=True)
+
+    assert books.verdict().lost == 1
+
+
+def test_a_kill_excuses_nothing_but_the_power_cut_after_it_does() -> None:
+    books = Books(window=100 * MS)
+    books.acked(at=T)
+    books.ledger.crash(T + MS, power=False)
+    assert books.verdict().lost == 1
+
+    books.ledger.crash(T + 99 * MS, power=True)
+    assert books.verdict() == Verdict(acked=1, excused=1)
+
+
+@pytest.mark.parametrize(
+    ("invoked", "answered", "excused"),
+    [(T - 2, T - 1, 0), (T - 2, T + 1, 1), (T + 9, T + 12, 1), (T + 11, T + 12, 0)],
+)
+def test_an_answer_at_the_moment_the_disk_fails_is_excused_and_one_to_a_later_question_is_not(
+    invoked: int, answered: int, excused: int
+) -> None:
+    books = Books()
+    (message,) = books.ledger.publish("t", [50], 0, invoked)
+    books.ledger.answered([message], Fate.OK, answered)
+    books.ledger.crash(T, power=True, gone=T + 10)
+
+    assert books.verdict() == Verdict(acked=1, lost=1 - excused, excused=excused)
+
+
+# early
+
+
+@pytest.mark.parametrize(("after", "early"), [(98, 1), (99, 0), (100, 0)])
+def test_a_delayed_publish_may_come_one_millisecond_before_its_time(after: int, early: int) -> None:
+    books = Books()
+    books.deliver(books.acked(delay=100 * MS), at=T + after * MS)
+
+    assert books.verdict().early == early
+
+
+def test_a_delay_counts_even_if_the_publish_had_no_reply() -> None:
+    books = Books()
+    (message,) = books.ledger.publish("t", [50], 100 * MS, T)
+    books.ledger.crash(T, power=True)
+    books.deliver(message, at=T + MS)
+
+    assert books.verdict().early == 1
+
+
+@pytest.mark.parametrize(
+    ("settled", "crashed", "early"), [(False, False, 1), (False, True, 0), (True, True, 1), (True, False, 1)]
+)
+def test_a_req_that_may_have_died_with_the_server_delays_nothing(settled: bool, crashed: bool, early: int) -> None:
+    books = Books()
+    message = books.acked()
+    copy = books.deliver(message)
+    command = books.ledger.requeue(copy, 100 * MS, T)
+    if settled:
+        books.ledger.settle([(copy, command)], T)
+    if crashed:
+        books.ledger.crash(T, power=True)
+    books.deliver(message, at=T + MS)
+
+    assert books.verdict().early == early
+
+
+def test_a_req_that_was_settled_within_the_window_may_be_taken_back() -> None:
+    books = Books(window=100 * MS)
+    message = books.acked()
+    copy = books.deliver(message)
+    books.ledger.settle([(copy, books.ledger.requeue(copy, 500 * MS, T))], T)
+    books.ledger.crash(T + 50 * MS, power=True)
+    books.deliver(message, at=T + 60 * MS)
+
+    assert books.verdict().early == 0
+
+
+# again
+
+
+def test_what_was_handed_back_is_no_duplicate() -> None:
+    books = Books()
+    message = books.acked()
+    books.ledger.requeue(books.deliver(message), 0, T)
+    books.deliver(message)
+
+    assert (books.verdict().duplicated, books.verdict().deliveries) == (0, 2)
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_what_was_certainly_finished_and_comes_again_is_resurrected_and_not_lost(crashed: bool) -> None:
+    books = Books()
+    message = books.acked()
+    copy = books.deliver(message)
+    books.ledger.settle([(copy, books.ledger.finish(copy))], T)
+    if crashed:
+        books.ledger.crash(T, power=True)
+    books.deliver(message)
+
+    assert books.verdict() == Verdict(acked=1, survived=1, deliveries=2, resurrected=1)
+
+
+def test_a_reply_settles_no_command_that_came_after_it() -> None:
+    books = Books()
+    message = books.acked()
+    copy = books.deliver(message)
+    old = books.ledger.requeue(copy, 0, T)
+    books.ledger.finish(books.deliver(message))
+    books.ledger.settle([(copy, old)], T)
+    books.ledger.crash(T, power=True)
+    books.deliver(message)
+
+    assert (books.verdict().resurrected, books.verdict().duplicated) == (0, 1)
+
+
+# what never was
+
+
+@pytest.mark.parametrize("data", [b"", b"x", b"1,1,", b"0,0,0,", body(0, 51), body(0, 50)[:-1] + b"x", b"-1,"])
+def test_what_nobody_published_is_unexpected(data: bytes) -> None:
+    books = Books()
+    books.acked()
+
+    assert books.ledger.delivered("t", "c", data, b"1", T) is None
+    assert books.verdict().unexpected == 1
+
+
+def test_a_message_of_another_topic_is_unexpected() -> None:
+    books = Books()
+    message = books.acked()
+
+    assert books.ledger.delivered("other", "c", message.body, b"1", T) is None
+
+
+def test_two_messages_under_one_id_are_a_collision_and_one_message_twice_is_not() -> None:
+    books = Books()
+    first, second = books.acked(), books.acked()
+    books.deliver(first, id=b"one")
+    books.deliver(first, id=b"one", channel="d")
+    assert books.verdict().collisions == 0
+
+    books.deliver(second, id=b"one")
+    assert books.verdict().collisions == 1
+
+
+def test_bodies_differ_and_are_as_long_as_asked() -> None:
+    assert (body(12, 8), body(1, 9)) == (b"12,12,12", b"1,1,1,1,1")
+    assert body(1234, 2) == b"1234,"
+
+
+def test_verdicts_add_up() -> None:
+    total = Verdict(acked=1, lost=1)
+    total.add(Verdict(acked=2, early=3))
+
+    assert total == Verdict(acked=3, lost=1, early=3)

@@ -1,0 +1,103 @@
+"""bench/crash against real daemons: kills in each mode and power cuts lose nothing, and what is lost is caught.
+
+This is CI's share (T1 and T3 of the reliability plan); `make crash` is the long form.
+"""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.crash import volume
+from bench.crash.campaign import Campaign
+from bench.crash.history import History
+from bench.crash.mix import Mix
+from bench.crash.process import Process
+from bench.crash.subjects import penstock
+from bench.crash.trial import Result, Trial
+from tests.daemons import ROOT
+
+pytestmark = pytest.mark.process
+
+SEED = 20
+
+
+def run(campaign: Campaign, place: volume.Volume, directory: Path) -> Result:
+    """One trial; its troubles and history are shown if the test fails."""
+    history = History(directory / "history")
+    mix = Mix(SEED, list(campaign.subject.topics))
+    trial = Trial(campaign.subject, place, campaign.window, history, mix)
+    try:
+        result = trial.run(campaign.crashes, lambda done, text: None)
+    finally:
+        place.close()
+        history.close()
+    print(*trial.ledger.troubles, *result.alarms, sep="\n")
+    return result
+
+
+def assert_kept(result: Result, crashes: int) -> None:
+    """It was tried, and nothing promised is missing."""
+    counts = result.verdict
+    assert not result.bad
+    assert result.crashes == crashes
+    assert counts.survived == counts.acked > 0
+    assert counts.resurrected == 0
+    assert counts.deliveries > 0
+
+
+@pytest.mark.parametrize(("mode", "kills"), [("always", 6), ("interval", 3), ("os", 3)])
+def test_kills_lose_nothing(mode: str, kills: int, tmp_path: Path) -> None:
+    assert_kept(run(Campaign(penstock(mode), "kill", kills), volume.Plain(), tmp_path), kills)
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_power_cuts_lose_nothing_in_the_mode_always(kind: str, tmp_path: Path) -> None:
+    kinds, reason = volume.kinds()
+    if kind not in kinds:
+        pytest.skip(f"no power can be cut: {reason or f'there is no mkfs.{kind}'}")
+    try:
+        place = volume.Loop(kind, iter([volume.Cut.STILL, volume.Cut.KILL, volume.Cut.FAILING] * 9).__next__)
+    except volume.CrashError as error:
+        pytest.skip(f"no power can be cut: {error}")
+
+    assert_kept(run(Campaign(penstock("always"), kind, 2), place, tmp_path), 2)
+
+
+class Forgetful(volume.Plain):
+    """A disk that takes the log with it."""
+
+    def crash(self, process: Process) -> volume.Blow:
+        blow = super().crash(process)
+        shutil.rmtree(self.directory / "log", ignore_errors=True)
+        return blow
+
+
+def test_a_server_that_forgets_is_caught(tmp_path: Path) -> None:
+    result = run(Campaign(penstock("always"), "kill", 1), Forgetful(), tmp_path)
+
+    assert result.bad
+    assert result.verdict.lost > 0
+    history = (tmp_path / "history").read_text()
+    assert all(f" {word}" in history for word in ("publish busy", "ok 0", "crash ", "drain"))
+
+
+def test_a_server_that_does_not_start_again_is_an_alarm(tmp_path: Path) -> None:
+    place = volume.Plain()
+    (place.directory / "log").write_text("a file where a directory should be")
+
+    result = run(Campaign(penstock("always"), "kill", 1), place, tmp_path)
+
+    assert result.bad
+    assert "did not start" in result.alarms[0]
+
+
+def test_the_program_prints_a_table_and_exits_with_0_when_nothing_was_lost(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench.crash", "--mode", "always", "--kills", "1", "--power-cuts", "0"]
+    done = subprocess.run([*command, "--keep", str(tmp_path)], capture_output=True, text=True, cwd=ROOT)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "penstock always" in done.stdout
+    assert not list(tmp_path.iterdir())  # histories are kept of bad rounds only
