@@ -22,7 +22,7 @@ INTERVAL_MS = 200  # sync-timeout in the mode interval
 SYNC_MS = 1000  # what a sync may take beyond that, on a busy machine
 NO_PROMISE_MS = 10**9  # in the mode os a power cut may take everything
 _REQUEST_TIMEOUT = 10.0  # s
-_PRODUCERS, _WINDOW = 3, 4  # over TCP, and how many unanswered publishes each has
+_PRODUCERS, _WINDOW = 3, 6  # over TCP, and how many unanswered publishes each has
 
 # Topic -> the channels that are owed what is published to it. Nobody reads `idle` before the drain, when `late` is made.
 _TOPICS: Mapping[str, Sequence[str]] = {"busy": ("work", "copy", "idle"), "alone": ("late",)}

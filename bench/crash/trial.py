@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -22,10 +23,10 @@ _WHILE_STARTING = 0.125  # of the crashes under load are preceded by one at a ra
 _BUSY = (
     0.75  # of the crashes come just after the checker has sent something: it sleeps in its own syncs much of the time
 )
-_SOON = 0.001  # s
 _MOST_WAIT = 0.1  # s for that
+_PATIENCE = 1.0  # s for that
 _LONGEST_START = 0.6  # s
-_RESTING = 0.4  # of the crashes come after a rest, if the mode syncs by time
+_RESTING = 0.4  # of the power cuts come after a rest, if the mode syncs by time
 _LONGEST_REST = 10_000 * MS  # ns
 _QUIET = 500 * MS  # ns without a delivery after which the drain is over if nothing is missing
 _HOPELESS = 3000 * MS  # ... and if something is
@@ -101,15 +102,13 @@ class Trial:
 
     def _load(self, loop: Loop, process: Process) -> None:
         load, rest = self._mix.uniform(0, LONGEST_LOAD), self._rest()
-        rest_from = time.monotonic_ns() + load * 1e9
-        crash = _Crash(self._volume, process, load + rest)
-        if not rest and self._mix.chance(_BUSY):
-            loop.asked = lambda: crash.strike_if_due(self._mix.uniform(0, _SOON))
-        else:
-            crash.start()
+        rest_from = time.monotonic_ns() + load * 1e9 if rest else math.inf
+        busy = not rest and self._mix.chance(_BUSY)
+        crash = _Crash(self._volume, process, load + rest, _PATIENCE if busy else 0.0)
+        if busy:
+            loop.asked = crash.strike_if_due
         loop.run(crash.happened.is_set, rest_from)
-        if crash.ident is not None:  # the thread was started
-            crash.join()
+        crash.join()
         process.check()
         loop.listen_to_the_end()
         if crash.blow is None:
@@ -124,7 +123,8 @@ class Trial:
 
     def _rest(self) -> float:
         """s between the load and the crash: at times so long that a server which syncs by time owes everything, though idle."""
-        if not 0 < self._window < _LONGEST_REST or not self._mix.chance(_RESTING):
+        by_time = self._volume.cuts_power and 0 < self._window < _LONGEST_REST
+        if not by_time or not self._mix.chance(_RESTING):
             return 0.0
         return (self._window + _QUIET) / 1e9
 
@@ -178,29 +178,35 @@ class Trial:
 class _Crash(threading.Thread):
     """Crashes the server after so many seconds: by its thread at any moment of what the checker does, or by the checker."""
 
-    def __init__(self, volume: Volume, process: Process, after: float) -> None:
+    def __init__(self, volume: Volume, process: Process, after: float, patience: float) -> None:
+        """`patience`: s that the checker has for it before the thread does it."""
         super().__init__(daemon=True)
         self.happened = threading.Event()
         self.blow: Blow | None = None
         self.failure = ""  # why there was none
+        self._striking = threading.Lock()
         self._volume = volume
         self._process = process
         self._due = time.monotonic() + after
+        self._patience = patience
+        self.start()
 
     def run(self) -> None:
-        time.sleep(max(0.0, self._due - time.monotonic()))
-        self._strike()
+        if not self.happened.wait(max(0.0, self._due + self._patience - time.monotonic())):
+            self._strike()
 
-    def strike_if_due(self, after: float) -> None:
-        """If it is time, wait for `after` seconds more and do it here."""
-        if time.monotonic() >= self._due and not self.happened.is_set():
-            time.sleep(after)
+    def strike_if_due(self) -> None:
+        """If it is time, do it here."""
+        if time.monotonic() >= self._due:
             self._strike()
 
     def _strike(self) -> None:
-        try:
-            self._process.check()
-            self.blow = self._volume.crash(self._process)
-        except (CrashError, OSError) as error:
-            self.failure = str(error)
-        self.happened.set()
+        with self._striking:
+            if self.happened.is_set():
+                return
+            try:
+                self._process.check()
+                self.blow = self._volume.crash(self._process)
+            except (CrashError, OSError) as error:
+                self.failure = str(error)
+            self.happened.set()
