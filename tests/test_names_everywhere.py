@@ -50,6 +50,9 @@ def _one_client() -> Iterator[None]:
     HTTP.close()
 
 
+SEGMENT = re.compile(r"(a/|a/b/)?data/log/\d{20}\.\d+\.log")
+
+
 @dataclass(frozen=True)
 class World:
     """An nsqd, its nsqlookupd, and the directory that holds nothing but the directory of the nsqd's data."""
@@ -60,8 +63,9 @@ class World:
     lookupd: Daemon
 
     def files(self) -> set[str]:
-        """All there are, as paths below `outer`."""
-        return {str(path.relative_to(self.outer)) for path in self.outer.rglob("*") if path.is_file()}
+        """All there are but the log's segments, which no name has to do with, as paths below `outer`."""
+        found = {str(path.relative_to(self.outer)) for path in self.outer.rglob("*") if path.is_file()}
+        return {path for path in found if not SEGMENT.fullmatch(path)}
 
     def topics(self) -> dict[str, list[str]]:
         """The nsqd's topics and their channels, by /stats."""
