@@ -13,6 +13,7 @@ from nsqd.core.store import Extent
 
 Piece = tuple[int, int, int, int]  # of the log: a segment's base, its generation, and a range of bytes in that file
 EXTENT_MESSAGES = 1024  # a growing extent is closed at this many: finishing walks within one
+EXTENT_BYTES = 1024 * 1024  # likewise: it is read back, and kept in memory, as a whole
 MOST_IN_A_BYTE = 255
 _ONE_LESS = bytes([0, *range(MOST_IN_A_BYTE)])
 _ONE_MORE = bytes([*range(1, MOST_IN_A_BYTE + 1), 0])
@@ -21,7 +22,7 @@ _ONE_MORE = bytes([*range(1, MOST_IN_A_BYTE + 1), 0])
 class Held:
     """An extent, and what is owed of it. Its frames may be on disk only: then `extent` is None."""
 
-    __slots__ = ("count", "counts", "delayed", "extent", "first", "freed", "owed", "pieces", "size")
+    __slots__ = ("bulk", "count", "counts", "delayed", "extent", "first", "freed", "owed", "pieces", "size")
 
     def __init__(self, first: int, delayed: bool) -> None:
         self.first = first  # ordinal of the first message
@@ -32,6 +33,7 @@ class Held:
         self.counts: list[int] | None = None  # the same once there are more channels than a byte counts
         self.freed = 0  # messages that nobody owes any more; in memory their frames are b""
         self.size = 0  # bytes of all frames, freed or not
+        self.bulk = 0  # bytes of frames, at most: when it is to be closed
         self.pieces: list[Piece] = []  # where its records are on disk; none: nowhere
 
     @property
@@ -41,15 +43,16 @@ class Held:
 
     def takes(self, first: int, delayed: bool) -> bool:
         """True if message `first` may be added at the end. What is not in memory grows no more."""
-        if self.extent is None or self.delayed != delayed or self.end != first:
-            return False
-        return self.freed < self.count < EXTENT_MESSAGES
+        return self.extent is not None and self._has_room(first, delayed)
 
     def takes_cold(self, first: int, delayed: bool) -> bool:
         """The same for a message that is on disk only."""
-        if self.extent is not None or self.delayed != delayed or self.end != first:
+        return self.extent is None and self._has_room(first, delayed)
+
+    def _has_room(self, first: int, delayed: bool) -> bool:
+        if self.delayed != delayed or self.end != first:
             return False
-        return self.freed < self.count < EXTENT_MESSAGES
+        return self.freed < self.count < EXTENT_MESSAGES and self.bulk < EXTENT_BYTES
 
     def append(self, frames: list[bytes], ids: bytes, largest: int) -> None:
         """Messages at the end. They are in memory."""
@@ -60,6 +63,7 @@ class Held:
         extent.largest = max(extent.largest, largest)
         self.owed += bytes(len(frames))
         self.count += len(frames)
+        self.bulk += len(frames) * largest
 
     def owe_one_more(self, first: int, end: int) -> None:
         """One channel more owes messages first..end (indexes)."""
@@ -138,6 +142,11 @@ def _free(frames: list[bytes], first: int, owed: bytearray, done: int) -> None:
         at = owed.find(0, at + 1)
 
 
+def _step(size: int) -> int:
+    """How many messages of that size an extent may have."""
+    return max(1, min(EXTENT_MESSAGES, EXTENT_BYTES // max(1, size)))
+
+
 class Sequence:
     """One topic's extents, ascending."""
 
@@ -153,27 +162,29 @@ class Sequence:
     def append(self, first: int, frames: list[bytes], ids: bytes, largest: int, delayed: bool) -> list[Held]:
         """Messages at the end, in extents that bound what a channel standing in one of them keeps alive. Returns these."""
         touched = []
-        for start in range(0, len(frames), EXTENT_MESSAGES):
-            stop = start + EXTENT_MESSAGES
+        step = _step(largest)
+        for start in range(0, len(frames), step):
+            stop = start + step
             held = self.last_for(first + start, delayed)
             held.append(frames[start:stop], ids[start * ID_SIZE : stop * ID_SIZE], largest)
             touched.append(held)
         self._end = first + len(frames)
         return touched
 
-    def append_cold(self, first: int, count: int, delayed: bool) -> list[Held]:
-        """Messages at the end that are on disk only. Returns the extents that hold them."""
+    def append_cold(self, first: int, count: int, delayed: bool, size: int) -> list[Held]:
+        """Messages (`size` bytes in all) at the end that are on disk only. Returns the extents that hold them."""
         touched = []
-        end = first + count
+        end, each = first + count, size // count
         while first < end:
             held = self.held[-1] if self.held else None
             if held is None or not held.takes_cold(first, delayed):
                 held = Held(first, delayed)
                 held.extent = None
                 self.add(held)
-            part = min(end - first, EXTENT_MESSAGES - held.count)
+            part = min(end - first, EXTENT_MESSAGES - held.count, _step(each))
             held.owed += bytes(part)
             held.count += part
+            held.bulk += part * each
             touched.append(held)
             first += part
         self._end = end

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.storage.memory import EXTENT_MESSAGES, MOST_IN_A_BYTE, MemoryStore
+from nsqd.storage.memory import EXTENT_BYTES, EXTENT_MESSAGES, MOST_IN_A_BYTE, MemoryStore
 
 TOPIC, CHANNEL = 1, 2
 
@@ -114,3 +114,19 @@ def test_a_frame_lives_exactly_as_long_as_somebody_owes_it(sizes: list[int], cha
         if ordinal % 7 == 0:
             assert memory.held()[0] == sum(count > 0 for count in owed.values())
     assert memory.held() == (0, 0)
+
+
+def test_large_messages_make_small_extents() -> None:
+    """An extent is kept in memory, and read back, as a whole: a gigabyte would be too much."""
+    memory = MemoryStore(lambda ceiling: True)
+    frames = [bytes(EXTENT_BYTES // 2)] * 5
+    memory.publish(TOPIC, 0, frames, bytes(5 * 16), len(frames[0]), 0)
+    assert [len(held.extent.frames) for held in memory.sequence(TOPIC).held if held.extent] == [2, 2, 1]
+    memory.publish(TOPIC, 5, [b"small"], bytes(16), 5, 0)
+    memory.publish(TOPIC, 6, frames[:2], bytes(2 * 16), len(frames[0]), 0)
+    memory.publish(TOPIC, 8, frames[:1], bytes(16), len(frames[0]), 0)
+    assert [held.first for held in memory.sequence(TOPIC).held] == [0, 2, 4, 8]
+    cold = memory.sequence(TOPIC + 1)
+    cold.append_cold(0, 5, False, 5 * EXTENT_BYTES // 2)
+    cold.append_cold(5, 1, False, 10)
+    assert [held.first for held in cold.held] == [0, 2, 4]

@@ -10,7 +10,8 @@ from nsqd.storage.log.reader import LogError
 from nsqd.storage.log.syncer import RESERVE, Durability
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
-from tests.storage.sim_node import Clock, SimNode
+from tests.storage.sim_node import Clock, SimNode, SteppedSyncer
+from tests.storage.small_log import new_writer, write
 from tests.storage.survey import survey
 
 
@@ -103,6 +104,42 @@ def test_with_no_space_publishes_are_refused_and_fins_still_taken_until_there_is
     assert seen_after(disk.crash(Random(1))) == {b"message %d" % number for number in range(1, 5)}
 
 
+def test_what_is_finished_on_a_full_disk_makes_space_by_itself() -> None:
+    disk = SimDisk(Random(1))
+    disk.capacity = 40 * 1024 * 1024
+    node = new_node(disk, Durability.OS, segment_size=64 * 1024 * 1024)
+    node.eager = True
+    body = b"x" * 200_000
+    inbox = Inbox()
+    consumer = node.broker.topic("t").channel("a").subscribe(inbox, 60 * SECOND, 0)
+    consumer.set_ready(1000)
+    for _ in range(3):
+        kept = 0
+        while not node.broker.refusal:
+            node.turn(lambda: node.broker.topic("t").publish([body], len(body)))
+            kept += 1
+            assert not node.log.writer.failure  # the reserve is not used up before the space is looked at
+        assert kept > 150
+        node.advance(0)
+        for message in inbox.take():
+            consumer.finish(message.id)
+        for _ in range(8):
+            node.advance(SECOND)
+            node.syncer.timer()
+            for _ in range(5):
+                node.syncer.step()
+        node.turn()
+        assert node.broker.refusal == ""
+        assert disk.free() > disk.total() - (1 << 20)
+    assert node.log.checkpoints is not None
+    written = node.log.checkpoints.written
+    disk.others = disk.free()
+    for _ in range(60):
+        node.advance(SECOND)
+        node.syncer.timer()
+    assert node.log.checkpoints.written <= written + 2  # there is nothing that more of them could free
+
+
 def test_a_write_for_which_there_is_no_space_is_acknowledged_when_there_is() -> None:
     disk = SimDisk(Random(1))
     node = new_node(disk)
@@ -168,3 +205,28 @@ def test_a_log_that_cannot_be_read_is_not_opened() -> None:
             new_node(killed)
         assert killed.names() == disk.names()
         assert seen_after(killed) == {b"message 0"}
+
+
+class HastySyncer(SteppedSyncer):
+    """Its thread says late that it has done a job: when the next one has begun."""
+
+    late = True
+
+    def _wait(self) -> None:
+        if self.late:
+            self.late = False
+            return
+        super()._wait()
+
+
+def test_nothing_is_synced_in_the_turn_while_the_thread_is_at_it() -> None:
+    disk = SimDisk(Random(1))
+    writer = new_writer(disk)
+    syncer = HastySyncer(writer, disk, Durability.OS, 0, lambda: None)
+    syncer.random = Random(1)
+    write(writer, b"one")
+    syncer.want()
+    assert syncer.job is not None
+    assert syncer.now()
+    assert syncer.job is None
+    assert writer.durable == writer.written

@@ -206,3 +206,12 @@ def test_all_files_are_closed() -> None:
     killed.put(names[-1], killed.content(names[-1])[:-3])
     assert all_records(Reader(killed))[-1].kind == Kind.GROUP
     assert killed.open_files == 0
+
+
+def test_a_file_named_beyond_all_positions_is_left_alone() -> None:
+    disk = new_disk()
+    write(new_writer(disk), b"one")
+    beyond = f"{1 << 64:020d}.0.log"
+    disk.put(beyond, b"x" * 100)
+    assert read(disk)[1] == [b"one"]
+    assert beyond in disk.names()

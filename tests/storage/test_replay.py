@@ -6,9 +6,12 @@ import pytest
 
 from nsqd.core.broker import Limits
 from nsqd.core.consumer import Consumer
-from nsqd.storage.log.reader import Reader
+from nsqd.storage.log import records
+from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.records import Kind
+from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.syncer import Durability
+from nsqd.storage.memory import MemoryStore
 from tests.core.node import MS, SECOND, Inbox, bodies
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -135,3 +138,18 @@ def test_numbers_and_ids_are_not_given_again() -> None:
         assert one.id not in seen
         seen.add(one.id)
         disk = disk.crash(Random(life))
+
+
+def test_what_was_done_behind_a_straggler_is_not_walked_over() -> None:
+    many = (1 << 32) - 1  # were it, this test would take minutes
+    replay = Replay(MemoryStore(lambda ceiling: True))
+    for kind, content in (
+        (Kind.TOPIC, records.TOPIC.pack(1) + b"t"),
+        (Kind.CHANNEL, records.CHANNEL.pack(1, 2, 0) + b"a"),
+        (Kind.DISTRIBUTE, records.DISTRIBUTE.pack(1, 0, many + 1)),
+        (Kind.FINISH, records.CHANNEL_OF.pack(1, 2) + records.runs([(1, many)])),
+        (Kind.PUBLISH, records.PUBLISH.pack(1, many + 1, 1, 5, 100, True) + bytes(100)),
+    ):
+        assert replay.apply(Record(kind, content, 0, 64, 164))
+    (channel,) = replay.picture(0, 0).topics[0].channels
+    assert [message.ordinal for message in channel.returned] == [many + 1]

@@ -1,6 +1,9 @@
 """The log's end: groups, segments, what is durable, and what happens when the disk fails."""
 
 import errno
+import logging
+
+import pytest
 
 from nsqd.storage.log.records import HEADER_SIZE, Kind, decode_header
 from nsqd.storage.log.writer import segment_name
@@ -160,3 +163,17 @@ def test_a_segments_name_is_durable_before_anything_in_it_counts_as_durable() ->
         write(writer, b"%d" % number * 60)
         writer.sync()
         assert durable_names(disk) == disk.names()
+
+
+def test_that_nothing_can_be_written_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
+    disk = new_disk()
+    writer = new_writer(disk)
+    write(writer, b"one")
+    disk.fail("append", 1, errno.ENOSPC, times=3)
+    with caplog.at_level(logging.INFO, "penstock"):
+        for _ in range(5):
+            write(writer, b"more")
+    assert caplog.messages == [
+        "LOG: cannot write to the log: No space left on device: nothing is acknowledged until it can be",
+        "LOG: it can be written again",
+    ]

@@ -7,8 +7,8 @@ was read back goes when the channels have passed. A read brings the extent that 
 
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 
 from nsqd.core.frame import ID_SIZE
@@ -21,7 +21,6 @@ from shared.listen import OUT_OF_RESOURCES
 KEPT_NEW = 4  # the part of the budget that what was published last may have: one in so many
 PAUSE = 0.1  # s, between tries of a machine that is out of descriptors or memory
 NO_ID = bytes(ID_SIZE)  # of a message that is not there any more
-MOST_REMEMBERED = 10_000  # extents that came back, before those that are gone are forgotten
 
 
 @dataclass(slots=True)
@@ -49,10 +48,12 @@ class Cache:
         self._disk = disk
         self._log_id = log_id
         self._wake = wake
-        self._new: deque[Held] = deque()  # the extents published last: channels that keep up read them in a moment
-        self._new_bytes = 0  # of them, since the first of them
-        self._old: list[Held] = []  # those published before, as far as they are in memory; some are gone
-        self._read_back: deque[Held] = deque()  # extents that came back, the oldest first
+        # the extents published last, with the bytes that each grew by: channels that keep up read them in a moment
+        self._new: OrderedDict[Held, int] = OrderedDict()
+        self._new_bytes = 0  # of them
+        self._old: dict[Held, None] = {}  # those published before, as far as they are in memory
+        self._read_back: OrderedDict[Held, None] = OrderedDict()  # extents that came back, the oldest first
+        self._just_read: list[Held] = []  # likewise, in this turn: nobody has had the time to look at them
         self._reading: dict[int, Read] = {}  # by id of the Held
         self._jobs: deque[Read | None] = deque()
         self._there_are_jobs = threading.Semaphore(0)
@@ -65,19 +66,21 @@ class Cache:
         """`size` bytes more of frames are in memory, in the newest extent of some topic."""
         self.held_bytes += size
         self._new_bytes += size
-        if not self._new or self._new[-1] is not held:
-            self._new.append(held)
+        self._new[held] = self._new.get(held, 0) + size
         while self._new_bytes > self.budget // KEPT_NEW and len(self._new) > 1:
-            oldest = self._new.popleft()
-            self._new_bytes -= oldest.size
+            oldest, grown = self._new.popitem(last=False)
+            self._new_bytes -= grown
             if oldest.extent is not None:
-                self._old.append(oldest)
+                self._old[oldest] = None
 
     def dropped(self, held: Held) -> None:
         """Nothing is left of the extent."""
         if held.extent is not None:
             self.held_bytes -= held.size
-            held.extent = None  # we may hold it for a while
+            held.extent = None  # a read of it may be under way
+        self._new_bytes -= self._new.pop(held, 0)
+        self._old.pop(held, None)
+        self._read_back.pop(held, None)
 
     def forget(self, sequence: Sequence) -> None:
         """The topic is gone."""
@@ -85,16 +88,23 @@ class Cache:
             self.dropped(held)
             held.freed = held.count
 
-    def keep_to_budget(self) -> None:
-        """Give up extents until there is some room again, or nothing more can be given up."""
-        room = self.budget - self.budget // 8
-        while self.held_bytes > room and self._read_back:
-            self._give_up(self._read_back.popleft())
-        while self.held_bytes > room and self._old:
-            self._give_up(self._old.pop())
+    def keep_to_budget(self, unwritten: Container[Held]) -> None:
+        """Called once a turn: give up extents until there is some room again, or nothing more can be given up.
 
-    def _give_up(self, held: Held) -> None:
-        if held.extent is None or not held.pieces or held.freed == held.count:
+        Of the `unwritten` ones something is nowhere but in memory.
+        """
+        if self.held_bytes > self.budget:
+            room = self.budget - self.budget // 8
+            while self.held_bytes > room and self._read_back:
+                self._give_up(self._read_back.popitem(last=False)[0], unwritten)
+            while self.held_bytes > room and self._old:
+                self._give_up(self._old.popitem()[0], unwritten)
+        if self._just_read:
+            self._read_back.update((held, None) for held in self._just_read if held.extent is not None)
+            self._just_read.clear()
+
+    def _give_up(self, held: Held, unwritten: Container[Held]) -> None:
+        if held.extent is None or not held.pieces or held.freed == held.count or held in unwritten:
             return
         held.extent = None  # a channel that stands in it keeps the object it has
         self.held_bytes -= held.size
@@ -179,9 +189,7 @@ class Cache:
         extent.largest = max(map(len, frames), default=0)
         held.extent = extent
         self.held_bytes += held.size
-        self._read_back.append(held)
-        if len(self._read_back) > MOST_REMEMBERED:
-            self._read_back = deque(held for held in self._read_back if held.extent is not None)
+        self._just_read.append(held)
 
     def close(self) -> None:
         """Let the thread end."""

@@ -24,6 +24,7 @@ from shared.log import log
 SLICE = 0.001  # s of a turn for describing topics; one topic is never cut
 TAIL_RECORDS = 200_000  # behind the last checkpoint: replaying them takes a second
 TAIL_BYTES = 256 * 1024 * 1024  # likewise; they are read through
+FULL_PAUSE = 2_000_000_000  # ns between checkpoints that shall make space on a full disk
 
 
 class Checkpoints:
@@ -61,6 +62,9 @@ class Checkpoints:
         self._ended = 0  # position that must be durable before the one that was written counts; 0: none
         self._since = writer.written  # position of the last one
         self._records = writer.records  # written before it
+        self._own = 0  # records of checkpoints
+        self._others = (-1, -1)  # records of all else there were when each of the last two began
+        self._began = 0  # when the last one did (monotonic ns)
 
     def turn(self) -> None:
         """Go on with a checkpoint, or begin one if it is time."""
@@ -78,10 +82,22 @@ class Checkpoints:
                 self._complete()
         elif self._waiting is not None:
             self._go_on(self._waiting)
-        elif writer.written - self._since > TAIL_BYTES or writer.records - self._records > self.tail_records:
+        elif self._is_time():
             self._begin()
 
+    def _is_time(self) -> bool:
+        """The tail is long; or the disk is full, and what was finished before the older of two checkpoints begins may go."""
+        writer = self._writer
+        if writer.written - self._since > TAIL_BYTES or writer.records - self._records > self.tail_records:
+            return True
+        if not self._syncer.full or self._broker.now - self._began < FULL_PAUSE:
+            return False
+        return writer.records - self._own > self._others[0]
+
     def _begin(self) -> None:
+        self._began = self._broker.now
+        self._others = self._others[1], self._writer.records - self._own
+        self._own += 1
         self._writer.begin_state(records.STATE.pack(self._broker.highest_number, self._store.leased))
         self._writer.write()
         self._root = self._writer.base
@@ -97,6 +113,7 @@ class Checkpoints:
             if time.perf_counter() >= until:
                 break
         if not waiting:
+            self._own += 1
             self._writer.append(Kind.STATE_END, b"")
             self._waiting = None
             self._ended = self._writer.write()
@@ -109,6 +126,7 @@ class Checkpoints:
         broker = self._broker
         to_wall: Callable[[int], int] = lambda due: broker.wall + due - broker.now if due else 0  # noqa: E731
         state = encode_topic(topic, self._store.known_sequence(topic.number), to_wall)
+        self._own += 1
         self._writer.append(Kind.STATE_TOPIC, state)
 
     def _complete(self) -> None:

@@ -5,6 +5,7 @@ what the reactor's thread knows; that thread then exchanges the places. Only seg
 replay never begins before them, so of their records none is needed but the messages.
 """
 
+import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -41,6 +42,7 @@ class Job:
     generation: int  # it has
     parts: list[Part]
     failure: str = ""
+    damaged: bool = False  # then there is no sense in another try
     size: int = 0  # bytes of the new file
     done: threading.Event = field(default_factory=threading.Event)
 
@@ -57,7 +59,7 @@ class Cleaner:
         self._generations = generations  # of segments that were cleaned, by base; the cache reads by it, too
         self._wake = wake
         self._job: Job | None = None
-        self._refused: set[int] = set()  # segments that could not be cleaned
+        self._refused: set[int] = set()  # segments that cannot be cleaned
 
     @property
     def busy(self) -> bool:
@@ -96,10 +98,19 @@ class Cleaner:
     def _work(self, job: Job) -> None:
         try:
             self._rewrite(job)
-        except (OSError, LogError) as error:
+        except OSError as error:  # no space or descriptor, say: the next checkpoint tries again
             job.failure = str(error)
+            self._discard(job)
+        except LogError as error:
+            job.failure, job.damaged = str(error), True
+            self._discard(job)
         job.done.set()
         self._wake()
+
+    def _discard(self, job: Job) -> None:
+        """What was begun takes space. (the thread)"""
+        with contextlib.suppress(OSError):  # it was not begun, or has its name already; else the next start tidies up
+            self._disk.remove(f"{segment_name(job.base, job.generation + 1)}.tmp")
 
     def _rewrite(self, job: Job) -> None:
         """Write the new file beside the old one, whole and durable, then give it its name. (the thread)"""
@@ -154,7 +165,8 @@ class Cleaner:
             return
         self._job = None
         if job.failure:
-            self._refused.add(job.base)
+            if job.damaged:
+                self._refused.add(job.base)
             log.error("LOG: cannot clean segment %d: %s", job.base, job.failure)
             return
         self._generations[job.base] = job.generation + 1

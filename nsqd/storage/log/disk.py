@@ -102,6 +102,8 @@ class RealDisk:
         if not path.is_dir():
             path.mkdir(mode=0o700)
             _sync_directory(path.parent)
+        # for as long as the process lives: a sync must not fail because there is no descriptor left
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self.path))
@@ -122,7 +124,7 @@ class RealDisk:
         os.unlink(self.path / name)
 
     def sync_directory(self) -> None:
-        _sync_directory(self.path)
+        os.fsync(self._fd)
 
     def free(self) -> int:
         state = os.statvfs(self.path)

@@ -26,6 +26,7 @@ from nsqd.storage.log.writer import segment_name
 
 NEAR = 256  # bytes behind a wrong record in which one is looked for at each byte: it may have been a small one
 UNFINISHED = 4096  # bytes: the first write to a log is far smaller, and synced before the second
+END_OF_ALL = 1 << 64  # no log position is as high
 _NAME = re.compile(r"(\d{20})\.(\d{1,9})\.log")
 _GROUP_RECORD = re.compile(
     re.escape((GROUP.size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((Kind.GROUP,))), re.DOTALL
@@ -94,7 +95,8 @@ class Reader:
     def _find(self) -> list[Segment]:
         """The highest generation of each segment, by position. What is no segment of ours is left alone."""
         newest: dict[int, int] = {}
-        names = [match for name in self._disk.names() if (match := _NAME.fullmatch(name))]
+        matches = [match for name in self._disk.names() if (match := _NAME.fullmatch(name))]
+        names = [match for match in matches if int(match[1]) < END_OF_ALL]
         for match in names:
             newest[int(match[1])] = max(newest.get(int(match[1]), 0), int(match[2]))
         headers = {base: self._header(base, newest[base]) for base in sorted(newest)}

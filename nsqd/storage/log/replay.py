@@ -6,6 +6,7 @@ wants them. Afterwards `picture` gives the core what it builds its topics and ch
 Ephemeral topics and channels are never logged. What was handed out only to an ephemeral channel is owed by nobody.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -150,7 +151,7 @@ class Replay:
         topic = self._topics.get(number)
         if topic is None:
             return
-        extents = self._store.sequence(number).append_cold(first, count, due != 0)
+        extents = self._store.sequence(number).append_cold(first, count, due != 0, record.end - record.start)
         for held in extents:
             note(held, record.segment, record.start, record.end)
             held.size += (record.end - record.start + count * OVERHEAD) // len(extents)
@@ -359,13 +360,17 @@ class Replay:
 
     @staticmethod
     def _delayed_ahead_of(channel: _Channel, topic: _Topic) -> Iterable[int]:
-        done = channel.done
-        finished = {ordinal for first, end in done.items() for ordinal in range(first, end) if ordinal in topic.delayed}
+        """Looks at what was delayed only: behind a message that is buried for a year stand all of that year as done."""
+        firsts = sorted(channel.done)
+
+        def is_done(ordinal: int) -> bool:
+            place = bisect_right(firsts, ordinal) - 1
+            return place >= 0 and ordinal < channel.done[firsts[place]]
+
         return (
             ordinal
             for ordinal in topic.delayed
-            if max(channel.cursor, channel.start, channel.floor) <= ordinal < topic.distributed
-            and ordinal not in finished
+            if max(channel.cursor, channel.start, channel.floor) <= ordinal < topic.distributed and not is_done(ordinal)
         )
 
 

@@ -55,6 +55,7 @@ class LogStore(MemoryStore):
         position = self._writer.write()
         if self._unplaced:
             self._place()
+        self._cache.keep_to_budget({held for _, extents in self._unplaced for held in extents})
         promised, self._promised = self._promised, False
         published, self._published = self._published, 0
         self._syncer.written(promised, published)
@@ -118,7 +119,7 @@ class LogStore(MemoryStore):
         self._writer.append(Kind.PUBLISH, head, b"".join(frames))
 
     def _place(self) -> None:
-        """Note where messages of the groups just written stand; they may be given up in memory now."""
+        """Note where messages of the groups just written stand; they may be given up in memory from now on."""
         places = self._writer.take_places()
         placed, self._unplaced = self._unplaced[: len(places)], self._unplaced[len(places) :]
         for (count, extents), (segment, start, end) in zip(placed, places, strict=True):
@@ -126,9 +127,8 @@ class LogStore(MemoryStore):
                 note(held, segment, start, end)
                 size = (end - start + count * OVERHEAD) // len(extents)
                 held.size += size
-                self._cache.added(held, size)
-        if self._cache.held_bytes > self._cache.budget:
-            self._cache.keep_to_budget()
+                if held.extent is not None:  # else nobody owes it any more: dropped as soon as published
+                    self._cache.added(held, size)
 
     def _give_up(self, read: Read) -> None:
         """What cannot be read back is lost to its channels: better said than waited for. What stands beside it is not."""
@@ -258,7 +258,12 @@ class LogStore(MemoryStore):
             self._promised = True
 
     def hole(self, topic: int, first: int, end: int) -> None:
+        sequence = self._topics.get(topic)
+        held = [held for held, _, _ in sequence.present_spans(first, end)] if sequence is not None else []
         super().hole(topic, first, end)
+        for one in held:
+            if one.freed == one.count:
+                self._cache.dropped(one)
         if topic not in self._ephemeral:
             self._append(Kind.HOLE, records.HOLE.pack(topic, first, end))
             self._promised = True

@@ -21,6 +21,7 @@ MOST_UNSYNCED = (
 QUICK = 0.000_3  # s: a sync in the turn is cheaper than handing it to a thread, and delays nobody noticeably
 RESERVE = 128 * 1024 * 1024  # bytes that publishing leaves free, for FINs and all else
 MOST_OF_DISK = 16  # ... or this part of a small disk
+LOOK_AFTER = 1024 * 1024  # bytes written until the space is looked at: a burst uses up a reserve within a second
 
 
 class Durability(Enum):
@@ -51,9 +52,10 @@ class Syncer:
         self._done: deque[tuple[SyncJob, float, OSError | None]] = deque()  # by the thread, not looked at yet
         self._jobs: deque[SyncJob | None] = deque()  # for the thread; None: end
         self._there_are_jobs = threading.Semaphore(0)
-        self._idle = threading.Event()  # set: the thread has done what it was given
+        self._idle = threading.Event()  # set: the thread has done something; maybe the job before, it is late then
         self._thread: threading.Thread | None = None
         self._wanted = False  # somebody waits for what the running job does not cover
+        self._looked_at = -LOOK_AFTER  # the log's end when the space was looked at last
 
     def written(self, promised: bool, published: int) -> None:
         """A group was written. `promised`: somebody waits for it; `published` messages are in it."""
@@ -67,6 +69,8 @@ class Syncer:
             self._sync(in_turn=False)
         if behind > MOST_UNSYNCED:
             self._sync(in_turn=False)
+        if writer.written - self._looked_at >= LOOK_AFTER:
+            self._look_at_space()
 
     def timer(self) -> None:
         """It is called every second, or every sync-timeout in the mode `interval`."""
@@ -91,13 +95,14 @@ class Syncer:
     def now(self) -> bool:
         """Sync all that is written, in the turn; what the thread is doing ends first. False if it failed."""
         self._wanted = False
-        if self._running is not None:
+        while self._running is not None:
             self._wait()
             self.collect()
         return self._writer.sync()
 
     def _wait(self) -> None:
         self._idle.wait()
+        self._idle.clear()
 
     def close(self) -> None:
         """Let the thread end, and sync what is left."""
@@ -152,6 +157,7 @@ class Syncer:
             self._wake()
 
     def _look_at_space(self) -> None:
+        self._looked_at = self._writer.written
         try:
             free, reserve = self._disk.free(), min(RESERVE, self._disk.total() // MOST_OF_DISK)
         except OSError as error:

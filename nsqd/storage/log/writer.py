@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from nsqd.storage.log.disk import Disk, File
 from nsqd.storage.log.records import GROUP, HEADER_SIZE, Kind, SegmentHeader, encode
+from shared.log import log
 
 SEGMENT_SIZE = 64 * 1024 * 1024  # bytes; a group is never split, so a segment may be longer by one
 
@@ -81,11 +82,18 @@ class Writer:
                 self._begin_segment()
             self._write_group()
         except OSError as error:
-            self.failure = f"cannot write to the log: {error.strerror or error}"
+            self._failed(error)
             return self.written + 1  # the group will end beyond that
-        if not self.broken:
+        if self.failure and not self.broken:
             self.failure = ""
+            log.info("LOG: it can be written again")
         return self.written
+
+    def _failed(self, error: OSError) -> None:
+        failure = f"cannot write to the log: {error.strerror or error}"
+        if self.failure != failure and not self.broken:
+            self.failure = failure
+            log.error("LOG: %s: nothing is acknowledged until it can be", failure)
 
     def _write_group(self) -> None:
         assert self._file is not None

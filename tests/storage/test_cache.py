@@ -1,0 +1,134 @@
+"""Memory is a cache with a budget: what it is believed to hold it holds, and it holds no more than it may."""
+
+from random import Random
+
+from nsqd.core.broker import Limits
+from nsqd.storage.log.syncer import Durability
+from tests.core.node import SECOND
+from tests.storage.sim_disk import SimDisk
+from tests.storage.sim_node import Clock, SimNode
+
+BUDGET = 400_000  # bytes: 1,500 of the messages below
+BODY = b"x" * 200
+
+
+def new_node(disk: SimDisk, limits: Limits | None = None) -> SimNode:
+    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    return SimNode(disk, Durability.OS, clock, Random(1), limits, segment_size=1 << 20, budget=BUDGET)
+
+
+def publish(node: SimNode, topic: str, count: int) -> None:
+    """In the turn that runs."""
+    node.broker.topic(topic).publish([BODY] * count, len(BODY) * count)
+
+
+def held(node: SimNode) -> int:
+    """Bytes that are in memory: looked at, not counted."""
+    live, _ = node.store.live()
+    return sum(one.size for _, one in live if one.extent is not None)
+
+
+def remembered(node: SimNode) -> int:
+    """Extents that the cache knows of."""
+    cache = node.cache
+    return len(cache._new) + len(cache._old) + len(cache._read_back)
+
+
+def test_topics_that_are_published_to_in_turns_keep_to_the_budget() -> None:
+    node = new_node(SimDisk(Random(1)))
+    for name in ("a", "b"):
+        node.turn(lambda name=name: node.broker.topic(name).channel("c") and None)  # type: ignore[misc]
+    for _ in range(5000):
+        node.turn(lambda: publish(node, "a", 1), lambda: publish(node, "b", 1))
+    assert node.cache.held_bytes == held(node) <= BUDGET
+    assert remembered(node) <= 10
+
+
+def test_what_was_finished_is_not_remembered() -> None:
+    node = new_node(SimDisk(Random(1)))
+    node.turn(lambda: node.broker.topic("a").channel("c") and None)
+    channel = node.broker.topics["a"].channels["c"]
+    for _ in range(50):
+        node.turn(lambda: publish(node, "a", 5))
+        node.turn(channel.empty)
+    assert remembered(node) == node.cache.held_bytes == 0
+
+
+def test_a_topic_that_is_emptied_gives_all_its_memory_back() -> None:
+    node = new_node(SimDisk(Random(1)))
+    for _ in range(3):
+        for _ in range(4):
+            node.turn(lambda: publish(node, "a", 300))
+        node.turn(node.broker.topics["a"].empty)
+        assert node.cache.held_bytes == held(node) == 0
+    node.turn(lambda: publish(node, "a", 300))
+    assert node.cache.held_bytes == held(node) > 0
+
+
+def test_what_an_ephemeral_channel_has_no_room_for_takes_no_memory() -> None:
+    node = new_node(SimDisk(Random(1)), Limits(mem_queue_size=10))
+    node.turn(lambda: node.broker.topic("a").channel("c#ephemeral") and None)
+    for _ in range(20):
+        node.turn(lambda: publish(node, "a", 100))
+    assert node.cache.held_bytes == held(node)
+    node.turn(node.broker.topics["a"].channels["c#ephemeral"].empty)
+    assert node.cache.held_bytes == held(node) == 0
+
+
+def test_what_is_read_back_keeps_to_the_budget_though_nothing_is_published() -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk)
+    node.turn(lambda: node.broker.topic("a").channel("slow") and None)
+    for _ in range(20):
+        node.turn(lambda: publish(node, "a", 500))
+    node.log.close()
+    node = new_node(disk.kill())
+    topic = node.broker.topics["a"]
+    position, most = 0, 0
+    while position < topic.end:
+        extent = node.store.read(topic.number, position)
+        if extent is not None:
+            position = extent.end
+        node.cache.step()
+        node.turn()
+        most = max(most, node.cache.held_bytes)
+        assert node.cache.held_bytes == held(node)
+    assert BUDGET // 2 < most <= BUDGET + 2 * 1024 * 300  # and what one turn brings
+
+
+def test_what_was_just_read_back_stays_until_somebody_could_take_it() -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk)
+    node.cache.budget = 0
+    node.turn(lambda: node.broker.topic("a").channel("c") and None)
+    node.turn(lambda: publish(node, "a", 2000))
+    topic = node.broker.topics["a"]
+    node.log.close()
+    node = new_node(disk.kill())
+    node.cache.budget = 0
+    topic = node.broker.topics["a"]
+    assert node.store.read(topic.number, 0) is None
+    node.cache.step()
+    found = []
+    node.after_serve = lambda: found.append(node.store.read(topic.number, 0))
+    node.turn(lambda: publish(node, "other", 1))
+    assert found[0] is not None
+    node.turn()
+    node.turn()
+    assert found[-1] is None
+
+
+def test_what_could_not_be_written_yet_is_never_given_up() -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk)
+    node.turn(lambda: publish(node, "slow", 1))
+    node.turn(lambda: publish(node, "fast", 1000))
+    assert len(node.cache._old) == 1  # the extent of "slow", which still grows
+    disk.capacity = 0
+    node.turn(lambda: publish(node, "slow", 1))
+    node.cache.budget = 0
+    node.turn()
+    topic = node.broker.topics["slow"]
+    extent = node.store.read(topic.number, 1)
+    assert extent is not None
+    assert extent.frames[1].endswith(BODY)
