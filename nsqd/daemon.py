@@ -30,7 +30,7 @@ from nsqd.discovery.lookupds import Lookupds
 from nsqd.http.node import Info, Node
 from nsqd.http.routes import routes
 from nsqd.net.acceptor import ConnectionLimits
-from nsqd.net.reactor import Edge, Reactor
+from nsqd.net.reactor import Edge, Reactor, Served
 from nsqd.option_values import REQUIRED
 from nsqd.options import NsqdOptions
 from nsqd.statsd.pusher import Pusher
@@ -161,9 +161,9 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
             bridge = Bridge(lambda: reactor.wake())
             saver = Saver(broker, directory, health, nursery)
 
-            def serve_http() -> Callable[[], None]:
-                served = bridge.serve()
-                return lambda: bridge.deliver(served)
+            def serve_http() -> Served:
+                calls = bridge.serve()
+                return Served(lambda: bridge.deliver(calls), lambda: bridge.refuse(calls))
 
             def after_turn() -> None:
                 changes = broker.fetch_changes()

@@ -107,6 +107,13 @@ def protocols() -> int:
     return sum(type(thing) is guard.GuardedProtocol for thing in gc.get_objects())
 
 
+def test_a_call_that_cannot_be_promised_is_refused(site: Site) -> None:
+    site.bridge._wake = lambda: site.bridge.refuse(site.bridge.serve())
+    with site.connect() as client:
+        client.sendall(GOOD)
+        assert client.recv(13) == b"HTTP/1.1 503 "
+
+
 def test_a_server_that_cannot_start_says_so() -> None:
     bugs: list[BaseException] = []
     closed = socket.create_server(("127.0.0.1", 0))

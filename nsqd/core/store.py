@@ -62,6 +62,10 @@ class Store(Protocol):
     def refusal(self) -> str:
         """Why nothing more can be published, e.g. for want of space; "" if it can."""
 
+    @property
+    def broken(self) -> bool:
+        """True if `durable` will never move again: whoever waits for it waits in vain."""
+
     def promise(self) -> None:
         """Somebody will be told of what was recorded in this turn: `commit` shall say what to wait for."""
 

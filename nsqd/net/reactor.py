@@ -44,6 +44,14 @@ def _nobody_to_ask(*_: object) -> NoReturn:
     raise AssertionError("AUTH was required without servers to ask")
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What the HTTP thread asked for and was done in a turn: how its replies are sent, and how they are refused."""
+
+    deliver: Callable[[], None]
+    refuse: Callable[[], None]
+
+
 @dataclass(slots=True)
 class Edge:
     """What a connection meets before it meets the broker."""
@@ -62,7 +70,7 @@ class Reactor:
         broker: Broker,
         settings: Settings,
         clock: Callable[[], tuple[int, int]],
-        serve_http: Callable[[], Callable[[], None]],
+        serve_http: Callable[[], Served],
         after_turn: Callable[[], None],
         edge: Edge | None = None,
     ) -> None:
@@ -79,7 +87,7 @@ class Reactor:
         self._acceptor = Acceptor(self._epoll, self._edge.limits, self._edge.refused)
         self._unread: dict[Connection, None] = {}  # connections with input that needs no network any more
         self._answers: list[tuple[Connection, Authorization | AuthRefused]] = []  # came since the last turn
-        self._held: list[tuple[int, Callable[[], None]]] = []  # HTTP replies by the position they wait for
+        self._held: list[tuple[int, Served]] = []  # HTTP replies by the position they wait for
         self._waiting: dict[Connection, None] = {}  # connections with sealed output
         self._released_to = 0  # log position
         self.connections: dict[int, Connection] = {}  # by file descriptor
@@ -122,7 +130,7 @@ class Reactor:
         self.turns += 1
         self.now, self.wall = self._clock()
         self._broker.begin(self.now, self.wall)
-        deliver = None
+        served = None
         for fd, event in events:
             connection = self.connections.get(fd)
             if connection is not None:
@@ -136,12 +144,12 @@ class Reactor:
             elif fd == self._wake_read.fileno():
                 self._wake_read.recv(4096)
                 self._broker.begin(self.now, self.wall)  # again: who woke us may have been done since the turn began
-                deliver = self._serve_http()
+                served = self._serve_http()
         if self._held or self._waiting:
             self._release()
         if self._unread or self._answers:
             self._catch_up()
-        self._commit(deliver)
+        self._commit(served)
         self._flush()
         self._broker.serve()
         self._flush()
@@ -285,31 +293,36 @@ class Reactor:
 
     # output
 
-    def _commit(self, deliver: Callable[[], None] | None) -> None:
+    def _commit(self, served: Served | None) -> None:
         """Close the turn's group. What promises it waits until it is durable, but not for later groups."""
         position = self._broker.commit()
         if self._broker.store.durable >= position:
-            if deliver is not None:
-                deliver()
+            if served is not None:
+                served.deliver()
             return
-        if deliver is not None:
-            self._held.append((position, deliver))
+        if served is not None:
+            self._held.append((position, served))
         for connection in self.unflushed:
             if connection.peer.promises:
                 connection.seal(position)
 
     def _release(self) -> None:
         """Send what waited for the store's durable mark, if that has moved."""
-        durable = self._broker.store.durable
-        if durable == self._released_to:
+        store = self._broker.store
+        if store.durable == self._released_to and not store.broken:
             return
-        self._released_to = durable
+        self._released_to = store.durable
         held, self._held = self._held, []
-        for position, deliver in held:
-            if position > durable:
-                self._held.append((position, deliver))
+        for position, served in held:
+            if position <= store.durable:
+                served.deliver()
+            elif store.broken:
+                served.refuse()
             else:
-                deliver()
+                self._held.append((position, served))
+        if store.broken:  # better no answer than one that never comes
+            for connection in list(self._waiting):
+                self.close(connection)
         self.unflushed |= self._waiting
         self._waiting.clear()
 

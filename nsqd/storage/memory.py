@@ -332,6 +332,10 @@ class MemoryStore:
     def refusal(self) -> str:
         return ""
 
+    @property
+    def broken(self) -> bool:
+        return False
+
     def promise(self) -> None:
         pass
 

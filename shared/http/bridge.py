@@ -61,6 +61,12 @@ class Bridge:
             served.append(call)
         return served
 
+    def refuse(self, served: list[Call]) -> None:
+        """What they did cannot be promised: 503 to all of them. (trio thread)"""
+        for call in served:
+            call.error = HttpError(503, "EXITING")  # the original's word for any failure to put
+        self.deliver(served)
+
     def deliver(self, served: list[Call]) -> None:
         """Hand results back to their handlers, all in one hop. (trio thread)"""
         if not served or self._loop is None:

@@ -13,10 +13,15 @@ class SlowStore(MemoryStore):
         self.cached: set[tuple[int, int]] = set()  # (topic, first ordinal of the extent)
         self.wanted: list[tuple[int, int]] = []  # (topic, ordinal), reads that were begun
         self.cold = False  # True: extents must be fetched first
+        self.failed = False  # True: nothing becomes durable any more
 
     @property
     def durable(self) -> int:
         return self.synced
+
+    @property
+    def broken(self) -> bool:
+        return self.failed
 
     def sync(self) -> None:
         self.synced = self._position

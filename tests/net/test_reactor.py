@@ -3,14 +3,14 @@
 import errno
 import socket
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import trio
 
 from nsqd.net.acceptor import ACCEPT_PAUSE
 from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT
-from nsqd.net.reactor import Edge, Reactor
+from nsqd.net.reactor import Edge, Reactor, Served
 from nsqd.protocols.nsq.settings import Settings
 from tests.core.node import SECOND, Node
 from tests.core.slow_store import SlowStore
@@ -22,7 +22,7 @@ class Bench:
 
     def __init__(self, node: Node, settings: Settings | None = None, edge: Edge | None = None) -> None:
         self.node = node
-        self.http: list[Callable[[], Callable[[], None]]] = []
+        self.http: list[Served] = []
         self.reactor = Reactor(
             node.broker, settings or Settings(), lambda: (node.now, 1), self._serve_http, lambda: None, edge
         )
@@ -31,8 +31,8 @@ class Bench:
         self.reactor.listen(self.listener)
         self.clients: list[socket.socket] = []
 
-    def _serve_http(self) -> Callable[[], None]:
-        return self.http.pop()() if self.http else lambda: None
+    def _serve_http(self) -> Served:
+        return self.http.pop() if self.http else Served(lambda: None, lambda: None)
 
     def turn(self, times: int = 6) -> None:
         for _ in range(times):
@@ -196,8 +196,8 @@ def test_no_reply_leaves_before_its_commit_is_durable() -> None:
     assert isinstance(store, SlowStore)
     client = bench.connect(b"  V2PUB t\n" + body(b"x"))
     other = bench.connect(b"  V2NOP\nBAD\n")
-    delivered = []
-    bench.http.append(lambda: lambda: delivered.append(1))
+    delivered: list[int] = []
+    bench.http.append(Served(lambda: delivered.append(1), lambda: delivered.append(-1)))
     bench.node.broker.topic("t").publish([b"y"], 1)
     bench.reactor.wake()
     bench.turn()
@@ -229,6 +229,41 @@ def test_a_reply_waits_for_its_own_commit_and_not_for_later_ones() -> None:
         answered += sum(frame == b"OK" for client in clients for frame in frames(client))
     assert answered >= 4 + 55
     assert len(bench.reactor._waiting) <= 4
+    bench.close()
+
+
+def test_nobody_waits_for_what_will_never_be_durable() -> None:
+    """After a failed sync: what was durable is answered, the rest is refused or hung up on, at once."""
+    bench = Bench(Node(store=SlowStore))
+    store = bench.node.store
+    assert isinstance(store, SlowStore)
+    told: list[str] = []
+    bench.http.append(Served(lambda: told.append("early: done"), lambda: told.append("early: refused")))
+    bench.node.broker.topic("t").publish([b"x"], 1)
+    bench.reactor.wake()
+    bench.turn()
+    store.sync()
+    client = bench.connect(b"  V2PUB t\n" + body(b"y"))
+    idle = bench.connect(b"  V2NOP\n")
+    store.sync()
+    bench.turn()
+    assert frames(client) == [b"OK"]
+    client.sendall(b"PUB t\n" + body(b"z"))
+    bench.http.append(Served(lambda: told.append("late: done"), lambda: told.append("late: refused")))
+    bench.node.broker.topic("t").publish([b"x"], 1)
+    bench.reactor.wake()
+    bench.turn()
+    assert told == ["early: done"]
+    store.failed = True
+    bench.reactor.wake()
+    bench.turn()
+    assert told == ["early: done", "late: refused"]
+    client.setblocking(True)
+    assert client.recv(1) == b""
+    assert len(bench.reactor.connections) == 1
+    idle.sendall(b"BAD\n")
+    bench.turn()
+    assert frames(idle) == [b"E_INVALID invalid command BAD"]
     bench.close()
 
 

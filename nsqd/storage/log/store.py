@@ -71,6 +71,10 @@ class LogStore(MemoryStore):
     def refusal(self) -> str:
         return self._syncer.full or self._writer.failure
 
+    @property
+    def broken(self) -> bool:
+        return self._writer.broken
+
     def promise(self) -> None:
         self._promised = True
 
