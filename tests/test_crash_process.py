@@ -43,14 +43,17 @@ def assert_kept(result: Result, crashes: int) -> None:
     counts = result.verdict
     assert not result.bad
     assert result.crashes == crashes
-    assert counts.survived == counts.acked > 0
+    assert counts.survived + counts.excused == counts.acked
+    assert counts.survived > 0
     assert counts.resurrected == 0
     assert counts.deliveries > 0
 
 
 @pytest.mark.parametrize(("mode", "kills"), [("always", 6), ("interval", 3), ("os", 3)])
 def test_kills_lose_nothing(mode: str, kills: int, tmp_path: Path) -> None:
-    assert_kept(run(Campaign(penstock(mode), "kill", kills), volume.Plain(), tmp_path), kills)
+    result = run(Campaign(penstock(mode), "kill", kills), volume.Plain(), tmp_path)
+    assert_kept(result, kills)
+    assert result.verdict.excused == 0  # that is for power cuts: the kernel may lie to a sync of that very moment
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
