@@ -16,7 +16,6 @@ KNOWN_POLICIES = ("", "require", "require-verify")  # values of tls_client_auth_
 TLS_VERSIONS = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 772}  # the numbers are TLS's own
 DEFAULT_TLS_VERSION = "tls1.2"
 
-EVERY_TOPIC = ""  # as a topic name: what holds for topics that are not named
 MAX_ATTEMPTS = 65535  # the wire has 16 bits for them
 
 TOPOLOGY_AWARE = "topology-aware-consumption"
@@ -76,7 +75,7 @@ def check_attempts(words: Iterable[str]) -> str:
 
 
 def read_attempts(words: Iterable[str]) -> dict[str, int]:
-    """Topic to the most attempts, 0 for no limit; EVERY_TOPIC is the topics not named. A later word wins. Raises ValueError."""
+    """Topic to the most attempts, 0 for no limit; "" is the topics not named. A later word wins. Raises ValueError."""
     limits = {}
     for word in words:
         topic, _, number = word.rpartition("=")

@@ -79,6 +79,12 @@ class Client:
 
     def shake_hands(self, context: ssl.SSLContext) -> None:
         self.begin_tls(context)
+        self.do_handshake()
+        self.flush()
+        self.bench.turn()
+
+    def do_handshake(self) -> None:
+        """All but its last flight, which is not sent yet."""
         assert self.tls is not None
         for _ in range(9):
             try:
@@ -88,8 +94,6 @@ class Client:
                 self.flush()
                 self.bench.turn()
                 self.read_network()
-        self.flush()
-        self.bench.turn()
 
     def begin_tls(self, context: ssl.SSLContext) -> None:
         self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
@@ -184,15 +188,7 @@ class Client:
 
 def finish_with(client: Client, more: Callable[[], bytes]) -> None:
     """The handshake, its last flight and more in one segment."""
-    assert client.tls is not None
-    while True:
-        try:
-            client.tls.do_handshake()
-            break
-        except ssl.SSLWantReadError:
-            client.flush()
-            client.bench.turn()
-            client.read_network()
+    client.do_handshake()
     last = client.outgoing.read()
     client.say_raw(last + more())
 

@@ -137,10 +137,10 @@ class Checkpoints:
             return
         if self._cleaner.busy or self._decided:  # it knows places in segments that seem to be needed no more
             return
-        needed = self._store.segments_in_use()
+        live, edges = self._store.live()
+        needed = {base for _, held in live for base, *_ in held.pieces}
         old = [base for base in self.segments if base < self._roots[0]]
         self._unneeded = [base for base in old if base not in needed]
-        live, edges = self._store.live()
         self._cleaner.choose([base for base in old if base in needed], live, edges)
         if self._unneeded or self._cleaner.busy:  # the FINs by which they became so must not be lost behind them
             self._decided = self._writer.written

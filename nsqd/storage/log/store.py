@@ -145,11 +145,6 @@ class LogStore(MemoryStore):
         """The topic's extents; None: it has none."""
         return self._topics.get(topic)
 
-    def segments_in_use(self) -> set[int]:
-        """Bases of the segments in which messages stand that are owed, or given to nobody yet."""
-        live = (held for sequence in self._topics.values() for held in sequence.live())
-        return {piece[0] for held in live for piece in held.pieces}
-
     def live(self) -> tuple[list[tuple[int, Held]], dict[int, int]]:
         """All extents of which something is owed, by topic; and up to where each topic's messages were given to channels."""
         live = [

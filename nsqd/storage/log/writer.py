@@ -151,9 +151,7 @@ class Writer:
         """What is to be synced now; None if there is nothing, or no sense in it."""
         if self.broken or self._file is None or self.durable >= self.written:
             return None
-        job = SyncJob(self.written, [*self._unsynced, self._file], self._disk if self._new else None)
-        self._unsynced_of_job = len(self._unsynced)
-        return job
+        return SyncJob(self.written, [*self._unsynced, self._file], self._disk if self._new else None)
 
     def synced(self, job: SyncJob) -> None:
         """The job is done."""
