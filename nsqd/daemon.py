@@ -24,6 +24,7 @@ from nsqd.auth.asking import asking
 from nsqd.auth.servers import AuthServers
 from nsqd.core.broker import Broker
 from nsqd.core.ids import IdSource
+from nsqd.core.keeping import Durability
 from nsqd.core.recovery import recover
 from nsqd.core.topology import restore
 from nsqd.discovery.lookupds import Lookupds
@@ -38,7 +39,7 @@ from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import OpenLog, open_log
 from nsqd.storage.log.reader import LogError
-from nsqd.storage.log.syncer import Durability, Syncer
+from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.saver import Health, Saver
 from shared.daemon import (
     SIGNALS,
@@ -264,7 +265,7 @@ def _open_log(options: NsqdOptions, directory: Directory, wake: Callable[[], Non
     try:
         disk = RealDisk(directory.path / "log")
         node, every, budget = options.node_number(), options.sync_every, options.mem_budget
-        return open_log(disk, node, durability, every, budget, wake, *_clock())
+        return open_log(disk, node, durability, every, budget, wake)
     except (LogError, OSError) as error:
         raise DirectoryError(f"failed to open the log in {directory.path / 'log'} - {error}") from None
 
@@ -289,7 +290,9 @@ def _make_broker(options: NsqdOptions, directory: Directory, opened: OpenLog) ->
 
 async def _sync_by_time(options: NsqdOptions, syncer: Syncer, wake: Callable[[], None]) -> None:
     """What nobody waits for is synced, too."""
-    interval = options.sync_timeout / 1e9 if options.durability == "interval" else 1.0
+    interval = options.sync_timeout / 1e9  # a topic may be kept in the mode `interval` whatever the node's is
+    if options.durability != "interval":
+        interval = min(interval, 1.0)
     while True:
         await trio.sleep(interval)
         syncer.timer()

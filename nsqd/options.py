@@ -11,6 +11,7 @@ import zlib
 from dataclasses import dataclass, replace
 
 from nsqd.core.broker import Limits
+from nsqd.core.keeping import Durability, Keeping
 from nsqd.option_values import (
     DEFAULT_TLS_VERSION,
     EXPERIMENTS,
@@ -114,6 +115,12 @@ class NsqdOptions(DaemonOptions):
     sync_every: int = option(2500, "number of messages per fsync, with -durability=interval", check=at_least(0))
     sync_timeout: Duration = _duration(
         2 * SECOND, "duration of time per fsync, with -durability=interval", least=MILLISECOND
+    )
+    retention: Duration = _duration(
+        0, "how long messages stay in the log after they are finished, counted from their publish (0: not at all)"
+    )
+    retention_bytes: int = option(
+        0, "of each topic, how many bytes of its newest messages stay, finished or not (0: no bound)", check=at_least(0)
     )
     max_topics: int = option(50_000, "maximum topic count", check=at_least(1))
     max_channels: int = option(100_000, "maximum channel count of all topics", check=at_least(1))
@@ -282,6 +289,7 @@ class NsqdOptions(DaemonOptions):
             topology_aware=TOPOLOGY_AWARE in self.enable_experiment,
             latency_percentiles=self.e2e_processing_latency_percentile,
             latency_window=self.e2e_processing_latency_window_time,
+            keeping=Keeping(Durability(self.durability), self.retention, self.retention_bytes),
         )
 
     def node_number(self) -> int:

@@ -286,6 +286,8 @@ JSON = {  # integers, durations in ns, and what Go has as a number: levels and T
     "mem_queue_size": "123",
     "max_bytes_per_file": "104857600",
     "mem_budget": "268435456",
+    "retention": "0",
+    "retention_bytes": "0",
     "sync_every": "2500",
     "sync_timeout": "2000000000",
     "queue_scan_selection_count": "20",

@@ -12,6 +12,7 @@ from enum import Enum
 
 from nsqd.core.channel import Channel
 from nsqd.core.ids import IdSource
+from nsqd.core.keeping import Keeping
 from nsqd.core.latency import Latency
 from nsqd.core.scan import Queue, ScanPool
 from nsqd.core.store import Store
@@ -33,6 +34,7 @@ class Limits:
     topology_aware: bool = False  # consumers in the node's zone are served first, then those of its region
     latency_percentiles: tuple[float, ...] = ()  # none: latencies are not measured
     latency_window: int = 600_000_000_000  # ns
+    keeping: Keeping = field(default_factory=Keeping)  # of topics that have no word of their own
 
     def attempts(self, topic: str) -> int:
         """Deliveries before a message of the topic is buried; 0: any number."""
@@ -100,7 +102,7 @@ class Broker:
         self.refusal = self.store.refusal
 
     def commit(self) -> int:
-        """Seal what this turn published. Returns the position to wait for before its replies leave."""
+        """Seal what this turn published. Returns what Store.commit does."""
         unsealed, self.unsealed = self.unsealed, []
         for topic in unsealed:
             topic.seal(self.now, self.wall)

@@ -439,7 +439,7 @@ class Channel:
     def kick(self, message_ids: Iterable[bytes]) -> int:
         """Make buried messages ready again, as if they had never been delivered. Returns how many were buried."""
         graves = self.buried.take(message_ids)
-        self.topic.store.promise()
+        self.topic.store.promise(self.topic.number)
         for grave in graves:
             self.topic.store.requeue(self.topic.number, self.number, grave.ordinal, 0, 0)
             self._retry(Message(grave.ordinal, 0))
@@ -448,7 +448,7 @@ class Channel:
     def finish_buried(self, message_ids: Iterable[bytes]) -> int:
         """Be done with buried messages. Returns how many were buried."""
         graves = self.buried.take(message_ids)
-        self.topic.store.promise()
+        self.topic.store.promise(self.topic.number)
         for grave in graves:
             self.topic.store.finish(self.topic.number, self.number, grave.ordinal, 1)
         return len(graves)

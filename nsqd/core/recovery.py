@@ -10,6 +10,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.buried import Grave
 from nsqd.core.channel import Channel
 from nsqd.core.deferred import Message
+from nsqd.core.keeping import TopicConfig
 from nsqd.core.topic import Topic
 
 
@@ -48,6 +49,7 @@ class RecoveredTopic:
     distributed: int
     delayed: list[tuple[int, int]]  # (ordinal, due, monotonic ns) of messages at or past the edge that have a delay
     channels: list[RecoveredChannel]
+    config: TopicConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ def recover(broker: Broker, picture: LogPicture, now: int) -> None:
 
 
 def _recover_topic(broker: Broker, recovered: RecoveredTopic, now: int) -> None:
-    topic = Topic(broker, recovered.name, recovered.number)
+    topic = Topic(broker, recovered.name, recovered.number, recovered.config)
     broker.adopt(topic)
     topic.resume(recovered.end, recovered.distributed, recovered.paused, recovered.delayed, now)
     for channel in recovered.channels:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from nsqd.core.keeping import Keeping, TopicConfig
 from shared.histogram import Histogram
 
 
@@ -40,6 +41,7 @@ class LogFigures:
 
     size: int  # bytes of its segments
     segments: int
+    live: int  # bytes of messages that are owed or retained, at the last look
     checkpoints: int  # since the start
     unsynced: int  # bytes that were written and are not durable
     memory: int  # bytes of messages in memory
@@ -53,7 +55,7 @@ class Store(Protocol):
 
     @property
     def durable(self) -> int:
-        """Every record before this position survives whatever the durability mode promises."""
+        """Every record before this position survives a power cut."""
 
     def begin(self, now: int, wall: int) -> None:
         """A turn begins at `now` (monotonic ns) and `wall` (ns since the epoch)."""
@@ -66,17 +68,28 @@ class Store(Protocol):
     def broken(self) -> bool:
         """True if `durable` will never move again: whoever waits for it waits in vain."""
 
-    def promise(self) -> None:
-        """Somebody will be told of what was recorded in this turn: `commit` shall say what to wait for."""
+    def promise(self, topic: int) -> None:
+        """Somebody will be told of what was recorded of the topic in this turn: `commit` shall say what to wait for."""
+
+    @property
+    def stuck(self) -> bool:
+        """True if the last group could not be written yet: no promise of it holds before `durable` is there."""
 
     def commit(self) -> int:
-        """Close the group of this turn. Returns the position that `durable` must reach before its replies leave; 0: none."""
+        """Close the group of this turn. Returns the position that `durable` must reach before replies leave that wait for a
+        sync, and if it is `stuck` all that promise; 0: none need wait."""
 
     def lease(self, ceiling: int) -> bool:
         """Ids below `ceiling` may be issued from now on. Durable on return; False if that cannot be had now."""
 
     def create_topic(self, topic: int, name: str) -> None:
         """`topic` is the number of a new topic of that name."""
+
+    def keep(self, topic: int, keeping: Keeping) -> None:
+        """How the topic's messages are kept from now on."""
+
+    def configure(self, topic: int, config: TopicConfig) -> None:
+        """What the topic itself says of that, to be told after a restart; `keep` follows."""
 
     def create_channel(self, topic: int, channel: int, name: str, start: int) -> None:
         """`channel` is the number of a new channel of that name; messages before `start` are not its."""

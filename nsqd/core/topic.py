@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from nsqd.core.channel import Channel
 from nsqd.core.deferred import Deferred, Message
 from nsqd.core.frame import HEADER_SIZE, encode
+from nsqd.core.keeping import TopicConfig
 from nsqd.core.store import Store
 from penstock.protocol.names import is_ephemeral
 
@@ -29,6 +30,7 @@ class Topic:
         "_pending_deferred",
         "broker",
         "channels",
+        "config",
         "delay_lane",
         "deleted",
         "distributed",
@@ -43,13 +45,14 @@ class Topic:
         "number",
         "ordinary",
         "paused",
+        "promise",
         "put_count",
         "starting",
         "store",
         "watched",
     )
 
-    def __init__(self, broker: "Broker", name: str, number: int) -> None:
+    def __init__(self, broker: "Broker", name: str, number: int, config: TopicConfig | None = None) -> None:
         self.broker = broker
         self.store: Store = broker.store
         self.name = name
@@ -71,6 +74,8 @@ class Topic:
         self.dropped_count = 0  # messages an ephemeral topic had no room for
         self.watched: tuple[int, int] | None = None  # (due, handle) of our entry in the scan's index
         self.store.create_topic(number, name)
+        self.promise = 0  # what an OK of this topic waits for: WRITTEN or SYNCED
+        self.keep(config or TopicConfig())
         self._delayed_ahead = 0  # messages published with a delay at or past the edge
         self._overdue: list[Message] = []  # of those, the ones whose delay is over; no longer in the lane
         self._pending: list[bytes] = []  # bodies published in this turn
@@ -126,6 +131,20 @@ class Topic:
         room = max(0, self.broker.limits.mem_queue_size - (self.end - self.distributed))
         self.dropped_count += len(bodies) - min(room, len(bodies))
         return bodies[:room]
+
+    # how its messages are kept
+
+    def configure(self, config: TopicConfig) -> None:
+        """From now on, and after restarts."""
+        self.store.configure(self.number, config)
+        self.keep(config)
+
+    def keep(self, config: TopicConfig) -> None:
+        """From now on."""
+        self.config = config
+        keeping = config.over(self.broker.limits.keeping)
+        self.promise = keeping.promise
+        self.store.keep(self.number, keeping)
 
     # after a restart
 

@@ -101,6 +101,9 @@ def _totals(figures: Figures) -> Iterator[Metric]:
 def _log(log: LogFigures) -> Iterator[Metric]:
     """How the commit log does."""
     yield GaugeMetricFamily("nsqd_log_bytes", "Bytes of the commit log", log.size)
+    yield GaugeMetricFamily(
+        "nsqd_log_live_bytes", "Bytes of it that are owed or retained, at the last census", log.live
+    )
     yield GaugeMetricFamily("nsqd_log_segments", "Files of the commit log", log.segments)
     yield GaugeMetricFamily("nsqd_log_unsynced_bytes", "Bytes written to the log and not durable yet", log.unsynced)
     yield GaugeMetricFamily("nsqd_log_memory_bytes", "Bytes of messages in memory", log.memory)

@@ -7,6 +7,7 @@ from nsqd.http.node import Node
 from nsqd.http.observe import Observe
 from nsqd.http.publish import Publishing
 from nsqd.http.stats import Stats
+from nsqd.http.topic_config import TopicConfigRoutes
 from nsqd.http.topology import Topology
 from shared.http.api import Routes
 from shared.http.debug import Debug
@@ -23,6 +24,7 @@ def routes(node: Node) -> Routes:
         "/stats": {"GET": Stats(node).stats},
         "/config/{option}": {"GET": config.get, "PUT": config.put},
         **Topology(node).routes(),
+        **TopicConfigRoutes(node).routes(),
         **DeadLetters(node).routes(),
         "/metrics": {"GET": MetricsRoute(node).metrics},
         "/livez": {"GET": observe.livez},

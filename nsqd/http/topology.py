@@ -20,6 +20,7 @@ from nsqd.http.arguments import (
     topic_name,
 )
 from nsqd.http.node import Node
+from nsqd.http.topic_config import read_config
 from shared.http.api import Handler, Routes, empty_response, query
 
 Find = Callable[[dict[str, str]], Callable[[Broker], Topic | Channel]]
@@ -84,10 +85,12 @@ def _find_channel(arguments: dict[str, str]) -> Callable[[Broker], Channel]:
 
 
 def _create_topic(arguments: dict[str, str]) -> Callable[[Broker], None]:
-    name = topic_name(arguments)
+    name, change = topic_name(arguments), read_config(arguments)
 
     def act(broker: Broker) -> None:
-        made_topic(broker, name)
+        topic = made_topic(broker, name)
+        if change is not None:
+            change(topic)
 
     return act
 

@@ -18,6 +18,7 @@ import trio
 
 from nsqd.core.broker import Broker
 from nsqd.core.duequeue import DueQueue
+from nsqd.core.keeping import SYNCED, WRITTEN
 from nsqd.net.acceptor import Acceptor, ConnectionLimits, Visitor
 from nsqd.net.connection import DRAIN_TIME, Connection
 from nsqd.net.layers import Broken, Layers, Wrap
@@ -294,16 +295,21 @@ class Reactor:
     # output
 
     def _commit(self, served: Served | None) -> None:
-        """Close the turn's group. What promises it waits until it is durable, but not for later groups."""
+        """Close the turn's group. What promises that it is synced waits until it is, but not for later groups.
+
+        The HTTP replies of a turn leave together: they wait for what any of them, or any connection, waits for.
+        """
+        store = self._broker.store
         position = self._broker.commit()
-        if self._broker.store.durable >= position:
+        if store.durable >= position:
             if served is not None:
                 served.deliver()
             return
         if served is not None:
             self._held.append((position, served))
+        waits = WRITTEN if store.stuck else SYNCED
         for connection in self.unflushed:
-            if connection.peer.promises:
+            if connection.peer.promises >= waits:
                 connection.seal(position)
 
     def _release(self) -> None:

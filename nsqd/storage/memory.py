@@ -9,11 +9,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 
 from nsqd.core.frame import ID_SIZE
+from nsqd.core.keeping import Keeping, TopicConfig
 from nsqd.core.store import Extent
 
 Piece = tuple[int, int, int, int]  # of the log: a segment's base, its generation, and a range of bytes in that file
 EXTENT_MESSAGES = 1024  # a growing extent is closed at this many: finishing walks within one
 EXTENT_BYTES = 1024 * 1024  # likewise: it is read back, and kept in memory, as a whole
+RUN_BYTES = 16 * 1024 * 1024  # neighbours that are retained only are noted as one, up to this size
+GRAINS = 16  # ... and up to this part of what is retained
+FOREVER = 1 << 62  # ns
+GAP = 32 * 1024  # bytes of other records that are read rather than a range is begun
 MOST_IN_A_BYTE = 255
 _ONE_LESS = bytes([0, *range(MOST_IN_A_BYTE)])
 _ONE_MORE = bytes([*range(1, MOST_IN_A_BYTE + 1), 0])
@@ -22,7 +27,20 @@ _ONE_MORE = bytes([*range(1, MOST_IN_A_BYTE + 1), 0])
 class Held:
     """An extent, and what is owed of it. Its frames may be on disk only: then `extent` is None."""
 
-    __slots__ = ("bulk", "count", "counts", "delayed", "extent", "first", "freed", "owed", "pieces", "size")
+    __slots__ = (
+        "bulk",
+        "count",
+        "counts",
+        "delayed",
+        "extent",
+        "first",
+        "freed",
+        "newest",
+        "oldest",
+        "owed",
+        "pieces",
+        "size",
+    )
 
     def __init__(self, first: int, delayed: bool) -> None:
         self.first = first  # ordinal of the first message
@@ -35,6 +53,7 @@ class Held:
         self.size = 0  # bytes of all frames, freed or not
         self.bulk = 0  # bytes of frames, at most: when it is to be closed
         self.pieces: list[Piece] = []  # where its records are on disk; none: nowhere
+        self.oldest = self.newest = 0  # when its messages were published (ns since the epoch); 0: none is on disk
 
     @property
     def end(self) -> int:
@@ -122,13 +141,45 @@ class Held:
         part.counts = None if self.counts is None else self.counts[start:end]
         part.pieces = list(self.pieces)
         part.size = self.size * part.count // self.count
+        part.oldest, part.newest = self.oldest, self.newest
         given = max(0, min(part.count, edge - part.first))
         part.freed = sum(not part.owed_at(index) for index in range(given))
         return part
 
+    @property
+    def disk_bytes(self) -> int:
+        """Of its records, and of what stands between them."""
+        return sum(end - start for _, _, start, end in self.pieces)
+
+    def published(self, at: int) -> None:
+        """What was added came then (ns since the epoch)."""
+        self.oldest = self.oldest or at
+        self.newest = at
+
+    def retain_only(self) -> None:
+        """Nobody owes anything of it any more."""
+        self.extent, self.counts, self.owed, self.freed = None, None, bytearray(), self.count
+
+    def join(self, other: "Held") -> None:
+        """The messages behind its own, likewise only retained, are its own."""
+        self.count += other.count
+        self.freed = self.count
+        self.size += other.size
+        self.oldest, self.newest = min(self.oldest, other.oldest), max(self.newest, other.newest)
+        for piece in other.pieces:
+            add_piece(self.pieces, *piece)
+
     def owed_at(self, index: int) -> bool:
         """True if some channel owes that message, or it was given to none yet."""
         return bool(self.counts[index] if self.counts is not None else self.owed[index])
+
+
+def add_piece(pieces: list[Piece], segment: int, generation: int, start: int, end: int) -> None:
+    """One more place of records; what stands behind the last one, or nearly, is one with it."""
+    if pieces and pieces[-1][:2] == (segment, generation) and 0 <= start - pieces[-1][3] <= GAP:
+        pieces[-1] = segment, generation, pieces[-1][2], end
+    else:
+        pieces.append((segment, generation, start, end))
 
 
 def _free(frames: list[bytes], first: int, owed: bytearray, done: int) -> None:
@@ -150,13 +201,16 @@ def _step(size: int) -> int:
 class Sequence:
     """One topic's extents, ascending."""
 
-    __slots__ = ("_dead", "_end", "_firsts", "edge", "held")
+    __slots__ = ("_dead", "_firsts", "_grain", "edge", "end", "first", "held", "kept")
 
     def __init__(self) -> None:
         self.edge = 0  # messages before it were given to channels
         self.held: list[Held] = []
+        self.first: int | None = None  # finished messages from it on are retained; None: none is
+        self.kept: list[Held] = []  # what is only retained; in order after `settle`
+        self._grain = 0, 0  # ns and bytes that neighbours may span which are noted as one
         self._firsts: list[int] = []  # first of each
-        self._end = 0  # ordinal after the last message
+        self.end = 0  # ordinal after the last message
         self._dead = 0  # extents in `held` of which nothing is left; swept when they are half
 
     def append(self, first: int, frames: list[bytes], ids: bytes, largest: int, delayed: bool) -> list[Held]:
@@ -168,7 +222,7 @@ class Sequence:
             held = self.last_for(first + start, delayed)
             held.append(frames[start:stop], ids[start * ID_SIZE : stop * ID_SIZE], largest)
             touched.append(held)
-        self._end = first + len(frames)
+        self.end = first + len(frames)
         return touched
 
     def append_cold(self, first: int, count: int, delayed: bool, size: int) -> list[Held]:
@@ -187,7 +241,7 @@ class Sequence:
             held.bulk += part * each
             touched.append(held)
             first += part
-        self._end = end
+        self.end = end
         return touched
 
     def last_for(self, first: int, delayed: bool) -> Held:
@@ -202,7 +256,7 @@ class Sequence:
         """An extent at the end."""
         self.held.append(held)
         self._firsts.append(held.first)
-        self._end = max(self._end, held.end)
+        self.end = max(self.end, held.end)
 
     def spans(self, first: int, end: int) -> list[tuple[Held, int, int]]:
         """The extents that hold first..end, with the indexes in each."""
@@ -292,15 +346,81 @@ class Sequence:
 
     def nothing(self) -> Extent:
         """An empty extent at the end."""
-        return Extent(self._end, False)
+        return Extent(self.end, False)
 
     def drop(self) -> None:
         """Nothing is left of one of the extents. Deleting each from the lists at once would cost their length."""
         self._dead += 1
         if self._dead > len(self.held) // 2:
-            self.held = self.live()
-            self._firsts = [held.first for held in self.held]
-            self._dead = 0
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Of what nothing is left goes, or is retained."""
+        self.kept += self._dead_and_retained()
+        self.held = self.live()
+        self._firsts = [held.first for held in self.held]
+        self._dead = 0
+
+    def settle(self) -> None:
+        """What is retained stands in order, neighbours as one. Not while groups wait to be written."""
+        self.sweep()
+        joined: list[Held] = []
+        span, most = self._grain
+        for held in sorted(self.kept, key=lambda held: held.first):
+            held.retain_only()
+            last = joined[-1] if joined else None
+            near = last is not None and last.end == held.first and held.newest - last.oldest <= span
+            if last is not None and near and last.size + held.size <= most:
+                last.join(held)
+            else:
+                joined.append(held)
+        self.kept = joined
+
+    def retire(self, oldest: int, most: int) -> bool:
+        """Finished messages go that were published before `oldest` (ns since the epoch), or before the newest `most` bytes.
+
+        True if more may go than before. Neither bound cuts through what was finished together.
+        """
+        assert self.first is not None
+        self.settle()
+        before, first = self.first, self.first
+        entries = sorted((*self.kept, *self.held), key=lambda held: held.first)
+        room = most
+        for held in reversed(entries):
+            room -= held.disk_bytes
+            if room < 0 or held.newest < oldest:
+                first = max(first, held.end)
+                break
+        self.retain(first)
+        return first > before
+
+    def keep(self, keeping: Keeping) -> None:
+        """How finished messages are retained, if they are. A run of them goes as a whole: it must not be too long."""
+        self._grain = (
+            keeping.retention // GRAINS or FOREVER,
+            min(RUN_BYTES, keeping.retention_bytes // GRAINS or RUN_BYTES),
+        )
+
+    def retain(self, first: int | None) -> None:
+        """Finished messages from `first` on shall stay; None: none of them."""
+        self.first = first
+        self.kept = [] if first is None else [held for held in self.kept if held.end > first]
+
+    def retained(self) -> list[Held]:
+        """The extents of which something is retained and nothing owed."""
+        return self.kept + self._dead_and_retained()
+
+    def _dead_and_retained(self) -> list[Held]:
+        """What of `held` is not owed, but retained."""
+        first = self.first
+        return [] if first is None else [one for one in self.held if one.freed == one.count and one.end > first]
+
+    def wanted(self, held: Held) -> float:
+        """The part of an extent, 0 to 1, that somebody owes or that is retained."""
+        owed = 1 - held.freed / held.count
+        if self.first is None:
+            return owed
+        return max(owed, min(1.0, (held.end - self.first) / held.count))
 
     def cut(self, first: int) -> None:
         """Forget everything from `first` on; nobody owes it."""
@@ -310,6 +430,8 @@ class Sequence:
                 return
             self.held.pop()
             self._firsts.pop()
+            if self.first is not None and held.end > self.first:
+                self.kept.append(held)
 
 
 class MemoryStore:
@@ -336,8 +458,18 @@ class MemoryStore:
     def broken(self) -> bool:
         return False
 
-    def promise(self) -> None:
+    @property
+    def stuck(self) -> bool:
+        return False
+
+    def promise(self, topic: int) -> None:
         pass
+
+    def keep(self, topic: int, keeping: Keeping) -> None:
+        pass
+
+    def configure(self, topic: int, config: TopicConfig) -> None:
+        self._position += 1
 
     def commit(self) -> int:
         return self._position

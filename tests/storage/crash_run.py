@@ -4,8 +4,8 @@ from random import Random
 
 from nsqd.core import ids
 from nsqd.core.broker import Limits
-from nsqd.storage.log import checkpoint
-from nsqd.storage.log.syncer import Durability
+from nsqd.core.keeping import Durability
+from nsqd.storage.log import checkpoint, tidying
 from tests.core.node import MS, SECOND
 from tests.storage.history import History, judge
 from tests.storage.sim_disk import PowerCut, SimDisk
@@ -32,7 +32,8 @@ class CrashRun:
         self.segment_size = self.random.choice((500, 2000, 10_000))
         self.budget = self.random.choice((0, 2000, 1 << 30))
         self.tail_records = self.random.choice((10, 50, 1 << 30))
-        self.slice = self.random.choice((0, 1000))  # s: a topic a turn, or all of them
+        self.tail_bytes = self.random.choice((1000, 20_000, 1 << 40))
+        self.slice = self.random.choice((0, 1000 * SECOND))  # a topic a turn, or all of them
         self.disk = SimDisk(self.random, self.random.choice((512, 4096)))
         self.node: SimNode | None = None
         self.written = 0  # where the log ends for all that a kill may do
@@ -40,13 +41,13 @@ class CrashRun:
 
     def run(self) -> None:
         """All lives. AssertionError if something is wrong."""
-        before = ids.LEASE, checkpoint.SLICE
-        ids.LEASE, checkpoint.SLICE = 64, self.slice
+        before = ids.LEASE, checkpoint.SLICE, tidying.SLICE
+        ids.LEASE, checkpoint.SLICE, tidying.SLICE = 64, self.slice, self.slice
         try:
             for _ in range(LIVES):
                 self._live()
         finally:
-            ids.LEASE, checkpoint.SLICE = before
+            ids.LEASE, checkpoint.SLICE, tidying.SLICE = before
 
     # a life
 
@@ -73,7 +74,15 @@ class CrashRun:
 
     def _open(self, disk: SimDisk, clock: Clock) -> SimNode:
         return SimNode(
-            disk, self.durability, clock, self.random, self.limits, self.segment_size, self.budget, self.tail_records
+            disk,
+            self.durability,
+            clock,
+            self.random,
+            self.limits,
+            self.segment_size,
+            self.budget,
+            self.tail_records,
+            self.tail_bytes,
         )
 
     def _committed(self, position: int) -> None:
@@ -103,15 +112,15 @@ class CrashRun:
         cut = random.random() < 0.7
         self.disk = self.disk.crash(random) if cut else self.disk.kill()
         away = random.choice((0, 1, 300, 5000)) * MS
-        self.clock = Clock(random.choice((5, 1000, 10**6)) * SECOND, self.clock.wall + away)
+        self.clock = self.clock.after(away, random.choice((5, 1000, 10**6)) * SECOND, rebooted=cut)
         self._look(self.safe if cut else self.written)
 
     def _look(self, least: int) -> None:
         """See what is there, with a copy of the disk. The log must not end before `least`."""
-        node = self._open(self.disk.kill(), Clock(self.clock.now, self.clock.wall))
+        node = self._open(self.disk.kill(), self.clock.after(0, self.clock.now, rebooted=False))
         assert not node.log.damage.spots, f"a crash looks like damage: {node.log.damage.spots}"
         assert node.end >= least, f"the log ends at {node.end}, but everything up to {least} was promised"
         node.broker.check()
-        seen = judge(self.history, node.end, self.clock.wall, survey(node, self.history.ids))
+        seen = judge(self.history, node.end, self.clock.true, survey(node, self.history.ids))
         self.history.restart(node.end, seen)
         self.written = node.end

@@ -8,6 +8,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from nsqd.core.keeping import TopicConfig
 from penstock.protocol.names import is_ephemeral
 
 _incarnations = count()
@@ -45,6 +46,9 @@ class TopicState:
     pending_deferred: dict[bytes, int] = field(default_factory=dict)  # likewise, with a delay: body -> due
     backlog: dict[bytes, int] = field(default_factory=dict)  # no channel was given these
     channels: dict[str, ChannelState] = field(default_factory=dict)
+    config: TopicConfig = field(default_factory=TopicConfig)
+    retained: list[bytes] = field(default_factory=list)  # what was published since it retains anything
+    sure: set[bytes] = field(default_factory=set)  # what was published since its config changed
     incarnation: int = field(default_factory=lambda: next(_incarnations))
 
     def distribute(self) -> None:
@@ -57,6 +61,8 @@ class TopicState:
 
     def seal(self) -> None:
         """The turn ends."""
+        self.retained += [*self.pending, *self.pending_deferred]
+        self.sure.update(self.pending, self.pending_deferred)
         self.backlog.update(self.pending)
         self.backlog.update(self.pending_deferred)
         self.pending.clear()
@@ -66,7 +72,9 @@ class TopicState:
     def lasting(self) -> "TopicState":
         """A copy, of what survives a restart."""
         channels = {name: channel.copy() for name, channel in self.channels.items() if not is_ephemeral(name)}
-        return TopicState(self.paused, {}, {}, dict(self.backlog), channels, self.incarnation)
+        state = TopicState(self.paused, {}, {}, dict(self.backlog), channels, self.config)
+        state.retained, state.sure, state.incarnation = list(self.retained), set(self.sure), self.incarnation
+        return state
 
 
 World = dict[str, TopicState]  # by name
@@ -142,10 +150,13 @@ class SeenTopic:
     """A topic after a restart."""
 
     paused: bool
+    config: TopicConfig
+    retained: list[bytes] | None = None  # what can be read again, in order; None: finished messages go
     backlog: dict[bytes, Arrival] = field(default_factory=dict)
     channels: dict[str, SeenChannel] = field(default_factory=dict)
 
 
+HOUR = 3600 * 1_000_000_000  # ns
 LATE = 200_000_000  # ns by which a message may come after its time
 
 
@@ -170,7 +181,12 @@ def _judge_topic(
     states = [state for state in (lower, upper) if state is not None]
     same = lower is not None and upper is not None and lower.incarnation == upper.incarnation
     assert seen.paused in [state.paused for state in states], f"topic {name} is paused: {seen.paused}"
-    result = TopicState(seen.paused, incarnation=states[-1].incarnation)
+    assert seen.config in [state.config for state in states], f"topic {name} has {seen.config}"
+    result = TopicState(seen.paused, config=seen.config, incarnation=states[-1].incarnation)
+    result.retained = _judge_retained(name, seen, states)
+    sure = states[0].sure if same and states[0].config == seen.config else set[bytes]()
+    assert seen.config.retention != HOUR or sure <= set(result.retained), f"{name} has lost what it retains"
+    result.sure = sure
     known = [{body: Item(due, in_sequence=not due) for body, due in state.backlog.items()} for state in states]
     result.backlog = {body: item.due for body, item in _judge_items(name, seen.backlog, known, same, started).items()}
     channels = [set(state.channels) for state in states]
@@ -183,9 +199,22 @@ def _judge_topic(
         items = [c.items for c in known_channels]
         if lower is not upper:  # it may have been given what waited, and done with it
             items.insert(0, known[0])
+            if upper is None or channel_name not in upper.channels:  # it may have delivered more before it went
+                items.append({})
         judged = _judge_items(f"{name}/{channel_name}", channel.arrivals, items, lasted, started)
         result.channels[channel_name] = ChannelState(channel.paused, judged, known_channels[-1].incarnation)
     return result
+
+
+def _judge_retained(name: str, seen: SeenTopic, states: list[TopicState]) -> list[bytes]:
+    """What is retained is of what was published, without a gap."""
+    if seen.retained is None:
+        return []
+    if seen.retained:
+        known = [state.retained for state in states if seen.retained[0] in state.retained]
+        starts = [one[one.index(seen.retained[0]) :][: len(seen.retained)] for one in known]
+        assert seen.retained in starts, f"{name} retains {seen.retained} of {known}"
+    return seen.retained
 
 
 def _judge_items(

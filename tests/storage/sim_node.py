@@ -5,11 +5,14 @@ from random import Random
 
 from nsqd.core.broker import Broker, Limits
 from nsqd.core.ids import IdSource
+from nsqd.core.keeping import Durability
 from nsqd.core.recovery import recover
 from nsqd.storage.log.cache import Cache, Read
+from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.cleaner import Cleaner, Job
+from nsqd.storage.log.clocks import Clocks
 from nsqd.storage.log.opening import Simulated, open_log
-from nsqd.storage.log.syncer import Durability, Syncer
+from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import SyncJob
 from tests.storage.sim_disk import SimDisk
 
@@ -18,16 +21,32 @@ SYNC_EVERY = 5  # messages, in the mode `interval`
 
 
 class Clock:
-    """Both clocks. They run together while the machine is up."""
+    """All clocks of a machine, and the time that it really is."""
 
-    def __init__(self, now: int, wall: int) -> None:
+    def __init__(self, now: int, wall: int, boots: int = 1) -> None:
+        """Of a machine that was just started, for the `boots`th time. `wall` is right."""
         self.now = now
-        self.wall = wall
+        self.true = self.wall = wall
+        self.boot = 0
+        self.boots = boots
 
     def advance(self, ns: int) -> None:
         """Time passes."""
         self.now += ns
         self.wall += ns
+        self.boot += ns
+        self.true += ns
+
+    def after(self, ns: int, now: int, rebooted: bool) -> "Clock":
+        """Of the process that is started `ns` later."""
+        clock = Clock(now, self.true + ns, self.boots + rebooted)
+        clock.wall = self.wall + ns
+        clock.boot = 0 if rebooted else self.boot + ns
+        return clock
+
+    def clocks(self) -> Clocks:
+        """As the log sees them."""
+        return Clocks(lambda: self.now, lambda: self.wall, lambda: self.boot, b"%016d" % self.boots)
 
 
 class SteppedSyncer(Syncer):
@@ -110,19 +129,20 @@ class SimNode:
         segment_size: int = 4096,
         budget: int = 1 << 30,
         tail_records: int = 1 << 30,
+        tail_bytes: int = 1 << 40,
     ) -> None:
         self.clock = clock
         self.disk = disk
+        self.woken = False  # another turn is wanted
+        tail = Tail(tail_records, tail_bytes, tail_bytes)
         self.log = open_log(
             disk,
             NODE,
             durability,
             SYNC_EVERY,
             budget,
-            lambda: None,
-            clock.now,
-            clock.wall,
-            Simulated(lambda: clock.wall, segment_size, SteppedSyncer, SteppedCache, SteppedCleaner, tail_records),
+            self._wake,
+            Simulated(clock.clocks(), segment_size, SteppedSyncer, SteppedCache, SteppedCleaner, tail),
         )
         self.end = self.log.writer.written  # where the log ended
         assert isinstance(self.log.syncer, SteppedSyncer)
@@ -142,13 +162,17 @@ class SimNode:
             recover(self.broker, self.log.picture, clock.now)
         self.broker.commit()
         self.log.serve(self.broker)
-        assert self.log.checkpoints is not None
-        cleaner = self.log.checkpoints._cleaner
+        assert self.log.tidying is not None
+        cleaner = self.log.tidying._cleaner
         assert isinstance(cleaner, SteppedCleaner)
         self.cleaner = cleaner
 
+    def _wake(self) -> None:
+        self.woken = True
+
     def turn(self, *commands: Callable[[], Callable[[], None] | None]) -> None:
         """A turn. A command may return a reply: it is called when it may leave."""
+        self.woken = False
         self.broker.begin(self.clock.now, self.clock.wall)
         self.release()
         replies = [reply for reply in [command() for command in commands] if reply is not None]
@@ -176,7 +200,7 @@ class SimNode:
         """Let time pass, with a turn whenever something is due."""
         left = ns
         while True:
-            while self.broker.awake or (self.eager and self.cache.step()):
+            while self.broker.awake or self.woken or (self.eager and self.cache.step()):
                 self.turn()
             due = self.broker.scan.next_turn()
             step = left if due is None else max(0, min(left, due - self.clock.now))

@@ -2,6 +2,7 @@
 
 from random import Random
 
+from nsqd.storage.log.clocks import NO_BOOT, Clocks, LogClock
 from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.records import Kind
 from nsqd.storage.log.writer import LogIdentity, Writer
@@ -12,6 +13,11 @@ WALL = 1_800_000_000_000_000_000
 IDENTITY = LogIdentity(7, LOG_ID)
 
 
+def frozen_clock() -> LogClock:
+    """A clock that stands still at WALL."""
+    return LogClock(Clocks(lambda: 1, lambda: WALL, lambda: 1, NO_BOOT))
+
+
 def new_disk() -> SimDisk:
     """An empty one."""
     return SimDisk(Random(1))
@@ -19,7 +25,7 @@ def new_disk() -> SimDisk:
 
 def new_writer(disk: SimDisk, position: int = 0, segment_size: int = 1 << 20) -> Writer:
     """A log that begins."""
-    return Writer(disk, IDENTITY, position, lambda: WALL, segment_size)
+    return Writer(disk, IDENTITY, position, frozen_clock(), segment_size)
 
 
 def write(writer: Writer, *contents: bytes) -> int:

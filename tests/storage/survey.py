@@ -2,6 +2,9 @@
 
 from nsqd.core.channel import Channel
 from nsqd.core.consumer import Consumer
+from nsqd.core.frame import HEADER_SIZE
+from nsqd.core.topic import Topic
+from nsqd.storage.log.pieces import frames_of
 from tests.core.node import SECOND, Inbox
 from tests.storage.history import Arrival, SeenChannel, SeenTopic
 from tests.storage.sim_node import SimNode
@@ -16,7 +19,7 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
     found = {}
     for name, topic in node.broker.topics.items():
         channels = {channel.name: SeenChannel(channel.paused) for channel in topic.channels.values()}
-        found[name] = SeenTopic(topic.paused, channels=channels)
+        found[name] = SeenTopic(topic.paused, topic.config, retained(node, topic), channels=channels)
     node.eager = True
     bodies = {message_id: body for body, message_id in ids.items()}
     readers = []
@@ -27,7 +30,7 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
             consumer.set_ready(RDY)
             readers.append((name, consumer, inbox))
             _look_at_graves(found, name, channel, node, bodies)
-    node.after_serve = lambda: _collect(readers, found, ids, node.clock.wall)
+    node.after_serve = lambda: _collect(readers, found, ids, node.clock.true)
     for topic in node.broker.topics.values():
         for channel in topic.channels.values():
             node.broker.pause(channel, False)
@@ -48,11 +51,29 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
     return found
 
 
+def retained(node: SimNode, topic: Topic) -> list[bytes] | None:
+    """The bodies of what can be read again, in order, from the log itself; None: the topic retains nothing."""
+    sequence = node.store.known_sequence(topic.number)
+    if sequence is None or sequence.first is None:
+        return None
+    sequence.settle()
+    bodies: list[bytes] = []
+    log, at = node.log, sequence.first
+    for held in sorted((*sequence.kept, *sequence.held), key=lambda held: held.first):
+        frames = frames_of(node.disk, log.identity.log_id, log.cache.generations, topic.number, held, held.pieces)
+        assert held.first <= at or not bodies, f"{topic.name} retains no message {at}"
+        assert all(frames[max(0, at - held.first) :]), f"{topic.name} retains only parts of {held.first}..{held.end}"
+        bodies += [frame[HEADER_SIZE:] for frame in frames[max(0, at - held.first) :]]
+        at = max(at, held.end)
+    assert at == sequence.end
+    return bodies
+
+
 def _look_at_graves(
     found: dict[str, SeenTopic], topic: str, channel: Channel, node: SimNode, bodies: dict[bytes, bytes]
 ) -> None:
     for message_id, grave in channel.buried.after(None, 1 << 30):
-        arrival = Arrival(grave.attempts, node.clock.wall, grave.reason)
+        arrival = Arrival(grave.attempts, node.clock.true, grave.reason)
         found[topic].channels[channel.name].arrivals[bodies[message_id]] = arrival
 
 

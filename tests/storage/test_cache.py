@@ -3,7 +3,7 @@
 from random import Random
 
 from nsqd.core.broker import Limits
-from nsqd.storage.log.syncer import Durability
+from nsqd.core.keeping import Durability
 from tests.core.node import SECOND
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -24,8 +24,9 @@ def publish(node: SimNode, topic: str, count: int) -> None:
 
 def held(node: SimNode) -> int:
     """Bytes that are in memory: looked at, not counted."""
-    live, _ = node.store.live()
-    return sum(one.size for _, one in live if one.extent is not None)
+    sequences = [node.store.known_sequence(topic) for topic in node.store.logged()]
+    live = [one for sequence in sequences if sequence is not None for one in sequence.live()]
+    return sum(one.size for one in live if one.extent is not None)
 
 
 def remembered(node: SimNode) -> int:

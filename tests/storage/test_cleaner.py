@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from nsqd.storage.log.syncer import Durability
+from nsqd.core.keeping import Durability
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -72,5 +72,5 @@ def test_a_damaged_segment_is_not_cleaned_and_not_tried_again() -> None:
     disk.put(name, bytes(content))
     node.cleaner.step()
     node.turn()
-    assert job.base in node.cleaner._refused
+    assert job.base in node.cleaner.refused
     assert not [name for name in disk.names() if name.endswith(".tmp")]

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 
 import pytest
 
+from nsqd.core.keeping import Durability
 from nsqd.storage.log.reader import Reader
 from nsqd.storage.log.store import LogStore
-from nsqd.storage.log.syncer import Durability
 from nsqd.storage.log.writer import SyncJob, Writer
 from tests.storage.crash_run import CrashRun
 from tests.storage.sim_disk import SimDisk

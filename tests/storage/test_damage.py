@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
+from nsqd.core.keeping import Durability
 from nsqd.storage.log import records
 from nsqd.storage.log.reader import LogError, Reader
 from nsqd.storage.log.records import Kind
-from nsqd.storage.log.syncer import Durability
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode

@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 
+from nsqd.core.keeping import Durability
 from nsqd.storage.log.reader import LogError
-from nsqd.storage.log.syncer import RESERVE, Durability
+from nsqd.storage.log.syncer import RESERVE
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode, SteppedSyncer

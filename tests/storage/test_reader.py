@@ -6,7 +6,7 @@ from nsqd.storage.log.reader import UNFINISHED, LogError, Reader
 from nsqd.storage.log.records import HEADER_SIZE, Kind, SegmentHeader
 from nsqd.storage.log.writer import LogIdentity, Writer, segment_name
 from tests.storage.sim_disk import SimDisk
-from tests.storage.small_log import LOG_ID, WALL, all_records, new_disk, new_writer, read, write
+from tests.storage.small_log import LOG_ID, WALL, all_records, frozen_clock, new_disk, new_writer, read, write
 
 
 def test_an_empty_directory_is_an_empty_log() -> None:
@@ -173,7 +173,7 @@ def test_a_renamed_segment_is_refused_and_nothing_is_removed() -> None:
 
 def test_segments_of_two_logs_are_refused() -> None:
     disk, names = three_segments()
-    other = Writer(disk, LogIdentity(7, b"another log's id"), 1 << 30, lambda: WALL)
+    other = Writer(disk, LogIdentity(7, b"another log's id"), 1 << 30, frozen_clock())
     write(other, b"a")
     with pytest.raises(LogError, match="different logs"):
         Reader(disk)
@@ -182,10 +182,10 @@ def test_segments_of_two_logs_are_refused() -> None:
 
 def test_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = new_disk()
-    monkeypatch.setattr("nsqd.storage.log.records.VERSION", 2)
+    monkeypatch.setattr("nsqd.storage.log.records.VERSION", 3)
     write(new_writer(disk), b"a")
     monkeypatch.undo()
-    with pytest.raises(LogError, match="version 2"):
+    with pytest.raises(LogError, match="version 3"):
         Reader(disk)
 
 

@@ -24,7 +24,7 @@ from nsqd.storage.log.records import (
     split,
 )
 
-LIMITS = {"B": 1 << 8, "H": 1 << 16, "I": 1 << 32, "Q": 1 << 64}
+LIMITS = {"B": 1 << 8, "H": 1 << 16, "I": 1 << 32, "Q": 1 << 64, "q": 1 << 63}
 CONTENTS = {
     Kind.GROUP: records.GROUP,
     Kind.LEASE: records.LEASE,
@@ -44,6 +44,9 @@ CONTENTS = {
     Kind.STATE: records.STATE,
     Kind.STATE_TOPIC: Struct(">"),
     Kind.STATE_END: Struct(">"),
+    Kind.CONFIG: records.CONFIG,
+    Kind.FIRST: records.FIRST,
+    Kind.ANCHOR: records.ANCHOR,
 }
 HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, made=1_800_000_000_000_000_000)
 
@@ -143,10 +146,10 @@ def test_a_header_with_any_wrong_bit_is_none_and_can_be_repaired() -> None:
 
 
 def test_a_newer_version_is_told_from_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "VERSION", 2)
+    monkeypatch.setattr(records, "VERSION", 3)
     newer = HEADER.encode()
     monkeypatch.undo()
-    with pytest.raises(WrongVersion, match="version 2; this nsqd knows version 1"):
+    with pytest.raises(WrongVersion, match="version 3; this nsqd knows versions up to 2"):
         decode_header(newer)
 
 

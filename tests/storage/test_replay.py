@@ -6,21 +6,22 @@ import pytest
 
 from nsqd.core.broker import Limits
 from nsqd.core.consumer import Consumer
+from nsqd.core.keeping import Durability
 from nsqd.storage.log import records
 from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.records import Kind
 from nsqd.storage.log.replay import Replay
-from nsqd.storage.log.syncer import Durability
 from nsqd.storage.memory import MemoryStore
 from tests.core.node import MS, SECOND, Inbox, bodies
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
+from tests.storage.small_log import frozen_clock
 
 WALL = 1_800_000_000 * SECOND
 
 
 def start(disk: SimDisk, now: int = 1000 * SECOND, wall: int = WALL, limits: Limits | None = None) -> SimNode:
-    return SimNode(disk, Durability.ALWAYS, Clock(now, wall), Random(1), limits)
+    return SimNode(disk, Durability.ALWAYS, Clock(now, wall, 1 + (wall != WALL)), Random(1), limits)
 
 
 def subscribe(node: SimNode, topic: str, channel: str, ready: int = 100) -> tuple[Consumer, Inbox]:
@@ -83,6 +84,42 @@ def test_a_delayed_message_that_was_finished_before_the_cursor_came_by_stays_fin
     assert node.broker.topics["t"].channels["a"].depth == 0
     node.advance(101 * SECOND)
     assert bodies(inbox.take()) == [b"later"]
+
+
+def test_what_was_buried_ahead_of_the_cursor_can_be_kicked_after_a_checkpoint_and_a_crash() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk, limits=Limits(mem_queue_size=0, max_attempts={"t": 1}))
+    channel = node.broker.topic("t").channel("a")
+    publish(node, b"delayed", delay=10 * MS)
+    node.clock.advance(200 * MS)
+    consumer, inbox = subscribe(node, "t", "a", ready=1)
+    (delayed,) = inbox.take()
+    assert consumer.requeue(delayed.id, 0, node.clock.now) == ""  # it is buried; the cursor has not come by
+    consumer.set_ready(0)
+    node.turn()
+    assert node.log.checkpoints is not None
+    node.log.checkpoints._begin()
+    node.advance(0)
+    assert channel.kick([delayed.id]) == 1
+    node.turn()
+    node = start(disk.kill(), limits=Limits(max_attempts={"t": 1}))
+    _, inbox = subscribe(node, "t", "a")
+    assert bodies(inbox.take()) == [b"delayed"]
+
+
+def test_what_a_checkpoint_knows_of_does_not_grow_with_what_is_behind_it() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk)
+    node.broker.topic("t").channel("a")
+    publish(node, b"before")
+    assert node.log.checkpoints is not None
+    node.log.checkpoints._begin()
+    node.advance(0)
+    publish(node, b"behind")  # the segment of the first may go before this is done with
+    node = start(disk.kill())
+    sequence = node.store.known_sequence(node.broker.topics["t"].number)
+    assert sequence is not None
+    assert [(held.first, held.end) for held in sequence.held] == [(0, 1), (1, 2)]
 
 
 def test_that_a_message_was_delivered_is_recorded_before_what_came_of_it() -> None:
@@ -151,5 +188,5 @@ def test_what_was_done_behind_a_straggler_is_not_walked_over() -> None:
         (Kind.PUBLISH, records.PUBLISH.pack(1, many + 1, 1, 5, 100, True) + bytes(100)),
     ):
         assert replay.apply(Record(kind, content, 0, 64, 164))
-    (channel,) = replay.picture(0, 0).topics[0].channels
+    (channel,) = replay.picture(frozen_clock()).topics[0].channels
     assert [message.ordinal for message in channel.returned] == [many + 1]

@@ -6,6 +6,7 @@ from random import Random
 
 from nsqd.core.channel import Channel
 from nsqd.core.consumer import Consumer
+from nsqd.core.keeping import Durability, Keeping, TopicConfig
 from penstock.protocol.names import is_ephemeral
 from tests.core.node import MS, SECOND, Delivery, Inbox
 from tests.storage.history import ChannelState, History, Item, TopicState
@@ -14,6 +15,14 @@ from tests.storage.sim_node import SimNode
 TOPICS = ("t", "t", "u", "e#ephemeral")
 CHANNELS = ("a", "a", "b", "c", "x#ephemeral")
 DELAYS = (0, 0, 50, 700, 3000, 90_000)  # ms
+NODE = Keeping()
+CONFIGS = (
+    TopicConfig(),
+    TopicConfig(Durability.ALWAYS, retention=3600 * SECOND),
+    TopicConfig(Durability.OS, retention=3600 * SECOND),
+    TopicConfig(Durability.INTERVAL, retention_bytes=3000),
+    TopicConfig(retention=2 * SECOND),
+)
 TIMEOUTS = (200 * MS, 2 * SECOND, 60 * SECOND)
 Command = Callable[[], None]
 
@@ -53,6 +62,7 @@ class Users:
             self._delete_topic,
             self._pause_channel,
             self._pause_topic,
+            self._configure,
             self._empty_channel,
             self._empty_topic,
             self._kick,
@@ -92,7 +102,7 @@ class Users:
         if name is not None:
             body, delay = self._body(), self._random.choice(DELAYS[2:]) * MS
             self._broker.topics[name].publish_deferred(body, self._node.clock.now + delay)
-            self._history.world[name].pending_deferred[body] = self._node.clock.wall + delay
+            self._history.world[name].pending_deferred[body] = self._node.clock.true + delay
 
     # operators
 
@@ -152,6 +162,19 @@ class Users:
             state.paused = not state.paused
             self._broker.pause(self._broker.topics[name], state.paused)
             state.distribute()
+
+    def _configure(self) -> None:
+        name = self._topic()
+        if name is None or self._changed or is_ephemeral(name):
+            return
+        self._changed = True
+        config = self._random.choice(CONFIGS)
+        self._broker.topics[name].configure(config)
+        topic = self._history.world[name]
+        if not (topic.config.over(NODE).retains and config.over(NODE).retains):
+            topic.retained.clear()
+        topic.sure.clear()
+        topic.config = config
 
     def _empty_channel(self) -> None:
         channel = self._some_channel()
@@ -240,7 +263,7 @@ class Users:
         channel = user.consumer.channel
         item = self._state(channel).items.get(one.body)
         if item is not None:
-            due = self._node.clock.wall + delay if delay else 0
+            due = self._node.clock.true + delay if delay else 0
             self._state(channel).items[one.body] = replace(item, noted=item.attempts, due=due)
 
     def _touch(self) -> None:
@@ -267,7 +290,7 @@ class Users:
         assert self._history.ids.setdefault(one.body, one.id) == one.id, f"{one!r} has another id"
         assert self._bodies.setdefault(one.id, one.body) == one.body, f"{one!r} has the id of another"
         item = channel.items[one.body]
-        assert item.due <= self._node.clock.wall, f"{one!r} comes {item.due - self._node.clock.wall} ns early"
+        assert item.due <= self._node.clock.true, f"{one!r} comes {item.due - self._node.clock.true} ns early"
         assert one.attempts == item.attempts + 1, f"{one!r} after {item.attempts}"
         noted = max(item.noted, one.attempts - 1, int(item.in_sequence))
         channel.items[one.body] = replace(item, due=0, attempts=one.attempts, noted=noted)

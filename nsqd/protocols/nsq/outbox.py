@@ -45,7 +45,7 @@ class Outbox:
         self._replies: list[bytes] = []  # frames, in the order of their commands
         self._messages: list[bytes] = []  # frames that are held back
         self.closing = False  # no more input is read; the connection ends with its output
-        self.promises = False  # True: a reply says that something is kept, and waits for this turn's commit
+        self.promises = 0  # WRITTEN, SYNCED: what the replies say is so, and what they wait for; 0: nothing
         self.size = 0  # bytes of those messages
         self.flush_due = NEVER  # when they are sent at the latest (ns)
 
@@ -94,7 +94,7 @@ class Outbox:
         """Everything, to be sent now."""
         output = self._messages + self._replies if self._messages else self._replies
         self._messages, self._replies = [], []
-        self.promises = False
+        self.promises = 0
         self.size = 0
         self.flush_due = NEVER
         return output

@@ -321,8 +321,8 @@ class Peer:
         return self.outbox.closing
 
     @property
-    def promises(self) -> bool:
-        """True if the output says that something is kept: it waits for this turn's commit."""
+    def promises(self) -> int:
+        """WRITTEN or SYNCED if the output says that this is so, and waits for it; 0: it says nothing of the kind."""
         return self.outbox.promises
 
     @property

@@ -135,5 +135,5 @@ class Publisher:
 
     def _published(self, topic: Topic, count: int) -> None:
         self.counts[topic.name] = self.counts.get(topic.name, 0) + count
-        self._outbox.promises = True
+        self._outbox.promises |= topic.promise
         self._outbox.reply(OK)

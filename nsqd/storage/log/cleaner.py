@@ -1,4 +1,4 @@
-"""Cleaning in place: a segment of which little is owed is written again with only that, as its own next generation.
+"""Cleaning in place: a segment of which little is wanted is written again with only that, as its own next generation.
 
 Ids and order stay as they are, and a publish never comes behind what was done with it. It happens in a thread, on a copy of
 what the reactor's thread knows; that thread then exchanges the places. Only segments older than both checkpoints are cleaned:
@@ -16,21 +16,29 @@ from nsqd.storage.log.pieces import collect
 from nsqd.storage.log.reader import LogError
 from nsqd.storage.log.records import HEADER_SIZE, Kind, SegmentHeader, encode
 from nsqd.storage.log.writer import LogIdentity, segment_name
-from nsqd.storage.memory import Held, Piece
+from nsqd.storage.memory import Held, Piece, Sequence
 from shared.log import log
 
-SPARSE = 0.5  # of a segment is owed: less, and it is written again
 WRITE_SIZE = 1024 * 1024  # bytes written at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An extent of which something is wanted."""
+
+    topic: int
+    sequence: Sequence
+    held: Held
 
 
 @dataclass(slots=True)
 class Part:
-    """What of an extent stands in the segment, and is owed."""
+    """What of an extent stands in the segment, and is wanted."""
 
     topic: int
     held: Held
     pieces: list[Piece]  # in that segment
-    owed: bytes  # for each message of the extent, 0 if nobody owes it
+    wanted: bytes  # for each message of the extent, 0 if nobody owes it and it is not retained
     place: Piece | None = None  # the result
 
 
@@ -48,7 +56,7 @@ class Job:
 
 
 class Cleaner:
-    """See above. One segment at a time: `choose`, then `start` it, then `finish`."""
+    """See above. One segment at a time: `take` it, then `start`, then `finish`."""
 
     def __init__(
         self, disk: Disk, identity: LogIdentity, generations: dict[int, int], wake: Callable[[], None]
@@ -59,32 +67,21 @@ class Cleaner:
         self._generations = generations  # of segments that were cleaned, by base; the cache reads by it, too
         self._wake = wake
         self._job: Job | None = None
-        self._refused: set[int] = set()  # segments that cannot be cleaned
+        self.refused: set[int] = set()  # segments that cannot be cleaned
+        self.size = 0  # bytes of the one that was cleaned last
 
     @property
     def busy(self) -> bool:
         """A segment is being cleaned."""
         return self._job is not None
 
-    def choose(self, bases: list[int], live: list[tuple[int, Held]], edges: dict[int, int]) -> None:
-        """Take the sparsest of these segments, if one is sparse. `live`: all extents by topic; `edges`: Sequence.edge."""
-        owed: dict[int, float] = dict.fromkeys(bases, 0.0)
-        for _, held in live:
-            share = 1 - held.freed / held.count
-            for base, _, start, end in held.pieces:
-                if base in owed:
-                    owed[base] += (end - start) * share
-        sizes = {base: self._disk.size(segment_name(base, self._generations.get(base, 0))) for base in bases}
-        sparse = [(owed[base] / sizes[base], base) for base in bases if base not in self._refused]
-        if sparse and min(sparse)[0] < SPARSE:
-            self._take(min(sparse)[1], live, edges)
-
-    def _take(self, base: int, live: list[tuple[int, Held]], edges: dict[int, int]) -> None:
+    def take(self, base: int, wanted: list[Wanted]) -> None:
+        """This segment is to be cleaned; `wanted`: every extent of which something is wanted and in it."""
         parts = []
-        for topic, held in live:
-            pieces = [piece for piece in held.pieces if piece[0] == base]
+        for one in wanted:
+            pieces = [piece for piece in one.held.pieces if piece[0] == base]
             if pieces:
-                parts.append(Part(topic, held, pieces, _owed(held, edges[topic])))
+                parts.append(Part(one.topic, one.held, pieces, _wanted(one.held, one.sequence)))
         self._job = Job(base, self._generations.get(base, 0), parts)
 
     def start(self) -> None:
@@ -137,9 +134,9 @@ class Cleaner:
         self._disk.sync_directory()
 
     def _records(self, part: Part, generation: int, seed: int, at: int) -> list[bytes]:
-        """The owed messages of an extent as PUBLISH records, one a run, to stand at `at`."""
+        """The wanted messages of an extent as PUBLISH records, one a run, to stand at `at`."""
         held = part.held
-        frames = [b""] * len(part.owed)
+        frames = [b""] * len(part.wanted)
         for piece in part.pieces:
             if not collect(self._disk, self._identity.log_id, generation, piece, part.topic, held.first, frames):
                 raise LogError("it is damaged")  # somebody may want to look at it
@@ -147,7 +144,7 @@ class Cleaner:
         index = 0
         while index < len(frames):
             stop = index
-            while stop < len(frames) and frames[stop] and part.owed[stop]:
+            while stop < len(frames) and frames[stop] and part.wanted[stop]:
                 stop += 1
             if stop > index:
                 run = frames[index:stop]
@@ -158,31 +155,40 @@ class Cleaner:
             index = stop + 1
         return pieces
 
-    def finish(self) -> None:
-        """Exchange the places, if the thread is done."""
+    def finish(self) -> int | None:
+        """Exchange the places, if the thread is done. Returns the base of the segment if it was cleaned."""
         job = self._job
         if job is None or not job.done.is_set():
-            return
+            return None
         self._job = None
         if job.failure:
             if job.damaged:
-                self._refused.add(job.base)
+                self.refused.add(job.base)
             log.error("LOG: cannot clean segment %d: %s", job.base, job.failure)
-            return
+            return None
         self._generations[job.base] = job.generation + 1
         for part in job.parts:
             assert part.place is not None
             kept = [piece for piece in part.held.pieces if piece[0] != job.base]
             part.held.pieces = sorted([*kept, part.place])
         self.cleaned += 1
+        self.size = job.size
         try:
             self._disk.remove(segment_name(job.base, job.generation))
         except OSError as error:
             log.error("LOG: cannot remove a cleaned segment: %s", error)
+        return job.base
 
 
-def _owed(held: Held, edge: int) -> bytes:
-    """For each message of the extent, 0 if it was given to channels and none owes it."""
-    given = max(0, min(held.count, edge - held.first))
-    counts = held.counts if held.counts is not None else held.owed
-    return bytes(bool(count) for count in counts[:given]) + b"\1" * (held.count - given)
+def _wanted(held: Held, sequence: Sequence) -> bytes:
+    """For each message of the extent, 0 if it was given to channels, none owes it, and it is not retained."""
+    if held.freed == held.count:
+        wanted = bytes(held.count)
+    else:
+        given = max(0, min(held.count, sequence.edge - held.first))
+        counts = held.counts if held.counts is not None else held.owed
+        wanted = bytes(bool(count) for count in counts[:given]) + b"\1" * (held.count - given)
+    if sequence.first is None or sequence.first >= held.end:
+        return wanted
+    retained = max(0, sequence.first - held.first)
+    return wanted[:retained] + b"\1" * (held.count - retained)

@@ -3,19 +3,22 @@
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nsqd.core.broker import Broker
+from nsqd.core.keeping import Durability
 from nsqd.core.recovery import LogPicture
 from nsqd.core.store import LogFigures
 from nsqd.storage.log.cache import Cache
-from nsqd.storage.log.checkpoint import TAIL_RECORDS, Checkpoints
+from nsqd.storage.log.checkpoint import Checkpoints, Tail
 from nsqd.storage.log.cleaner import Cleaner
+from nsqd.storage.log.clocks import Clocks, LogClock, system_clocks
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.reader import Damage, LogError, Reader
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.store import LogStore
-from nsqd.storage.log.syncer import Durability, Syncer
+from nsqd.storage.log.syncer import Syncer
+from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import SEGMENT_SIZE, LogIdentity, Writer
 from nsqd.storage.memory import MemoryStore
 from shared.log import log
@@ -36,38 +39,38 @@ class OpenLog:
     lease: int  # message ids below it may have been issued
     segments: list[int]  # bases
     roots: list[int]  # of these, the one that replay began with, if it was a checkpoint
-    tail_records: int  # behind a checkpoint, before the next
+    tail: Tail
+    monotonic: Callable[[], int]  # clock: ns
     cleaner: type[Cleaner]
     torn: int  # bytes that were cut off at the end
     damage: Damage
     replay: float  # s that reading took
     checkpoints: Checkpoints | None = None  # once there is a broker
+    tidying: Tidying | None = None  # likewise
 
     def serve(self, broker: Broker) -> None:
         """The broker is built: from now on what it does is kept, and kept small."""
         self.cache.on_read = broker.read_completed
         cleaner = self.cleaner(self.disk, self.identity, self.cache.generations, self.wake)
-        self.checkpoints = Checkpoints(
-            broker,
-            self.store,
-            self.writer,
-            self.syncer,
-            self.disk,
-            cleaner,
-            self.cache.generations,
-            self.segments,
-            self.roots,
+        generations = self.cache.generations
+        self.tidying = tidying = Tidying(
+            self.store, self.writer, self.syncer, self.disk, cleaner, generations, self.segments, self.monotonic
         )
-        self.checkpoints.tail_records = self.tail_records
+        self.checkpoints = Checkpoints(
+            broker, self.store, self.writer, self.syncer, tidying, self.roots, self.tail, self.monotonic, self.wake
+        )
         self.store.after_commit = self.checkpoints.turn
 
     def figures(self) -> LogFigures:
         """Look."""
-        checkpoints = self.checkpoints
+        checkpoints, tidying = self.checkpoints, self.tidying
+        assert checkpoints is not None
+        assert tidying is not None
         return LogFigures(
-            size=self.writer.written - (self.segments[0] if self.segments else 0),
+            size=tidying.size,
             segments=len(self.segments),
-            checkpoints=checkpoints.written if checkpoints else 0,
+            live=tidying.wanted_bytes,
+            checkpoints=checkpoints.written,
             unsynced=self.writer.written - self.writer.durable,
             memory=self.cache.held_bytes,
             damage=self.damage.size + self.cache.failures,
@@ -76,7 +79,9 @@ class OpenLog:
         )
 
     def close(self) -> None:
-        """Sync what is left, and close the files."""
+        """Leave a checkpoint, sync what is left, and close the files."""
+        if self.checkpoints is not None:
+            self.checkpoints.finish()
         self.cache.close()
         self.syncer.close()
         self.writer.close()
@@ -86,12 +91,12 @@ class OpenLog:
 class Simulated:
     """What a simulator replaces."""
 
-    clock: Callable[[], int] = time.time_ns  # ns since the epoch
+    clocks: Clocks = field(default_factory=system_clocks)
     segment_size: int = SEGMENT_SIZE  # bytes
     syncer: type[Syncer] = Syncer
     cache: type[Cache] = Cache
     cleaner: type[Cleaner] = Cleaner
-    tail_records: int = TAIL_RECORDS  # behind a checkpoint, before the next
+    tail: Tail = field(default_factory=Tail)
 
 
 def open_log(
@@ -101,8 +106,6 @@ def open_log(
     sync_every: int,
     budget: int,
     wake: Callable[[], None],
-    now: int,
-    wall: int,
     simulated: Simulated | None = None,
 ) -> OpenLog:
     """`budget`: bytes of messages in memory. Raises LogError with one line that says what is wrong."""
@@ -117,12 +120,15 @@ def open_log(
     _tell(reader, replay, took)
     log_id = reader.segments[0].header.log_id if reader.segments else os.urandom(16)
     identity = LogIdentity(node, log_id)
-    writer = Writer(disk, identity, reader.end, parts.clock, parts.segment_size)
+    clock = LogClock(parts.clocks)
+    if replay.last:
+        clock.resume(replay.anchor, replay.last)
+    writer = Writer(disk, identity, reader.end, clock, parts.segment_size)
     syncer = parts.syncer(writer, disk, durability, sync_every, wake)
     cache = parts.cache(disk, log_id, budget, wake)
     cache.generations.update({s.base: s.header.generation for s in reader.segments if s.header.generation})
-    store = LogStore(writer, syncer, cache, recovered)
-    picture = replay.picture(now, wall) if reader.segments else None
+    store = LogStore(writer, syncer, cache, clock, recovered)
+    picture = replay.picture(clock) if reader.segments else None
     if picture is not None:
         store.know(picture.numbers())
     bases = [segment.base for segment in reader.segments]
@@ -138,7 +144,8 @@ def open_log(
         lease=replay.lease,
         segments=bases,
         roots=[root] if replay.complete else [],
-        tail_records=parts.tail_records,
+        tail=parts.tail,
+        monotonic=parts.clocks.monotonic,
         cleaner=parts.cleaner,
         torn=reader.torn,
         damage=reader.damage,

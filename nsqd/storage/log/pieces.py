@@ -10,19 +10,14 @@ from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.reader import resume
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, Kind, decode, seed_of
 from nsqd.storage.log.writer import segment_name
-from nsqd.storage.memory import Held, Piece
+from nsqd.storage.memory import Held, Piece, add_piece
 
 OVERHEAD = 64  # bytes that a message takes in memory beside its frame
-GAP = 32 * 1024  # bytes of other records that are read rather than a range is begun
 
 
 def note(held: Held, segment: int, start: int, end: int, generation: int = 0) -> None:
     """A record of the extent stands at start..end (offsets in the file) of the segment with that base."""
-    ranges = held.pieces
-    if ranges and ranges[-1][:2] == (segment, generation) and 0 <= start - ranges[-1][3] <= GAP:
-        ranges[-1] = segment, generation, ranges[-1][2], end
-    else:
-        ranges.append((segment, generation, start, end))
+    add_piece(held.pieces, segment, generation, start, end)
 
 
 def frames_of(

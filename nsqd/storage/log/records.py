@@ -4,7 +4,7 @@ A segment is a file: a header, then records, end to end. All numbers are big-end
 
     segment header, 64 bytes
        0   8  magic "penstock"
-       8   2  format version, 1
+       8   2  format version, 2 (1: without CONFIG, FIRST and ANCHOR, and a GROUP's time was the wall clock's)
       10   2  node number
       12   4  generation: how often the segment was rewritten
       16  16  log id, made with the log
@@ -23,7 +23,7 @@ A segment is a file: a header, then records, end to end. All numbers are big-end
 
 A log position counts bytes of records over all segments. Every commit begins with a GROUP record; it says up to where the log
 was known to be durable when it was written, so that a torn tail (at or past the highest such mark) can be told from damage.
-Times are ns since the epoch: the monotonic clock does not survive.
+Times are ns of the log's own clock (clocks.py), which is near the time since the epoch; where it says wall, since the epoch.
 """
 
 import zlib
@@ -32,8 +32,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
+from nsqd.core.keeping import Durability, TopicConfig
+
 MAGIC = b"penstock"
-VERSION = 1
+VERSION = 2
+_READABLE = (1, 2)  # versions
 HEADER_SIZE = 64
 PREFIX_SIZE = 8  # length and CRC of a record
 MAX_RECORD = 1 << 30  # bytes: no record is longer; a turn's publishes are cut into records far below it
@@ -62,13 +65,16 @@ class Kind(IntEnum):
     )
     STATE_TOPIC = 17  # a topic as it is now (see state.py); what was recorded of it since STATE is in it
     STATE_END = 18  # the checkpoint is complete
+    CONFIG = 19  # how a topic's messages are kept
+    FIRST = 20  # finished messages before this may go; at most UNRETAINED: all of them
+    ANCHOR = 21  # what the clocks tell
 
 
 _HEADER = Struct(">8sHHI16sQQ?11x")
 _SEED = Struct(">16sQI")
 _CRC = Struct(">I")
 _PREFIX = Struct(">II")
-GROUP = Struct(">QQ")  # durable mark, wall time
+GROUP = Struct(">QQ")  # durable mark, time
 LEASE = Struct(">Q")  # ceiling
 TOPIC = Struct(">I")  # topic
 CHANNEL = Struct(">IIQ")  # topic, channel, start
@@ -79,10 +85,15 @@ ADVANCE = Struct(">IIQ")  # topic, channel, cursor
 CHANNEL_OF = Struct(">II")  # topic, channel: how FINISH, REQUEUE and DROP_CHANNEL begin
 RUN = Struct(">QI")  # first, count
 RETURNED = Struct(">QHQ")  # ordinal, attempts, due or 0
-BURY = Struct(">IIQHQ16s")  # topic, channel, ordinal, attempts, buried at, message id
+BURY = Struct(">IIQHQ16s")  # topic, channel, ordinal, attempts, buried at (wall), message id
 FINISH_ALL = Struct(">IIQ")  # topic, channel, end
 HOLE = Struct(">IQQ")  # topic, first, end
 STATE = Struct(">IQ")  # highest number, lease
+CONFIG = Struct(">IBqq")  # topic, durability (see below), ns and bytes that it retains; -1 in the latter: as the node
+FIRST = Struct(">IQ")  # topic, ordinal
+ANCHOR = Struct(">QQQ16s")  # time, wall, ns since the machine was started, its boot's id
+DURABILITIES = (None, Durability.ALWAYS, Durability.INTERVAL, Durability.OS)  # by number
+UNRETAINED = (1 << 64) - 1
 
 
 class NotASegment(Exception):
@@ -127,8 +138,8 @@ def decode_header(data: bytes) -> SegmentHeader:
     _, version, node, generation, log_id, base, made, state = _HEADER.unpack_from(data)
     if not _is_right(data):
         raise NotASegment("its header is damaged")
-    if version != VERSION:
-        raise WrongVersion(f"its format is version {version}; this nsqd knows version {VERSION}")
+    if version not in _READABLE:
+        raise WrongVersion(f"its format is version {version}; this nsqd knows versions up to {VERSION}: upgrade it")
     return SegmentHeader(node, generation, log_id, base, made, state)
 
 
@@ -171,6 +182,20 @@ def decode(data: bytes, at: int, seed: int, start: int = 0) -> int:
         return 0
     begin = (seed ^ (start + at)) & 0xFFFFFFFF
     return end if zlib.crc32(memoryview(data)[at + PREFIX_SIZE : end], begin) == crc else 0
+
+
+def pack_config(topic: int, config: TopicConfig) -> bytes:
+    """A CONFIG record's content."""
+    retention = -1 if config.retention is None else config.retention
+    most = -1 if config.retention_bytes is None else config.retention_bytes
+    return CONFIG.pack(topic, DURABILITIES.index(config.durability), retention, most)
+
+
+def unpack_config(content: bytes) -> tuple[int, TopicConfig]:
+    """The topic, and what it says."""
+    topic, durability, retention, most = CONFIG.unpack_from(content)
+    own = DURABILITIES[durability], None if retention < 0 else retention, None if most < 0 else most
+    return topic, TopicConfig(*own)
 
 
 def runs(ranges: Iterable[tuple[int, int]]) -> bytes:

@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsqd.core.buried import Grave
+from nsqd.core.frame import STAMP
+from nsqd.core.keeping import TopicConfig
 from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, Returned
 from nsqd.storage.log import records
+from nsqd.storage.log.clocks import Anchor, LogClock
 from nsqd.storage.log.pieces import OVERHEAD, note
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.records import CHANNEL_OF, RETURNED, RUN, Kind
-from nsqd.storage.log.state import decode_topic, sequence_of
+from nsqd.storage.log.state import decode_config, decode_topic, retained, sequence_of
 from nsqd.storage.memory import MemoryStore, Sequence
 
 
@@ -73,6 +76,7 @@ class _Topic:
     distributed: int = 0
     channels: dict[int, _Channel] = field(default_factory=dict)  # by number
     delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of what was published with a delay
+    config: TopicConfig = field(default_factory=TopicConfig)
 
 
 class Replay:
@@ -82,7 +86,8 @@ class Replay:
         self._store = store
         self._topics: dict[int, _Topic] = {}
         self.lease = 1  # ids below it may have been issued
-        self.wall = 0  # of the last group: when the node was alive last (ns since the epoch)
+        self.last = 0  # time of the last group: when the node was alive last; 0: there was none
+        self.anchor: Anchor | None = None  # the last one
         self.messages = 0  # published
         self.complete = False  # a checkpoint was read to its end
         self._highest = 0  # number of a topic or channel
@@ -104,6 +109,9 @@ class Replay:
             Kind.STATE: self._state,
             Kind.STATE_TOPIC: self._state_topic,
             Kind.STATE_END: self._state_end,
+            Kind.CONFIG: self._config,
+            Kind.FIRST: self._first,
+            Kind.ANCHOR: self._anchor,
         }
 
     def apply(self, record: Record) -> bool:
@@ -120,7 +128,21 @@ class Replay:
     # records
 
     def _group(self, content: bytes) -> None:
-        self.wall = records.GROUP.unpack_from(content)[1]
+        self.last = records.GROUP.unpack_from(content)[1]
+
+    def _anchor(self, content: bytes) -> None:
+        self.anchor = Anchor(*records.ANCHOR.unpack_from(content))
+
+    def _config(self, content: bytes) -> None:
+        number, config = records.unpack_config(content)
+        topic = self._topics.get(number)
+        if topic is not None:
+            topic.config = config
+
+    def _first(self, content: bytes) -> None:
+        number, first = records.FIRST.unpack_from(content)
+        if number in self._topics:
+            self._store.sequence(number).retain(None if first == records.UNRETAINED else first)
 
     def _lease(self, content: bytes) -> None:
         self.lease = max(self.lease, records.LEASE.unpack_from(content)[0])
@@ -152,7 +174,9 @@ class Replay:
         if topic is None:
             return
         extents = self._store.sequence(number).append_cold(first, count, due != 0, record.end - record.start)
+        stamp = int.from_bytes(record.content[records.PUBLISH.size :][STAMP], "big")
         for held in extents:
+            held.published(stamp)
             note(held, record.segment, record.start, record.end)
             held.size += (record.end - record.start + count * OVERHEAD) // len(extents)
         self.messages += count
@@ -253,10 +277,13 @@ class Replay:
 
     def _state_topic(self, content: bytes) -> None:
         """What was recorded of the topic before is in this, or was passed over for want of the topic."""
-        number, name, paused, end, distributed, delayed, channels, extents = decode_topic(content)
+        state = decode_topic(content)
+        number, name, paused, end, distributed, delayed, channels, extents, config, first, kept = state
         topic = _Topic(name, number, paused, end, distributed)
         topic.delayed = dict(delayed)
-        sequence = sequence_of(extents, distributed)
+        topic.config = decode_config(config)
+        sequence = sequence_of(extents, distributed, end)
+        sequence.first, sequence.kept = first, [retained(extent) for extent in kept]
         self._store.adopt(number, sequence)
         for state in channels:
             channel = self._state_channel(topic, sequence, state)
@@ -274,6 +301,8 @@ class Replay:
                 topic.delayed[ordinal] = due
         for message_id, ordinal, attempts, reason, at in buried:
             channel.buried[ordinal] = message_id, Grave(ordinal, attempts, reason, at)
+            if ordinal >= cursor:  # published with a delay, for the cursor has not come by it; it may be kicked
+                topic.delayed.setdefault(ordinal, 0)
         owed = [(ordinal, ordinal + 1) for ordinal in (*channel.notes, *channel.buried)]
         owed += _without(sequence.plain(cursor, topic.distributed), [(first, end) for first, end in holes])
         owed.sort()
@@ -303,12 +332,12 @@ class Replay:
 
     # the result
 
-    def picture(self, now: int, wall: int) -> LogPicture:
-        """What there is at `now` (monotonic ns) and `wall`. Delays go on where they stood, less the time nobody was there."""
-        away = max(0, wall - self.wall) if self.wall else 0
+    def picture(self, clock: LogClock) -> LogPicture:
+        """What there is. `clock`: the log's, which goes on."""
+        now = clock.clocks.monotonic()
 
         def monotonic(due: int) -> int:
-            return now + max(0, due - self.wall - away) if due else 0
+            return max(now, clock.monotonic(due)) if due else 0
 
         topics = [self._recovered(topic, monotonic) for topic in self._topics.values()]
         return LogPicture(topics, self._highest + 1)
@@ -324,6 +353,7 @@ class Replay:
             distributed=topic.distributed,
             delayed=ahead,
             channels=[self._recovered_channel(topic, channel, plain, monotonic) for channel in topic.channels.values()],
+            config=topic.config,
         )
 
     def _recovered_channel(

@@ -1,33 +1,38 @@
 """The Store of a node that keeps what it acknowledged: in memory as before, and each verb a record in the commit log.
 
 What is ephemeral is in memory only. FINs and cursors are collected, one record a channel and turn; a turn whose records promise
-nobody anything waits for no sync. `durable` is what replies wait for: in the mode `always` a sync, else the write.
+nobody anything waits for no sync. What a promise waits for is its topic's to say: in the mode `always` a sync, else the write.
 """
 
 from collections.abc import Callable, Iterable
 
+from nsqd.core.keeping import Durability, Keeping, TopicConfig
 from nsqd.core.store import Extent
 from nsqd.storage.log import records
 from nsqd.storage.log.cache import Cache, Read
+from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.pieces import OVERHEAD, note
 from nsqd.storage.log.records import Kind
-from nsqd.storage.log.syncer import Durability, Syncer
+from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import Writer
 from nsqd.storage.memory import Held, MemoryStore, Sequence
 from penstock.protocol.names import is_ephemeral
 from shared.log import log
 
+UNBOUNDED = 1 << 62  # bytes
+
 
 class LogStore(MemoryStore):
     """Implements nsqd.core.store.Store."""
 
-    def __init__(self, writer: Writer, syncer: Syncer, cache: Cache, recovered: MemoryStore) -> None:
+    def __init__(self, writer: Writer, syncer: Syncer, cache: Cache, clock: LogClock, recovered: MemoryStore) -> None:
         """`recovered` holds the messages that the log remembers; it is not used any more."""
         super().__init__(self._lease)
         self.take_over(recovered)
         self._writer = writer
         self._syncer = syncer
         self._cache = cache
+        self._clock = clock
         self._unplaced: list[tuple[int, list[Held]]] = []  # (messages, extents) of each PUBLISH that is not written yet
         self._now = self._wall = 0  # of the turn
         self._ephemeral: set[int] = set()  # numbers of topics and channels that are not logged
@@ -37,8 +42,13 @@ class LogStore(MemoryStore):
         )
         self._finished: dict[tuple[int, int], list[tuple[int, int]]] = {}  # (topic, channel) -> runs of this turn
         self._cursors: dict[tuple[int, int], int] = {}  # likewise, how far it has delivered
-        self._promised = False  # a record of this turn is one that somebody waits for
-        self._published = 0  # messages of this turn
+        self._modes: dict[int, Durability] = {}  # of topics that are logged
+        self._strict = 0  # of them, those whose records somebody has to sync
+        self._retaining: dict[int, Keeping] = {}  # topics that keep finished messages
+        self._strong = self._weak = False  # somebody waits for a record of this turn: to be synced; to be written
+        self._unkept = False  # somebody waits for a record of earlier turns, which could not be written
+        self._published = 0  # messages of this turn, of topics in the mode `interval`
+        self.reshaped = 0  # how often extents that are older than the newest were replaced by others
         self.leased = 0  # message ids below it may be issued
         self.after_commit: Callable[[], None] = lambda: None  # what a commit is followed by: checkpoints
 
@@ -52,20 +62,36 @@ class LogStore(MemoryStore):
 
     def commit(self) -> int:
         self._flush()
-        position = self._writer.write()
+        writer = self._writer
+        if writer.has_records:
+            self._write_anchor()
+        position = writer.write()
         if self._unplaced:
             self._place()
         self._cache.keep_to_budget({held for _, extents in self._unplaced for held in extents})
-        promised, self._promised = self._promised, False
+        strong, weak, self._strong, self._weak = self._strong, self._weak, False, False
         published, self._published = self._published, 0
-        self._syncer.written(promised, published)
+        if writer.has_records:  # it could not be written
+            self._unkept = strong = self._unkept or strong or weak
+        elif self._unkept:
+            self._unkept, strong = False, True
+        self._syncer.written(strong, published)
         self.after_commit()
-        return position if promised else 0
+        return position if strong else 0
+
+    def _write_anchor(self) -> None:
+        anchor = self._clock.anchor(self._now)
+        if anchor is not None:
+            content = records.ANCHOR.pack(anchor.steady, anchor.wall, anchor.boot, anchor.boot_id)
+            self._writer.append(Kind.ANCHOR, content)
 
     @property
     def durable(self) -> int:
-        writer = self._writer
-        return writer.durable if self._syncer.durability is Durability.ALWAYS else writer.written
+        return self._writer.durable
+
+    @property
+    def stuck(self) -> bool:
+        return self._writer.has_records
 
     @property
     def refusal(self) -> str:
@@ -75,8 +101,11 @@ class LogStore(MemoryStore):
     def broken(self) -> bool:
         return self._writer.broken
 
-    def promise(self) -> None:
-        self._promised = True
+    def promise(self, topic: int) -> None:
+        if self._modes.get(topic) is Durability.ALWAYS:
+            self._strong = True
+        else:
+            self._weak = True
 
     def know(self, numbers: Iterable[int]) -> None:
         """These topics and channels are in the log already."""
@@ -129,6 +158,7 @@ class LogStore(MemoryStore):
         for (count, extents), (segment, start, end) in zip(placed, places, strict=True):
             for held in extents:
                 note(held, segment, start, end)
+                held.published(self._wall)
                 size = (end - start + count * OVERHEAD) // len(extents)
                 held.size += size
                 if held.extent is not None:  # else nobody owes it any more: dropped as soon as published
@@ -140,24 +170,44 @@ class LogStore(MemoryStore):
         log.error("LOG: DAMAGE: %d messages of topic %d are lost: %s", len(read.lost), read.topic, why)
         read.sequence.without(read.held, read.lost)
         read.held.freed = read.held.count
+        self.reshaped += 1
 
     def known_sequence(self, topic: int) -> Sequence | None:
         """The topic's extents; None: it has none."""
         return self._topics.get(topic)
 
-    def live(self) -> tuple[list[tuple[int, Held]], dict[int, int]]:
-        """All extents of which something is owed, by topic; and up to where each topic's messages were given to channels."""
-        live = [
-            (topic, held)
-            for topic, sequence in self._topics.items()
-            if topic not in self._ephemeral
-            for held in sequence.live()
-        ]
-        return live, {topic: sequence.edge for topic, sequence in self._topics.items()}
+    def logged(self) -> list[int]:
+        """The topics whose messages are in the log."""
+        return [topic for topic in self._topics if topic not in self._ephemeral]
 
-    def _until(self, due: int) -> int:
+    def retire(self) -> bool:
+        """What is retained for longer than its topic says may go. True if there is something."""
+        retired = False
+        for topic, keeping in self._retaining.items():
+            sequence = self._topics.get(topic)
+            oldest = self._wall - keeping.retention if keeping.retention else 0
+            if sequence is not None and sequence.retire(oldest, keeping.retention_bytes or UNBOUNDED):
+                self._write_first(topic, sequence)
+                retired = True
+        return retired
+
+    @property
+    def overdue(self) -> bool:
+        """Something is retained for longer than its topic says."""
+        for topic, keeping in self._retaining.items():
+            sequence = self._topics.get(topic)
+            kept = sequence.kept if sequence is not None and keeping.retention else []
+            if kept and kept[0].newest < self._wall - keeping.retention:
+                return True
+        return False
+
+    def _write_first(self, topic: int, sequence: Sequence) -> None:
+        first = records.UNRETAINED if sequence.first is None else sequence.first
+        self._append(Kind.FIRST, records.FIRST.pack(topic, first))
+
+    def until(self, due: int) -> int:
         """A monotonic time as the log has it."""
-        return self._wall + due - self._now if due else 0
+        return self._clock.at(due)
 
     # Store
 
@@ -167,7 +217,36 @@ class LogStore(MemoryStore):
         elif topic not in self._known:
             self._known.add(topic)
             self._append(Kind.TOPIC, records.TOPIC.pack(topic) + name.encode())
-            self._promised = True
+            self._set_mode(topic, self._syncer.durability)
+            self.promise(topic)
+
+    def keep(self, topic: int, keeping: Keeping) -> None:
+        if topic in self._ephemeral:
+            return
+        self._set_mode(topic, keeping.durability)
+        if keeping.retains:
+            self._retaining[topic] = keeping
+            self.sequence(topic).keep(keeping)
+        else:
+            self._retaining.pop(topic, None)
+        known = self._topics.get(topic)
+        if keeping.retains != (known is not None and known.first is not None):
+            sequence = self.sequence(topic)
+            sequence.retain(sequence.end if keeping.retains else None)
+            self._write_first(topic, sequence)
+
+    def _set_mode(self, topic: int, mode: Durability | None) -> None:
+        """None: the topic is gone."""
+        before = self._modes.pop(topic, Durability.OS)
+        if mode is not None:
+            self._modes[topic] = mode
+        self._strict += (mode not in (None, Durability.OS)) - (before is not Durability.OS)
+        self._syncer.relaxed = self._syncer.durability is Durability.OS and not self._strict
+
+    def configure(self, topic: int, config: TopicConfig) -> None:
+        if topic not in self._ephemeral:
+            self._append(Kind.CONFIG, records.pack_config(topic, config))
+            self.promise(topic)
 
     def create_channel(self, topic: int, channel: int, name: str, start: int) -> None:
         if topic in self._ephemeral or is_ephemeral(name):
@@ -175,23 +254,28 @@ class LogStore(MemoryStore):
         elif channel not in self._known:
             self._known.add(channel)
             self._append(Kind.CHANNEL, records.CHANNEL.pack(topic, channel, start) + name.encode())
-            self._promised = True
+            self.promise(topic)
 
     def pause(self, topic: int, channel: int, paused: bool) -> None:
         if topic not in self._ephemeral and channel not in self._ephemeral:
             self._append(Kind.PAUSE, records.PAUSE.pack(topic, channel, paused))
-            self._promised = True
+            self.promise(topic)
 
     def publish(self, topic: int, first: int, frames: list[bytes], ids: bytes, largest: int, due: int) -> None:
         touched = self.sequence(topic).append(first, frames, ids, largest, due != 0)
-        if topic in self._ephemeral:
+        mode = self._modes.get(topic)
+        if mode is None:  # it is ephemeral
             return
         if self._publish is not None:
             self._write_publish(distributed=False)
         self._unplaced.append((len(frames), touched))
-        self._publish = topic, first, frames, largest, self._until(due)
-        self._promised = True
-        self._published += len(frames)
+        self._publish = topic, first, frames, largest, self.until(due)
+        if mode is Durability.ALWAYS:
+            self._strong = True
+            return
+        self._weak = True
+        if mode is Durability.INTERVAL:
+            self._published += len(frames)
 
     def distribute(self, topic: int, first: int, end: int, channels: int) -> None:
         super().distribute(topic, first, end, channels)
@@ -239,7 +323,7 @@ class LogStore(MemoryStore):
     def requeue(self, topic: int, channel: int, ordinal: int, attempts: int, due: int) -> None:
         if channel not in self._ephemeral:
             self._write_cursor(topic, channel)
-            returned = records.RETURNED.pack(ordinal, attempts, self._until(due))
+            returned = records.RETURNED.pack(ordinal, attempts, self.until(due))
             self._append(Kind.REQUEUE, records.CHANNEL_OF.pack(topic, channel) + returned)
 
     def bury(self, topic: int, channel: int, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
@@ -254,7 +338,7 @@ class LogStore(MemoryStore):
             self._done(topic, first, count)
         if channel not in self._ephemeral:
             self._append(Kind.FINISH_ALL, records.FINISH_ALL.pack(topic, channel, end))
-            self._promised = True
+            self.promise(topic)
 
     def hole(self, topic: int, first: int, end: int) -> None:
         sequence = self._topics.get(topic)
@@ -265,7 +349,7 @@ class LogStore(MemoryStore):
                 self._cache.dropped(one)
         if topic not in self._ephemeral:
             self._append(Kind.HOLE, records.HOLE.pack(topic, first, end))
-            self._promised = True
+            self.promise(topic)
 
     def drop_channel(self, topic: int, channel: int) -> None:
         self._flush()
@@ -274,7 +358,7 @@ class LogStore(MemoryStore):
             return
         self._known.discard(channel)
         self._append(Kind.DROP_CHANNEL, records.CHANNEL_OF.pack(topic, channel))
-        self._promised = True
+        self.promise(topic)
 
     def drop_topic(self, topic: int) -> None:
         sequence = self._topics.get(topic)
@@ -287,4 +371,6 @@ class LogStore(MemoryStore):
             return
         self._known.discard(topic)
         self._append(Kind.DROP_TOPIC, records.TOPIC.pack(topic))
-        self._promised = True
+        self.promise(topic)
+        self._set_mode(topic, None)
+        self._retaining.pop(topic, None)

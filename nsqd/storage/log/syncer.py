@@ -1,15 +1,15 @@
 """When the log is synced, and by whom: in the turn while a sync is quick, by a thread of its own when it is not.
 
-The mode says what an OK waits for. In every mode no more than MOST_UNSYNCED bytes are left to the system, and what nobody
-waits for, such as FINs, is synced within a second of its writing, except in the mode `os`.
+In every mode no more than MOST_UNSYNCED bytes are left to the system, and what nobody waits for, such as FINs, is synced within
+a second of its writing, unless all topics leave it to the system.
 """
 
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from enum import Enum
 
+from nsqd.core.keeping import Durability
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.writer import SyncJob, Writer
 from shared.histogram import Histogram
@@ -24,22 +24,15 @@ MOST_OF_DISK = 16  # ... or this part of a small disk
 LOOK_AFTER = 1024 * 1024  # bytes written until the space is looked at: a burst uses up a reserve within a second
 
 
-class Durability(Enum):
-    """What an OK means. See docs/operating.md for what each can lose."""
-
-    ALWAYS = "always"  # the message is synced to disk
-    INTERVAL = "interval"  # it is written; synced every sync-every messages or sync-timeout
-    OS = "os"  # it is written; the system decides
-
-
 class Syncer:
     """See above. Its methods are for the reactor's thread; `wake` is called in the other one."""
 
     def __init__(
         self, writer: Writer, disk: Disk, durability: Durability, every: int, wake: Callable[[], None]
     ) -> None:
-        """`every`: messages after which the mode `interval` syncs."""
+        """`durability`: the node's; `every`: messages after which the mode `interval` syncs."""
         self.durability = durability
+        self.relaxed = False  # nobody has to sync what nobody waits for
         self.full = ""  # why nothing may be published, for want of space; "": there is enough
         self.latencies = Histogram()  # ns that syncs took
         self._writer = writer
@@ -47,7 +40,7 @@ class Syncer:
         self._every = every
         self._wake = wake
         self._average = 0.0  # s that a sync took lately
-        self._unsynced = 0  # messages published since the last sync began
+        self._unsynced = 0  # messages published in the mode `interval` since the last sync began
         self._running: SyncJob | None = None  # in the thread
         self._done: deque[tuple[SyncJob, float, OSError | None]] = deque()  # by the thread, not looked at yet
         self._jobs: deque[SyncJob | None] = deque()  # for the thread; None: end
@@ -58,14 +51,13 @@ class Syncer:
         self._looked_at = -LOOK_AFTER  # the log's end when the space was looked at last
 
     def written(self, promised: bool, published: int) -> None:
-        """A group was written. `promised`: somebody waits for it; `published` messages are in it."""
+        """A group was written. `promised`: somebody waits for its sync; `published`: its messages of the mode `interval`."""
         self._unsynced += published
         writer = self._writer
         behind = writer.written - writer.durable
-        if self.durability is Durability.ALWAYS:
-            if promised:
-                self._sync(in_turn=self._average < QUICK)
-        elif self.durability is Durability.INTERVAL and self._every and self._unsynced >= self._every:
+        if promised:
+            self._sync(in_turn=self._average < QUICK)
+        elif self._every and self._unsynced >= self._every:
             self._sync(in_turn=False)
         if behind > MOST_UNSYNCED:
             self._sync(in_turn=False)
@@ -74,7 +66,7 @@ class Syncer:
 
     def timer(self) -> None:
         """It is called every second, or every sync-timeout in the mode `interval`."""
-        if self.durability is not Durability.OS:
+        if not self.relaxed:
             self._sync(in_turn=False)
         self._look_at_space()
 

@@ -4,9 +4,9 @@ A group that cannot be written stays, and is tried again with the next one: noth
 waits for it waits on. What a failed sync leaves on the disk nobody knows: after one, nothing becomes durable any more.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk, File
 from nsqd.storage.log.records import GROUP, HEADER_SIZE, Kind, SegmentHeader, encode
 from shared.log import log
@@ -46,13 +46,13 @@ class Writer:
         disk: Disk,
         identity: LogIdentity,
         position: int,
-        wall: Callable[[], int],
+        clock: LogClock,
         segment_size: int = SEGMENT_SIZE,
     ) -> None:
         """A new segment is begun at `position`, with the first group."""
         self._disk = disk
         self._identity = identity
-        self._wall = wall
+        self._clock = clock
         self._segment_size = segment_size
         self._group: list[tuple[int, bytes, bytes]] = []  # (kind, content, frames) of the records to be written
         self._file: File | None = None  # of the newest segment
@@ -72,6 +72,11 @@ class Writer:
     def append(self, kind: int, content: bytes, frames: bytes = b"") -> None:
         """A record for the next group."""
         self._group.append((kind, content, frames))
+
+    @property
+    def has_records(self) -> bool:
+        """True if there are some that are not written; after `write`, if that failed."""
+        return bool(self._group)
 
     def write(self) -> int:
         """Write the group. Returns the position behind it: when `durable` is there, the group is."""
@@ -98,7 +103,7 @@ class Writer:
     def _write_group(self) -> None:
         assert self._file is not None
         seed = self._seed
-        pieces = encode(seed, self._size, Kind.GROUP, GROUP.pack(self.durable, self._wall()))
+        pieces = encode(seed, self._size, Kind.GROUP, GROUP.pack(self.durable, self._clock.now()))
         places, at = [], self._size + sum(map(len, pieces))
         for kind, content, frames in self._group:
             record = encode(seed, at, kind, content, frames)
@@ -122,7 +127,8 @@ class Writer:
 
     def _begin_segment(self) -> None:
         identity = self._identity
-        header = SegmentHeader(identity.node, 0, identity.log_id, self.written, self._wall(), self._begins_state)
+        made = self._clock.clocks.wall()
+        header = SegmentHeader(identity.node, 0, identity.log_id, self.written, made, self._begins_state)
         file = self._disk.create(segment_name(header.base, 0))
         try:
             file.append([header.encode()], 0)

@@ -1,0 +1,87 @@
+"""GET and POST /topic/config, and the same arguments of /topic/create: how a topic's messages are kept."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core.keeping import Durability, Keeping, TopicConfig
+from nsqd.core.topic import Topic
+from nsqd.http.arguments import any_topic_name, existing_topic, topic_name
+from nsqd.http.node import Node
+from penstock.protocol.names import is_ephemeral
+from shared.http.api import Routes, empty_response, json_response, query
+from shared.http.errors import HttpError
+from shared.values import format_duration, parse_duration, parse_int
+
+AS_NODE = "default"  # as a value: what holds for the node
+
+
+class TopicConfigRoutes:
+    """Both methods."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def routes(self) -> Routes:
+        """The path and its methods."""
+        return {"/topic/config": {"GET": self.tell, "POST": self.change}}
+
+    async def tell(self, request: Request) -> Response:
+        """What holds for the topic, and which part of it is its own word."""
+        name, broker = any_topic_name(query(request)), self._node.broker
+        node = broker.limits.keeping
+        config = await self._node.bridge.call(lambda: existing_topic(broker, name).config)
+        return json_response(_told(name, config, config.over(node)))
+
+    async def change(self, request: Request) -> Response:
+        """Only what is given changes."""
+        arguments = query(request)
+        name, change = topic_name(arguments), read_config(arguments)
+        if change is None:
+            raise HttpError(400, "MISSING_ARG_DURABILITY_OR_RETENTION")
+        broker = self._node.broker
+        await self._node.bridge.call(lambda: change(existing_topic(broker, name)))
+        return empty_response()
+
+
+def read_config(arguments: dict[str, str]) -> Callable[[Topic], None] | None:
+    """What the arguments change in a topic of that name; None: nothing."""
+    changes: dict[str, Any] = {}
+    for key, read in _READERS.items():
+        if key in arguments:
+            try:
+                changes[key] = None if arguments[key] == AS_NODE else read(arguments[key])
+            except ValueError:
+                raise HttpError(400, f"INVALID_{key.upper()}") from None
+    if not changes:
+        return None
+    if is_ephemeral(arguments["topic"]):
+        raise HttpError(400, "EPHEMERAL_TOPIC")  # it is in memory only, whatever is asked for
+    return lambda topic: topic.configure(replace(topic.config, **changes))
+
+
+def _at_least_0(value: int) -> int:
+    if value < 0:
+        raise ValueError("want no negative value")
+    return value
+
+
+_READERS: dict[str, Callable[[str], Any]] = {
+    "durability": Durability,
+    "retention": lambda text: _at_least_0(parse_duration(text)),
+    "retention_bytes": lambda text: _at_least_0(parse_int(text)),
+}
+
+
+def _told(name: str, config: TopicConfig, keeping: Keeping) -> dict[str, Any]:
+    own = {"durability": config.durability, "retention": config.retention, "retention_bytes": config.retention_bytes}
+    return {
+        "topic": name,
+        "durability": keeping.durability.value,
+        "retention": format_duration(keeping.retention),
+        "retention_bytes": keeping.retention_bytes,
+        "of_its_own": [key for key, value in own.items() if value is not None],
+    }

@@ -1,0 +1,181 @@
+"""What becomes of old segments: those that nobody needs go, sparse ones are written again with only what is wanted.
+
+Old are segments before both checkpoints that are kept. What of them is wanted is counted some topics a turn: a census. What
+follows from it waits until everything by which messages became unwanted is durable, and only then happens.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from nsqd.storage.log.cleaner import Cleaner, Wanted
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.store import LogStore
+from nsqd.storage.log.syncer import Syncer
+from nsqd.storage.log.writer import Writer, segment_name
+from nsqd.storage.memory import Sequence
+from shared.log import log
+
+SLICE = 1_000_000  # ns of a turn for the census; one topic is never cut
+SPARSE = 0.5  # of a segment is wanted: less, and it is written again
+UNKNOWN = -1.0  # density of a segment that was cleaned after the last census
+
+
+@dataclass(slots=True)
+class Census:
+    """What of the old segments is wanted, as far as it is known."""
+
+    topics: list[int]  # to be asked still
+    old: frozenset[int]  # bases
+    reshaped: int  # LogStore.reshaped when it began: should that change, it begins anew
+    total: float = 0.0  # bytes wanted, of all segments
+    share: dict[int, float] = field(default_factory=dict)  # old base -> bytes wanted
+    wanted: dict[int, list[Wanted]] = field(default_factory=dict)  # old base -> whose they are
+
+    def ask(self, topic: int, sequence: Sequence) -> None:
+        """Count one topic's extents."""
+        for held in (*sequence.live(), *sequence.retained()):
+            part = sequence.wanted(held)
+            self.total += held.disk_bytes * part
+            bases = set()
+            for base, _, start, end in held.pieces:
+                if base in self.old:
+                    self.share[base] = self.share.get(base, 0.0) + (end - start) * part
+                    bases.add(base)
+            for base in sorted(bases):
+                self.wanted.setdefault(base, []).append(Wanted(topic, sequence, held))
+
+
+class Tidying:
+    """See above. `turn` is called once a turn, `begin` when a checkpoint has made segments old."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        writer: Writer,
+        syncer: Syncer,
+        disk: Disk,
+        cleaner: Cleaner,
+        generations: dict[int, int],
+        segments: list[int],
+        monotonic: Callable[[], int],
+    ) -> None:
+        """`segments`: bases of those there are."""
+        self.segments = segments
+        self.sizes = {base: disk.size(segment_name(base, generations.get(base, 0))) for base in segments}  # bytes
+        self.removed = 0  # segments
+        self.wanted_bytes = 0  # at the last census
+        self._store = store
+        self._writer = writer
+        self._syncer = syncer
+        self._disk = disk
+        self._cleaner = cleaner
+        self._monotonic = monotonic
+        self._generations = generations  # of segments that were cleaned
+        self._census: Census | None = None  # under way
+        self._again = False  # another is due
+        self._oldest_root = 0  # segments before it are old
+        self._decided = 0  # position that must be durable before anything is removed; 0: nothing is to be
+        self._unneeded: list[int] = []  # segments
+        self._dense: dict[int, float] = {}  # of segments that were cleaned: what the next census took for their density
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        newest = self.segments[-1] if self.segments else 0
+        return sum(self.sizes.get(base, 0) for base in self.segments[:-1]) + self._writer.written - newest
+
+    @property
+    def active(self) -> bool:
+        """There is something to be done that waits for nothing."""
+        waits = self._cleaner.busy or self._decided
+        return self._census is not None or (self._again and not waits)
+
+    def begin(self, oldest_root: int) -> None:
+        """Segments before that one are needed by no checkpoint."""
+        self._oldest_root = oldest_root
+        self._again = True
+
+    def turn(self) -> None:
+        """Some of what is to be done."""
+        self._note_segments()
+        if self._cleaner.busy:
+            cleaned = self._cleaner.finish()
+            if cleaned is not None:
+                self.sizes[cleaned], self._dense[cleaned] = self._cleaner.size, UNKNOWN
+                self._again = True  # there may be more
+        if self._decided and self._writer.durable >= self._decided:
+            self._carry_out()
+        elif self._census is not None:
+            self._go_on(self._census)
+        elif self.active:
+            self._again = False
+            self._take_census()
+
+    def _note_segments(self) -> None:
+        base = self._writer.base
+        if base in self.segments[-1:]:
+            return
+        if self.segments:
+            last = self.segments[-1]
+            self.sizes[last] = self._disk.size(segment_name(last, self._generations.get(last, 0)))
+        self.segments.append(base)
+
+    def _take_census(self) -> None:
+        if self._store.retire():
+            self._writer.write()
+        old = frozenset(base for base in self.segments if base < self._oldest_root)
+        self._census = Census(self._store.logged(), old, self._store.reshaped)
+
+    def _go_on(self, census: Census) -> None:
+        if census.reshaped != self._store.reshaped:
+            self._census, self._again = None, True
+            return
+        until = self._monotonic() + SLICE
+        while census.topics:
+            topic = census.topics.pop()
+            sequence = self._store.known_sequence(topic)
+            if sequence is not None:
+                census.ask(topic, sequence)
+            if self._monotonic() >= until:
+                break
+        if not census.topics:
+            self._census = None
+            self._decide(census)
+
+    def _decide(self, census: Census) -> None:
+        self.wanted_bytes = round(census.total)
+        self._unneeded = [base for base in self.segments if base in census.old and base not in census.wanted]
+        sparse = [(self._density(census, base), base) for base in census.wanted if base not in self._cleaner.refused]
+        if sparse and min(sparse)[0] < SPARSE:
+            base = min(sparse)[1]
+            self._cleaner.take(base, census.wanted[base])
+        if self._unneeded or self._cleaner.busy:  # the FINs by which they became so must not be lost behind them
+            self._decided = self._writer.written
+            self._syncer.want()
+
+    def _density(self, census: Census, base: int) -> float:
+        """The part of a segment that is wanted, as far as a census tells; one that was just cleaned is wanted as a whole."""
+        density = census.share[base] / max(1, self.sizes[base])
+        if self._dense.get(base) == UNKNOWN:
+            self._dense[base] = density
+        when_cleaned = self._dense.get(base, 1.0)
+        return density / when_cleaned if when_cleaned else 1.0
+
+    def _carry_out(self) -> None:
+        """What made segments old is durable."""
+        self._decided = 0
+        for base in self._unneeded:
+            self._remove(base)
+        self._unneeded = []
+        self._cleaner.start()
+
+    def _remove(self, base: int) -> None:
+        try:
+            self._disk.remove(segment_name(base, self._generations.get(base, 0)))
+        except OSError as error:
+            log.error("LOG: cannot remove a segment: %s", error)
+            return
+        self.segments.remove(base)
+        self.sizes.pop(base, None)
+        self._dense.pop(base, None)
+        self.removed += 1
