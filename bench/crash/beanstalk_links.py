@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from socket import socket
+
 from bench.crash.history import History
 from bench.crash.ledger import Ledger
-from bench.crash.link import Address, Link
+from bench.crash.link import Link
 from bench.crash.messages import Copy, Fate, Message
 from bench.crash.mix import LEFT_IN_FLIGHT, MS, Answer, Mix
 
@@ -17,8 +19,8 @@ _RESERVE = b"reserve\r\n"
 class Putter(Link):
     """put, `window` of them unanswered at all times."""
 
-    def __init__(self, address: Address, ledger: Ledger, history: History, mix: Mix, window: int) -> None:
-        super().__init__(address)
+    def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix, window: int) -> None:
+        super().__init__(sock)
         self._ledger = ledger
         self._history = history
         self._mix = mix
@@ -49,8 +51,8 @@ class Putter(Link):
 class Worker(Link):
     """Reserves one job after the other, and deletes, releases or keeps it. At the drain it deletes all that come."""
 
-    def __init__(self, address: Address, ledger: Ledger, history: History, mix: Mix, drain: bool) -> None:
-        super().__init__(address)
+    def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix, drain: bool) -> None:
+        super().__init__(sock)
         self._ledger = ledger
         self._history = history
         self._mix = mix

@@ -24,10 +24,13 @@ _MOST_TROUBLES = 20  # that are told in words
 class Ledger:
     """See above."""
 
-    def __init__(self, topics: Mapping[str, Sequence[str]], window: int = 0) -> None:
-        """`topics`: which channels must get what is published to each. `window`: what a power cut may take back, in ns."""
+    def __init__(
+        self, topics: Mapping[str, Sequence[str]], window: int = 0, own_windows: Mapping[str, int] | None = None
+    ) -> None:
+        """`topics`: which channels must get what is published to each. `window`: what a power cut may take back, in ns;
+        `own_windows`: likewise of topics that have their own."""
         self._topics = topics
-        self._window = window
+        self._windows = dict.fromkeys(topics, window) | dict(own_windows or {})
         self._messages: list[Message] = []  # by number
         self._ids: dict[tuple[str, bytes], int] = {}  # (topic, message id) -> number
         self._unsafe: dict[int, Copy] = {}  # by id(): copies whose last FIN or REQ a crash may take back
@@ -101,7 +104,8 @@ class Ledger:
             self._cuts.append((self._crashes, at, gone))
         self._crashes += 1
         for key, copy in list(self._unsafe.items()):
-            if not copy.settled or (power and self._in_doubt(copy.settled, at, gone)):
+            window = self._windows[copy.message.topic]
+            if not copy.settled or (power and _in_doubt(copy.settled, at, gone, window)):
                 copy.settled = copy.not_before = 0
                 del self._unsafe[key]
         if power:
@@ -179,11 +183,7 @@ class Ledger:
         life, at, gone = self._cuts[place]
         if message.life == life and message.invoked > gone > 0:
             return False
-        return self._in_doubt(message.answered, at, gone)
-
-    def _in_doubt(self, known: int, at: int, gone: int) -> bool:
-        """What was known then may be gone with the power."""
-        return (self._window > 0 and at - known < self._window) or (gone > 0 and known >= at)
+        return _in_doubt(message.answered, at, gone, self._windows[message.topic])
 
     def _tell_loss(self, message: Message, channel: str) -> str:
         copy = message.copies.get(channel)
@@ -196,3 +196,8 @@ class Ledger:
     def _trouble(self, text: str) -> None:
         if len(self.troubles) < _MOST_TROUBLES:
             self.troubles.append(text)
+
+
+def _in_doubt(known: int, at: int, gone: int, window: int) -> bool:
+    """What was known then may be gone with the power."""
+    return (window > 0 and at - known < window) or (gone > 0 and known >= at)

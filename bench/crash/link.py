@@ -22,13 +22,20 @@ _LAST_WORDS = 5.0  # s that connections may take to end once their server is dea
 Address = tuple[str, int]
 
 
+def dial(address: Address) -> socket.socket:
+    """A connection that never blocks."""
+    sock = socket.create_connection(address, timeout=_CONNECT_TIMEOUT)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setblocking(False)
+    return sock
+
+
 class Link:
     """One connection. A subclass says what it sends (`step`) and what it makes of what comes (`received`)."""
 
-    def __init__(self, address: Address) -> None:
-        self.socket = socket.create_connection(address, timeout=_CONNECT_TIMEOUT)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.socket.setblocking(False)
+    def __init__(self, sock: socket.socket) -> None:
+        """`sock` never blocks."""
+        self.socket = sock
         self.closed = False  # nothing more will come
         self.queued = 0  # bytes said so far
         self.sent = 0  # bytes of these that the kernel has taken
@@ -62,8 +69,8 @@ class Link:
         except OSError:  # the server is gone; what it had sent can still be read
             self._out.clear()
 
-    def read(self) -> None:
-        """Take one piece of what is there."""
+    def read(self, now: int) -> None:
+        """Take one piece of what is there at `now` (monotonic ns)."""
         try:
             data = self.socket.recv(_MOST_READ)
         except BlockingIOError:
@@ -71,7 +78,7 @@ class Link:
         except OSError:
             data = b""
         if data:
-            self.received(data, time.monotonic_ns())
+            self.received(data, now)
         else:
             self.closed = True
 
@@ -125,6 +132,6 @@ class Loop:
     def _read(self, timeout: float) -> None:
         for key, _ in self._selector.select(timeout):
             link: Link = key.data
-            link.read()
+            link.read(time.monotonic_ns())
             if link.closed:
                 self._selector.unregister(link.socket)

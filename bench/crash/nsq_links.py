@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Sequence
+from socket import socket
 
 from bench.crash.history import History
 from bench.crash.ledger import Ledger
-from bench.crash.link import Address, Link
+from bench.crash.link import Link
 from bench.crash.messages import Copy, Fate, Message
 from bench.crash.mix import LEFT_IN_FLIGHT, MS, Answer, Mix
 from penstock.protocol import nsq
@@ -29,8 +30,8 @@ _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 class _Publishing(Link):
     """What all of them share: publishes that wait for their replies, in order."""
 
-    def __init__(self, address: Address, ledger: Ledger, history: History, mix: Mix) -> None:
-        super().__init__(address)
+    def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix) -> None:
+        super().__init__(sock)
         self._ledger = ledger
         self._history = history
         self._mix = mix
@@ -63,8 +64,8 @@ class _Publishing(Link):
 class Producer(_Publishing):
     """PUB, MPUB and DPUB over TCP, `window` of them unanswered at all times."""
 
-    def __init__(self, address: Address, ledger: Ledger, history: History, mix: Mix, window: int) -> None:
-        super().__init__(address, ledger, history, mix)
+    def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix, window: int) -> None:
+        super().__init__(sock, ledger, history, mix)
         self._window = window
         self._decoder = nsq.FrameDecoder(_MAX_FRAME)
         self.say(nsq.MAGIC_V2)
@@ -89,8 +90,8 @@ class Producer(_Publishing):
 class HttpProducer(_Publishing):
     """POST /pub, one at a time on a connection that is kept."""
 
-    def __init__(self, address: Address, ledger: Ledger, history: History, mix: Mix) -> None:
-        super().__init__(address, ledger, history, mix)
+    def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix) -> None:
+        super().__init__(sock, ledger, history, mix)
         self._in = b""
 
     def step(self, now: int) -> None:
@@ -119,10 +120,10 @@ class Consumer(_Publishing):
     """One subscriber. At the drain it finishes all that comes."""
 
     def __init__(
-        self, address: Address, ledger: Ledger, history: History, mix: Mix, place: tuple[str, str], drain: bool
+        self, sock: socket, ledger: Ledger, history: History, mix: Mix, place: tuple[str, str], drain: bool
     ) -> None:
         """`place`: topic, channel."""
-        super().__init__(address, ledger, history, mix)
+        super().__init__(sock, ledger, history, mix)
         self._topic, self._channel = place
         self._drain = drain
         self._decoder = nsq.FrameDecoder(_MAX_FRAME)

@@ -13,7 +13,7 @@ from typing import Protocol
 from bench.crash import beanstalk_links, nsq_links
 from bench.crash.history import History
 from bench.crash.ledger import Ledger
-from bench.crash.link import Address, Link
+from bench.crash.link import Address, Link, dial
 from bench.crash.mix import Mix
 from bench.crash.process import CrashError, Process
 
@@ -25,8 +25,11 @@ _REQUEST_TIMEOUT = 10.0  # s
 _PRODUCERS, _WINDOW = 3, 6  # over TCP, and how many unanswered publishes each has
 
 # Topic -> the channels that are owed what is published to it. Nobody reads `idle` before the drain, when `late` is made.
-_TOPICS: Mapping[str, Sequence[str]] = {"busy": ("work", "copy", "idle"), "alone": ("late",)}
+_TOPICS: dict[str, Sequence[str]] = {"busy": ("work", "copy", "idle"), "alone": ("late",)}
 _LATE = "late"
+# Ours only: a topic that is synced before each OK whatever the node's mode is, and who is owed it.
+_STRICT = ("strict",)
+_STRICT_CHANNELS = ("work",)
 _READERS = (("busy", "work"), ("busy", "work"), ("busy", "copy"))
 
 
@@ -48,6 +51,10 @@ class Subject(Protocol):
     @property
     def topics(self) -> Mapping[str, Sequence[str]]:
         """Where messages go, and who is owed them."""
+
+    @property
+    def strict(self) -> Sequence[str]:
+        """Of these, the ones of which nothing that was acked may be lost in any case."""
 
     def launch(self, directory: Path) -> Process:
         """A process over the directory: it may not be ready yet."""
@@ -73,7 +80,11 @@ class Nsqd:
 
     @property
     def topics(self) -> Mapping[str, Sequence[str]]:
-        return _TOPICS
+        return _TOPICS | dict.fromkeys(self.strict, _STRICT_CHANNELS)
+
+    @property
+    def strict(self) -> Sequence[str]:
+        return _STRICT if self.ours else ()
 
     def launch(self, directory: Path) -> Process:
         addresses = ("-tcp-address", f"{HOST}:0", "-http-address", f"{HOST}:0", "-data-path", str(directory))
@@ -84,8 +95,9 @@ class Nsqd:
         connection = http.client.HTTPConnection(HOST, process.ports["HTTP"], timeout=_REQUEST_TIMEOUT)
         try:
             self._ask(connection, "GET", "/ping")
-            for topic, channels in _TOPICS.items():
-                self._ask(connection, "POST", f"/topic/create?topic={topic}")
+            for topic, channels in self.topics.items():
+                own = "&durability=always" if topic in self.strict else ""
+                self._ask(connection, "POST", f"/topic/create?topic={topic}{own}")
                 for channel in channels:
                     if channel != _LATE:
                         self._ask(connection, "POST", f"/channel/create?topic={topic}&channel={channel}")
@@ -96,14 +108,14 @@ class Nsqd:
 
     def load(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
         tcp, http_address = _addresses(process)
-        producers = [nsq_links.Producer(tcp, ledger, history, mix, _WINDOW) for _ in range(_PRODUCERS)]
-        consumers = [nsq_links.Consumer(tcp, ledger, history, mix, place, drain=False) for place in _READERS]
-        return [*producers, nsq_links.HttpProducer(http_address, ledger, history, mix), *consumers]
+        producers = [nsq_links.Producer(dial(tcp), ledger, history, mix, _WINDOW) for _ in range(_PRODUCERS)]
+        consumers = [nsq_links.Consumer(dial(tcp), ledger, history, mix, place, drain=False) for place in _READERS]
+        return [*producers, nsq_links.HttpProducer(dial(http_address), ledger, history, mix), *consumers]
 
     def drain(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
         tcp, _ = _addresses(process)
-        places = [(topic, channel) for topic, channels in _TOPICS.items() for channel in channels]
-        return [nsq_links.Consumer(tcp, ledger, history, mix, place, drain=True) for place in places]
+        places = [(topic, channel) for topic, channels in self.topics.items() for channel in channels]
+        return [nsq_links.Consumer(dial(tcp), ledger, history, mix, place, drain=True) for place in places]
 
     @staticmethod
     def _ask(connection: http.client.HTTPConnection, method: str, path: str) -> None:
@@ -128,6 +140,10 @@ class Beanstalkd:
     def topics(self) -> Mapping[str, Sequence[str]]:
         return {beanstalk_links.TUBE: (beanstalk_links.TUBE,)}
 
+    @property
+    def strict(self) -> Sequence[str]:
+        return ()
+
     def launch(self, directory: Path) -> Process:
         with socket.create_server((HOST, 0)) as free:
             port: int = free.getsockname()[1]
@@ -148,12 +164,12 @@ class Beanstalkd:
 
     def load(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
         address = HOST, process.ports["TCP"]
-        putters = [beanstalk_links.Putter(address, ledger, history, mix, _WINDOW) for _ in range(_PRODUCERS)]
-        return [*putters, *(beanstalk_links.Worker(address, ledger, history, mix, drain=False) for _ in range(2))]
+        putters = [beanstalk_links.Putter(dial(address), ledger, history, mix, _WINDOW) for _ in range(_PRODUCERS)]
+        return [*putters, *(beanstalk_links.Worker(dial(address), ledger, history, mix, drain=False) for _ in range(2))]
 
     def drain(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
         address = HOST, process.ports["TCP"]
-        return [beanstalk_links.Worker(address, ledger, history, mix, drain=True) for _ in range(8)]
+        return [beanstalk_links.Worker(dial(address), ledger, history, mix, drain=True) for _ in range(8)]
 
 
 def penstock(mode: str, flags: Sequence[str] = ()) -> Nsqd:

@@ -71,7 +71,7 @@ class Trial:
         self._history = history
         self._mix = mix
         self._result = Result()
-        self.ledger = Ledger(subject.topics, window)
+        self.ledger = Ledger(subject.topics, window, dict.fromkeys(subject.strict, 0))
 
     def run(self, crashes: int, progress: Callable[[int, str], None]) -> Result:
         """So many crashes, and the drain; `progress` is told how many there were. What stops it is an alarm of the result."""

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from nsqd.net.system import Poller
 from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
 
@@ -37,7 +38,7 @@ class Visitor:
 class Acceptor:
     """See above. It registers its listeners with the reactor's epoll."""
 
-    def __init__(self, epoll: select.epoll, limits: ConnectionLimits, refused: Counter[str]) -> None:
+    def __init__(self, epoll: Poller, limits: ConnectionLimits, refused: Counter[str]) -> None:
         self._epoll = epoll
         self._limits = limits
         self._refused = refused

@@ -22,6 +22,7 @@ from nsqd.core.keeping import SYNCED, WRITTEN
 from nsqd.net.acceptor import Acceptor, ConnectionLimits, Visitor
 from nsqd.net.connection import DRAIN_TIME, Connection
 from nsqd.net.layers import Broken, Layers, Wrap
+from nsqd.net.system import System
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
@@ -74,14 +75,16 @@ class Reactor:
         serve_http: Callable[[], Served],
         after_turn: Callable[[], None],
         edge: Edge | None = None,
+        system: System | None = None,
     ) -> None:
+        system = system or System()
         self._broker = broker
         self._settings = settings
         self._clock = clock
         self._serve_http = serve_http
         self._after_turn = after_turn
-        self._epoll = select.epoll()
-        self._wake_read, self._wake_write = socket.socketpair()
+        self._epoll = system.poller()
+        self._wake_read, self._wake_write = system.pair()
         self._buffer = bytearray(READ_SIZE)
         self._view = memoryview(self._buffer)
         self._edge = edge or Edge()

@@ -107,8 +107,7 @@ class CrashRun:
         random = self.random
         if self.node is not None:
             self.safe = max(self.safe, self.node.log.writer.durable)
-            if self.durability is Durability.ALWAYS:  # replies may have left
-                self.safe = max(self.safe, self.node.store.durable)
+            self.safe = max(self.safe, self.node.store.durable)  # replies may have left
         cut = random.random() < 0.7
         self.disk = self.disk.crash(random) if cut else self.disk.kill()
         away = random.choice((0, 1, 300, 5000)) * MS

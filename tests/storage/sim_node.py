@@ -1,6 +1,7 @@
 """A node's core over the commit log on a simulated disk: opened, driven and lost as nsqd/daemon.py and the reactor do it."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from nsqd.core.broker import Broker, Limits
@@ -151,7 +152,9 @@ class SimNode:
         self.syncer.random = random
         self.store = self.log.store
         ids = IdSource(NODE, max(1, self.log.lease), self.store.lease)
-        self.broker = Broker(limits or Limits(), self.store, ids, random.randrange)
+        limits = limits or Limits()
+        limits = replace(limits, keeping=replace(limits.keeping, durability=durability))
+        self.broker = Broker(limits, self.store, ids, random.randrange)
         self.eager = False  # True: what is to be read is read at once
         self.waiting: list[tuple[int, Callable[[], None]]] = []  # replies by the position they wait for
         self.before_commit: Callable[[], None] = lambda: None

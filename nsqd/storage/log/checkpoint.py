@@ -112,8 +112,9 @@ class Checkpoints:
     def _begin(self) -> None:
         self._began, self._took = self._broker.now, 0
         self._others = self._others[1], self._writer.records - self._own
-        self._own += 1
+        self._own += 2
         self._writer.begin_state(records.STATE.pack(self._broker.highest_number, self._store.leased))
+        self._store.write_anchor()  # replay may begin here
         self._writer.write()
         self._root = self._writer.base
         self._since, self._records = self._writer.written, self._writer.records

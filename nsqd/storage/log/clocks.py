@@ -76,11 +76,13 @@ class LogClock:
             away = 0
         self._offset = max(last, anchor.steady + max(0, away)) - self.clocks.monotonic()
 
-    def anchor(self, now: int) -> Anchor | None:
-        """To be noted at `now` (monotonic); None: there is one that is not a second old."""
-        if now - self._anchored < ANCHOR_EVERY:
-            return None
-        self._anchored = now
+    def wants_anchor(self, now: int) -> bool:
+        """True if the last one is a second old at `now` (monotonic)."""
+        return now - self._anchored >= ANCHOR_EVERY
+
+    def anchor(self) -> Anchor:
+        """To be noted now."""
+        self._anchored = self.clocks.monotonic()
         return Anchor(self.now(), self.clocks.wall(), self.clocks.boot(), self.clocks.boot_id)
 
 

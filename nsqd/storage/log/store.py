@@ -63,8 +63,8 @@ class LogStore(MemoryStore):
     def commit(self) -> int:
         self._flush()
         writer = self._writer
-        if writer.has_records:
-            self._write_anchor()
+        if writer.has_records and self._clock.wants_anchor(self._now):
+            self.write_anchor()
         position = writer.write()
         if self._unplaced:
             self._place()
@@ -79,11 +79,11 @@ class LogStore(MemoryStore):
         self.after_commit()
         return position if strong else 0
 
-    def _write_anchor(self) -> None:
-        anchor = self._clock.anchor(self._now)
-        if anchor is not None:
-            content = records.ANCHOR.pack(anchor.steady, anchor.wall, anchor.boot, anchor.boot_id)
-            self._writer.append(Kind.ANCHOR, content)
+    def write_anchor(self) -> None:
+        """Note what the clocks tell."""
+        anchor = self._clock.anchor()
+        content = records.ANCHOR.pack(anchor.steady, anchor.wall, anchor.boot, anchor.boot_id)
+        self._writer.append(Kind.ANCHOR, content)
 
     @property
     def durable(self) -> int:

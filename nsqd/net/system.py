@@ -1,0 +1,28 @@
+"""What the reactor asks of the operating system beside its sockets; a simulator has its own."""
+
+import select
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Poller(Protocol):
+    """As select.epoll, level-triggered."""
+
+    def register(self, fd: int, eventmask: int) -> None: ...
+    def modify(self, fd: int, eventmask: int) -> None: ...
+    def unregister(self, fd: int) -> None: ...
+    def poll(self, timeout: float, maxevents: int) -> list[tuple[int, int]]:
+        """(file descriptor, events) of those that are ready, waiting at most `timeout` s."""
+
+    def fileno(self) -> int: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """How the reactor gets them."""
+
+    poller: Callable[[], Poller] = select.epoll
+    pair: Callable[[], tuple[socket.socket, socket.socket]] = socket.socketpair

@@ -1,0 +1,246 @@
+"""A network in memory, for the reactor and for the checker: bytes arrive late and in pieces, connections break.
+
+Implements what both use of `socket` and of select.epoll. Nothing here blocks or sleeps; time is what the clock says.
+"""
+
+import select
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+MOST_IN_FLIGHT = 100_000  # bytes each way: what a sender's and a receiver's kernel buffer together
+MOST_LATE = 3_000_000  # ns on the way
+
+
+class Way:
+    """One direction of a connection."""
+
+    def __init__(self, network: "Network") -> None:
+        self._network = network
+        self._flying: deque[tuple[int, bytes]] = deque()  # (when it arrives, what)
+        self.arrived = bytearray()
+        self.ended = False  # the sender has said that it sends no more
+        self.end_arrives = 0  # when
+        self.broken = False
+
+    @property
+    def room(self) -> int:
+        return MOST_IN_FLIGHT - len(self.arrived) - sum(len(data) for _, data in self._flying)
+
+    def send(self, data: bytes) -> int:
+        """As socket.send."""
+        if self.broken or self.ended:
+            raise BrokenPipeError
+        taken = bytes(data[: max(0, self.room)])
+        if not taken:
+            raise BlockingIOError
+        random = self._network.random
+        if random.random() < 0.1:
+            taken = taken[: random.randrange(1, len(taken) + 1)]
+        at, start = self._network.now(), 0
+        while start < len(taken):
+            size = random.choice((1, 7, 100, 5000, 100_000))
+            latest = self._flying[-1][0] if self._flying else 0
+            self._flying.append((max(latest, at + random.randrange(MOST_LATE)), taken[start : start + size]))
+            start += size
+        return len(taken)
+
+    def end(self) -> None:
+        """As socket.shutdown."""
+        if not self.ended:
+            self.ended = True
+            self.end_arrives = max(self._network.now(), self._flying[-1][0] if self._flying else 0)
+
+    def receive(self, size: int) -> bytes:
+        """As socket.recv."""
+        if not self.arrived:
+            if self.broken:
+                raise ConnectionResetError
+            if self.is_over:
+                return b""
+            raise BlockingIOError
+        size = min(size, self._network.random.choice((1, 100, 10_000, 1 << 20)))
+        data = bytes(self.arrived[:size])
+        del self.arrived[:size]
+        return data
+
+    def move(self, now: int) -> None:
+        """What is due arrives."""
+        while self._flying and self._flying[0][0] <= now:
+            self.arrived += self._flying.popleft()[1]
+
+    def land(self) -> None:
+        """All of it arrives."""
+        for _, data in self._flying:
+            self.arrived += data
+        self._flying.clear()
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing more comes."""
+        return self.ended and not self._flying and self.end_arrives <= self._network.now()
+
+    @property
+    def is_readable(self) -> bool:
+        return bool(self.arrived) or self.is_over or self.broken
+
+    def next_arrival(self) -> int | None:
+        """When something changes."""
+        if self._flying:
+            return self._flying[0][0]
+        return self.end_arrives if self.ended and self.end_arrives > self._network.now() else None
+
+
+class Socket:
+    """One end of a connection."""
+
+    def __init__(self, network: "Network", incoming: Way, outgoing: Way) -> None:
+        self._network = network
+        self.incoming = incoming
+        self.outgoing = outgoing
+        self.fd = network.new_fd(self)
+        self.closed = False
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def setblocking(self, flag: bool) -> None:
+        assert not flag
+
+    def setsockopt(self, *_: int) -> None: ...
+
+    def send(self, data: bytes) -> int:
+        return self.outgoing.send(data)
+
+    def recv(self, size: int) -> bytes:
+        return self.incoming.receive(size)
+
+    def recv_into(self, buffer: bytearray) -> int:
+        data = self.incoming.receive(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def shutdown(self, how: int) -> None:
+        self.outgoing.end()
+
+    def close(self) -> None:
+        assert not self.closed
+        self.closed = True
+        self.outgoing.end()
+        self._network.sockets.pop(self.fd)
+
+    def reset(self) -> None:
+        """The network breaks the connection: both ends lose what is on its way."""
+        for way in (self.incoming, self.outgoing):
+            way.broken = True
+
+
+class Listener:
+    """Where the node accepts."""
+
+    def __init__(self, network: "Network") -> None:
+        self.fd = network.new_fd(self)
+        self.waiting: deque[tuple[Socket, tuple[str, int]]] = deque()
+
+    def fileno(self) -> int:
+        return self.fd
+
+    def accept(self) -> tuple[Socket, tuple[str, int]]:
+        if not self.waiting:
+            raise BlockingIOError
+        return self.waiting.popleft()
+
+    @property
+    def incoming(self) -> "Listener":
+        return self
+
+    @property
+    def is_readable(self) -> bool:
+        return bool(self.waiting)
+
+
+class Poller:
+    """Implements nsqd.net.system.Poller. What is ready is told in an order that the seed chooses, and not always all of it."""
+
+    def __init__(self, network: "Network") -> None:
+        self._network = network
+        self._interest: dict[int, int] = {}
+
+    def register(self, fd: int, events: int) -> None:
+        assert fd not in self._interest
+        self._interest[fd] = events
+
+    def modify(self, fd: int, events: int) -> None:
+        assert fd in self._interest
+        self._interest[fd] = events
+
+    def unregister(self, fd: int) -> None:
+        del self._interest[fd]
+
+    def poll(self, timeout: float = 0, most: int = 512) -> list[tuple[int, int]]:
+        found = []
+        for fd, interest in self._interest.items():
+            end: Any = self._network.sockets[fd]
+            events = select.EPOLLIN if end.incoming.is_readable else 0
+            if isinstance(end, Socket) and (end.outgoing.room > 0 or end.outgoing.broken):
+                events |= select.EPOLLOUT
+            if events & interest:
+                found.append((fd, events & interest))
+        random = self._network.random
+        random.shuffle(found)
+        return found[: random.randrange(1, len(found) + 1)] if found else []
+
+    def fileno(self) -> int:
+        return -1
+
+    def close(self) -> None:
+        self._interest.clear()
+
+
+class Network:
+    """Everything that is connected."""
+
+    def __init__(self, now: Callable[[], int], random: Random) -> None:
+        self.now = now
+        self.random = random
+        self.sockets: dict[int, Any] = {}  # by file descriptor
+        self._ways: list[Way] = []
+        self._last_fd = 2
+        self.listener = Listener(self)
+
+    def new_fd(self, end: Any) -> int:
+        self._last_fd += 1
+        self.sockets[self._last_fd] = end
+        return self._last_fd
+
+    def pair(self) -> tuple[Socket, Socket]:
+        """As socket.socketpair, but nothing is late."""
+        one, other = Prompt(self), Prompt(self)
+        return Socket(self, one, other), Socket(self, other, one)
+
+    def dial(self) -> Socket:
+        """A new connection to the listener: the client's end."""
+        there, back = Way(self), Way(self)
+        self._ways += [there, back]
+        self.listener.waiting.append((Socket(self, there, back), ("10.0.0.1", 1000 + self._last_fd)))
+        return Socket(self, back, there)
+
+    def move(self) -> None:
+        """What is due arrives."""
+        now = self.now()
+        for way in self._ways:
+            way.move(now)
+
+    def next_arrival(self) -> int | None:
+        """When something will."""
+        times = [at for at in (way.next_arrival() for way in self._ways) if at is not None]
+        return min(times, default=None)
+
+
+class Prompt(Way):
+    """Within the machine."""
+
+    def send(self, data: bytes) -> int:
+        self.arrived += data
+        return len(data)

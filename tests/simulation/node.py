@@ -1,0 +1,105 @@
+"""A whole node as nsqd/daemon.py wires it, on a simulated disk, clock and network; and operators who call it as HTTP does."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Any, cast
+
+from nsqd.core.broker import Broker, Limits
+from nsqd.core.keeping import Durability
+from nsqd.net.reactor import Reactor, Served
+from nsqd.net.system import System
+from nsqd.protocols.nsq.settings import Settings
+from tests.simulation.net import Network, Poller
+from tests.storage.sim_disk import SimDisk
+from tests.storage.sim_node import Clock, SimNode
+
+Act = Callable[[Broker], None]
+SECOND = 1_000_000_000
+TIMER = SECOND // 5  # ns between calls of Syncer.timer: --sync-timeout
+
+
+class WholeNode(SimNode):
+    """See above. Raises LogError if the log cannot be opened."""
+
+    def __init__(
+        self,
+        disk: SimDisk,
+        durability: Durability,
+        clock: Clock,
+        random: Random,
+        limits: Limits,
+        segment_size: int,
+        budget: int,
+        tail_records: int,
+        tail_bytes: int,
+    ) -> None:
+        self._random = random
+        self.reactor: Reactor | None = None  # while the log is opened, nobody turns
+        super().__init__(disk, durability, clock, random, limits, segment_size, budget, tail_records, tail_bytes)
+        self.network = Network(lambda: clock.true, random)
+        self._calls: list[tuple[Act, Callable[[bool], None]]] = []  # of operators, with what tells them
+        self._timer = clock.now + TIMER
+        system = System(cast(Any, lambda: Poller(self.network)), cast(Any, self.network.pair))
+        settings = Settings(msg_timeout=2 * SECOND)
+        self.reactor = Reactor(
+            self.broker,
+            settings,
+            lambda: (clock.now, clock.wall),
+            self._serve_calls,
+            lambda: self.broker.fetch_changes() and None,
+            system=system,
+        )
+        self.reactor.listen(cast(Any, self.network.listener))
+
+    def _wake(self) -> None:
+        super()._wake()
+        if self.reactor is not None:
+            self.reactor.wake()
+
+    def call(self, act: Act, told: Callable[[bool], None]) -> None:
+        """As a request over HTTP: done in the next turn; `told` True when that may be said, False for 503."""
+        self._calls.append((act, told))
+        self._wake()
+
+    def _serve_calls(self) -> Served:
+        calls, self._calls = self._calls, []
+        for act, _ in calls:
+            act(self.broker)
+
+        def tell(good: bool) -> None:
+            for _, told in calls:
+                told(good)
+
+        return Served(lambda: tell(True), lambda: tell(False))
+
+    def run_once(self, until: int) -> None:
+        """A turn if there is a reason for one; else time passes up to the next, or to `until` (true time, ns)."""
+        reactor = self.reactor
+        assert reactor is not None
+        self.network.move()
+        events = reactor._epoll.poll(0, 512)
+        due = reactor._due()
+        if events or (due is not None and due <= self.clock.now):
+            reactor.turn(events)
+            return
+        times = [until, self.network.next_arrival(), self.clock.true + self._timer - self.clock.now]
+        if due is not None:
+            times.append(self.clock.true + due - self.clock.now)
+        self.clock.advance(max(0, min(time for time in times if time is not None) - self.clock.true))
+        if self.clock.now >= self._timer:
+            self._timer += TIMER
+            self.syncer.timer()
+            self._wake()
+
+    def step_threads(self) -> None:
+        """What worker threads do, a system call at a time."""
+        random = self._random
+        if self.syncer.job is not None and random.random() < 0.5:
+            self.syncer.step()
+            if self.syncer.job is None:
+                self._wake()
+        if random.random() < 0.5 and self.cache.step():
+            self._wake()
+        if random.random() < 0.2 and self.cleaner.waits is not None:
+            self.cleaner.step()
+            self._wake()

@@ -1,0 +1,261 @@
+"""One run of a whole node through several lives, chosen by a seed; the checker is that of bench/crash.
+
+Producers and consumers talk the protocol over the simulated network, operators change topics, the node is killed or loses its
+power at any moment, in the middle of a turn too. What its replies promised must be there in the end.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any, cast
+
+from bench.crash.history import History
+from bench.crash.ledger import Ledger
+from bench.crash.link import Link
+from bench.crash.messages import Fate, Message, Verdict
+from bench.crash.mix import MS, Mix
+from bench.crash.nsq_links import Consumer, Producer
+from nsqd.core import ids
+from nsqd.core.broker import Broker, Limits
+from nsqd.core.keeping import Durability, TopicConfig
+from nsqd.storage.log import checkpoint, tidying
+from tests.simulation.node import SECOND, TIMER, WholeNode
+from tests.storage.sim_disk import PowerCut, SimDisk
+from tests.storage.sim_node import Clock
+
+LIVES = 4
+TOPICS = {"busy": ("work", "idle"), "strict": ("work",), "loose": ("work",)}  # and who is owed what
+CONFIGS = {"strict": TopicConfig(Durability.ALWAYS, retention=SECOND), "loose": TopicConfig(Durability.OS)}
+EVERYTHING = 1 << 60  # ns
+WINDOWS = {Durability.ALWAYS: 0, Durability.INTERVAL: 3 * TIMER, Durability.OS: EVERYTHING}
+QUIET = 3 * SECOND  # without a delivery after which the drain is over if nothing is missing
+HOPELESS = 8 * SECOND  # ... and if something is
+
+
+class Notes(History):
+    """Remembers the last lines."""
+
+    def __init__(self) -> None:
+        self.path = Path()
+        self.lines: list[str] = []
+
+    def add(self, text: str) -> None:
+        self.lines.append(text)
+
+    def sync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Operator:
+    """Publishes over HTTP, one at a time, and changes things."""
+
+    def __init__(self, node: WholeNode, ledger: Ledger, mix: Mix, random: Random) -> None:
+        self._node = node
+        self._ledger = ledger
+        self._mix = mix
+        self._random = random
+        self._waits = False
+
+    def step(self, now: int) -> None:
+        if self._waits or self._random.random() < 0.9:
+            return
+        if self._random.random() < 0.6:
+            self._publish(now)
+        else:
+            self._call(self._random.choice((_pause, _empty_nothing, _configure))(self._random), lambda good: None)
+
+    def _publish(self, now: int) -> None:
+        order = self._mix.order(batches=False)
+        messages = self._ledger.publish(order.topic, order.sizes, order.delay_ms * MS, now)
+
+        def publish(broker: Broker) -> None:
+            if broker.refusal:
+                self._answered(messages, Fate.REFUSED)
+                return
+            topic, body = broker.topics[order.topic], messages[0].body
+            if order.delay_ms:
+                topic.publish_deferred(body, broker.now + order.delay_ms * MS)
+            else:
+                topic.publish([body], len(body))
+
+        self._call(publish, lambda good: self._answered(messages, Fate.OK if good else Fate.UNKNOWN))
+
+    def _answered(self, messages: list[Message], fate: Fate) -> None:
+        if messages[0].fate is Fate.UNKNOWN:
+            self._ledger.answered(messages, fate, self._node.clock.true)
+
+    def _call(self, act: Callable[[Broker], None], told: Callable[[bool], None]) -> None:
+        self._waits = True
+
+        def answered(good: bool) -> None:
+            self._waits = False
+            told(good)
+
+        self._node.call(act, answered)
+
+
+def _pause(random: Random) -> Callable[[Broker], None]:
+    name, paused = random.choice(tuple(TOPICS)), random.random() < 0.3
+
+    def act(broker: Broker) -> None:
+        topic = broker.topics[name]
+        broker.pause(random.choice((topic, *topic.channels.values())), paused)
+
+    return act
+
+
+def _empty_nothing(random: Random) -> Callable[[Broker], None]:
+    """A topic that comes and goes."""
+
+    def act(broker: Broker) -> None:
+        if "passing" in broker.topics:
+            broker.delete_topic("passing")
+        else:
+            broker.topic("passing").channel("c")
+            broker.topics["passing"].publish([b"x"] * 5, 5)
+
+    return act
+
+
+def _configure(random: Random) -> Callable[[Broker], None]:
+    retention = random.choice((0, SECOND, 3600 * SECOND))
+    config = TopicConfig(CONFIGS["strict"].durability, retention)
+    return lambda broker: broker.topics["strict"].configure(config)
+
+
+class WholeRun:
+    """See above."""
+
+    def __init__(self, seed: int, durability: Durability) -> None:
+        self.random = random = Random(seed)
+        self.durability = durability
+        self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+        self.disk = SimDisk(random, random.choice((512, 4096)))
+        self.limits = Limits(mem_queue_size=random.choice((0, 10, 1000)))
+        self.sizes = (
+            random.choice((2000, 20_000)),
+            random.choice((0, 20_000, 1 << 30)),
+            random.choice((20, 100, 1 << 30)),
+            random.choice((3000, 50_000, 1 << 40)),
+        )
+        own = {"strict": 0, "loose": EVERYTHING}
+        self.ledger = Ledger(TOPICS, WINDOWS[durability], own)
+        self.notes = Notes()
+        self.mix = Mix(random.getrandbits(32), list(TOPICS))
+        self.jumps = random.random() < 0.3  # the wall clock is set now and then, and the machine is never started anew
+        self.node: WholeNode | None = None
+        self.was_cut = True  # nothing is unsynced from a life before
+        self.turns = 0
+
+    def run(self) -> Verdict:
+        """All lives, and the drain. AssertionError if a promise was not kept."""
+        before = ids.LEASE, checkpoint.SLICE, tidying.SLICE
+        ids.LEASE, checkpoint.SLICE, tidying.SLICE = 256, 0, 0
+        try:
+            for _ in range(LIVES):
+                self._live()
+            self._drain()
+        finally:
+            ids.LEASE, checkpoint.SLICE, tidying.SLICE = before
+        verdict = self.ledger.verdict()
+        bad = verdict.lost, verdict.early, verdict.unexpected, verdict.collisions
+        assert bad == (0, 0, 0, 0), f"lost, early, unexpected, collisions: {bad}; {self.ledger.troubles}"
+        return verdict
+
+    # a life
+
+    def _live(self) -> None:
+        random, links = self.random, list[Link]()
+        self.node = None
+        try:
+            if random.random() < 0.2 and (self.was_cut or self.durability is not Durability.INTERVAL):
+                self.disk.cut_in = random.randrange(
+                    8
+                )  # in the middle of the restart, which syncs what a kill left unsynced
+            node = self._start()
+            self.disk.cut_in = None
+            links += [Producer(self._dial(node), self.ledger, self.notes, self.mix, 3) for _ in range(2)]
+            places = [("busy", "work"), ("busy", "work"), ("strict", "work"), ("loose", "work")]
+            links += [Consumer(self._dial(node), self.ledger, self.notes, self.mix, place, False) for place in places]
+            operator = Operator(node, self.ledger, self.mix, random)
+            self.disk.cut_in = random.randrange(1, 400) if random.random() < 0.7 else None
+            self._go(node, links, operator, self.clock.true + random.choice((1, 20, 300, 1500)) * MS)
+        except PowerCut:
+            pass
+        self._crash(links)
+
+    def _start(self) -> WholeNode:
+        self.node = node = WholeNode(self.disk, self.durability, self.clock, self.random, self.limits, *self.sizes)
+        assert not node.log.damage.spots, f"a crash looks like damage: {node.log.damage.spots}"
+        node.broker.check()
+
+        def make(broker: Broker) -> None:
+            for name, channels in TOPICS.items():
+                topic = broker.topic(name)
+                if name in CONFIGS and topic.config == TopicConfig():
+                    topic.configure(CONFIGS[name])
+                for channel in channels:
+                    topic.channel(channel)
+
+        made: list[bool] = []
+        node.call(make, made.append)
+        while not made:
+            self._turn(node, self.clock.true + SECOND)
+        return node
+
+    def _dial(self, node: WholeNode) -> Any:
+        return cast(Any, node.network.dial())
+
+    def _go(self, node: WholeNode, links: list[Link], operator: Operator | None, until: int) -> None:
+        random, step = self.random, MS if operator is not None else 20 * MS
+        while self.clock.true < until:
+            now = self.clock.true
+            for link in links:
+                if not link.closed and random.random() < 0.5:
+                    link.read(now)
+                    link.step(now)
+                    link.flush()
+            if operator is not None:
+                operator.step(now)
+            if self.jumps and random.random() < 0.01:
+                self.clock.wall = self.clock.true + random.choice((0, -1, 1, 24)) * 3600 * SECOND
+            if operator is not None and random.random() < 0.0005:
+                cast(Any, random.choice(links).socket).reset()
+            self._turn(node, min(until, now + step))
+            assert not node.broker.store.broken
+
+    def _turn(self, node: WholeNode, until: int) -> None:
+        self.turns += 1
+        node.run_once(until)
+        node.step_threads()
+
+    def _crash(self, links: list[Link]) -> None:
+        """What the node has sent arrives all the same."""
+        at, random = self.clock.true, self.random
+        for link in links:
+            end = cast(Any, link.socket)
+            end.incoming.land()
+            end.incoming.end()
+            while not link.closed:
+                link.read(at)
+        self.was_cut = cut = not self.jumps and random.random() < 0.7
+        self.ledger.crash(at + 1, cut)
+        self.notes.add(f"{'cut' if cut else 'kill'} at {at}")
+        self.disk = self.disk.crash(random) if cut else self.disk.kill()
+        away = random.choice((0, 1, 300, 5000)) * MS
+        self.clock = self.clock.after(away, random.choice((5, 1000, 10**6)) * SECOND, rebooted=cut)
+
+    def _drain(self) -> None:
+        node = self._start()
+        for topic in node.broker.topics.values():
+            for item in (topic, *topic.channels.values()):
+                node.call(lambda broker, item=item: broker.pause(item, False), lambda good: None)  # type: ignore[misc]
+        places = [(topic, channel) for topic, channels in TOPICS.items() for channel in channels]
+        links: list[Link] = [Consumer(self._dial(node), self.ledger, self.notes, self.mix, p, True) for p in places]
+        began, ledger = self.clock.true, self.ledger
+        while (quiet := self.clock.true - max(began, ledger.last_due, ledger.last_delivery)) < HOPELESS:
+            if quiet > QUIET and not ledger.missing():
+                break
+            self._go(node, links, None, self.clock.true + 100 * MS)
+        node.broker.check()
