@@ -16,6 +16,9 @@ from typing import TypeVar
 from bench import gonsq
 from bench.figures import Figures, figures, medians
 from bench.load import raise_file_limit
+from bench.log_sizes import HEADER as LOG_HEADER
+from bench.log_sizes import LEFT as LOG_LEFT
+from bench.log_sizes import Line, LogSize, log_sizes
 from bench.rows import Effort, Row, rows
 from bench.server import BenchError, Program, penstock
 from bench.sizes import HEADER as SIZES_HEADER
@@ -28,7 +31,7 @@ Medians of {runs} run(s) of {seconds:g} s, each with a server process of its own
 In memory at the end: all that was published in that time, 200 B each (nobody reads it); reader: what it did not get to.
 tls-, snappy-, deflate-: the same through that upgrade, with bodies that differ and compress to about half."""
 
-_Named = TypeVar("_Named", Row, Size)
+_Named = TypeVar("_Named", Row, Size, LogSize)
 _Result = TypeVar("_Result")
 
 
@@ -61,6 +64,16 @@ class Bench:
                 found = self._try(f"{size.name} {program.name}", partial(size.measure, program, self._effort))
                 lines += found or []
                 _say("done")
+        return lines
+
+    def measure_log(self, chosen: Sequence[LogSize]) -> list[Line]:
+        """What the log costs, of ours; beside the original where there is one."""
+        ours = next(program for program in self._programs if not program.original)
+        go = next((program for program in self._programs if program.original), None)
+        lines: list[Line] = []
+        for size in chosen:
+            lines += self._try(size.name, partial(size.measure, ours, go, self._effort)) or []
+            _say("done")
         return lines
 
     def lines(self, chosen: Sequence[Row]) -> list[list[str]]:
@@ -102,7 +115,7 @@ def _asked(name: str, word: str) -> bool:
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line, read."""
-    names = ", ".join([*(row.name for row in rows()), *(size.name for size in sizes())])
+    names = ", ".join([*(r.name for r in rows()), *(s.name for s in sizes()), *(s.name for s in log_sizes())])
     parser = argparse.ArgumentParser("bench", description="The figures of nsqd.", epilog=f"Rows: {names}.")
     parser.add_argument(
         "--only", default="", metavar="NAMES", help="rows, separated by commas; `fanout` means all fanout-*"
@@ -134,27 +147,35 @@ def main(arguments: Sequence[str]) -> int:
     programs = [penstock(), *([gonsq.nsqd(given.nsqd)] if given.nsqd else [])]
     available = gonsq.with_tools(rows(), given.load) if given.load else rows()
     chosen_rows, chosen_sizes = choose(available, given.only), choose(sizes(), given.only)
-    if not chosen_rows and not chosen_sizes:
+    chosen_log = choose(log_sizes(), given.only)
+    if not chosen_rows and not chosen_sizes and not chosen_log:
         _say(f"bench: --only {given.only}: no such row; see --help")
         return 2
     bench = Bench(programs, effort)
     bench.measure_rows(chosen_rows, runs)
     size_lines = bench.measure_sizes(chosen_sizes)
-    _print_tables(bench.lines(chosen_rows), size_lines, bench, effort, runs)
+    log_lines = bench.measure_log(chosen_log)
+    _print_tables(bench.lines(chosen_rows), size_lines, log_lines, bench, effort, runs)
     if given.json:
         record = {"rows": {f"{row} {name}": [asdict(run) for run in of] for (row, name), of in bench.runs.items()},
-                  "sizes": [asdict(line) for line in size_lines], "failures": bench.failures}  # fmt: skip
+                  "sizes": [asdict(line) for line in size_lines],
+                  "log": [asdict(line) for line in log_lines], "failures": bench.failures}  # fmt: skip
         Path(given.json).write_text(json.dumps(record, indent=1))
     return 1 if bench.failures else 0
 
 
-def _print_tables(lines: list[list[str]], size_lines: list[SizeLine], bench: Bench, effort: Effort, runs: int) -> None:
+def _print_tables(
+    lines: list[list[str]], size_lines: list[SizeLine], log_lines: list[Line], bench: Bench, effort: Effort, runs: int
+) -> None:
     if lines:
         print(table(HEADER, lines))
         print(_NOTES.format(runs=runs, seconds=effort.seconds))
     if size_lines:
         print()
         print(table(SIZES_HEADER, [line.cells() for line in size_lines]))
+    if log_lines:
+        print()
+        print(table(LOG_HEADER, [line.cells() for line in log_lines], LOG_LEFT))
     for failure in bench.failures:
         print(f"FAILED {failure}")
 

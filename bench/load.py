@@ -118,8 +118,9 @@ def main() -> None:
     from bench.firing import Firing
     from bench.idle import Idle
     from bench.publish import Publish
+    from bench.release import Release
 
-    kinds = {"publish": Publish, "drain": Drain, "idle": Idle, "firing": Firing}
+    kinds = {"publish": Publish, "drain": Drain, "idle": Idle, "firing": Firing, "release": Release}
     gc.disable()  # no cycles are made in the measured time
     load: Runnable = kinds[sys.argv[1]](**json.loads(sys.argv[2]))
     load.prepare()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import select
 import time
 from dataclasses import dataclass
+from itertools import cycle
 from struct import pack
 
 from bench.load import Outcome, timed
@@ -34,10 +35,11 @@ class Publish:
     limit: int = 1 << 60  # requests at the most
     varied: bool = False  # an MPUB's bodies are those of varied_body
     upgrade: str = ""  # see bench.upgrade
+    topics: int = 1  # published to in turn, if there are more: the first is `topic`, the others have a number behind it
 
     def prepare(self) -> None:
         """See bench.load.Runnable."""
-        request, self._each = self._request()
+        request, self._each = self._request(self.topic)
         request = pack_for(self.upgrade, request)
         over_http = self.shape.startswith("http")
         self._port = self.ports["HTTP" if over_http else "TCP"]
@@ -45,8 +47,8 @@ class Publish:
         self._prefix, self._reply_size = _http_reply(first, request) if over_http else (OK, len(OK))
         sockets = [first, *(self._connect() for _ in range(self.connections - 1))]
         self._sockets = {sock.fileno(): sock for sock in sockets}
-        self._burst = request * self.depth
-        self._request_size = len(request)
+        names = [self.topic, *(f"{self.topic}{number}" for number in range(1, self.topics))]
+        self._bursts = [pack_for(self.upgrade, self._request(name)[0]) * self.depth for name in names]
         self._epoll = select.epoll()
         for fd in self._sockets:
             self._epoll.register(fd, select.EPOLLIN)
@@ -63,14 +65,15 @@ class Publish:
     def _loop(self, seconds: float, limit: int) -> tuple[int, list[int]]:
         """Publish for so long, then wait for what is outstanding. Number of replies, and the times they took."""
         clock, poll, sockets = time.perf_counter_ns, self._epoll.poll, self._sockets
-        size, prefix, burst, request_size = self._reply_size, self._prefix, memoryview(self._burst), self._request_size
+        size, prefix = self._reply_size, self._prefix
+        bursts = cycle([(memoryview(burst), len(burst) // self.depth) for burst in self._bursts])
         sent, rest, times = dict.fromkeys(sockets, 0), dict.fromkeys(sockets, 0), []
         end = clock() + int(seconds * 1e9)
         replies = 0
         issued = min(limit, self.depth * len(sockets))
         for sock in list(sockets.values())[: -(-issued // self.depth)]:
             sent[sock.fileno()] = clock()
-            sock.sendall(burst)
+            sock.sendall(next(bursts)[0])
         while replies < issued:
             for fd, _ in poll():
                 try:
@@ -89,6 +92,7 @@ class Publish:
                 if now < end and issued + done <= limit:
                     issued += done
                     sent[fd] = now
+                    burst, request_size = next(bursts)
                     sockets[fd].sendall(burst[: done * request_size])
         return replies, times
 
@@ -97,9 +101,8 @@ class Publish:
             return connect(self.host, self._port)
         return introduce(self.host, self._port, self.upgrade, heartbeat_interval=-1)
 
-    def _request(self) -> tuple[bytes, int]:
+    def _request(self, topic: str) -> tuple[bytes, int]:
         """The bytes of a request, and how many messages it publishes."""
-        topic = self.topic
         if self.shape == "pub":
             return f"PUB {topic}\n".encode() + sized(BODY), 1
         if self.shape == "mpub":

@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,7 +22,8 @@ from types import TracebackType
 import trustme
 
 ROOT = Path(__file__).resolve().parent.parent
-START_TIMEOUT = 20.0  # s
+START_TIMEOUT = 60.0  # s; it may have a log of ten million messages to read
+STOP_TIMEOUT = 60.0  # s
 REQUEST_TIMEOUT = 60.0  # s; /stats of 10,000 topics takes seconds
 ALL_IN_MEMORY = 20_000_000  # messages: more than any row publishes
 _LISTENING = re.compile(r"\b(TCP|HTTP): listening on \S*:(\d+)\s*$")
@@ -41,10 +43,17 @@ class Program:
     command: tuple[str, ...]
     original: bool  # the Go nsqd: spills to disk what --mem-queue-size does not allow, and that per topic and channel
 
-    def start(self, mem_queue: int = ALL_IN_MEMORY, tls: bool = False) -> Server:
-        """A running server, with a certificate if it is to speak TLS; use it as a context manager."""
+    def start(self, mem_queue: int = ALL_IN_MEMORY, tls: bool = False, data: Path | None = None) -> Server:
+        """A running server, with a certificate if it is to speak TLS; use it as a context manager.
+
+        `data`: its directory, which is left as it is; else it gets one that is removed.
+        """
         flags = ("-mem-queue-size", str(mem_queue)) if self.original else ()
-        return Server(self, flags, tls)
+        return Server(self, flags, tls, data)
+
+    def with_flags(self, name: str, *flags: str) -> Program:
+        """The same, started so."""
+        return Program(name, (*self.command, *flags), self.original)
 
 
 def penstock() -> Program:
@@ -57,16 +66,18 @@ class Server:
 
     host = "127.0.0.1"
 
-    def __init__(self, program: Program, flags: tuple[str, ...], tls: bool) -> None:
+    def __init__(self, program: Program, flags: tuple[str, ...], tls: bool, data: Path | None = None) -> None:
         self.program = program
         self.ports: dict[str, int] = {}  # "TCP" and "HTTP", from the log
         self.log: deque[str] = deque(maxlen=40)  # last lines of standard error
         self.tracebacks = 0  # in all of standard error
+        self._ended = False  # on demand
         self._data = tempfile.TemporaryDirectory(prefix="penstock-bench-")
         if tls:
             flags += (*_certified(Path(self._data.name)), "-https-address", f"{self.host}:0")
         self._listening = threading.Event()  # both ports are known, or standard error has ended
-        addresses = ("-tcp-address", f"{self.host}:0", "-http-address", f"{self.host}:0", "-data-path", self._data.name)
+        path = str(data or self._data.name)
+        addresses = ("-tcp-address", f"{self.host}:0", "-http-address", f"{self.host}:0", "-data-path", path)
         self._process = subprocess.Popen(
             [*program.command, *addresses, *flags], stderr=subprocess.PIPE, text=True, cwd=ROOT
         )
@@ -83,9 +94,15 @@ class Server:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         code = self._process.poll()
         self.close()
-        if code is not None or self.tracebacks:
+        if (code is not None and not self._ended) or self.tracebacks:
             tail = "".join(self.log)
             raise BenchError(f"{self.program.name} failed while measured (exit code {code}):\n{tail}") from error
+
+    def end(self, number: signal.Signals) -> None:
+        """Send it a signal that ends it, and wait for that. What it exits with is no failure."""
+        self._process.send_signal(number)
+        self._process.wait(STOP_TIMEOUT)
+        self._ended = True
 
     def close(self) -> None:
         """End the process and forget its files."""
@@ -124,6 +141,15 @@ class Server:
             if reply.status != 200:
                 raise BenchError(f"{self.program.name} answered {reply.status} to POST {path}")
         connection.close()
+
+    def post(self, path: str, body: bytes) -> None:
+        """POST."""
+        connection = self._connect()
+        connection.request("POST", path, body)
+        status = connection.getresponse().status
+        connection.close()
+        if status != 200:
+            raise BenchError(f"{self.program.name} answered {status} to POST {path}")
 
     # queries
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from bench.figures import Figures
 
@@ -12,10 +12,10 @@ HEADER = (
 LEFT = {"row", "aim", "note"}  # columns of text; and the first of the two named "server"
 
 
-def table(header: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Lines below a header, in columns."""
+def table(header: Sequence[str], lines: Sequence[Sequence[str]], text: Set[str] = LEFT) -> str:
+    """Lines below a header, in columns; those named in `text` begin at the left."""
     widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
-    left = [name in LEFT or place == 1 for place, name in enumerate(header)]
+    left = [name in text or place == 1 for place, name in enumerate(header)]
 
     def line(cells: Sequence[str]) -> str:
         padded = [c.ljust(w) if is_left else c.rjust(w) for c, w, is_left in zip(cells, widths, left, strict=True)]

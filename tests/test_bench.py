@@ -11,6 +11,7 @@ from bench.crowd import split
 from bench.figures import Figures, figures, medians
 from bench.gonsq import ReaderRow, parse_cload, parse_result, with_tools
 from bench.load import Outcome, Sample, timed
+from bench.log_sizes import log_sizes
 from bench.publish import Publish
 from bench.rows import rows
 from bench.server import ROOT, BenchError, cpu_time, resident
@@ -111,7 +112,7 @@ def test_frames_are_split_wherever_the_bytes_were_cut() -> None:
 def test_an_mpub_is_200_messages_of_200_bytes() -> None:
     plan = Publish("127.0.0.1", {"HTTP": 4151}, "mpub", "t", connections=1, depth=1, seconds=1.0, warm_up=0.0)
 
-    request, messages = plan._request()
+    request, messages = plan._request("t")
 
     assert messages == 200
     assert request.startswith(b"MPUB t\n\0\0\x9f\x64\0\0\0\xc8\0\0\0\xc8xxx")
@@ -275,3 +276,19 @@ def test_a_row_that_does_not_exist_is_a_mistake() -> None:
 
     assert done.returncode == 2
     assert done.stderr == "bench: --only nothing: no such row; see --help\n"
+
+
+@pytest.mark.process
+def test_it_measures_what_the_log_costs() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "bench", "--quick", "--only", "log"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=MINUTE,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    rows = {line.split("  ")[0] for line in ended.stdout.splitlines() if line.startswith("log-")}
+    assert rows == {size.name for size in log_sizes()}
+    assert "behind: reader" in ended.stdout

@@ -4,7 +4,8 @@ Producers and consumers talk the protocol over the simulated network, operators 
 power at any moment, in the middle of a turn too. What its replies promised must be there in the end.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any, cast
@@ -124,6 +125,17 @@ def _configure(random: Random) -> Callable[[Broker], None]:
     return lambda broker: broker.topics["strict"].configure(config)
 
 
+@contextmanager
+def small_steps() -> Iterator[None]:
+    """Ids are leased a few at a time, checkpoints and censuses take a topic a turn."""
+    before = ids.LEASE, checkpoint.SLICE, tidying.SLICE
+    ids.LEASE, checkpoint.SLICE, tidying.SLICE = 256, 0, 0
+    try:
+        yield
+    finally:
+        ids.LEASE, checkpoint.SLICE, tidying.SLICE = before
+
+
 class WholeRun:
     """See above."""
 
@@ -150,14 +162,14 @@ class WholeRun:
 
     def run(self) -> Verdict:
         """All lives, and the drain. AssertionError if a promise was not kept."""
-        before = ids.LEASE, checkpoint.SLICE, tidying.SLICE
-        ids.LEASE, checkpoint.SLICE, tidying.SLICE = 256, 0, 0
-        try:
+        with small_steps():
             for _ in range(LIVES):
                 self._live()
-            self._drain()
-        finally:
-            ids.LEASE, checkpoint.SLICE, tidying.SLICE = before
+            self.drain()
+        return self.judge()
+
+    def judge(self) -> Verdict:
+        """Close the books."""
         verdict = self.ledger.verdict()
         bad = verdict.lost, verdict.early, verdict.unexpected, verdict.collisions
         assert bad == (0, 0, 0, 0), f"lost, early, unexpected, collisions: {bad}; {self.ledger.troubles}"
@@ -173,19 +185,23 @@ class WholeRun:
                 self.disk.cut_in = random.randrange(
                     8
                 )  # in the middle of the restart, which syncs what a kill left unsynced
-            node = self._start()
-            self.disk.cut_in = None
-            links += [Producer(self._dial(node), self.ledger, self.notes, self.mix, 3) for _ in range(2)]
-            places = [("busy", "work"), ("busy", "work"), ("strict", "work"), ("loose", "work")]
-            links += [Consumer(self._dial(node), self.ledger, self.notes, self.mix, place, False) for place in places]
-            operator = Operator(node, self.ledger, self.mix, random)
+            node = self.start()
             self.disk.cut_in = random.randrange(1, 400) if random.random() < 0.7 else None
-            self._go(node, links, operator, self.clock.true + random.choice((1, 20, 300, 1500)) * MS)
+            self.work(node, links, random.choice((1, 20, 300, 1500)) * MS)
         except PowerCut:
             pass
-        self._crash(links)
+        self.crash(links, not self.jumps and random.random() < 0.7)
 
-    def _start(self) -> WholeNode:
+    def work(self, node: WholeNode, links: list[Link], ns: int) -> None:
+        """Producers, consumers and an operator do what they do, for so long; `links` gets their connections."""
+        links += [Producer(self._dial(node), self.ledger, self.notes, self.mix, 3) for _ in range(2)]
+        places = [("busy", "work"), ("busy", "work"), ("strict", "work"), ("loose", "work")]
+        links += [Consumer(self._dial(node), self.ledger, self.notes, self.mix, place, False) for place in places]
+        operator = Operator(node, self.ledger, self.mix, self.random)
+        self._go(node, links, operator, self.clock.true + ns)
+
+    def start(self) -> WholeNode:
+        """A node over the disk, with its topics."""
         self.node = node = WholeNode(self.disk, self.durability, self.clock, self.random, self.limits, *self.sizes)
         assert not node.log.damage.spots, f"a crash looks like damage: {node.log.damage.spots}"
         node.broker.check()
@@ -230,8 +246,8 @@ class WholeRun:
         node.run_once(until)
         node.step_threads()
 
-    def _crash(self, links: list[Link]) -> None:
-        """What the node has sent arrives all the same."""
+    def crash(self, links: list[Link], cut: bool) -> None:
+        """What the node has sent arrives all the same. `cut`: it is the power that ends it."""
         at, random = self.clock.true, self.random
         for link in links:
             end = cast(Any, link.socket)
@@ -239,15 +255,16 @@ class WholeRun:
             end.incoming.end()
             while not link.closed:
                 link.read(at)
-        self.was_cut = cut = not self.jumps and random.random() < 0.7
+        self.was_cut = cut
         self.ledger.crash(at + 1, cut)
         self.notes.add(f"{'cut' if cut else 'kill'} at {at}")
         self.disk = self.disk.crash(random) if cut else self.disk.kill()
         away = random.choice((0, 1, 300, 5000)) * MS
         self.clock = self.clock.after(away, random.choice((5, 1000, 10**6)) * SECOND, rebooted=cut)
 
-    def _drain(self) -> None:
-        node = self._start()
+    def drain(self) -> None:
+        """Take out all that is left."""
+        node = self.start()
         for topic in node.broker.topics.values():
             for item in (topic, *topic.channels.values()):
                 node.call(lambda broker, item=item: broker.pause(item, False), lambda good: None)  # type: ignore[misc]

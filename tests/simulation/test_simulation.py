@@ -1,21 +1,26 @@
 """A whole node in thousands of simulated lives; a failure names its seed, which replays exactly.
 
-PENSTOCK_WHOLE_SEEDS says how many seeds are run, PENSTOCK_CRASH_FIRST with which it begins.
+PENSTOCK_WHOLE_SEEDS says how many seeds are run, PENSTOCK_CRASH_FIRST with which it begins; PENSTOCK_CHANGE_STEP=1 tries
+every change of the disk.
 """
 
 import os
 
 import pytest
 
+from bench.crash.link import Link
+from bench.crash.messages import Verdict
+from bench.crash.mix import MS
 from nsqd.core.keeping import WRITTEN, Durability, Keeping
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.writer import SyncJob
-from tests.simulation.run import WholeRun
-from tests.storage.sim_disk import SimDisk
+from tests.simulation.run import WholeRun, small_steps
+from tests.storage.sim_disk import PowerCut, SimDisk
 
 SEEDS = int(os.environ.get("PENSTOCK_WHOLE_SEEDS", "12"))
 FIRST = int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
 FOUND_WITHIN = 200  # seeds
+STEP = int(os.environ.get("PENSTOCK_CHANGE_STEP", "11"))  # of all changes of the disk, each so manyth is tried
 
 
 @pytest.mark.parametrize("durability", list(Durability))
@@ -68,3 +73,45 @@ def test_forgetting_to_sync_the_directory_is_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(SyncJob, "run", run)
     monkeypatch.setattr(SimDisk, "sync_directory", lambda disk: None)
     assert_found(Durability.ALWAYS)
+
+
+class KilledAt(WholeRun):
+    """One life, always the same, that is killed at its `number`th change of the disk; then what is there is taken out."""
+
+    def __init__(self, number: int, cut: bool) -> None:
+        super().__init__(5, Durability.ALWAYS)
+        self.sizes = (
+            2000,
+            20_000,
+            100,
+            3000,
+        )  # so that segments are begun, cleaned and removed, and checkpoints written
+        self.number = number
+        self.cut = cut
+        self.died = False
+
+    def run(self) -> Verdict:
+        links = list[Link]()
+        with small_steps():
+            self.disk.cut_in = self.number
+            try:
+                self.work(self.start(), links, 40 * MS)
+            except PowerCut:
+                self.died = True
+            self.crash(links, self.cut)
+            self.drain()
+        return self.judge()
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["killed", "power-cut"])
+def test_it_can_end_at_every_single_change_of_the_disk(cut: bool) -> None:
+    number, died = 0, True
+    while died:
+        run = KilledAt(number, cut)
+        try:
+            run.run()
+        except Exception as error:
+            raise AssertionError(f"change {number}: {error}") from error
+        died = run.died
+        number += STEP
+    assert number > 100, "that was not much"

@@ -117,6 +117,7 @@ class SimDisk:
         self.block = block
         self.capacity: int | None = None  # bytes; None: no end
         self.others = 0  # bytes of it that others have filled
+        self.held = 0  # bytes of the reserve
         self.cut_in: int | None = None  # operations that change something until the power is cut; None: never
         self.operations: Counter[str] = Counter()  # done or tried, by name
         self.open_files = 0
@@ -171,6 +172,17 @@ class SimDisk:
     def total(self) -> int:
         return 1 << 40 if self.capacity is None else self.capacity
 
+    def reserved(self) -> int:
+        return self.held
+
+    def reserve(self, size: int) -> None:
+        self.act("reserve")
+        self.held = size
+
+    def release(self) -> None:
+        self.act("release")
+        self.held = 0
+
     # what happens to it
 
     def fail(self, operation: str, number: int, code: int, times: int = 1) -> None:
@@ -185,7 +197,7 @@ class SimDisk:
     def kill(self) -> "SimDisk":
         """The process is gone, the machine runs on."""
         disk = SimDisk(self.random, self.block)
-        disk.capacity = self.capacity
+        disk.capacity, disk.held = self.capacity, self.held
         copies = {id(node): node.copy() for node in (*self._nodes.values(), *self._synced.values())}
         for _, _, node in self._pending:
             if isinstance(node, _Node) and id(node) not in copies:
@@ -207,7 +219,7 @@ class SimDisk:
             if number < done if in_order else random.random() < 0.5:
                 _change(names, what, name, other)
         disk = SimDisk(self.random, self.block)
-        disk.capacity = self.capacity
+        disk.capacity, disk.held = self.capacity, self.held
         crashed = {id(node): node.crashed(random, self.block) for node in names.values()}
         disk._nodes = {name: crashed[id(node)] for name, node in names.items()}
         disk._synced = dict(disk._nodes)
@@ -241,7 +253,7 @@ class SimDisk:
         return 0 if self.capacity is None else min(0, self.capacity - self._used() - growth)
 
     def _used(self) -> int:
-        return self.others + sum(len(node.data) for node in self._nodes.values())
+        return self.others + self.held + sum(len(node.data) for node in self._nodes.values())
 
     def _find(self, name: str) -> _Node:
         node = self._nodes.get(name)

@@ -5,6 +5,7 @@ from random import Random
 from nsqd.storage.log.clocks import NO_BOOT, Clocks, LogClock
 from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.records import Kind
+from nsqd.storage.log.space import Space
 from nsqd.storage.log.writer import LogIdentity, Writer
 from tests.storage.sim_disk import SimDisk
 
@@ -25,7 +26,7 @@ def new_disk() -> SimDisk:
 
 def new_writer(disk: SimDisk, position: int = 0, segment_size: int = 1 << 20) -> Writer:
     """A log that begins."""
-    return Writer(disk, IDENTITY, position, frozen_clock(), segment_size)
+    return Writer(disk, IDENTITY, position, frozen_clock(), Space(disk), segment_size)
 
 
 def write(writer: Writer, *contents: bytes) -> int:

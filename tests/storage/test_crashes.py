@@ -52,7 +52,7 @@ def assert_found(durability: Durability, complaints: Iterable[str]) -> None:
     assert any(complaint in found for complaint in complaints), found
 
 
-LOST = ("was promised", "lost", "are gone", "looks like damage")
+LOST = ("was promised", "lost", "are gone", "looks like damage", "retains only parts")
 
 
 def test_acknowledging_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

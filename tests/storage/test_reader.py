@@ -4,6 +4,7 @@ import pytest
 
 from nsqd.storage.log.reader import UNFINISHED, LogError, Reader
 from nsqd.storage.log.records import HEADER_SIZE, Kind, SegmentHeader
+from nsqd.storage.log.space import Space
 from nsqd.storage.log.writer import LogIdentity, Writer, segment_name
 from tests.storage.sim_disk import SimDisk
 from tests.storage.small_log import LOG_ID, WALL, all_records, frozen_clock, new_disk, new_writer, read, write
@@ -173,7 +174,7 @@ def test_a_renamed_segment_is_refused_and_nothing_is_removed() -> None:
 
 def test_segments_of_two_logs_are_refused() -> None:
     disk, names = three_segments()
-    other = Writer(disk, LogIdentity(7, b"another log's id"), 1 << 30, frozen_clock())
+    other = Writer(disk, LogIdentity(7, b"another log's id"), 1 << 30, frozen_clock(), Space(disk))
     write(other, b"a")
     with pytest.raises(LogError, match="different logs"):
         Reader(disk)

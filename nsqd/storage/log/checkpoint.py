@@ -105,7 +105,7 @@ class Checkpoints:
             return True
         if self._store.overdue and since > OVERDUE_PAUSE:
             return True
-        if not self._syncer.full or since < FULL_PAUSE:
+        if not self._syncer.space.full or since < FULL_PAUSE:
             return False
         return writer.records - self._own > self._others[0]  # what was finished since the older of the two began may go
 

@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+_RESERVE = "reserve"  # a file's name
 _MOST_PIECES = 512  # of one writev: half of what Linux takes
 
 
@@ -52,6 +53,15 @@ class Disk(Protocol):
 
     def total(self) -> int:
         """Bytes of the whole file system."""
+
+    def reserved(self) -> int:
+        """Bytes that are held in a file for when the disk is full."""
+
+    def reserve(self, size: int) -> None:
+        """Hold so many."""
+
+    def release(self) -> None:
+        """Give them back."""
 
 
 class RealFile:
@@ -133,6 +143,25 @@ class RealDisk:
     def total(self) -> int:
         state = os.statvfs(self.path)
         return state.f_blocks * state.f_frsize
+
+    def reserved(self) -> int:
+        try:
+            return os.stat(self.path / _RESERVE).st_size
+        except FileNotFoundError:
+            return 0
+
+    def reserve(self, size: int) -> None:
+        fd = os.open(self.path / _RESERVE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, size)
+        except OSError:
+            self.release()
+            raise
+        finally:
+            os.close(fd)
+
+    def release(self) -> None:
+        os.unlink(self.path / _RESERVE)
 
 
 def _sync_directory(path: Path) -> None:

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nsqd.core.broker import Broker
 from nsqd.core.keeping import Durability
@@ -16,12 +16,16 @@ from nsqd.storage.log.clocks import Clocks, LogClock, system_clocks
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.reader import Damage, LogError, Reader
 from nsqd.storage.log.replay import Replay
+from nsqd.storage.log.space import Space
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import SEGMENT_SIZE, LogIdentity, Writer
 from nsqd.storage.memory import MemoryStore
 from shared.log import log
+
+SEGMENTS_ON_DISK = 8  # at least so many fill it
+SMALLEST_SEGMENT = 256 * 1024  # bytes
 
 
 @dataclass(slots=True)
@@ -123,8 +127,10 @@ def open_log(
     clock = LogClock(parts.clocks)
     if replay.last:
         clock.resume(replay.anchor, replay.last)
-    writer = Writer(disk, identity, reader.end, clock, parts.segment_size)
-    syncer = parts.syncer(writer, disk, durability, sync_every, wake)
+    space = Space(disk)
+    most = max(SMALLEST_SEGMENT, disk.total() // SEGMENTS_ON_DISK)
+    writer = Writer(disk, identity, reader.end, clock, space, min(parts.segment_size, most))
+    syncer = parts.syncer(writer, space, durability, sync_every, wake)
     cache = parts.cache(disk, log_id, budget, wake)
     cache.generations.update({s.base: s.header.generation for s in reader.segments if s.header.generation})
     store = LogStore(writer, syncer, cache, clock, recovered)
@@ -144,7 +150,7 @@ def open_log(
         lease=replay.lease,
         segments=bases,
         roots=[root] if replay.complete else [],
-        tail=parts.tail,
+        tail=replace(parts.tail, cheap=min(parts.tail.cheap, most)),
         monotonic=parts.clocks.monotonic,
         cleaner=parts.cleaner,
         torn=reader.torn,

@@ -95,7 +95,7 @@ class LogStore(MemoryStore):
 
     @property
     def refusal(self) -> str:
-        return self._syncer.full or self._writer.failure
+        return self._syncer.space.full or self._writer.failure
 
     @property
     def broken(self) -> bool:

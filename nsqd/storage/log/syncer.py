@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 
 from nsqd.core.keeping import Durability
-from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.space import Space
 from nsqd.storage.log.writer import SyncJob, Writer
 from shared.histogram import Histogram
 from shared.log import log
@@ -19,24 +19,20 @@ MOST_UNSYNCED = (
     32 * 1024 * 1024
 )  # bytes: what the kernel would have to write at once would stall the turn that writes next
 QUICK = 0.000_3  # s: a sync in the turn is cheaper than handing it to a thread, and delays nobody noticeably
-RESERVE = 128 * 1024 * 1024  # bytes that publishing leaves free, for FINs and all else
-MOST_OF_DISK = 16  # ... or this part of a small disk
-LOOK_AFTER = 1024 * 1024  # bytes written until the space is looked at: a burst uses up a reserve within a second
 
 
 class Syncer:
     """See above. Its methods are for the reactor's thread; `wake` is called in the other one."""
 
     def __init__(
-        self, writer: Writer, disk: Disk, durability: Durability, every: int, wake: Callable[[], None]
+        self, writer: Writer, space: Space, durability: Durability, every: int, wake: Callable[[], None]
     ) -> None:
         """`durability`: the node's; `every`: messages after which the mode `interval` syncs."""
         self.durability = durability
+        self.space = space
         self.relaxed = False  # nobody has to sync what nobody waits for
-        self.full = ""  # why nothing may be published, for want of space; "": there is enough
         self.latencies = Histogram()  # ns that syncs took
         self._writer = writer
-        self._disk = disk
         self._every = every
         self._wake = wake
         self._average = 0.0  # s that a sync took lately
@@ -48,7 +44,6 @@ class Syncer:
         self._idle = threading.Event()  # set: the thread has done something; maybe the job before, it is late then
         self._thread: threading.Thread | None = None
         self._wanted = False  # somebody waits for what the running job does not cover
-        self._looked_at = -LOOK_AFTER  # the log's end when the space was looked at last
 
     def written(self, promised: bool, published: int) -> None:
         """A group was written. `promised`: somebody waits for its sync; `published`: its messages of the mode `interval`."""
@@ -61,14 +56,13 @@ class Syncer:
             self._sync(in_turn=False)
         if behind > MOST_UNSYNCED:
             self._sync(in_turn=False)
-        if writer.written - self._looked_at >= LOOK_AFTER:
-            self._look_at_space()
+        self.space.written(writer.written)
 
     def timer(self) -> None:
         """It is called every second, or every sync-timeout in the mode `interval`."""
         if not self.relaxed:
             self._sync(in_turn=False)
-        self._look_at_space()
+        self.space.look(self._writer.written)
 
     def want(self) -> None:
         """Sync soon, whatever the mode."""
@@ -147,20 +141,6 @@ class Syncer:
             self._done.append((job, *_run(job)))
             self._idle.set()
             self._wake()
-
-    def _look_at_space(self) -> None:
-        self._looked_at = self._writer.written
-        try:
-            free, reserve = self._disk.free(), min(RESERVE, self._disk.total() // MOST_OF_DISK)
-        except OSError as error:
-            log.error("LOG: cannot look at the disk: %s", error)
-            return
-        if free < reserve and not self.full:
-            self.full = "no space left for the log"
-            log.error("LOG: %d MiB are free: nothing can be published until there are %d", free >> 20, reserve >> 20)
-        elif free >= reserve and self.full:
-            self.full = ""
-            log.info("LOG: there is space again")
 
 
 def _run(job: SyncJob) -> tuple[float, OSError | None]:

@@ -4,13 +4,16 @@ A group that cannot be written stays, and is tried again with the next one: noth
 waits for it waits on. What a failed sync leaves on the disk nobody knows: after one, nothing becomes durable any more.
 """
 
+import errno
 from dataclasses import dataclass
 
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk, File
 from nsqd.storage.log.records import GROUP, HEADER_SIZE, Kind, SegmentHeader, encode
+from nsqd.storage.log.space import Space
 from shared.log import log
 
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 SEGMENT_SIZE = 64 * 1024 * 1024  # bytes; a group is never split, so a segment may be longer by one
 
 
@@ -47,12 +50,14 @@ class Writer:
         identity: LogIdentity,
         position: int,
         clock: LogClock,
+        space: Space,
         segment_size: int = SEGMENT_SIZE,
     ) -> None:
         """A new segment is begun at `position`, with the first group."""
         self._disk = disk
         self._identity = identity
         self._clock = clock
+        self._space = space
         self._segment_size = segment_size
         self._group: list[tuple[int, bytes, bytes]] = []  # (kind, content, frames) of the records to be written
         self._file: File | None = None  # of the newest segment
@@ -83,9 +88,7 @@ class Writer:
         if not self._group:
             return self.written
         try:
-            if self._file is None or self._size > self._segment_size or self._begins_state:
-                self._begin_segment()
-            self._write_group()
+            self._try()
         except OSError as error:
             self._failed(error)
             return self.written + 1  # the group will end beyond that
@@ -93,6 +96,20 @@ class Writer:
             self.failure = ""
             log.info("LOG: it can be written again")
         return self.written
+
+    def _try(self) -> None:
+        try:
+            self._write_all()
+        except OSError as error:
+            if error.errno not in NO_SPACE or not self._space.give_up():
+                raise
+            log.error("LOG: the disk is full to the last byte: what was reserved is used now")
+            self._write_all()
+
+    def _write_all(self) -> None:
+        if self._file is None or self._size > self._segment_size or self._begins_state:
+            self._begin_segment()
+        self._write_group()
 
     def _failed(self, error: OSError) -> None:
         failure = f"cannot write to the log: {error.strerror or error}"

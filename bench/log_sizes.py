@@ -1,0 +1,338 @@
+"""What the commit log costs and bounds: speed by mode, a channel far behind, restarts, disk. Each is measured once per call.
+
+A line is a figure, what it is compared with, and the aim. Ratios are of medians over alternating runs.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Protocol
+
+from bench.load import Load
+from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort, fill
+from bench.server import ALL_IN_MEMORY, BenchError, Program, Server
+from bench.table import megabytes, number
+
+HEADER = ("row", "what", "measured", "compared", "aim")
+LEFT = {"row", "what", "measured", "compared", "aim"}
+_RUNS = 3  # of each program, in turn
+_LOOK = 0.05  # s between looks at the disk
+_MB = 1_000_000
+_SEGMENT = 64 * 1024 * 1024  # bytes
+_RESERVE = 128 * 1024 * 1024
+_FIGURE = re.compile(r"^(nsqd_log_\w+) (\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Of the table."""
+
+    row: str
+    what: str
+    measured: str
+    compared: str = ""
+    aim: str = ""
+
+    def cells(self) -> list[str]:
+        """For bench.table.table."""
+        return [self.row, self.what, self.measured, self.compared, self.aim]
+
+
+class LogSize(Protocol):
+    """What the driver needs of one."""
+
+    @property
+    def name(self) -> str:
+        """For --only."""
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """Its lines. BenchError if it fails."""
+
+
+def modes(ours: Program) -> tuple[Program, Program]:
+    """In the modes always and os."""
+    return ours.with_flags("always", "-durability", "always"), ours.with_flags("os", "-durability", "os")
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Publishing in both modes, beside the original as it comes, with all in memory, and with nothing there."""
+
+    name: str
+    shape: str
+    connections: int
+    aims: dict[tuple[str, str], float] = field(
+        default_factory=dict
+    )  # (mode, which Go) -> at least so many times as fast
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """See LogSize."""
+        gos = [(go.with_flags(what), queue) for what, queue in _GO_QUEUES.items()] if go else []
+        programs = [*((mode, 0) for mode in modes(ours)), *gos]
+        rates: dict[str, list[float]] = {program.name: [] for program, _ in programs}
+        for _ in range(_RUNS if effort.scale == 1 else 1):
+            for program, queue in programs:
+                rates[program.name].append(self._rate(program, queue, effort))
+        return list(self._lines({name: median(found) for name, found in rates.items()}))
+
+    def _rate(self, program: Program, queue: int, effort: Effort) -> float:
+        with program.start(queue) as server:
+            server.create(TOPIC, [CHANNEL])
+            with Load(
+                "publish", server, shape=self.shape, topic=TOPIC, connections=self.connections, depth=1,
+                seconds=effort.seconds, warm_up=WARM_UP,
+            ) as load:  # fmt: skip
+                outcome = load.measure().outcome
+                return outcome.messages / outcome.seconds
+
+    def _lines(self, rates: dict[str, float]) -> Iterator[Line]:
+        for name, rate in rates.items():
+            compared = [f"{rate / rates[go]:.2f}x {go}" for go in _GO_QUEUES if go in rates and name not in _GO_QUEUES]
+            aims = [f">= {times}x {go}" for (mode, go), times in self.aims.items() if mode == name]
+            yield Line(self.name, name, f"{number(rate)}/s", ", ".join(compared), ", ".join(aims))
+
+
+_GO_QUEUES = {"Go in memory": ALL_IN_MEMORY, "Go default": 10_000, "Go on disk": 0}  # its -mem-queue-size
+
+
+@dataclass(frozen=True, slots=True)
+class ManyTopics:
+    """Single publishes to a thousand topics in turn, beside one topic; each waits for its sync."""
+
+    name: str
+    topics: int = 1000
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """See LogSize."""
+        always, _ = modes(ours)
+        topics = max(2, int(self.topics * effort.scale))
+        one, many = [], []
+        for _ in range(_RUNS if effort.scale == 1 else 1):
+            one.append(self._rate(always, 1, effort))
+            many.append(self._rate(always, topics, effort))
+        ratio = f"{median(many) / median(one):.2f} of one topic ({number(median(one))}/s)"
+        return [Line(self.name, f"{topics} topics, always", f"{number(median(many))}/s", ratio, ">= 0.7")]
+
+    def _rate(self, program: Program, topics: int, effort: Effort) -> float:
+        with program.start() as server:
+            server.create_all(f"/topic/create?topic={TOPIC}{number or ''}" for number in range(topics))
+            with Load(
+                "publish", server, shape="pub", topic=TOPIC, connections=50, depth=1, seconds=effort.seconds,
+                warm_up=WARM_UP, topics=topics,
+            ) as load:  # fmt: skip
+                outcome = load.measure().outcome
+                return outcome.messages / outcome.seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """A channel ten million messages behind: memory, restart after a kill, and how fast it is read."""
+
+    name: str
+    messages: int = 10_000_000
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """See LogSize."""
+        _, os_mode = modes(ours)
+        messages = max(20_000, int(self.messages * effort.scale))
+        in_memory = self._in_memory(os_mode, messages // 10)
+        with _directory() as data:
+            with os_mode.start(data=data) as server:
+                published = fill(server, messages)
+                filled = server.rss()
+            began = time.perf_counter()
+            with os_mode.start(data=data) as server:
+                started = time.perf_counter() - began
+                fresh = server.rss()
+                rate, rss = self._drain(server, published)
+        what = f"{number(published)} behind"
+        return [
+            Line(self.name, f"{what}: resident, published", f"{megabytes(filled)} MB", "", "<= 300 MB"),
+            Line(self.name, f"{what}: start after a kill", f"{started:.2f} s", "", "<= 5 s"),
+            Line(self.name, f"{what}: resident, started", f"{megabytes(fresh)} MB", "", "<= 300 MB"),
+            Line(self.name, f"{what}: resident, read", f"{megabytes(rss)} MB", "", "<= 300 MB"),
+            Line(
+                self.name, f"{what}: reader", f"{number(rate)}/s",
+                f"{rate / in_memory:.2f} of in memory ({number(in_memory)}/s)", ">= 0.7",
+            ),
+        ]  # fmt: skip
+
+    def _in_memory(self, program: Program, messages: int) -> float:
+        with program.with_flags("all in memory", "-mem-budget", str(1 << 33)).start() as server:
+            return self._drain(server, fill(server, messages))[0]
+
+    @staticmethod
+    def _drain(server: Server, messages: int) -> tuple[float, int]:
+        """Messages/s, and the most bytes that were resident."""
+        most, done = server.rss(), threading.Event()
+
+        def watch() -> None:
+            nonlocal most
+            while not done.wait(_LOOK):
+                most = max(most, server.rss())
+
+        watcher = threading.Thread(target=watch)
+        with Load(
+            "drain", server, topic=TOPIC, channel=CHANNEL, connections=2, rdy=2500, seconds=600.0, messages=messages
+        ) as load:
+            watcher.start()
+            try:
+                outcome = load.measure().outcome
+            finally:
+                done.set()
+                watcher.join()
+        if outcome.missing:
+            raise BenchError(f"{outcome.missing} of {messages} messages did not come")
+        return outcome.messages / outcome.seconds, most
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """How soon a node serves: a million live messages in ten channels, after a kill and after a stop, beside nothing."""
+
+    name: str
+    messages: int = 1_000_000
+    channels: int = 10
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """See LogSize."""
+        _, os_mode = modes(ours)
+        messages = max(2000, int(self.messages * effort.scale))
+        with _directory() as data:
+            empty = median([_start(os_mode, data) for _ in range(_RUNS)])
+        with _directory() as data:
+            with os_mode.start(data=data) as server:
+                server.create(TOPIC, [f"{CHANNEL}{number}" for number in range(self.channels)])
+                fill(server, messages // self.channels)
+            killed = _start(os_mode, data)
+            clean = median([_start(os_mode, data) for _ in range(_RUNS)])
+        what = f"{number(messages)} live in {self.channels} channels"
+        return [
+            Line(self.name, f"{what}: after a kill", f"{killed:.2f} s", f"empty: {empty:.2f} s", "<= 3 s"),
+            Line(self.name, f"{what}: after a stop", f"{clean:.2f} s", f"{clean - empty:+.2f} s", "<= +0.5 s"),
+        ]
+
+
+def _start(program: Program, data: Path) -> float:
+    """s from the command to serving; the node is stopped again."""
+    began = time.perf_counter()
+    server = program.start(data=data)
+    with server:
+        took = time.perf_counter() - began
+        server.get("/ping")
+        server.end(signal.SIGTERM)
+    return took
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The disk under an adversary: one message stays while millions pass it by; others are handed back for ever."""
+
+    name: str
+    messages: int = 10_000_000
+    released: int = 100_000
+    seconds: float = 30.0
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """See LogSize."""
+        _, os_mode = modes(ours)
+        return [self._pinned(os_mode, effort), self._handed_back(os_mode, effort)]
+
+    def _pinned(self, program: Program, effort: Effort) -> Line:
+        rounds, each = 20, max(1000, int(self.messages * effort.scale) // 20)
+        with _directory() as data, program.start(data=data) as server, _watched(data) as watch:
+            server.create(TOPIC, [CHANNEL])
+            for _ in range(rounds):
+                server.post(f"/pub?topic={TOPIC}&defer=3600000", b"stays" * 40)
+                Behind._drain(server, fill(server, each))
+            return self._line(f"{number(rounds * each)} pass by {rounds} that stay", watch, server)
+
+    def _handed_back(self, program: Program, effort: Effort) -> Line:
+        messages = max(1000, int(self.released * effort.scale))
+        with _directory() as data, program.start(data=data) as server, _watched(data) as watch:
+            published = fill(server, messages)
+            with Load(
+                "release", server, topic=TOPIC, channel=CHANNEL, seconds=self.seconds * min(1.0, effort.scale * 4)
+            ) as load:
+                released = load.measure().outcome.messages
+            return self._line(f"{number(published)} handed back {number(released)} times", watch, server)
+
+    def _line(self, what: str, watch: _Watch, server: Server) -> Line:
+        figures = dict(_FIGURE.findall(server.get("/metrics").decode()))
+        live = float(figures["nsqd_log_live_bytes"])
+        allowed = 2 * live + 2 * _SEGMENT + _RESERVE
+        return Line(
+            self.name, what, f"{megabytes(watch.most)} MB on disk at most", f"{megabytes(live)} MB live",
+            f"<= {megabytes(allowed)} MB and two checkpoints",
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Watch:
+    most: int = 0  # bytes
+
+
+@contextmanager
+def _watched(data: Path) -> Iterator[_Watch]:
+    """How much the files below take, at most."""
+    watch, done = _Watch(), threading.Event()
+
+    def look() -> None:
+        while not done.wait(_LOOK):
+            watch.most = max(watch.most, _size(data))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        done.set()
+        thread.join()
+
+
+def _size(data: Path) -> int:
+    total = 0
+    for path in data.rglob("*"):
+        try:
+            total += path.stat().st_blocks * 512
+        except FileNotFoundError:
+            continue
+    return total
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def log_sizes() -> Sequence[LogSize]:
+    """All of them."""
+    return [
+        Speed(
+            "log-writer", "mpub", 2,
+            {
+                ("os", "Go in memory"): 0.75, ("os", "Go default"): 2.4,
+                ("always", "Go default"): 1.0, ("always", "Go on disk"): 1.5,
+            },
+        ),
+        Speed("log-pub-50", "pub", 50, {("os", "Go default"): 0.7, ("always", "Go default"): 0.5}),
+        Speed("log-pub-200", "pub", 200, {("always", "Go default"): 0.7}),
+        ManyTopics("log-topics"),
+        Behind("log-behind"),
+        Restart("log-restart"),
+        Space("log-space"),
+    ]  # fmt: skip

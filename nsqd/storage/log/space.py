@@ -1,0 +1,60 @@
+"""Whether there is room: publishing leaves some free for FINs, checkpoints and cleaning; and half of that is held in a file.
+
+Others may fill the disk to its last byte. Then that file is given up, and what is not a publish still finds room.
+"""
+
+from nsqd.storage.log.disk import Disk
+from shared.log import log
+
+RESERVE = 128 * 1024 * 1024  # bytes that publishing leaves free or held
+MOST_OF_DISK = 16  # ... or this part of a small disk
+LOOK_AFTER = 1024 * 1024  # bytes written, at most, until it is looked at: a burst uses up a reserve within a second
+
+
+class Space:
+    """See above."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.full = ""  # why nothing may be published; "": there is enough
+        self._disk = disk
+        self._held = disk.reserved()  # bytes
+        self._look_after = LOOK_AFTER
+        self._looked_at = -LOOK_AFTER  # the log's end when it was looked at last
+
+    def written(self, end: int) -> None:
+        """The log ends there now."""
+        if end - self._looked_at >= self._look_after:
+            self.look(end)
+
+    def look(self, end: int) -> None:
+        """See how much there is."""
+        self._looked_at = end
+        try:
+            free, reserve = self._disk.free(), min(RESERVE, self._disk.total() // MOST_OF_DISK)
+            self._look_after = min(LOOK_AFTER, reserve // 8)
+            if not self._held and free >= reserve:
+                self._disk.reserve(reserve // 2)
+                self._held = reserve // 2
+                free -= self._held
+        except OSError as error:
+            log.error("LOG: cannot look at the disk: %s", error)
+            return
+        if free + self._held < reserve and not self.full:
+            self.full = "no space left for the log"
+            wanted = reserve - self._held
+            log.error("LOG: %d MiB are free: nothing can be published until there are %d", free >> 20, wanted >> 20)
+        elif free + self._held >= reserve and self.full:
+            self.full = ""
+            log.info("LOG: there is space again")
+
+    def give_up(self) -> bool:
+        """A write found no space: give back what is held. False if that is nothing."""
+        if not self._held:
+            return False
+        try:
+            self._disk.release()
+        except OSError as error:
+            log.error("LOG: cannot give up the reserve: %s", error)
+            return False
+        self._held = 0
+        return True

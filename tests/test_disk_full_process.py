@@ -1,0 +1,132 @@
+"""A real nsqd on a full file system: FINs are taken, nothing acknowledged is lost, it resumes by itself, it restarts.
+
+Needs root and mount: a tmpfs of 8 MB, and ext4 of 16 MB in a file. Else skipped, with the reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.daemons import OK, Conversation, Daemon, eventually, nsqd
+
+pytestmark = pytest.mark.process
+
+BODY = b"x" * 4000
+RESUMES = 10.0  # s; usually 1 after space was given back, 5 after FINs
+MOST = 20_000  # messages: far more than fit
+
+
+def run(*command: str) -> str:
+    """ "" if it worked, else why not."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return "" if done.returncode == 0 else done.stderr.strip() or f"{command[0]}: exit code {done.returncode}"
+
+
+@pytest.fixture(params=["tmpfs", "ext4"])
+def volume(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """A small file system."""
+    place, image = tmp_path / "volume", tmp_path / "image"
+    place.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    if request.param == "tmpfs":
+        why = run("mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(place))
+    else:
+        with image.open("wb") as file:
+            file.truncate(16 << 20)
+        why = run("mkfs.ext4", "-q", "-F", str(image)) or run("mount", "-o", "loop", str(image), str(place))
+    if why:
+        pytest.skip(f"no {request.param} can be mounted: {why}")
+    yield place
+    assert run("umount", str(place)) == ""
+
+
+class Publisher:
+    """Publishes numbered messages over HTTP, and remembers those that were acknowledged."""
+
+    def __init__(self, node: Daemon) -> None:
+        self.acked: list[int] = []
+        self._next = 0
+        self.use(node)
+
+    def use(self, node: Daemon) -> None:
+        self._client = httpx.Client(base_url=f"http://{node.http}")
+
+    def publish(self) -> bool:
+        """One message. False: it was refused."""
+        number, self._next = self._next, self._next + 1
+        answer = self._client.post("/pub?topic=t", content=b"%d." % number + BODY)
+        assert answer.status_code in (200, 503), answer.text
+        if answer.status_code == 200:
+            self.acked.append(number)
+        return answer.status_code == 200
+
+    def fill(self) -> None:
+        """Until it is refused."""
+        while self.publish():
+            assert self._next < MOST
+
+
+def finish(node: Daemon, most: int) -> list[int]:
+    """Take so many messages, at the most, and finish them; returns their numbers once the node has handled that."""
+    numbers: list[int] = []
+    with Conversation(node, b"  V2SUB t c\nRDY 100\n", timeout=1.0) as consumer:
+        assert consumer.frame() == OK
+        while len(numbers) < most:
+            try:
+                message = consumer.message()
+            except TimeoutError:
+                break
+            numbers.append(int(message.body.split(b".")[0]))
+            consumer.send(b"FIN %s\n" % message.id)
+    with Conversation(node, b"  V2SUB t c\nCLS\n") as consumer:  # what came before is handled before
+        assert consumer.frame() == OK
+        assert consumer.frame() == (0, b"CLOSE_WAIT")
+    return numbers
+
+
+def test_on_a_full_disk_nothing_is_lost_and_it_resumes_by_itself(volume: Path) -> None:
+    data = volume / "data"
+    data.mkdir()
+    with nsqd(data, "-requeue-on-disconnect") as node:
+        httpx.post(f"http://{node.http}/topic/create?topic=t")
+        httpx.post(f"http://{node.http}/channel/create?topic=t&channel=c")
+        publisher = Publisher(node)
+        done: set[int] = set()
+        for _ in range(2):
+            publisher.fill()
+            assert httpx.get(f"http://{node.http}/readyz").status_code == 503
+            assert len(publisher.acked) - len(done) > 200, "it was refused with much room left"
+            done.update(finish(node, len(publisher.acked) - len(done)))
+            assert done == set(publisher.acked)
+            eventually(publisher.publish, RESUMES)  # what was finished makes space
+        publisher.fill()
+        done.update(finish(node, 50))  # FINs are taken while it is full
+        with (volume / "others").open("wb", buffering=0) as others, contextlib.suppress(OSError):
+            while others.write(bytes(4096)):  # somebody takes the rest, to the last byte
+                pass
+        done.update(finish(node, 50))
+        node.process.send_signal(signal.SIGKILL)
+        node.process.wait()
+    with nsqd(data, "-requeue-on-disconnect") as node:
+        publisher.use(node)
+        assert not publisher.publish()
+        (volume / "others").unlink()
+        began = time.monotonic()
+        done.update(finish(node, MOST))
+        eventually(publisher.publish, RESUMES)
+        assert time.monotonic() - began < 2 * RESUMES
+        done.update(finish(node, MOST))
+    assert done == set(publisher.acked)
