@@ -78,6 +78,7 @@ class Broker:
         self.ids = ids
         self.random_below = random_below
         self.topics: dict[str, Topic] = {}
+        self.named: dict[bytes, Topic] = {}  # the same, by the names as protocols read them
         self.unsealed: list[Topic] = []  # topics with messages published in this turn
         self.awake: dict[Channel, None] = {}  # channels with messages, and consumers that have room for them
         self.changes: list[Change] = []  # what happened and was not fetched yet
@@ -136,6 +137,7 @@ class Broker:
                 self.refused["max_topics"] += 1
                 raise TooMany(f"topics exceed limit of {self.limits.max_topics}")
             topic = self.topics[name] = Topic(self, name, self.next_number())
+            self.named[name.encode()] = topic
             self._by_number[topic.number] = topic
             topic.starting = self.ask_for_channels
             self.changes.append(Change(ChangeKind.TOPIC_CREATED, name))
@@ -144,6 +146,7 @@ class Broker:
     def delete_topic(self, name: str) -> None:
         """Drop the topic with its channels, messages and connections."""
         topic = self.topics.pop(name)
+        del self.named[name.encode()]
         del self._by_number[topic.number]
         topic.delete()
         self.changes.append(Change(ChangeKind.TOPIC_DELETED, name))
@@ -170,6 +173,7 @@ class Broker:
     def adopt(self, topic: Topic) -> None:
         """After a restart: this one is there already."""
         self.topics[topic.name] = topic
+        self.named[topic.name.encode()] = topic
         self._by_number[topic.number] = topic
 
     @property
@@ -218,8 +222,10 @@ class Broker:
     def check(self) -> None:
         """Raise AssertionError if a sentence in the core is false. Tests call it last."""
         self.scan.check()
+        assert [name.encode() for name in self.topics] == list(self.named)
         for name, topic in self.topics.items():
             assert topic.name == name
+            assert self.named[name.encode()] is topic
             assert not topic.deleted
             topic.check()
         assert self.channel_count == sum(len(topic.channels) for topic in self.topics.values())

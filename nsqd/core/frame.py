@@ -46,6 +46,11 @@ def encode(bodies: Sequence[bytes], sizes: Collection[int], ids: Sequence[Ids], 
     return frames
 
 
+def encode_one(body: bytes, message_id: bytes, timestamp: int) -> bytes:
+    """The frame of one freshly published message."""
+    return _HEAD.pack(len(body) + HEADER_SIZE - 4, MESSAGE, timestamp, 1) + message_id + body
+
+
 _add_header = (HEADER_SIZE - 4).__add__
 
 

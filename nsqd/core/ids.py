@@ -25,6 +25,19 @@ class Ids:
         return self.prefix + self.prefix.join(self.lows)
 
 
+def between(first: bytes, last: bytes, count: int) -> bytes:
+    """The ids from `first` to `last`, 16 bytes each, end to end, if there are `count` of them; else b""."""
+    start = int(first, 16)
+    if int(last, 16) - start != count - 1:
+        return b""
+    joined, end = [], start + count
+    while start < end:
+        high, low = divmod(start, 4096)
+        joined.append(Ids(b"%013x" % high, _LOW_DIGITS[low : low + end - start]).joined)
+        start = (high + 1) * 4096
+    return b"".join(joined)
+
+
 class IdSource:
     """Issues the ids of one node."""
 
@@ -43,6 +56,14 @@ class IdSource:
         self._lease = lease
         self._renew_at = 0  # the id with which the next block is leased
         self._renew(first)
+
+    def one(self) -> bytes:
+        """The next id."""
+        number = self._next
+        self._next = end = number + 1
+        if end > self._renew_at:
+            self._renew(end)
+        return b"%04x%012x" % (self._node, number)
 
     def take(self, n: int) -> list[Ids]:
         """The next n ids, in order."""

@@ -215,6 +215,11 @@ class Sequence:
 
     def append(self, first: int, frames: list[bytes], ids: bytes, largest: int, delayed: bool) -> list[Held]:
         """Messages at the end, in extents that bound what a channel standing in one of them keeps alive. Returns these."""
+        if len(frames) == 1:
+            held = self.last_for(first, delayed)
+            held.append(frames, ids, largest)
+            self.end = first + 1
+            return [held]
         touched = []
         step = _step(largest)
         for start in range(0, len(frames), step):

@@ -144,6 +144,7 @@ class WholeRun:
         self.durability = durability
         self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
         self.disk = SimDisk(random, random.choice((512, 4096)))
+        self.disk.cached = random.choice((0, 0.5, 1))
         self.limits = Limits(mem_queue_size=random.choice((0, 10, 1000)))
         self.sizes = (
             random.choice((2000, 20_000)),

@@ -35,6 +35,7 @@ class CrashRun:
         self.tail_bytes = self.random.choice((1000, 20_000, 1 << 40))
         self.slice = self.random.choice((0, 1000 * SECOND))  # a topic a turn, or all of them
         self.disk = SimDisk(self.random, self.random.choice((512, 4096)))
+        self.disk.cached = self.random.choice((0, 0.5, 1))
         self.node: SimNode | None = None
         self.written = 0  # where the log ends for all that a kill may do
         self.safe = 0  # the log must not end before this, whatever happens

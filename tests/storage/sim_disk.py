@@ -93,6 +93,12 @@ class SimFile:
         self._act("read")
         return bytes(self._node.data[at : at + size])
 
+    def read_cached(self, at: int, size: int) -> bytes | None:
+        if self._disk.random.random() >= self._disk.cached:
+            return None
+        data = self.read(at, size)
+        return data if len(data) == size else None
+
     def truncate(self, size: int) -> None:
         self._act("truncate")
         self._node.apply(size, None)
@@ -118,6 +124,7 @@ class SimDisk:
         self.capacity: int | None = None  # bytes; None: no end
         self.others = 0  # bytes of it that others have filled
         self.held = 0  # bytes of the reserve
+        self.cached = 0.0  # how often what is read is in the system's memory, 0 to 1
         self.cut_in: int | None = None  # operations that change something until the power is cut; None: never
         self.operations: Counter[str] = Counter()  # done or tried, by name
         self.open_files = 0
@@ -197,7 +204,7 @@ class SimDisk:
     def kill(self) -> "SimDisk":
         """The process is gone, the machine runs on."""
         disk = SimDisk(self.random, self.block)
-        disk.capacity, disk.held = self.capacity, self.held
+        disk.capacity, disk.held, disk.cached = self.capacity, self.held, self.cached
         copies = {id(node): node.copy() for node in (*self._nodes.values(), *self._synced.values())}
         for _, _, node in self._pending:
             if isinstance(node, _Node) and id(node) not in copies:
@@ -219,7 +226,7 @@ class SimDisk:
             if number < done if in_order else random.random() < 0.5:
                 _change(names, what, name, other)
         disk = SimDisk(self.random, self.block)
-        disk.capacity, disk.held = self.capacity, self.held
+        disk.capacity, disk.held, disk.cached = self.capacity, self.held, self.cached
         crashed = {id(node): node.crashed(random, self.block) for node in names.values()}
         disk._nodes = {name: crashed[id(node)] for name, node in names.items()}
         disk._synced = dict(disk._nodes)

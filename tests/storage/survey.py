@@ -4,7 +4,7 @@ from nsqd.core.channel import Channel
 from nsqd.core.consumer import Consumer
 from nsqd.core.frame import HEADER_SIZE
 from nsqd.core.topic import Topic
-from nsqd.storage.log.pieces import frames_of
+from nsqd.storage.log.pieces import find
 from tests.core.node import SECOND, Inbox
 from tests.storage.history import Arrival, SeenChannel, SeenTopic
 from tests.storage.sim_node import SimNode
@@ -60,7 +60,7 @@ def retained(node: SimNode, topic: Topic) -> list[bytes] | None:
     bodies: list[bytes] = []
     log, at = node.log, sequence.first
     for held in sorted((*sequence.kept, *sequence.held), key=lambda held: held.first):
-        frames = frames_of(node.disk, log.identity.log_id, log.cache.generations, topic.number, held, held.pieces)
+        frames = find(node.disk, log.identity.log_id, log.cache.generations, topic.number, held, held.pieces).frames
         assert held.first <= at or not bodies, f"{topic.name} retains no message {at}"
         assert all(frames[max(0, at - held.first) :]), f"{topic.name} retains only parts of {held.first}..{held.end}"
         bodies += [frame[HEADER_SIZE:] for frame in frames[max(0, at - held.first) :]]

@@ -170,4 +170,5 @@ def test_runs_hold_the_same_messages_with_neighbours_in_one(steps: list[tuple[in
 @given(st.lists(st.binary(min_size=1, max_size=9), min_size=1, max_size=9), st.binary(max_size=5))
 def test_frames_are_split_as_they_were_joined(bodies: list[bytes], head: bytes) -> None:
     frames = [len(body).to_bytes(4, "big") + body for body in bodies]
-    assert split(head + b"".join(frames), len(head), len(frames), max(map(len, frames))) == frames
+    joined = head + b"".join(frames)
+    assert split(joined + b"more", len(head), len(joined), len(frames), max(map(len, frames))) == frames

@@ -1,6 +1,6 @@
 """What one client publishes: PUB, MPUB and DPUB, each with its fast shape and its exact reading.
 
-A topic's name is checked, and its permission asked for, once: `_known` remembers it. An MPUB is collected as it arrives.
+A topic's permission is asked for once: `_known` remembers it. An MPUB is collected as it arrives.
 """
 
 from nsqd.core.broker import Broker, TooMany
@@ -36,7 +36,8 @@ class Publisher:
         self._settings = settings
         self._access = access
         self._outbox = outbox
-        self._known: dict[bytes, Topic] = {}  # topics published to
+        # topics whose names need no check: all there are, or, where each needs a permission, those published to
+        self._known: dict[bytes, Topic] = {} if settings.auth_required else broker.named
         self.counts: dict[str, int] = {}  # messages published, by topic
         self.scan: MpubScan | None = None  # an MPUB whose messages are still coming
 
@@ -115,7 +116,8 @@ class Publisher:
 
     def forget(self) -> None:
         """The permissions may have changed, or the client is gone: nothing is known any more."""
-        self._known.clear()
+        if self._settings.auth_required:
+            self._known.clear()
 
     def _topic(self, name: str, command: str) -> Topic:
         if self._broker.refusal:
@@ -124,9 +126,10 @@ class Publisher:
             topic = self._broker.topic(name)
         except TooMany as full:
             raise WireError(f"E_{command}_FAILED", f"{command} failed {full}") from None
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()  # deleted ones among them are not kept for ever
-        self._known[name.encode()] = topic
+        if self._settings.auth_required:
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()  # deleted ones among them are not kept for ever
+            self._known[name.encode()] = topic
         return topic
 
     def _publish(self, topic: Topic, bodies: list[bytes], size: int) -> None:

@@ -1,8 +1,9 @@
-"""Which messages are in memory, and how the others come back: reading is an event, never inline in a turn.
+"""Which messages are in memory, and how the others come back: reading that may wait for the disk is an event, never in a turn.
 
 Every frame is on disk as well, so memory is a cache with a budget for the whole node. What goes first is what was published
 last and nobody is near: a channel that lags behind keeps what comes next for it, a channel that keeps up has had the rest. What
-was read back goes when the channels have passed. A read brings the extent that was asked for and the next one behind it.
+was read back goes when the channels have passed. What the system has in its own memory is read in the turn: handing it to the
+thread and back cost more than reading it. A read by the thread brings the extent that was asked for and the next one behind it.
 """
 
 import threading
@@ -11,16 +12,15 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 
-from nsqd.core.frame import ID_SIZE
 from nsqd.core.store import Extent
 from nsqd.storage.log.disk import Disk
-from nsqd.storage.log.pieces import frames_of
+from nsqd.storage.log.pieces import Found, find, find_cached
 from nsqd.storage.memory import Held, Piece, Sequence
 from shared.listen import OUT_OF_RESOURCES
 
 KEPT_NEW = 4  # the part of the budget that what was published last may have: one in so many
+MOST_INLINE = 8  # extents, in a turn: 2 ms
 PAUSE = 0.1  # s, between tries of a machine that is out of descriptors or memory
-NO_ID = bytes(ID_SIZE)  # of a message that is not there any more
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Read:
     sequence: Sequence
     held: Held
     pieces: list[Piece]  # where it stood when it was asked for
-    frames: list[bytes] = field(default_factory=list)  # the result; b"" where there is none
+    found: Found | None = None  # the result
     failure: OSError | None = None  # then there are none
     lost: set[int] = field(default_factory=set)  # indexes of messages that are owed and were not read
 
@@ -59,6 +59,7 @@ class Cache:
         self._there_are_jobs = threading.Semaphore(0)
         self._done: deque[Read] = deque()
         self._thread: threading.Thread | None = None
+        self._inline = 0  # extents read in this turn
 
     # what comes in and goes out
 
@@ -119,8 +120,22 @@ class Cache:
                 self._reading[id(held)] = read
                 self._start(read)
 
+    def read_now(self, topic: int, sequence: Sequence, held: Held) -> Extent | None:
+        """The extent, if the system has it in memory and this turn has the time; else None."""
+        if self._inline >= MOST_INLINE or not held.pieces or id(held) in self._reading:
+            return None
+        self._inline += 1
+        try:
+            found = find_cached(self._disk, self._log_id, self.generations, topic, held, held.pieces)
+        except OSError:  # the thread will see what to make of it
+            return None
+        if found is None:
+            return None
+        self._install(Read(topic, sequence, held, [], found))
+        return held.extent
+
     def _again(self, read: Read) -> None:
-        read.pieces, read.failure = list(read.held.pieces), None
+        read.pieces, read.found, read.failure = list(read.held.pieces), None, None
         self._reading[id(read.held)] = read
         self._start(read)
 
@@ -144,7 +159,7 @@ class Cache:
     def _do(self, read: Read) -> None:
         """Read one extent from its pieces. (any thread)"""
         try:
-            read.frames = frames_of(self._disk, self._log_id, self.generations, read.topic, read.held, read.pieces)
+            read.found = find(self._disk, self._log_id, self.generations, read.topic, read.held, read.pieces)
         except OSError as error:
             read.failure = error
             if error.errno in OUT_OF_RESOURCES:
@@ -152,6 +167,7 @@ class Cache:
 
     def collect(self) -> list[Read]:
         """Take over what was read; returns what could not be, with what was `lost`."""
+        self._inline = 0
         failed = []
         topics = dict[int, None]()
         while self._done:
@@ -180,13 +196,12 @@ class Cache:
 
     def _install(self, read: Read) -> None:
         """All that is owed was read."""
-        held, frames = read.held, read.frames
+        held, found = read.held, read.found
+        assert found is not None
         for index in _given_and_freed(read):
-            frames[index] = b""
+            found.frames[index] = b""
         extent = Extent(held.first, held.delayed)
-        extent.frames = frames
-        extent.ids = bytearray(b"".join([frame[18 : 18 + ID_SIZE] or NO_ID for frame in frames]))
-        extent.largest = max(map(len, frames), default=0)
+        extent.frames, extent.ids, extent.largest = found.frames, found.ids, found.largest
         held.extent = extent
         self.held_bytes += held.size
         self._just_read.append(held)
@@ -208,7 +223,11 @@ def _given_and_freed(read: Read) -> Iterator[int]:
 
 def _lost(read: Read) -> set[int]:
     """The indexes of the messages that are owed and were not read."""
-    if read.failure is None and all(read.frames):
+    found = read.found
+    if found is None:
+        missing = set(range(read.held.count))
+    elif all(found.frames):
         return set()
-    missing = {index for index, frame in enumerate(read.frames or [b""] * read.held.count) if not frame}
+    else:
+        missing = {index for index, frame in enumerate(found.frames) if not frame}
     return missing.difference(_given_and_freed(read))

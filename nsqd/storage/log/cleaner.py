@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from nsqd.storage.log import records
 from nsqd.storage.log.disk import Disk
-from nsqd.storage.log.pieces import collect
+from nsqd.storage.log.pieces import collect, nothing
 from nsqd.storage.log.reader import LogError
 from nsqd.storage.log.records import HEADER_SIZE, Kind, SegmentHeader, encode
 from nsqd.storage.log.writer import LogIdentity, segment_name
@@ -136,10 +136,11 @@ class Cleaner:
     def _records(self, part: Part, generation: int, seed: int, at: int) -> list[bytes]:
         """The wanted messages of an extent as PUBLISH records, one a run, to stand at `at`."""
         held = part.held
-        frames = [b""] * len(part.wanted)
+        found = nothing(held.first, len(part.wanted))
         for piece in part.pieces:
-            if not collect(self._disk, self._identity.log_id, generation, piece, part.topic, held.first, frames):
+            if not collect(self._disk, self._identity.log_id, generation, piece, part.topic, found):
                 raise LogError("it is damaged")  # somebody may want to look at it
+        frames = found.frames
         pieces: list[bytes] = []
         index = 0
         while index < len(frames):

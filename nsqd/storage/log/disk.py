@@ -24,6 +24,9 @@ class File(Protocol):
     def read(self, at: int, size: int) -> bytes:
         """Up to `size` bytes; fewer at the end of the file."""
 
+    def read_cached(self, at: int, size: int) -> bytes | None:
+        """Exactly `size` bytes; None if that would have to wait for the disk, or may."""
+
     def truncate(self, size: int) -> None:
         """Cut off the end."""
 
@@ -96,6 +99,14 @@ class RealFile:
             at += len(part)
             size -= len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def read_cached(self, at: int, size: int) -> bytes | None:
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(self._fd, [buffer], at, os.RWF_NOWAIT)
+        except OSError:  # EAGAIN, or the file system cannot tell
+            return None
+        return bytes(buffer) if count == size else None
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

@@ -4,7 +4,11 @@ Records of other topics may lie between; a range goes over a small gap, a larger
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
+from nsqd.core.frame import HEADER_SIZE as FRAME_HEADER
+from nsqd.core.frame import ID_SIZE
+from nsqd.core.ids import between
 from nsqd.storage.log import records
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.reader import resume
@@ -12,6 +16,7 @@ from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, Kind, decode, see
 from nsqd.storage.log.writer import segment_name
 from nsqd.storage.memory import Held, Piece, add_piece
 
+_ID = slice(FRAME_HEADER - ID_SIZE, FRAME_HEADER)  # of a frame
 OVERHEAD = 64  # bytes that a message takes in memory beside its frame
 
 
@@ -20,19 +25,63 @@ def note(held: Held, segment: int, start: int, end: int, generation: int = 0) ->
     add_piece(held.pieces, segment, generation, start, end)
 
 
-def frames_of(
+@dataclass(slots=True)
+class Found:
+    """What was read of an extent, or of a part of it."""
+
+    first: int  # ordinal of the first
+    frames: list[bytes]  # b"" where there is none
+    ids: bytearray  # of the frames, 16 bytes each, end to end; zeros where there is none
+    largest: int = 0  # bytes of the largest frame
+
+    def put(self, ordinal: int, frames: list[bytes], largest: int) -> None:
+        """These were found; as many of them as belong here."""
+        low, high = max(self.first, ordinal), min(self.first + len(self.frames), ordinal + len(frames))
+        if low >= high:
+            return
+        part = frames[low - ordinal : high - ordinal]
+        start, end = low - self.first, high - self.first
+        self.frames[start:end] = part
+        ids = between(part[0][_ID], part[-1][_ID], len(part)) or b"".join([frame[_ID] for frame in part])
+        self.ids[start * ID_SIZE : end * ID_SIZE] = ids
+        self.largest = max(self.largest, largest)
+
+
+def nothing(first: int, count: int) -> Found:
+    """Nothing of so many messages yet."""
+    return Found(first, [b""] * count, bytearray(count * ID_SIZE))
+
+
+def find(
     disk: Disk, log_id: bytes, generations: Mapping[int, int], topic: int, held: Held, pieces: list[Piece]
-) -> list[bytes]:
-    """The frames of the extent; b"" for those that are nowhere. Raises OSError."""
-    frames = [b""] * held.count
+) -> Found:
+    """The extent's messages, as far as they are where the pieces say. Raises OSError."""
+    found = nothing(held.first, held.count)
     for piece in pieces:
-        collect(disk, log_id, generations.get(piece[0], 0), piece, topic, held.first, frames)
-    return frames
+        collect(disk, log_id, generations.get(piece[0], 0), piece, topic, found)
+    return found
 
 
-def collect(
-    disk: Disk, log_id: bytes, generation: int, piece: Piece, topic: int, first: int, frames: list[bytes]
-) -> bool:
+def find_cached(
+    disk: Disk, log_id: bytes, generations: Mapping[int, int], topic: int, held: Held, pieces: list[Piece]
+) -> Found | None:
+    """The same, all of it, if nothing has to wait for the disk and nothing is wrong; else None. Raises OSError."""
+    found = nothing(held.first, held.count)
+    for piece in pieces:
+        segment, generation, start, end = piece
+        if generation != generations.get(segment, 0):
+            return None
+        file = disk.open(segment_name(segment, generation))
+        try:
+            data = file.read_cached(start, end - start)
+        finally:
+            file.close()
+        if data is None or not _take(data, start, seed_of(log_id, segment, generation), topic, found):
+            return None
+    return found if all(found.frames) else None
+
+
+def collect(disk: Disk, log_id: bytes, generation: int, piece: Piece, topic: int, found: Found) -> bool:
     """Put the topic's frames in a range into their places. False if something in the range is damaged.
 
     A segment that was cleaned since is looked through as a whole.
@@ -46,6 +95,11 @@ def collect(
         data = file.read(start, end - start)
     finally:
         file.close()
+    return _take(data, start, seed, topic, found)
+
+
+def _take(data: bytes, start: int, seed: int, topic: int, found: Found) -> bool:
+    """Find the topic's messages in what stands at `start` of a segment. False if something is damaged."""
     at, whole = 0, True
     while at < len(data):
         stop = decode(data, at, seed, start)
@@ -53,11 +107,10 @@ def collect(
             at, whole = resume(data, at, seed, start), False
             continue
         if data[at + PREFIX_SIZE] == Kind.PUBLISH:
-            content = data[at + PREFIX_SIZE + 1 : stop]
-            number, ordinal, count, _, largest, _ = records.PUBLISH.unpack_from(content)
-            low, high = max(first, ordinal), min(first + len(frames), ordinal + count)
-            if number == topic and low < high:
-                part = records.split(content, records.PUBLISH.size, count, largest)
-                frames[low - first : high - first] = part[low - ordinal : high - ordinal]
+            content = at + PREFIX_SIZE + 1
+            number, ordinal, count, _, largest, _ = records.PUBLISH.unpack_from(data, content)
+            if number == topic:
+                frames = records.split(data, content + records.PUBLISH.size, stop, count, largest)
+                found.put(ordinal, frames, largest)
         at = stop
     return whole

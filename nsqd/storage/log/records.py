@@ -214,10 +214,10 @@ def runs(ranges: Iterable[tuple[int, int]]) -> bytes:
     return b"".join(packed)
 
 
-def split(content: bytes, at: int, count: int, largest: int) -> list[bytes]:
-    """The frames that stand end to end in `content` from `at` on."""
-    if largest * count == len(content) - at:  # none is larger, so they are all alike
-        return [content[start : start + largest] for start in range(at, len(content), largest)]
+def split(content: bytes, at: int, end: int, count: int, largest: int) -> list[bytes]:
+    """The frames that stand end to end in `content` from `at` to `end`."""
+    if largest * count == end - at:  # none is larger, so they are all alike
+        return [content[start : start + largest] for start in range(at, end, largest)]
     frames = []
     for _ in range(count):
         end = at + 4 + int.from_bytes(content[at : at + 4], "big")

@@ -316,6 +316,10 @@ class LogStore(MemoryStore):
         if place == len(sequence.held):
             return sequence.nothing()
         extent = sequence.held[place].extent
+        if extent is None:
+            extent = self._cache.read_now(topic, sequence, sequence.held[place])
+            if extent is not None:
+                return extent
         if extent is None or (place + 1 < len(sequence.held) and sequence.held[place + 1].extent is None):
             self._cache.fetch(topic, sequence, place)
         return extent
