@@ -45,7 +45,8 @@ class LogFigures:
     checkpoints: int  # since the start
     unsynced: int  # bytes that were written and are not durable
     memory: int  # bytes of messages in memory
-    damage: int  # bytes found wrong at the start, and messages that could not be read back since
+    damage: int  # bytes found wrong at the start, and messages found damaged since
+    retries: int  # reads that failed and were tried again: the disk fails, or descriptors are missing
     replay: float  # s that the start took
     syncs: Histogram  # ns
 

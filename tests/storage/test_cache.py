@@ -1,10 +1,14 @@
 """Memory is a cache with a budget: what it is believed to hold it holds, and it holds no more than it may."""
 
+import errno
 from random import Random
+
+import pytest
 
 from nsqd.core.broker import Limits
 from nsqd.core.keeping import Durability
-from tests.core.node import SECOND
+from nsqd.storage.log import cache
+from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
 
@@ -133,3 +137,44 @@ def test_what_could_not_be_written_yet_is_never_given_up() -> None:
     extent = node.store.read(topic.number, 1)
     assert extent is not None
     assert extent.frames[1].endswith(BODY)
+
+
+def cold_node() -> tuple[SimNode, SimDisk, Inbox]:
+    """Ten messages that are on disk only, and somebody who wants them."""
+    disk = SimDisk(Random(1))
+    node = new_node(disk)
+    node.turn(lambda: node.broker.topic("a").channel("c") and None)
+    node.turn(lambda: publish(node, "a", 10))
+    node.log.close()
+    disk = disk.kill()
+    node = new_node(disk)
+    inbox = Inbox()
+    node.broker.topics["a"].channels["c"].subscribe(inbox, 60 * SECOND, 0).set_ready(100)
+    return node, disk, inbox
+
+
+def test_a_read_that_fails_is_tried_again_until_it_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "PAUSE", 0)
+    for operation, code in (("read", errno.EIO), ("open", errno.EIO), ("open", errno.EMFILE), ("open", errno.EACCES)):
+        node, disk, inbox = cold_node()
+        disk.fail(operation, 1, code, times=3)
+        for _ in range(10):
+            node.turn()
+            node.cache.step()
+        node.turn()
+        assert len(inbox.take()) == 10
+        assert node.cache.retries == 3 - (operation == "open")  # the turn itself had tried that once
+        assert node.cache.failures == 0
+
+
+def test_what_stood_in_a_file_that_is_gone_is_lost_and_counted() -> None:
+    node, disk, inbox = cold_node()
+    for name in disk.names()[:1]:
+        disk.remove(name)
+    for _ in range(3):
+        node.turn()
+        node.cache.step()
+    node.turn()
+    assert inbox.take() == []
+    assert (node.cache.retries, node.cache.failures) == (0, 10)
+    assert node.broker.topics["a"].channels["c"].depth == 0

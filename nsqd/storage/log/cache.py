@@ -17,8 +17,10 @@ from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.pieces import Found, find, find_cached
 from nsqd.storage.memory import Held, Piece, Sequence
 from shared.listen import OUT_OF_RESOURCES
+from shared.log import log
 
 KEPT_NEW = 4  # the part of the budget that what was published last may have: one in so many
+TOLD = 100  # one in so many retries is told: every ten seconds
 MOST_INLINE = 8  # extents, in a turn: 2 ms
 PAUSE = 0.1  # s, between tries of a machine that is out of descriptors or memory
 
@@ -43,7 +45,8 @@ class Cache:
         self.budget = budget  # bytes of frames
         self.held_bytes = 0  # bytes of frames in memory, those that were freed in extents that live included
         self.on_read: Callable[[int], None] = lambda topic: None  # what was asked for of that topic can be read now
-        self.failures = 0  # reads that brought nothing
+        self.failures = 0  # messages that are damaged or gone
+        self.retries = 0  # reads that failed and were tried again
         self.generations: dict[int, int] = {}  # of segments that were cleaned, by base
         self._disk = disk
         self._log_id = log_id
@@ -162,7 +165,7 @@ class Cache:
             read.found = find(self._disk, self._log_id, self.generations, read.topic, read.held, read.pieces)
         except OSError as error:
             read.failure = error
-            if error.errno in OUT_OF_RESOURCES:
+            if not isinstance(error, FileNotFoundError):
                 time.sleep(PAUSE)  # it is tried again
 
     def collect(self) -> list[Read]:
@@ -173,7 +176,7 @@ class Cache:
         while self._done:
             read = self._done.popleft()
             del self._reading[id(read.held)]
-            if self._is_transient(read):
+            if self._may_succeed_later(read):
                 self._again(read)
                 continue
             if read.held.extent is None and read.held.freed < read.held.count:
@@ -188,11 +191,17 @@ class Cache:
             self.on_read(topic)
         return failed
 
-    def _is_transient(self, read: Read) -> bool:
-        """The segment was cleaned meanwhile, or the machine was out of descriptors or memory: that is no damage."""
-        if read.failure is not None and read.failure.errno in OUT_OF_RESOURCES:
-            return True
-        return read.failure is not None and read.pieces != read.held.pieces
+    def _may_succeed_later(self, read: Read) -> bool:
+        """What could not be read is not lost: the machine may be out of descriptors, the disk may come back. But the segment
+        is not there: either it was cleaned meanwhile, or nothing will bring it."""
+        if read.failure is None:
+            return False
+        if isinstance(read.failure, FileNotFoundError):
+            return read.pieces != read.held.pieces
+        self.retries += 1
+        if self.retries % TOLD == 1 and read.failure.errno not in OUT_OF_RESOURCES:
+            log.error("LOG: %d messages cannot be read now: %s; trying again", read.held.count, read.failure)
+        return True
 
     def _install(self, read: Read) -> None:
         """All that is owed was read."""

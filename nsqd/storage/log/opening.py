@@ -78,6 +78,7 @@ class OpenLog:
             unsynced=self.writer.written - self.writer.durable,
             memory=self.cache.held_bytes,
             damage=self.damage.size + self.cache.failures,
+            retries=self.cache.retries,
             replay=self.replay,
             syncs=self.syncer.latencies.copy(),
         )

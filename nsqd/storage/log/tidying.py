@@ -61,7 +61,6 @@ class Tidying:
     ) -> None:
         """`segments`: bases of those there are."""
         self.segments = segments
-        self.sizes = {base: disk.size(segment_name(base, generations.get(base, 0))) for base in segments}  # bytes
         self.removed = 0  # segments
         self.wanted_bytes = 0  # at the last census
         self._store = store
@@ -76,6 +75,7 @@ class Tidying:
         self._oldest_root = 0  # segments before it are old
         self._decided = 0  # position that must be durable before anything is removed; 0: nothing is to be
         self._unneeded: list[int] = []  # segments
+        self.sizes = {base: self._file_size(base) for base in segments}  # bytes
         self._dense: dict[int, float] = {}  # of segments that were cleaned: what the next census took for their density
 
     @property
@@ -117,8 +117,15 @@ class Tidying:
             return
         if self.segments:
             last = self.segments[-1]
-            self.sizes[last] = self._disk.size(segment_name(last, self._generations.get(last, 0)))
+            self.sizes[last] = self._file_size(last)
         self.segments.append(base)
+
+    def _file_size(self, base: int) -> int:
+        try:
+            return self._disk.size(segment_name(base, self._generations.get(base, 0)))
+        except OSError as error:  # somebody has removed it: whoever wants what stood there will see
+            log.error("LOG: cannot look at a segment: %s", error)
+            return 0
 
     def _take_census(self) -> None:
         if self._store.retire():
