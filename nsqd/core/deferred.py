@@ -13,6 +13,7 @@ from nsqd.core.duequeue import DueQueue
 MINUTE = 60_000_000_000  # ns
 PHASES = 1024
 _FAR = Struct("<QqQ")  # ordinal, due ns, attempts
+pack, unpack = _FAR.pack, _FAR.iter_unpack  # what waits, as `packed` has it
 
 
 class Message:
@@ -44,7 +45,7 @@ class Deferred:
             self._near.push(due, message)
         else:
             page = self._far.setdefault(due // MINUTE, bytearray())
-            page += _FAR.pack(message.ordinal, due, message.attempts)
+            page += pack(message.ordinal, due, message.attempts)
 
     def approach(self, now: int, limit: int) -> int:
         """Move near up to `limit` far messages whose time to be moved has come. Returns how many."""
@@ -58,7 +59,7 @@ class Deferred:
             del page[-(limit - moved) * _FAR.size :]
             if not page:
                 del self._far[minute]
-            for ordinal, due, attempts in _FAR.iter_unpack(part):
+            for ordinal, due, attempts in unpack(part):
                 self._near.push(due, Message(ordinal, attempts))
             moved += len(part) // _FAR.size
         return moved
@@ -84,7 +85,7 @@ class Deferred:
         for due, message in near:
             self._near.push(due, message)
         for minute, page in list(self._far.items()):
-            kept = b"".join(_FAR.pack(*entry) for entry in _FAR.iter_unpack(page) if entry[0] < ordinal)
+            kept = b"".join(pack(*entry) for entry in unpack(page) if entry[0] < ordinal)
             self._far[minute] = bytearray(kept)
             if not kept:
                 del self._far[minute]
@@ -94,8 +95,13 @@ class Deferred:
         """All (due, message), in no promised order."""
         yield from self._near.entries()
         for page in self._far.values():
-            for ordinal, due, attempts in _FAR.iter_unpack(page):
+            for ordinal, due, attempts in unpack(page):
                 yield due, Message(ordinal, attempts)
+
+    def packed(self) -> bytes:
+        """All of them, 24 bytes each, in no promised order."""
+        near = [pack(message.ordinal, due, message.attempts) for due, message in self._near.entries()]
+        return b"".join([*near, *self._far.values()])
 
     def clear(self) -> None:
         """Drop everything."""

@@ -140,7 +140,7 @@ class Checkpoints:
         self._took += self._monotonic() - began
 
     def _describe(self, topic: Topic) -> None:
-        state = encode_topic(topic, self._store.known_sequence(topic.number), self._store.until)
+        state = encode_topic(topic, self._store.known_sequence(topic.number), self._store.clock_offset)
         self._own += 1
         self._writer.append(Kind.STATE_TOPIC, state)
 

@@ -43,20 +43,22 @@ class LogClock:
 
     def __init__(self, clocks: Clocks) -> None:
         self.clocks = clocks
-        self._offset = clocks.wall() - clocks.monotonic()  # a log begins with the wall clock's time
+        self.offset = (
+            clocks.wall() - clocks.monotonic()
+        )  # from the monotonic clock; a log begins with the wall clock's time
         self._anchored = -ANCHOR_EVERY  # when the last anchor was made (monotonic)
 
     def now(self) -> int:
         """ns."""
-        return self.clocks.monotonic() + self._offset
+        return self.clocks.monotonic() + self.offset
 
     def at(self, monotonic: int) -> int:
         """The log's time of a monotonic one; 0 stays 0."""
-        return monotonic + self._offset if monotonic else 0
+        return monotonic + self.offset if monotonic else 0
 
     def monotonic(self, steady: int) -> int:
         """The other way; 0 stays 0."""
-        return steady - self._offset if steady else 0
+        return steady - self.offset if steady else 0
 
     def resume(self, anchor: Anchor | None, last: int) -> None:
         """Go on from the log's last time, `last`, which may be later than its last anchor; and from what that tells."""
@@ -74,7 +76,7 @@ class LogClock:
                 away // 86_400e9,
             )
             away = 0
-        self._offset = max(last, anchor.steady + max(0, away)) - self.clocks.monotonic()
+        self.offset = max(last, anchor.steady + max(0, away)) - self.clocks.monotonic()
 
     def wants_anchor(self, now: int) -> bool:
         """True if the last one is a second old at `now` (monotonic)."""

@@ -1,60 +1,61 @@
 """A checkpoint's content: a topic with its channels and extents as one record, in msgpack.
 
-    [number, name, paused, end, distributed, delayed, channels, extents, config, first, kept]
-    delayed   (ordinal, due) of what was published with a delay and is at or past the edge
+    [number, name, paused, end, distributed, delayed, channels, extents, config, first, kept, offset]
+    delayed   waiting: what was published with a delay that is not over, or is over behind the edge
     channel   [number, name, paused, start, cursor, holes, returned, buried]
     holes     (first, end) from the cursor on that the channel is done with
-    returned  (ordinal, attempts, due): what it owes and the cursor will not come by
+    returned  waiting: what it owes and the cursor will not come by, but for what is delayed
     buried    (message id, ordinal, attempts, reason, buried at)
     extent    [first, count, delayed, size, pieces, oldest, newest]; pieces: (segment, generation, from, to)
     config    [durability, retention, retention_bytes]; nil: as the node's
     first     finished messages from here on are retained; nil: none is
     kept      extents of which nothing is owed, and something is retained
+    waiting   (ordinal, due, attempts) end to end, packed as in nsqd/core/deferred.py: a million of them are copied, not walked
+    offset    to be added to a due that is not 0: then it is the log's time; 0 is at once
 
-Times are the log's, 0 is none; but `buried at`, and `oldest` and `newest`, when messages of an extent were published, are ns
-since the epoch. What a channel owes besides is everything plain from its cursor to the edge. In format 1 the last two of an
-extent and the last three of a topic were missing.
+`buried at`, and `oldest` and `newest`, when messages of an extent were published, are ns since the epoch. What a channel owes
+besides is everything plain from its cursor to the edge.
+
+In format 1 the last two of an extent and the last four of a topic were missing, and what waits was not packed: delayed held
+(ordinal, due) from the edge on, returned (ordinal, attempts, due), with all that was delayed before the edge.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import msgpack
 
 from nsqd.core.channel import Channel
+from nsqd.core.deferred import pack, unpack
 from nsqd.core.keeping import Durability, TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.storage.memory import EXTENT_BYTES, Held, Sequence
 
-Until = Callable[[int], int]  # monotonic ns -> the log's time; 0 stays 0
-_FIELDS, _FIELDS_OF_1 = 11, 8
+_FIELDS, _FIELDS_OF_1 = 12, 8
 
 
-def encode_topic(topic: Topic, sequence: Sequence | None, until: Until) -> bytes:
-    """The record's content."""
-    lane = [(message.ordinal, until(due)) for due, message in topic.delay_lane.items()]
-    overdue = [(message.ordinal, 0) for message in topic.overdue]
+def encode_topic(topic: Topic, sequence: Sequence | None, offset: int) -> bytes:
+    """The record's content. `offset`: from the monotonic clock to the log's."""
     state = [
         topic.number,
         topic.name,
         topic.paused,
         topic.end,
         topic.distributed,
-        [entry for entry in lane if entry[0] >= topic.distributed] + overdue,
-        [_channel(channel, lane, until) for channel in topic.channels.values() if not channel.ephemeral],
+        topic.delay_lane.packed() + b"".join([pack(message.ordinal, 0, 0) for message in topic.overdue]),
+        [_channel(channel) for channel in topic.channels.values() if not channel.ephemeral],
         [_extent(held) for held in (sequence.live() if sequence else [])],
         _config(topic.config),
         sequence.first if sequence else None,
         [_extent(held) for held in (sequence.retained() if sequence else [])],
+        offset,
     ]
     packed: bytes = msgpack.packb(state)
     return packed
 
 
-def _channel(channel: Channel, lane: list[tuple[int, int]], until: Until) -> list[Any]:
-    edge = channel.topic.distributed
-    returned = list(_returned(channel, until))
-    returned += [(ordinal, 0, due) for ordinal, due in lane if channel.start <= ordinal < edge]
+def _channel(channel: Channel) -> list[Any]:
+    ready = [pack(ordinal, 0, attempts) for ordinal, attempts in _ready_again(channel)]
     return [
         channel.number,
         channel.name,
@@ -62,19 +63,19 @@ def _channel(channel: Channel, lane: list[tuple[int, int]], until: Until) -> lis
         channel.start,
         channel.cursor,
         channel.holes(),
-        returned,
+        channel.deferred.packed() + b"".join(ready),
         [(message_id, g.ordinal, g.attempts, g.reason, g.buried) for message_id, g in channel.buried.items()],
     ]
 
 
-def _returned(channel: Channel, until: Until) -> Iterator[tuple[int, int, int]]:
+def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:
+    """(ordinal, attempts) of what is in flight, and of what comes next."""
     for run in channel.in_flight.values():
         if run.loose is None:
-            yield from ((run.first + index, run.attempts, 0) for index in range(run.head, run.head + len(run)))
+            yield from ((run.first + index, run.attempts) for index in range(run.head, run.head + len(run)))
         else:
-            yield from ((ordinal, run.attempts, 0) for ordinal in run.loose.values())
-    yield from ((message.ordinal, message.attempts, 0) for _, message in channel.retry)
-    yield from ((message.ordinal, message.attempts, until(due)) for due, message in channel.deferred.items())
+            yield from ((ordinal, run.attempts) for ordinal in run.loose.values())
+    yield from ((message.ordinal, message.attempts) for _, message in channel.retry)
 
 
 def _extent(held: Held) -> list[Any]:
@@ -93,12 +94,22 @@ def decode_config(state: list[Any]) -> TopicConfig:
 
 
 def decode_topic(content: bytes) -> list[Any]:
-    """What was encoded. Raises ValueError for anything else; a record with a right CRC was written by us."""
+    """What was encoded, without the offset, and with what waits as in format 1.
+
+    Raises ValueError for anything else; a record with a right CRC was written by us.
+    """
     state = msgpack.unpackb(content, strict_map_key=False)
     if isinstance(state, list) and len(state) == _FIELDS_OF_1:
-        state += [[None, None, None], None, []]
+        return [*state, [None, None, None], None, []]
     if not isinstance(state, list) or len(state) != _FIELDS:
         raise ValueError("no topic's state")
+    *state, offset = state
+    edge = state[4]
+    lane = [(ordinal, due + offset if due else 0) for ordinal, due, _ in unpack(state[5])]
+    state[5] = [entry for entry in lane if entry[0] >= edge]
+    for channel in state[6]:
+        returned = [(ordinal, attempts, due + offset if due else 0) for ordinal, due, attempts in unpack(channel[6])]
+        channel[6] = returned + [(ordinal, 0, due) for ordinal, due in lane if channel[3] <= ordinal < edge]
     return state
 
 
@@ -120,9 +131,7 @@ def _held(extent: list[Any]) -> Held:
     held.count, held.size = count, size
     held.oldest, held.newest = published or (0, 0)
     held.pieces = [(segment, generation, start, end) for segment, generation, start, end in pieces]
-    held.bulk = (
-        EXTENT_BYTES  # it grows no more: where its messages stand may be gone when the first of them are done with
-    )
+    held.bulk = EXTENT_BYTES  # it grows no more: the segment of its first messages may go before others are done with
     return held
 
 

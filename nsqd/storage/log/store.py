@@ -205,6 +205,11 @@ class LogStore(MemoryStore):
         first = records.UNRETAINED if sequence.first is None else sequence.first
         self._append(Kind.FIRST, records.FIRST.pack(topic, first))
 
+    @property
+    def clock_offset(self) -> int:
+        """From the monotonic clock to the log's."""
+        return self._clock.offset
+
     def until(self, due: int) -> int:
         """A monotonic time as the log has it."""
         return self._clock.at(due)
