@@ -122,6 +122,27 @@ def test_what_a_checkpoint_knows_of_does_not_grow_with_what_is_behind_it() -> No
     assert [(held.first, held.end) for held in sequence.held] == [(0, 1), (1, 2)]
 
 
+def test_a_node_that_stops_leaves_a_checkpoint_if_there_is_much_to_replay() -> None:
+    for bodies_of, expected in ((10, 0), (1000, 1)):
+        disk = SimDisk(Random(1))
+        node = start(disk)
+        node.broker.topic("t").channel("a")
+        for _ in range(30):
+            publish(node, bytes(bodies_of * 10))
+        node.log.close()
+        assert checkpoints(disk) == expected
+        disk = disk.kill()
+        node = start(disk)
+        assert node.broker.topics["t"].channels["a"].depth == 30
+        node.log.close()
+        assert checkpoints(disk) == expected, "another one would say the same"
+
+
+def checkpoints(disk: SimDisk) -> int:
+    """How many were written to the end."""
+    return [record.kind for record in Reader(disk.kill()).records()].count(Kind.STATE_END)
+
+
 def test_that_a_message_was_delivered_is_recorded_before_what_came_of_it() -> None:
     for limit, outcome in ((1, Kind.BURY), (0, Kind.REQUEUE)):
         disk = SimDisk(Random(1))

@@ -22,7 +22,7 @@ SLICE = 1_000_000  # ns of a turn for describing topics; one topic is never cut
 SHARE = 20  # of the time, one part in so many may go into checkpoints that are not urgent
 FULL_PAUSE = 2_000_000_000  # ns between checkpoints that shall make space on a full disk
 OVERDUE_PAUSE = 60_000_000_000  # ns between those for the sake of messages that were retained long enough
-SHORT_TAIL = 1000  # records that a start may as well replay
+SHORT_TAIL = 256 * 1024  # bytes that a start may as well replay
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,8 @@ class Checkpoints:
         self._waiting: list[str] | None = None  # topics to be described still; None: no checkpoint is being written
         self._root = 0  # of the one being written
         self._ended = 0  # position that must be durable before the one that was written counts; 0: none
-        self._since = writer.written if not roots else roots[-1]  # position of the last one
+        before = [*tidying.segments[:1], *roots]
+        self._since = before[-1] if before else writer.written  # position of the last one, or of the log's beginning
         self._records = writer.records  # written before it
         self._own = 0  # records of checkpoints
         self._others = (-1, -1)  # records of all else there were when each of the last two began
@@ -89,7 +90,7 @@ class Checkpoints:
     def finish(self) -> None:
         """The node stops: leave a checkpoint behind from which the next start is quick."""
         writer = self._writer
-        if writer.failure or (self._waiting is None and writer.records - self._records < SHORT_TAIL):
+        if writer.failure or (self._waiting is None and writer.written - self._since < SHORT_TAIL):
             return
         if self._waiting is None:
             self._begin()
