@@ -134,6 +134,7 @@ def test_a_node_that_stops_leaves_a_checkpoint_if_there_is_much_to_replay() -> N
         disk = disk.kill()
         node = start(disk)
         assert node.broker.topics["t"].channels["a"].depth == 30
+        assert bool(node.log.roots) == bool(expected), "it is where replay begins"
         node.log.close()
         assert checkpoints(disk) == expected, "another one would say the same"
 

@@ -87,15 +87,16 @@ class Checkpoints:
         if self._waiting is not None or self._tidying.active:
             self._wake()
 
-    def finish(self) -> None:
-        """The node stops: leave a checkpoint behind from which the next start is quick."""
+    def finish(self) -> bool:
+        """The node stops: leave a checkpoint behind from which the next start is quick. False if there is no need."""
         writer = self._writer
         if writer.failure or (self._waiting is None and writer.written - self._since < SHORT_TAIL):
-            return
+            return False
         if self._waiting is None:
             self._begin()
         while self._waiting is not None:
             self._go_on(self._waiting, SLICE)
+        return True
 
     def _is_time(self) -> bool:
         writer = self._writer

@@ -85,8 +85,9 @@ class OpenLog:
 
     def close(self) -> None:
         """Leave a checkpoint, sync what is left, and close the files."""
-        if self.checkpoints is not None:
-            self.checkpoints.finish()
+        if self.checkpoints is not None and self.checkpoints.finish() and self.syncer.now():
+            self.store.write_anchor()  # a group that states how far all is durable: a start believes no checkpoint without
+            self.writer.write()
         self.cache.close()
         self.syncer.close()
         self.writer.close()
