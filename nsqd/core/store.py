@@ -1,4 +1,4 @@
-"""What the core asks of storage: the interface that the commit log will implement, and storage/memory.py does now.
+"""What the core asks of storage. The commit log implements it; storage/memory.py is the log's memory, and alone serves tests.
 
 The core states it and never looks behind it. Each verb appends one record; `commit` closes the turn's group and says up to
 where the log must be durable before the turn's replies may leave. Reading is an event: `read` answers at once what is in
