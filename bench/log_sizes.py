@@ -155,12 +155,14 @@ class Behind:
                 started = time.perf_counter() - began
                 fresh = server.rss()
                 rate, rss = self._drain(server, published)
+            half = self._half(os_mode, messages)
         what = f"{number(published)} behind"
         return [
             Line(self.name, f"{what}: resident, published", f"{megabytes(filled)} MB", "", "<= 300 MB"),
             Line(self.name, f"{what}: start after a kill", f"{started:.2f} s", "", "<= 5 s"),
             Line(self.name, f"{what}: resident, started", f"{megabytes(fresh)} MB", "", "<= 300 MB"),
             Line(self.name, f"{what}: resident, read", f"{megabytes(rss)} MB", "", "<= 300 MB"),
+            Line(self.name, f"{what}: resident, every second one finished", f"{megabytes(half)} MB", "", "<= 300 MB"),
             Line(
                 self.name, f"{what}: reader", f"{number(rate)}/s",
                 f"{rate / in_memory:.2f} of in memory ({number(in_memory)}/s)", ">= 0.7",
@@ -170,6 +172,22 @@ class Behind:
     def _in_memory(self, program: Program, messages: int) -> float:
         with program.with_flags("all in memory", "-mem-budget", str(1 << 33)).start() as server:
             return self._drain(server, fill(server, messages))[0]
+
+    @staticmethod
+    def _half(program: Program, messages: int) -> int:
+        """Bytes resident after a start, when every second message is finished and the others wait for an hour."""
+        with _directory() as data:
+            with program.start(data=data) as server:
+                published = fill(server, messages)
+                with Load(
+                    "release", server, topic=TOPIC, channel=CHANNEL, seconds=600.0, delay=3_600_000, finish_half=True,
+                    messages=published,
+                ) as load:  # fmt: skip
+                    load.measure()
+                most = server.rss()
+            with program.start(data=data) as server:
+                server.get("/ping")
+                return max(most, server.rss())
 
     @staticmethod
     def _drain(server: Server, messages: int) -> tuple[float, int]:

@@ -1,4 +1,4 @@
-"""A consumer that hands every message back with a short delay, for as long as it is told."""
+"""A consumer that hands messages back with a delay, all or every second one, for as long as it is told."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from bench.wire import FRAME, expect_ok
 
 _READ = 1 << 18  # bytes
 _RDY = 2500
-_DELAY = 200  # ms
 
 
 @dataclass
@@ -22,7 +21,10 @@ class Release:
     ports: dict[str, int]
     topic: str
     channel: str
-    seconds: float
+    seconds: float  # at the most
+    delay: int = 200  # ms
+    finish_half: bool = False  # every second one is finished
+    messages: int = 1 << 60  # at the most
 
     def prepare(self) -> None:
         """See bench.load.Runnable."""
@@ -34,11 +36,14 @@ class Release:
         """See bench.load.Runnable."""
         self._wire.sendall(b"RDY %d\n" % _RDY)
         began, count, held = time.perf_counter(), 0, b""
-        while time.perf_counter() < began + self.seconds:
+        while time.perf_counter() < began + self.seconds and count < self.messages:
             data = held + self._wire.recv(_READ)
             whole = len(data) // FRAME * FRAME
             held = data[whole:]
             frames = [data[at : at + FRAME] for at in range(0, whole, FRAME)]
-            self._wire.sendall(b"".join([b"REQ %b %d\n" % (frame[18:34], _DELAY) for frame in frames]))
+            answers = [b"REQ %b %d\n" % (frame[18:34], self.delay) for frame in frames]
+            if self.finish_half:
+                answers[count % 2 :: 2] = [b"FIN %b\n" % frame[18:34] for frame in frames[count % 2 :: 2]]
+            self._wire.sendall(b"".join(answers))
             count += len(frames)
         return Outcome(count, time.perf_counter() - began)
