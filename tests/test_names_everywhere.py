@@ -50,7 +50,7 @@ def _one_client() -> Iterator[None]:
     HTTP.close()
 
 
-SEGMENT = re.compile(r"(a/|a/b/)?data/log/\d{20}\.\d+\.log")
+LOG = re.compile(r"(a/|a/b/)?data/log/(\d{20}\.\d+\.log|reserve)")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class World:
     def files(self) -> set[str]:
         """All there are but the log's segments, which no name has to do with, as paths below `outer`."""
         found = {str(path.relative_to(self.outer)) for path in self.outer.rglob("*") if path.is_file()}
-        return {path for path in found if not SEGMENT.fullmatch(path)}
+        return {path for path in found if not LOG.fullmatch(path)}
 
     def topics(self) -> dict[str, list[str]]:
         """The nsqd's topics and their channels, by /stats."""
