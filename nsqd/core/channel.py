@@ -226,6 +226,12 @@ class Channel:
         else:
             self.retry.append((self.cursor, message))
 
+    def take_far(self, pages: list[bytes]) -> None:
+        """Messages from before the cursor that wait for long, as Deferred.packed gave them out."""
+        for page in pages:
+            self.deferred.load(page)
+        self._watch_deferred()
+
     # what the topic tells
 
     def skip(self, first: int, end: int, ordinary: int) -> None:

@@ -1,10 +1,11 @@
 """Messages that wait for a time: the near ones in a priority queue, the far ones packed by the minute.
 
-A far message (more than a minute away) costs 24 bytes: ordinal, due, attempts, in the page of its minute. Pages are moved
-into the queue piece by piece during the minute before they are due, so ten million far deferrals cost neither memory nor a
-stall (specs/log-and-channel.md rule 22).
+A far message (more than a minute away) costs 24 bytes: ordinal, due, attempts, in the page of its minute, or of one before it.
+Pages are moved into the queue piece by piece during the minute before they are due, so ten million far deferrals cost neither
+memory nor a stall (specs/log-and-channel.md rule 22).
 """
 
+from array import array
 from collections.abc import Iterator
 from struct import Struct
 
@@ -98,10 +99,16 @@ class Deferred:
             for ordinal, due, attempts in unpack(page):
                 yield due, Message(ordinal, attempts)
 
-    def packed(self) -> bytes:
-        """All of them, 24 bytes each, in no promised order."""
+    def packed(self) -> tuple[bytes, list[bytes]]:
+        """The near ones, 24 bytes each, in no promised order; and the far ones likewise, some minute's in each piece."""
         near = [pack(message.ordinal, due, message.attempts) for due, message in self._near.entries()]
-        return b"".join([*near, *self._far.values()])
+        return b"".join(near), [bytes(page) for page in self._far.values()]
+
+    def load(self, page: bytes) -> None:
+        """Hold a piece of far ones again, that `packed` gave out. Their times may have been moved, all by as much."""
+        minute = min(array("q", page)[1::3]) // MINUTE
+        self._far.setdefault(minute, bytearray()).extend(page)
+        self._count += len(page) // _FAR.size
 
     def clear(self) -> None:
         """Drop everything."""

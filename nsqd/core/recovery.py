@@ -36,6 +36,7 @@ class RecoveredChannel:
     ready: int  # messages from the cursor to the edge that it will deliver as it comes by
     returned: list[Returned]
     buried: list[tuple[bytes, Grave]]
+    far: list[bytes]  # messages from before the cursor that wait for long, as Channel.take_far wants them
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,5 +92,6 @@ def _recover_channel(broker: Broker, topic: Topic, recovered: RecoveredChannel, 
         channel.skip(first, end, 0)
     for message in recovered.returned:
         channel.take_back(Message(message.ordinal, message.attempts), message.due, now)
+    channel.take_far(recovered.far)
     for message_id, grave in recovered.buried:
         channel.buried.add(message_id, grave)

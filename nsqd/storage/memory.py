@@ -7,6 +7,7 @@ channels than a byte counts the extent keeps a list of numbers instead.
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from operator import add
 
 from nsqd.core.frame import ID_SIZE
 from nsqd.core.keeping import Keeping, TopicConfig
@@ -92,6 +93,14 @@ class Held:
         if self.counts is None:
             self.counts = list(self.owed)
         self.counts[first:end] = [count + 1 for count in self.counts[first:end]]
+
+    def owe_flagged(self, flags: bytes) -> None:
+        """One channel more owes the messages whose flag is 1; there is one for each."""
+        if self.counts is None and max(self.owed, default=0) < MOST_IN_A_BYTE:
+            self.owed = bytearray(map(add, self.owed, flags)) if any(self.owed) else bytearray(flags)
+            return
+        counts = self.counts if self.counts is not None else list(self.owed)
+        self.counts = list(map(add, counts, flags))
 
     def owe(self, first: int, end: int, channels: int) -> None:
         """Messages first..end (indexes) are owed by so many channels."""

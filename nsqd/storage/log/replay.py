@@ -17,10 +17,11 @@ from nsqd.core.keeping import TopicConfig
 from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, Returned
 from nsqd.storage.log import records
 from nsqd.storage.log.clocks import Anchor, LogClock
+from nsqd.storage.log.far import Far
 from nsqd.storage.log.pieces import OVERHEAD, note
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.records import CHANNEL_OF, RETURNED, RUN, Kind
-from nsqd.storage.log.state import decode_config, decode_topic, retained, sequence_of
+from nsqd.storage.log.state import decode_config, decode_topic, retained, sequence_of, shifted
 from nsqd.storage.memory import MemoryStore, Sequence
 
 
@@ -37,10 +38,21 @@ class _Channel:
     done: dict[int, int] = field(default_factory=dict)  # runs it is done with behind that: first -> end, disjoint
     notes: dict[int, Returned] = field(default_factory=dict)  # what was handed back last, by ordinal
     buried: dict[int, tuple[bytes, Grave]] = field(default_factory=dict)  # by ordinal, the first buried first
+    far: Far = field(default_factory=lambda: Far([]))  # what it handed back for long; `done` has it as if it were done
+    near: dict[int, None] = field(default_factory=dict)  # what was in `far`, was noted or buried since, and is owed
+
+    def noted(self, ordinal: int) -> None:
+        """Something happened to this message: what `notes` or `buried` has of it counts."""
+        if self.far.take(ordinal):
+            self.near[ordinal] = None
 
     def finish(self, first: int, count: int) -> None:
         """It is done with these, which it was not before."""
         end = first + count
+        self.far.remove(first, end)
+        if self.near:
+            for ordinal in [ordinal for ordinal in self.near if first <= ordinal < end]:
+                del self.near[ordinal]
         if self.notes or self.buried:
             for ordinal in range(first, end):
                 self.notes.pop(ordinal, None)
@@ -53,7 +65,7 @@ class _Channel:
         self.floor = end
 
     def owed(self, end: int) -> Iterator[tuple[int, int]]:
-        """Every (first, end) before `end` that it is not done with."""
+        """Every (first, end) before `end` that it is not done with, but for what is or was far."""
         position = self.floor
         for first in sorted(self.done):
             if first >= end:
@@ -221,6 +233,7 @@ class Replay:
             return
         for ordinal, attempts, due in RETURNED.iter_unpack(content[CHANNEL_OF.size :]):
             found.buried.pop(ordinal, None)
+            found.noted(ordinal)
             found.notes[ordinal] = Returned(ordinal, attempts, due)
 
     def _bury(self, content: bytes) -> None:
@@ -228,6 +241,7 @@ class Replay:
         found = self._find(number, channel)
         if found is not None:
             reason = content[records.BURY.size :].decode()
+            found.noted(ordinal)
             found.buried[ordinal] = message_id, Grave(ordinal, attempts, reason, wall)
 
     def _finish_all(self, content: bytes) -> None:
@@ -235,8 +249,9 @@ class Replay:
         found = self._find(number, channel)
         if found is None:
             return
-        for first, stop in list(found.owed(end)):
+        for first, stop in [*found.owed(end), *_ones(found.far.waiting()), *_ones(found.near)]:
             self._done(number, first, stop)
+        found.far, found.near = Far([]), {}
         found.floor = max(found.floor, end)
         found.done = {first: stop for first, stop in found.done.items() if first >= end}
         found.notes.clear()
@@ -259,7 +274,8 @@ class Replay:
         topic = self._topics.get(number)
         dropped = topic.channels.pop(channel, None) if topic is not None else None
         if topic is not None and dropped is not None:
-            for first, stop in list(dropped.owed(topic.distributed)):
+            owed = [*dropped.owed(topic.distributed), *_ones(dropped.far.waiting()), *_ones(dropped.near)]
+            for first, stop in owed:
                 self._done(number, first, stop)
 
     def _drop_topic(self, content: bytes) -> None:
@@ -293,7 +309,7 @@ class Replay:
 
     @staticmethod
     def _state_channel(topic: _Topic, sequence: Sequence, state: list[Any]) -> _Channel:
-        number, name, paused, start, cursor, holes, returned, buried = state
+        number, name, paused, start, cursor, holes, returned, buried, far = state
         channel = _Channel(name, number, start, cursor, paused)
         for ordinal, attempts, due in returned:
             channel.notes[ordinal] = Returned(ordinal, attempts, due)
@@ -309,6 +325,8 @@ class Replay:
         for first, end in owed:
             for held, begin, stop in sequence.present_spans(first, end):
                 held.owe_one_more(begin, stop)
+        channel.far = Far(far)
+        channel.far.owe(sequence)
         channel.floor = owed[0][0] if owed else topic.distributed
         position = channel.floor
         for first, end in owed:
@@ -339,10 +357,10 @@ class Replay:
         def monotonic(due: int) -> int:
             return max(now, clock.monotonic(due)) if due else 0
 
-        topics = [self._recovered(topic, monotonic) for topic in self._topics.values()]
+        topics = [self._recovered(topic, monotonic, clock.offset) for topic in self._topics.values()]
         return LogPicture(topics, self._highest + 1)
 
-    def _recovered(self, topic: _Topic, monotonic: Callable[[int], int]) -> RecoveredTopic:
+    def _recovered(self, topic: _Topic, monotonic: Callable[[int], int], offset: int) -> RecoveredTopic:
         ahead = [(o, monotonic(due)) for o, due in topic.delayed.items() if o >= topic.distributed]
         plain = list(self._store.plain_spans(topic.number, topic.distributed))
         return RecoveredTopic(
@@ -352,12 +370,19 @@ class Replay:
             end=topic.end,
             distributed=topic.distributed,
             delayed=ahead,
-            channels=[self._recovered_channel(topic, channel, plain, monotonic) for channel in topic.channels.values()],
+            channels=[
+                self._recovered_channel(topic, channel, plain, monotonic, offset) for channel in topic.channels.values()
+            ],
             config=topic.config,
         )
 
     def _recovered_channel(
-        self, topic: _Topic, channel: _Channel, plain: list[tuple[int, int]], monotonic: Callable[[int], int]
+        self,
+        topic: _Topic,
+        channel: _Channel,
+        plain: list[tuple[int, int]],
+        monotonic: Callable[[int], int],
+        offset: int,
     ) -> RecoveredChannel:
         cursor = max(channel.floor, min(channel.cursor, topic.distributed))
         holes = [(max(first, cursor), end) for first, end in sorted(channel.done.items()) if end > cursor]
@@ -369,6 +394,7 @@ class Replay:
             attempts = note.attempts if note else int(ordinal not in topic.delayed)
             due = note.due if note else topic.delayed.get(ordinal, 0)
             returned.append(Returned(ordinal, attempts, monotonic(due)))
+        far = [shifted(page, -offset).tobytes() for page in channel.far.left()]
         return RecoveredChannel(
             name=channel.name,
             number=channel.number,
@@ -379,6 +405,7 @@ class Replay:
             ready=_overlap(plain, [(cursor, topic.distributed)]) - _overlap(plain, holes),
             returned=returned,
             buried=list(channel.buried.values()),
+            far=far,
         )
 
     def _owed_one_by_one(self, topic: _Topic, channel: _Channel) -> Iterator[int]:
@@ -386,6 +413,9 @@ class Replay:
         for first, end in channel.owed(min(channel.cursor, topic.distributed)):
             for start, stop in self._store.present(topic.number, first, end):
                 yield from range(start, stop)
+        for ordinal in channel.near:
+            if self._store.present(topic.number, ordinal, ordinal + 1):
+                yield ordinal
         yield from self._delayed_ahead_of(channel, topic)
 
     @staticmethod
@@ -402,6 +432,11 @@ class Replay:
             for ordinal in topic.delayed
             if max(channel.cursor, channel.start, channel.floor) <= ordinal < topic.distributed and not is_done(ordinal)
         )
+
+
+def _ones(ordinals: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Each as a span."""
+    return ((ordinal, ordinal + 1) for ordinal in ordinals)
 
 
 def _without(spans: list[tuple[int, int]], holes: list[tuple[int, int]]) -> list[tuple[int, int]]:

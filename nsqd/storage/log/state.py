@@ -2,10 +2,11 @@
 
     [number, name, paused, end, distributed, delayed, channels, extents, config, first, kept, offset]
     delayed   waiting: what was published with a delay that is not over, or is over behind the edge
-    channel   [number, name, paused, start, cursor, holes, returned, buried]
+    channel   [number, name, paused, start, cursor, holes, returned, buried, far]
     holes     (first, end) from the cursor on that the channel is done with
     returned  waiting: what it owes and the cursor will not come by, but for what is delayed
     buried    (message id, ordinal, attempts, reason, buried at)
+    far       waiting, in pieces: what was returned for long, from before the cursor
     extent    [first, count, delayed, size, pieces, oldest, newest]; pieces: (segment, generation, from, to)
     config    [durability, retention, retention_bytes]; nil: as the node's
     first     finished messages from here on are retained; nil: none is
@@ -16,17 +17,20 @@
 `buried at`, and `oldest` and `newest`, when messages of an extent were published, are ns since the epoch. What a channel owes
 besides is everything plain from its cursor to the edge.
 
-In format 1 the last two of an extent and the last four of a topic were missing, and what waits was not packed: delayed held
-(ordinal, due) from the edge on, returned (ordinal, attempts, due), with all that was delayed before the edge.
+In format 1 `far`, the last two of an extent and the last four of a topic were missing, and what waits was not packed: delayed
+held (ordinal, due) from the edge on, returned (ordinal, attempts, due), with all that was delayed before the edge.
 """
 
+from __future__ import annotations
+
+from array import array
 from collections.abc import Iterator
 from typing import Any
 
 import msgpack
 
 from nsqd.core.channel import Channel
-from nsqd.core.deferred import pack, unpack
+from nsqd.core.deferred import Deferred, pack, unpack
 from nsqd.core.keeping import Durability, TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.storage.memory import EXTENT_BYTES, Held, Sequence
@@ -42,7 +46,7 @@ def encode_topic(topic: Topic, sequence: Sequence | None, offset: int) -> bytes:
         topic.paused,
         topic.end,
         topic.distributed,
-        topic.delay_lane.packed() + b"".join([pack(message.ordinal, 0, 0) for message in topic.overdue]),
+        b"".join([*_all(topic.delay_lane), *(pack(message.ordinal, 0, 0) for message in topic.overdue)]),
         [_channel(channel) for channel in topic.channels.values() if not channel.ephemeral],
         [_extent(held) for held in (sequence.live() if sequence else [])],
         _config(topic.config),
@@ -55,6 +59,9 @@ def encode_topic(topic: Topic, sequence: Sequence | None, offset: int) -> bytes:
 
 
 def _channel(channel: Channel) -> list[Any]:
+    near, pages = channel.deferred.packed()
+    far = [page for page in pages if max(array("Q", page)[::3]) < channel.cursor]
+    others = [page for page in pages if max(array("Q", page)[::3]) >= channel.cursor]
     ready = [pack(ordinal, 0, attempts) for ordinal, attempts in _ready_again(channel)]
     return [
         channel.number,
@@ -63,9 +70,15 @@ def _channel(channel: Channel) -> list[Any]:
         channel.start,
         channel.cursor,
         channel.holes(),
-        channel.deferred.packed() + b"".join(ready),
+        b"".join([near, *others, *ready]),
         [(message_id, g.ordinal, g.attempts, g.reason, g.buried) for message_id, g in channel.buried.items()],
+        far,
     ]
+
+
+def _all(waiting: Deferred) -> list[bytes]:
+    near, far = waiting.packed()
+    return [near, *far]
 
 
 def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:
@@ -94,12 +107,14 @@ def decode_config(state: list[Any]) -> TopicConfig:
 
 
 def decode_topic(content: bytes) -> list[Any]:
-    """What was encoded, without the offset, and with what waits as in format 1.
+    """What was encoded, without the offset and with what waits as in format 1, but for `far`: arrays, in the log's time.
 
     Raises ValueError for anything else; a record with a right CRC was written by us.
     """
     state = msgpack.unpackb(content, strict_map_key=False)
     if isinstance(state, list) and len(state) == _FIELDS_OF_1:
+        for channel in state[6]:
+            channel.append([])
         return [*state, [None, None, None], None, []]
     if not isinstance(state, list) or len(state) != _FIELDS:
         raise ValueError("no topic's state")
@@ -110,7 +125,14 @@ def decode_topic(content: bytes) -> list[Any]:
     for channel in state[6]:
         returned = [(ordinal, attempts, due + offset if due else 0) for ordinal, due, attempts in unpack(channel[6])]
         channel[6] = returned + [(ordinal, 0, due) for ordinal, due in lane if channel[3] <= ordinal < edge]
+        channel[8] = [shifted(array("q", page), offset) for page in channel[8]]
     return state
+
+
+def shifted(page: array[int], by: int) -> array[int]:
+    """What waits, (ordinal, due, attempts) one behind the other, with every due moved."""
+    page[1::3] = array("q", [due + by for due in page[1::3]])
+    return page
 
 
 def sequence_of(extents: list[list[Any]], edge: int, end: int) -> Sequence:
