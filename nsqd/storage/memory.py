@@ -286,21 +286,14 @@ class Sequence:
 
     def present(self, first: int, end: int) -> list[tuple[int, int]]:
         """The parts of first..end that are here."""
-        found = []
-        for held in self.held[max(0, bisect_right(self._firsts, first) - 1) :]:
-            if held.first >= end:
-                break
-            start, stop = max(first, held.first), min(end, held.end)
-            if start < stop and held.freed < held.count:
-                found.append((start, stop))
-        return found
+        return [(start, stop) for start, stop, _ in self.kinds(first, end)]
 
     def kinds(self, first: int, end: int) -> list[tuple[int, int, bool]]:
         """The parts of first..end that are here, and for each whether it was published with a delay."""
         return [
-            (max(first, held.first), min(end, held.end), held.delayed)
-            for held in self.held[max(0, bisect_right(self._firsts, first) - 1) :]
-            if held.first < end and held.end > first and held.freed < held.count
+            (held.first + start, held.first + stop, held.delayed)
+            for held, start, stop in self.present_spans(first, end)
+            if held.freed < held.count
         ]
 
     def plain(self, first: int, end: int) -> list[tuple[int, int]]:
@@ -310,7 +303,8 @@ class Sequence:
     def present_spans(self, first: int, end: int) -> list[tuple[Held, int, int]]:
         """As `spans`, for messages that need not all be here."""
         found = []
-        for held in self.held[max(0, bisect_right(self._firsts, first) - 1) :]:
+        for place in range(max(0, bisect_right(self._firsts, first) - 1), len(self.held)):
+            held = self.held[place]
             if held.first >= end:
                 break
             start, stop = max(first, held.first), min(end, held.end)

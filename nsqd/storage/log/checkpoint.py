@@ -81,7 +81,7 @@ class Checkpoints:
             if writer.durable >= self._ended:
                 self._complete()
         elif self._waiting is not None:
-            self._go_on(self._waiting, SLICE)
+            self._go_on(self._waiting)
         elif self._is_time():
             self._begin()
         if self._waiting is not None or self._tidying.active:
@@ -95,7 +95,7 @@ class Checkpoints:
         if self._waiting is None:
             self._begin()
         while self._waiting is not None:
-            self._go_on(self._waiting, SLICE)
+            self._go_on(self._waiting)
         return True
 
     def _is_time(self) -> bool:
@@ -122,13 +122,13 @@ class Checkpoints:
         self._since, self._records = self._writer.written, self._writer.records
         self._waiting = list(self._broker.topics)
 
-    def _go_on(self, waiting: list[str], slice: int) -> None:
+    def _go_on(self, waiting: list[str]) -> None:
         began = self._monotonic()
         while waiting:
             topic = self._broker.topics.get(waiting.pop())
             if topic is not None and not topic.ephemeral:
                 self._describe(topic)
-            if self._monotonic() >= began + slice:
+            if self._monotonic() >= began + SLICE:
                 break
         if waiting:
             self._writer.write()

@@ -43,9 +43,7 @@ class LogClock:
 
     def __init__(self, clocks: Clocks) -> None:
         self.clocks = clocks
-        self.offset = (
-            clocks.wall() - clocks.monotonic()
-        )  # from the monotonic clock; a log begins with the wall clock's time
+        self.offset = clocks.wall() - clocks.monotonic()  # from the monotonic clock; a log begins at the wall's time
         self._anchored = -ANCHOR_EVERY  # when the last anchor was made (monotonic)
 
     def now(self) -> int:

@@ -46,7 +46,6 @@ class OpenLog:
     tail: Tail
     monotonic: Callable[[], int]  # clock: ns
     cleaner: type[Cleaner]
-    torn: int  # bytes that were cut off at the end
     damage: Damage
     replay: float  # s that reading took
     checkpoints: Checkpoints | None = None  # once there is a broker
@@ -155,7 +154,6 @@ def open_log(
         tail=replace(parts.tail, cheap=min(parts.tail.cheap, most)),
         monotonic=parts.clocks.monotonic,
         cleaner=parts.cleaner,
-        torn=reader.torn,
         damage=reader.damage,
         replay=took,
     )

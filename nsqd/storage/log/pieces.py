@@ -14,15 +14,10 @@ from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.reader import resume
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, Kind, decode, seed_of
 from nsqd.storage.log.writer import segment_name
-from nsqd.storage.memory import Held, Piece, add_piece
+from nsqd.storage.memory import Held, Piece
 
 _ID = slice(FRAME_HEADER - ID_SIZE, FRAME_HEADER)  # of a frame
 OVERHEAD = 64  # bytes that a message takes in memory beside its frame
-
-
-def note(held: Held, segment: int, start: int, end: int, generation: int = 0) -> None:
-    """A record of the extent stands at start..end (offsets in the file) of the segment with that base."""
-    add_piece(held.pieces, segment, generation, start, end)
 
 
 @dataclass(slots=True)

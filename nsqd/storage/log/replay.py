@@ -18,11 +18,11 @@ from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, Ret
 from nsqd.storage.log import records
 from nsqd.storage.log.clocks import Anchor, LogClock
 from nsqd.storage.log.far import Far
-from nsqd.storage.log.pieces import OVERHEAD, note
+from nsqd.storage.log.pieces import OVERHEAD
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.records import CHANNEL_OF, RETURNED, RUN, Kind
 from nsqd.storage.log.state import decode_config, decode_topic, retained, sequence_of, shifted
-from nsqd.storage.memory import MemoryStore, Sequence
+from nsqd.storage.memory import MemoryStore, Sequence, add_piece
 
 
 @dataclass(slots=True)
@@ -50,13 +50,11 @@ class _Channel:
         """It is done with these, which it was not before."""
         end = first + count
         self.far.remove(first, end)
-        if self.near:
-            for ordinal in [ordinal for ordinal in self.near if first <= ordinal < end]:
-                del self.near[ordinal]
-        if self.notes or self.buried:
+        if self.notes or self.buried:  # what is in `near` is in one of them, too
             for ordinal in range(first, end):
                 self.notes.pop(ordinal, None)
                 self.buried.pop(ordinal, None)
+                self.near.pop(ordinal, None)
         if first != self.floor:
             self.done[first] = end
             return
@@ -189,7 +187,7 @@ class Replay:
         stamp = int.from_bytes(record.content[records.PUBLISH.size :][STAMP], "big")
         for held in extents:
             held.published(stamp)
-            note(held, record.segment, record.start, record.end)
+            add_piece(held.pieces, record.segment, 0, record.start, record.end)
             held.size += (record.end - record.start + count * OVERHEAD) // len(extents)
         self.messages += count
         topic.end = first + count

@@ -11,11 +11,11 @@ from nsqd.core.store import Extent
 from nsqd.storage.log import records
 from nsqd.storage.log.cache import Cache, Read
 from nsqd.storage.log.clocks import LogClock
-from nsqd.storage.log.pieces import OVERHEAD, note
+from nsqd.storage.log.pieces import OVERHEAD
 from nsqd.storage.log.records import Kind
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import Writer
-from nsqd.storage.memory import Held, MemoryStore, Sequence
+from nsqd.storage.memory import Held, MemoryStore, Sequence, add_piece
 from penstock.protocol.names import is_ephemeral
 from shared.log import log
 
@@ -37,9 +37,8 @@ class LogStore(MemoryStore):
         self._now = self._wall = 0  # of the turn
         self._ephemeral: set[int] = set()  # numbers of topics and channels that are not logged
         self._known: set[int] = set()  # numbers whose making is in the log
-        self._publish: tuple[int, int, list[bytes], int, int] | None = (
-            None  # topic, first, frames, largest, due: not yet a record
-        )
+        # what is not yet a record: topic, first, frames, largest, due
+        self._publish: tuple[int, int, list[bytes], int, int] | None = None
         self._finished: dict[tuple[int, int], list[tuple[int, int]]] = {}  # (topic, channel) -> runs of this turn
         self._cursors: dict[tuple[int, int], int] = {}  # likewise, how far it has delivered
         self._modes: dict[int, Durability] = {}  # of topics that are logged
@@ -157,7 +156,7 @@ class LogStore(MemoryStore):
         placed, self._unplaced = self._unplaced[: len(places)], self._unplaced[len(places) :]
         for (count, extents), (segment, start, end) in zip(placed, places, strict=True):
             for held in extents:
-                note(held, segment, start, end)
+                add_piece(held.pieces, segment, 0, start, end)
                 held.published(self._wall)
                 size = (end - start + count * OVERHEAD) // len(extents)
                 held.size += size
@@ -209,10 +208,6 @@ class LogStore(MemoryStore):
     def clock_offset(self) -> int:
         """From the monotonic clock to the log's."""
         return self._clock.offset
-
-    def until(self, due: int) -> int:
-        """A monotonic time as the log has it."""
-        return self._clock.at(due)
 
     # Store
 
@@ -274,7 +269,7 @@ class LogStore(MemoryStore):
         if self._publish is not None:
             self._write_publish(distributed=False)
         self._unplaced.append((len(frames), touched))
-        self._publish = topic, first, frames, largest, self.until(due)
+        self._publish = topic, first, frames, largest, self._clock.at(due)
         if mode is Durability.ALWAYS:
             self._strong = True
             return
@@ -332,7 +327,7 @@ class LogStore(MemoryStore):
     def requeue(self, topic: int, channel: int, ordinal: int, attempts: int, due: int) -> None:
         if channel not in self._ephemeral:
             self._write_cursor(topic, channel)
-            returned = records.RETURNED.pack(ordinal, attempts, self.until(due))
+            returned = records.RETURNED.pack(ordinal, attempts, self._clock.at(due))
             self._append(Kind.REQUEUE, records.CHANNEL_OF.pack(topic, channel) + returned)
 
     def bury(self, topic: int, channel: int, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:

@@ -61,7 +61,6 @@ class Tidying:
     ) -> None:
         """`segments`: bases of those there are."""
         self.segments = segments
-        self.removed = 0  # segments
         self.wanted_bytes = 0  # at the last census
         self._store = store
         self._writer = writer
@@ -185,4 +184,3 @@ class Tidying:
         self.segments.remove(base)
         self.sizes.pop(base, None)
         self._dense.pop(base, None)
-        self.removed += 1
