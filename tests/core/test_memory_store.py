@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.storage.memory import EXTENT_BYTES, EXTENT_MESSAGES, MOST_IN_A_BYTE, MemoryStore
+from nsqd.storage.held import EXTENT_BYTES, EXTENT_MESSAGES, MOST_IN_A_BYTE
+from nsqd.storage.memory import MemoryStore
 
 TOPIC, CHANNEL = 1, 2
 

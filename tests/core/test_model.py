@@ -15,8 +15,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from nsqd.core.broker import Limits
 from nsqd.core.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
 from nsqd.core.topic import Topic
-from nsqd.storage import memory
-from nsqd.storage.memory import EXTENT_MESSAGES
+from nsqd.storage import held
+from nsqd.storage.held import EXTENT_MESSAGES
 from tests.core.node import MS, SECOND, Delivery, Inbox, Node
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "300"))  # more of them now and then, by hand
@@ -47,7 +47,7 @@ class TopicMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        memory.EXTENT_MESSAGES = 3  # so that extents come and go all the time
+        held.EXTENT_MESSAGES = 3  # so that extents come and go all the time
         self.node = Node()
         self.topic: Topic
         self.numbers = count()
@@ -60,7 +60,7 @@ class TopicMachine(RuleBasedStateMachine):
         self.node.after_turn = self.settle
 
     def teardown(self) -> None:
-        memory.EXTENT_MESSAGES = EXTENT_MESSAGES
+        held.EXTENT_MESSAGES = EXTENT_MESSAGES
 
     # commands
 

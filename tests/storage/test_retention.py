@@ -8,7 +8,7 @@ import pytest
 from nsqd.core.broker import Limits
 from nsqd.core.consumer import Consumer
 from nsqd.core.keeping import Durability, Keeping, TopicConfig
-from nsqd.storage.memory import Sequence
+from nsqd.storage.sequence import Sequence
 from tests.core.node import MS, SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode

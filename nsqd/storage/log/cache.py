@@ -13,9 +13,10 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 
 from nsqd.core.store import Extent
+from nsqd.storage.held import Held, Piece
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.pieces import Found, find, find_cached
-from nsqd.storage.memory import Held, Piece, Sequence
+from nsqd.storage.sequence import Sequence
 from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
 

@@ -10,13 +10,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from nsqd.storage.held import Held, Piece
 from nsqd.storage.log import records
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.pieces import collect, nothing
 from nsqd.storage.log.reader import LogError
 from nsqd.storage.log.records import HEADER_SIZE, Kind, SegmentHeader, encode
 from nsqd.storage.log.writer import LogIdentity, segment_name
-from nsqd.storage.memory import Held, Piece, Sequence
+from nsqd.storage.sequence import Sequence
 from shared.log import log
 
 WRITE_SIZE = 1024 * 1024  # bytes written at a time

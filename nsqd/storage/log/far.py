@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 
-from nsqd.storage.memory import Sequence
+from nsqd.storage.sequence import Sequence
 
 BLOCK = 4096  # messages that one bytearray tells of
 

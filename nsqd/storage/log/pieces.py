@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from nsqd.core.frame import HEADER_SIZE as FRAME_HEADER
 from nsqd.core.frame import ID_SIZE
 from nsqd.core.ids import between
+from nsqd.storage.held import Held, Piece
 from nsqd.storage.log import records
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.reader import resume
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, Kind, decode, seed_of
 from nsqd.storage.log.writer import segment_name
-from nsqd.storage.memory import Held, Piece
 
 _ID = slice(FRAME_HEADER - ID_SIZE, FRAME_HEADER)  # of a frame
 OVERHEAD = 64  # bytes that a message takes in memory beside its frame

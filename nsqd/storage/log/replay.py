@@ -15,6 +15,7 @@ from nsqd.core.buried import Grave
 from nsqd.core.frame import STAMP
 from nsqd.core.keeping import TopicConfig
 from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, Returned
+from nsqd.storage.held import add_piece
 from nsqd.storage.log import records
 from nsqd.storage.log.clocks import Anchor, LogClock
 from nsqd.storage.log.far import Far
@@ -22,7 +23,8 @@ from nsqd.storage.log.pieces import OVERHEAD
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.records import CHANNEL_OF, RETURNED, RUN, Kind
 from nsqd.storage.log.state import decode_config, decode_topic, retained, sequence_of, shifted
-from nsqd.storage.memory import MemoryStore, Sequence, add_piece
+from nsqd.storage.memory import MemoryStore
+from nsqd.storage.sequence import Sequence
 
 
 @dataclass(slots=True)

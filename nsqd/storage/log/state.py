@@ -33,7 +33,8 @@ from nsqd.core.channel import Channel
 from nsqd.core.deferred import Deferred, pack, unpack
 from nsqd.core.keeping import Durability, TopicConfig
 from nsqd.core.topic import Topic
-from nsqd.storage.memory import EXTENT_BYTES, Held, Sequence
+from nsqd.storage.held import EXTENT_BYTES, Held
+from nsqd.storage.sequence import Sequence
 
 _FIELDS, _FIELDS_OF_1 = 12, 8
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from nsqd.core.keeping import Durability, Keeping, TopicConfig
 from nsqd.core.store import Extent
+from nsqd.storage.held import Held, add_piece
 from nsqd.storage.log import records
 from nsqd.storage.log.cache import Cache, Read
 from nsqd.storage.log.clocks import LogClock
@@ -15,7 +16,8 @@ from nsqd.storage.log.pieces import OVERHEAD
 from nsqd.storage.log.records import Kind
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import Writer
-from nsqd.storage.memory import Held, MemoryStore, Sequence, add_piece
+from nsqd.storage.memory import MemoryStore
+from nsqd.storage.sequence import Sequence
 from penstock.protocol.names import is_ephemeral
 from shared.log import log
 

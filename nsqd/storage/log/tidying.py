@@ -12,7 +12,7 @@ from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import Writer, segment_name
-from nsqd.storage.memory import Sequence
+from nsqd.storage.sequence import Sequence
 from shared.log import log
 
 SLICE = 1_000_000  # ns of a turn for the census; one topic is never cut
