@@ -50,7 +50,7 @@ def _one_client() -> Iterator[None]:
     HTTP.close()
 
 
-LOG = re.compile(r"(a/|a/b/)?data/log/(\d{20}\.\d+\.log|reserve)")
+LOG = re.compile(r"(a/|a/b/)?data/log/(\d{20}\.\d+\.log|reserve|spare)")
 
 
 @dataclass(frozen=True)

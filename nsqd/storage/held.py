@@ -55,14 +55,13 @@ class Held:
 
     def takes(self, first: int, delayed: bool) -> bool:
         """True if message `first` may be added at the end. What is not in memory grows no more."""
-        return self.extent is not None and self._has_room(first, delayed)
+        if self.extent is None or self.delayed != delayed or self.first + self.count != first:
+            return False
+        return self.freed < self.count < EXTENT_MESSAGES and self.bulk < EXTENT_BYTES
 
     def takes_cold(self, first: int, delayed: bool) -> bool:
         """The same for a message that is on disk only."""
-        return self.extent is None and self._has_room(first, delayed)
-
-    def _has_room(self, first: int, delayed: bool) -> bool:
-        if self.delayed != delayed or self.end != first:
+        if self.extent is not None or self.delayed != delayed or self.end != first:
             return False
         return self.freed < self.count < EXTENT_MESSAGES and self.bulk < EXTENT_BYTES
 
@@ -76,6 +75,19 @@ class Held:
         self.owed += bytes(len(frames))
         self.count += len(frames)
         self.bulk += len(frames) * largest
+
+    def append_one(self, frame: bytes, message_id: bytes) -> None:
+        """As `append`, for a quarter of what that costs."""
+        extent = self.extent
+        assert extent is not None
+        size = len(frame)
+        extent.frames.append(frame)
+        extent.ids += message_id
+        if size > extent.largest:
+            extent.largest = size
+        self.owed.append(0)
+        self.count += 1
+        self.bulk += size
 
     def owe_one_more(self, first: int, end: int) -> None:
         """One channel more owes messages first..end (indexes)."""

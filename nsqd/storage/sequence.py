@@ -31,7 +31,7 @@ class Sequence:
         """Messages at the end, in extents that bound what a channel standing in one of them keeps alive. Returns these."""
         if len(frames) == 1:
             held = self.last_for(first, delayed)
-            held.append(frames, ids, largest)
+            held.append_one(frames[0], ids)
             self.end = first + 1
             return [held]
         touched = []

@@ -102,4 +102,6 @@ class WholeNode(SimNode):
             self._wake()
         if random.random() < 0.2 and self.cleaner.waits is not None:
             self.cleaner.step()
+        if random.random() < 0.2:
+            self.spare.step()
             self._wake()

@@ -103,6 +103,8 @@ class CrashRun:
             node.cache.step()
         if random.random() < 0.3:
             node.cleaner.step()
+        if random.random() < 0.3:
+            node.spare.step()
 
     def _crash(self) -> None:
         random = self.random

@@ -13,6 +13,7 @@ from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.cleaner import Cleaner, Job
 from nsqd.storage.log.clocks import Clocks
 from nsqd.storage.log.opening import Simulated, open_log
+from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import SyncJob
 from tests.storage.sim_disk import SimDisk
@@ -117,6 +118,21 @@ class SteppedCleaner(Cleaner):
             self._work(job)
 
 
+class SteppedSpare(Spare):
+    """Likewise for the segment that is made ahead."""
+
+    waits = False
+
+    def _start(self) -> None:
+        self.waits = True
+
+    def step(self) -> None:
+        """Make it, if it was asked for."""
+        if self.waits:
+            self.waits = False
+            self._fill()
+
+
 class SimNode:
     """See above. Raises LogError if the log cannot be opened."""
 
@@ -143,7 +159,7 @@ class SimNode:
             SYNC_EVERY,
             budget,
             self._wake,
-            Simulated(clock.clocks(), segment_size, SteppedSyncer, SteppedCache, SteppedCleaner, tail),
+            Simulated(clock.clocks(), segment_size, SteppedSyncer, SteppedCache, SteppedCleaner, SteppedSpare, tail),
         )
         self.end = self.log.writer.written  # where the log ended
         assert isinstance(self.log.syncer, SteppedSyncer)
@@ -169,6 +185,9 @@ class SimNode:
         cleaner = self.log.tidying._cleaner
         assert isinstance(cleaner, SteppedCleaner)
         self.cleaner = cleaner
+        spare = self.log.writer._spare
+        assert isinstance(spare, SteppedSpare)
+        self.spare = spare
 
     def _wake(self) -> None:
         self.woken = True

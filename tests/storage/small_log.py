@@ -6,6 +6,7 @@ from nsqd.storage.log.clocks import NO_BOOT, Clocks, LogClock
 from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.records import Kind
 from nsqd.storage.log.space import Space
+from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.writer import LogIdentity, Writer
 from tests.storage.sim_disk import SimDisk
 
@@ -24,9 +25,9 @@ def new_disk() -> SimDisk:
     return SimDisk(Random(1))
 
 
-def new_writer(disk: SimDisk, position: int = 0, segment_size: int = 1 << 20) -> Writer:
+def new_writer(disk: SimDisk, position: int = 0, segment_size: int = 1 << 20, spare: type[Spare] = Spare) -> Writer:
     """A log that begins."""
-    return Writer(disk, IDENTITY, position, frozen_clock(), Space(disk), segment_size)
+    return Writer(disk, IDENTITY, position, frozen_clock(), Space(disk), spare(disk, segment_size), segment_size)
 
 
 def write(writer: Writer, *contents: bytes) -> int:

@@ -5,6 +5,7 @@ import pytest
 from nsqd.storage.log.reader import UNFINISHED, LogError, Reader
 from nsqd.storage.log.records import HEADER_SIZE, Kind, SegmentHeader
 from nsqd.storage.log.space import Space
+from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.writer import LogIdentity, Writer, segment_name
 from tests.storage.sim_disk import SimDisk
 from tests.storage.small_log import LOG_ID, WALL, all_records, frozen_clock, new_disk, new_writer, read, write
@@ -37,8 +38,9 @@ def test_a_tail_that_is_cut_anywhere_is_cut_off_at_a_record() -> None:
         disk.put(name, whole[:size])
         reader, contents = read(disk)
         assert contents == [b"a" * 10, b"b" * 10, b"c" * 10][: len(contents)]
-        assert reader.end + reader.torn + HEADER_SIZE == size
-        assert len(disk.content(name)) == reader.end + HEADER_SIZE
+        end = reader.end + HEADER_SIZE
+        assert reader.torn == max(0, len(whole[:size].rstrip(b"\0")) - end)
+        assert len(disk.content(name)) == end
         assert not reader.damage.spots
         assert read(disk)[0].torn == 0  # it was repaired
 
@@ -51,7 +53,43 @@ def test_zeros_at_the_end_are_cut_off() -> None:
     (name,) = disk.names()
     disk.put(name, disk.content(name) + bytes(4096))
     reader, contents = read(disk)
-    assert (contents, reader.torn, reader.end) == ([b"a"], 4096, writer.written)
+    assert (contents, reader.torn, reader.end) == ([b"a"], 0, writer.written)
+    assert len(disk.content(name)) == HEADER_SIZE + writer.written
+
+
+def test_zeros_where_records_were_promised_are_damage_up_to_there_and_no_further() -> None:
+    disk = new_disk()
+    writer = new_writer(disk)
+    write(writer, b"a")
+    writer.sync()
+    first = writer.durable
+    write(writer, b"b")
+    writer.sync()
+    promised = writer.durable
+    write(writer, b"c")
+    (name,) = disk.names()
+    whole = disk.content(name)
+    disk.put(
+        name, whole[: first + HEADER_SIZE] + bytes(promised - first) + whole[promised + HEADER_SIZE :] + bytes(4096)
+    )
+    reader, contents = read(disk)
+    assert contents == [b"a", b"c"]
+    assert reader.damage.spots == [(name, first + HEADER_SIZE, promised + HEADER_SIZE)]
+    assert reader.end == writer.written
+
+
+def test_a_segment_that_a_crash_left_too_long_ends_where_the_next_one_begins() -> None:
+    disk = new_disk()
+    writer = new_writer(disk, segment_size=100)
+    write(writer, b"a" * 100)
+    writer.sync()
+    write(writer, b"b")
+    writer.sync()
+    first, _ = disk.names()
+    disk.put(first, disk.content(first) + bytes(4096))
+    reader, contents = read(disk)
+    assert contents == [b"a" * 100, b"b"]
+    assert not reader.damage.spots
 
 
 def test_a_tail_that_is_there_twice_counts_once() -> None:
@@ -174,7 +212,7 @@ def test_a_renamed_segment_is_refused_and_nothing_is_removed() -> None:
 
 def test_segments_of_two_logs_are_refused() -> None:
     disk, names = three_segments()
-    other = Writer(disk, LogIdentity(7, b"another log's id"), 1 << 30, frozen_clock(), Space(disk))
+    other = Writer(disk, LogIdentity(7, b"another log's id"), 1 << 30, frozen_clock(), Space(disk), Spare(disk, 4096))
     write(other, b"a")
     with pytest.raises(LogError, match="different logs"):
         Reader(disk)

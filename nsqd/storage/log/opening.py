@@ -17,6 +17,7 @@ from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.reader import Damage, LogError, Reader
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.space import Space
+from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
@@ -101,6 +102,7 @@ class Simulated:
     syncer: type[Syncer] = Syncer
     cache: type[Cache] = Cache
     cleaner: type[Cleaner] = Cleaner
+    spare: type[Spare] = Spare
     tail: Tail = field(default_factory=Tail)
 
 
@@ -119,6 +121,9 @@ def open_log(
     try:
         reader = Reader(disk)
         replay, recovered, root = _replay(reader)
+        most = max(SMALLEST_SEGMENT, disk.total() // SEGMENTS_ON_DISK)
+        segment_size = min(parts.segment_size, most)
+        spare = parts.spare(disk, segment_size)
     except OSError as error:
         raise LogError(f"cannot read the log: {error}") from None
     took = time.perf_counter() - began
@@ -129,8 +134,7 @@ def open_log(
     if replay.last:
         clock.resume(replay.anchor, replay.last)
     space = Space(disk)
-    most = max(SMALLEST_SEGMENT, disk.total() // SEGMENTS_ON_DISK)
-    writer = Writer(disk, identity, reader.end, clock, space, min(parts.segment_size, most))
+    writer = Writer(disk, identity, reader.end, clock, space, spare, segment_size)
     syncer = parts.syncer(writer, space, durability, sync_every, wake)
     cache = parts.cache(disk, log_id, budget, wake)
     cache.generations.update({s.base: s.header.generation for s in reader.segments if s.header.generation})

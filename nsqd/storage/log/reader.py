@@ -3,6 +3,8 @@
 A wrong record at or past the highest durable mark that any group states was never promised to anybody: the log ends there, and
 what comes behind is cut off. One below the mark is damage: it is counted and passed over, and everything that is whole is
 served. Behind a wrong record the next one is looked for where its length says, else at the next group.
+
+A file may reach beyond its records (spare.py), with zeros: a segment ends where the next one begins, the last with the log.
 """
 
 import re
@@ -28,6 +30,7 @@ NEAR = 256  # bytes behind a wrong record in which one is looked for at each byt
 UNFINISHED = 4096  # bytes: the first write to a log is far smaller, and synced before the second
 END_OF_ALL = 1 << 64  # no log position is as high
 _NAME = re.compile(r"(\d{20})\.(\d{1,9})\.log")
+_ZEROS = bytes(65536)
 _GROUP_RECORD = re.compile(
     re.escape((GROUP.size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((Kind.GROUP,))), re.DOTALL
 )
@@ -116,6 +119,8 @@ class Reader:
 
     def _tidy(self, replaced: list[str]) -> None:
         """Remove what a cleaning left: older generations, and what it had begun to write."""
+        if replaced:  # their successors were synced before they got their names, which a kill may have left unsynced
+            self._disk.sync_directory()
         for name in (*replaced, *(name for name in self._disk.names() if name.endswith(".log.tmp"))):
             self._disk.remove(name)
 
@@ -153,15 +158,16 @@ class Reader:
         for place, segment in enumerate(self.segments[begin:], begin):
             if place > begin and segment.base != self.end and not self._pass_gap(place):
                 break
-            data = self._read(segment)
-            yield from self._of(segment, data)
+            data = self._read(place)
+            yield from self._of(place, data)
             if self.end < segment.base - HEADER_SIZE + len(data):
-                self._cut(place, len(data))
+                self._cut(place, data)
                 break
         self._sync()
 
-    def _of(self, segment: Segment, data: bytes) -> Iterator[Record]:
+    def _of(self, place: int, data: bytes) -> Iterator[Record]:
         """The records of one segment, up to its end or to where the log ends."""
+        segment = self.segments[place]
         seed, base = segment.header.seed, segment.base - HEADER_SIZE
         at = min(HEADER_SIZE, len(data))
         self.end = segment.base
@@ -172,17 +178,18 @@ class Reader:
                 if data[at + PREFIX_SIZE] == Kind.GROUP:
                     self.stated = max(self.stated, GROUP.unpack_from(data, at + PREFIX_SIZE + 1)[0])
                 yield Record(data[at + PREFIX_SIZE], data[at + PREFIX_SIZE + 1 : end], segment.base, at, end)
-            elif base + at >= self._highest_mark():
+            elif base + at >= self._highest_mark(place, at):
                 return
             else:
-                end = resume(data, at, seed)
+                stop = max(_filled(data), self._highest_mark(place, at) - base)
+                end = resume(data[:stop], at, seed)
                 self.damage.spots.append((segment.name, at, end))
                 self.end = base + end
             at = end
 
     def _pass_gap(self, place: int) -> bool:
         """The segment before does not reach up to this one. False: what was between was never promised, the log ends there."""
-        if self.end >= self._highest_mark():
+        if self.end >= self._highest_mark(place, 0):
             self._remove_from(place)
             return False
         before = self.segments[place - 1]
@@ -200,25 +207,36 @@ class Reader:
                 file.close()
         self._disk.sync_directory()
 
-    def _read(self, segment: Segment) -> bytes:
+    def _read(self, place: int) -> bytes:
+        """A segment up to its end, which a crash may not have cut off."""
+        segment = self.segments[place]
+        size = self._disk.size(segment.name)
+        if place + 1 < len(self.segments):
+            size = min(size, HEADER_SIZE + self.segments[place + 1].base - segment.base)
         file = self._disk.open(segment.name)
         try:
-            return file.read(0, self._disk.size(segment.name))
+            return file.read(0, size)
         finally:
             file.close()
 
-    def _highest_mark(self) -> int:
-        """The highest durable mark that any group states. Reads everything, once, and only where something is wrong."""
+    def _highest_mark(self, place: int, at: int) -> int:
+        """The highest durable mark that any group states. What is before `at` in the segment at `place` was read.
+
+        Marks never fall, so it is one of those not read yet, or the last that was. Those are looked for once.
+        """
         if self._mark < 0:
-            self._mark = max(_highest_mark(self._read(segment), segment.header.seed) for segment in self.segments)
+            marks = [_highest_mark(self._read(place), at, self.segments[place].header.seed)]
+            for later in range(place + 1, len(self.segments)):
+                marks.append(_highest_mark(self._read(later), 0, self.segments[later].header.seed))
+            self._mark = max(self.stated, *marks)
         return self._mark
 
-    def _cut(self, place: int, size: int) -> None:
+    def _cut(self, place: int, data: bytes) -> None:
         """Nothing from the end on was ever promised: take it away."""
         segment = self.segments[place]
         at = self.end - segment.base + HEADER_SIZE
         self._remove_from(place + 1)
-        self.torn += size - at
+        self.torn += max(0, _filled(data) - at)
         file = self._disk.open(segment.name)
         try:
             file.truncate(at)
@@ -250,10 +268,19 @@ def resume(data: bytes, at: int, seed: int, start: int = 0) -> int:
     return len(data)
 
 
-def _highest_mark(data: bytes, seed: int) -> int:
+def _filled(data: bytes) -> int:
+    """Where the zeros at its end begin."""
+    end = len(data)
+    while end > len(_ZEROS) and data[end - len(_ZEROS) : end] == _ZEROS:
+        end -= len(_ZEROS)
+    first = max(0, end - len(_ZEROS))
+    return first + len(data[first:end].rstrip(b"\0"))
+
+
+def _highest_mark(data: bytes, at: int, seed: int) -> int:
     marks = [
         GROUP.unpack_from(data, match.start() + PREFIX_SIZE + 1)[0]
-        for match in _GROUP_RECORD.finditer(data, HEADER_SIZE)
+        for match in _GROUP_RECORD.finditer(data[: _filled(data)], max(at, HEADER_SIZE))
         if decode(data, match.start(), seed)
     ]
     return max(marks, default=0)

@@ -70,6 +70,7 @@ class Kind(IntEnum):
     ANCHOR = 21  # what the clocks tell
 
 
+_KINDS = [bytes((kind,)) for kind in range(256)]
 _HEADER = Struct(">8sHHI16sQQ?11x")
 _SEED = Struct(">16sQI")
 _CRC = Struct(">I")
@@ -165,7 +166,7 @@ def encode(seed: int, at: int, kind: int, content: bytes, frames: bytes = b"") -
 
     `frames` follow the content, and are not copied.
     """
-    head = bytes((kind,)) + content
+    head = _KINDS[kind] + content
     crc = zlib.crc32(head, (seed ^ at) & 0xFFFFFFFF)
     if not frames:
         return [_PREFIX.pack(len(head), crc), head]

@@ -156,14 +156,15 @@ class LogStore(MemoryStore):
         """Note where messages of the groups just written stand; they may be given up in memory from now on."""
         places = self._writer.take_places()
         placed, self._unplaced = self._unplaced[: len(places)], self._unplaced[len(places) :]
+        wall, added = self._wall, self._cache.added
         for (count, extents), (segment, start, end) in zip(placed, places, strict=True):
+            size = (end - start + count * OVERHEAD) // len(extents)
             for held in extents:
                 add_piece(held.pieces, segment, 0, start, end)
-                held.published(self._wall)
-                size = (end - start + count * OVERHEAD) // len(extents)
+                held.published(wall)
                 held.size += size
                 if held.extent is not None:  # else nobody owes it any more: dropped as soon as published
-                    self._cache.added(held, size)
+                    added(held, size)
 
     def _give_up(self, read: Read) -> None:
         """What cannot be read back is lost to its channels: better said than waited for. What stands beside it is not."""

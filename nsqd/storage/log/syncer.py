@@ -51,6 +51,7 @@ class Syncer:
         writer = self._writer
         behind = writer.written - writer.durable
         if promised:
+            writer.expect_syncs()
             self._sync(in_turn=self._average < QUICK)
         elif self._every and self._unsynced >= self._every:
             self._sync(in_turn=False)

@@ -5,16 +5,19 @@ waits for it waits on. What a failed sync leaves on the disk nobody knows: after
 """
 
 import errno
+from contextlib import suppress
 from dataclasses import dataclass
 
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk, File
-from nsqd.storage.log.records import GROUP, HEADER_SIZE, Kind, SegmentHeader, encode
+from nsqd.storage.log.records import GROUP, HEADER_SIZE, PREFIX_SIZE, Kind, SegmentHeader, encode
 from nsqd.storage.log.space import Space
+from nsqd.storage.log.spare import Spare
 from shared.log import log
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 SEGMENT_SIZE = 64 * 1024 * 1024  # bytes; a group is never split, so a segment may be longer by one
+SPARE_AFTER = 16  # the next segment is made ahead when this part of one is filled
 
 
 @dataclass(slots=True)
@@ -51,6 +54,7 @@ class Writer:
         position: int,
         clock: LogClock,
         space: Space,
+        spare: Spare,
         segment_size: int = SEGMENT_SIZE,
     ) -> None:
         """A new segment is begun at `position`, with the first group."""
@@ -58,12 +62,14 @@ class Writer:
         self._identity = identity
         self._clock = clock
         self._space = space
+        self._spare = spare
         self._segment_size = segment_size
         self._group: list[tuple[int, bytes, bytes]] = []  # (kind, content, frames) of the records to be written
         self._file: File | None = None  # of the newest segment
         self._base = position  # of it
         self._seed = 0
         self._size = 0  # bytes in it
+        self._ahead = False  # its file was made ahead, and reaches beyond them
         self._places: list[tuple[int, int, int]] = []  # (segment, from, to) of the PUBLISH records that were written
         self._unsynced: list[File] = []  # older segments with bytes that are not durable
         self._new = False  # the newest segment's name is not durable
@@ -107,9 +113,15 @@ class Writer:
             self._write_all()
 
     def _write_all(self) -> None:
-        if self._file is None or self._size > self._segment_size or self._begins_state:
+        full = self._size > self._segment_size or (self._spare.ready and not self._ahead)
+        if self._file is None or full or self._begins_state:
             self._begin_segment()
         self._write_group()
+
+    def expect_syncs(self) -> None:
+        """Somebody waits for each group's sync: if that goes on, it is worth making the next segment ahead."""
+        if self._size > self._segment_size // SPARE_AFTER and not self._spare.asked:
+            self._spare.prepare()
 
     def _failed(self, error: OSError) -> None:
         failure = f"cannot write to the log: {error.strerror or error}"
@@ -123,11 +135,10 @@ class Writer:
         pieces = encode(seed, self._size, Kind.GROUP, GROUP.pack(self.durable, self._clock.now()))
         places, at = [], self._size + sum(map(len, pieces))
         for kind, content, frames in self._group:
-            record = encode(seed, at, kind, content, frames)
-            end = at + sum(map(len, record))
+            end = at + PREFIX_SIZE + 1 + len(content) + len(frames)
+            pieces += encode(seed, at, kind, content, frames)
             if kind == Kind.PUBLISH:
                 places.append((self._base, at, end))
-            pieces += record
             at = end
         self._file.append(pieces, self._size)
         self._places += places
@@ -146,7 +157,11 @@ class Writer:
         identity = self._identity
         made = self._clock.clocks.wall()
         header = SegmentHeader(identity.node, 0, identity.log_id, self.written, made, self._begins_state)
-        file = self._disk.create(segment_name(header.base, 0))
+        if self._ahead:
+            self._cut_end()
+        name = segment_name(header.base, 0)
+        made_ahead = self._spare.take(name)
+        file = made_ahead or self._disk.create(name)
         try:
             file.append([header.encode()], 0)
         except OSError:
@@ -155,8 +170,15 @@ class Writer:
         if self._file is not None:
             self._unsynced.append(self._file)
         self._file, self._base, self._seed, self._size = file, header.base, header.seed, HEADER_SIZE
+        self._ahead = made_ahead is not None
         self._new = True
         self._begins_state = False
+
+    def _cut_end(self) -> None:
+        """Give back what was made ahead and not used."""
+        assert self._file is not None
+        self._file.truncate(self._size)
+        self._ahead = False
 
     def take_places(self) -> list[tuple[int, int, int]]:
         """Where the PUBLISH records stand that were written since the last call: (segment, from, to), in their order."""
@@ -206,6 +228,10 @@ class Writer:
 
     def close(self) -> None:
         """Close the files."""
+        self._spare.close()
+        if self._ahead:
+            with suppress(OSError):  # else the next start does it
+                self._cut_end()
         for file in (*self._unsynced, *([self._file] if self._file else [])):
             file.close()
 

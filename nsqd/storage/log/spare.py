@@ -1,0 +1,88 @@
+"""The next segment's file, made ahead: a block that was written before is synced in less time than a new one.
+
+A block that is new in its file costs an entry in the file system's journal with its sync (0.22 ms against 0.15 for 200 kB on
+the machine where this was measured), and space that is only allocated costs the same. So while somebody waits for syncs, a
+thread fills a file with zeros, and the next segment takes it over. What stands behind the records is cut off when a segment
+ends; after a crash, when the log is opened.
+"""
+
+import threading
+from contextlib import suppress
+
+from nsqd.storage.log.disk import Disk, File
+from shared.log import log
+
+NAME = "spare"  # the file's
+CHUNK = 4 * 1024 * 1024  # bytes that are filled and synced at a time
+ROOM = 8  # times its size must be free
+
+
+class Spare:
+    """See above. Its methods are for the reactor's thread, but for `_fill`."""
+
+    def __init__(self, disk: Disk, size: int) -> None:
+        """`size`: bytes to be made ahead. What a process before us left is removed. Raises OSError."""
+        self._disk = disk
+        self._size = size
+        self._file: File | None = None  # being filled, or ready
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self.ready = False  # it can be taken
+        self.asked = False  # there was a call of `prepare` since the last one was taken
+        if NAME in disk.names():
+            disk.remove(NAME)
+
+    def prepare(self) -> None:
+        """Begin to make one, unless that was done already."""
+        if not self.asked:
+            self.asked = True
+            self._start()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._fill, name="spare", daemon=True)
+        self._thread.start()
+
+    def _fill(self) -> None:
+        """(the thread)"""
+        try:
+            if self._disk.free() < ROOM * self._size:
+                return
+            file = self._file = self._disk.create(NAME)
+            for at in range(0, self._size, CHUNK):
+                if self._closed:
+                    return
+                file.append([bytes(min(CHUNK, self._size - at))], at)
+                file.sync()
+            self.ready = True
+        except OSError as error:
+            log.warning("LOG: cannot make a segment ahead: %s", error)
+            self._discard()
+
+    def take(self, name: str) -> File | None:
+        """The file, under that name from now on; None if there is none. Its end is to be cut off."""
+        if not self.ready:
+            return None
+        try:
+            self._disk.rename(NAME, name)
+        except OSError as error:
+            log.warning("LOG: cannot use the segment that was made ahead: %s", error)
+            self._discard()
+            return None
+        file, self._file = self._file, None
+        self.ready = self.asked = False
+        return file
+
+    def close(self) -> None:
+        """Nobody takes it any more."""
+        self._closed = True
+        if self._thread is not None:
+            self._thread.join()
+        self._discard()
+
+    def _discard(self) -> None:
+        self.ready = False
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            with suppress(OSError):  # else the next start removes it
+                self._disk.remove(NAME)
