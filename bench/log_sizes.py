@@ -155,14 +155,14 @@ class Behind:
                 started = time.perf_counter() - began
                 fresh = server.rss()
                 rate, rss = self._drain(server, published)
-            half = self._half(os_mode, messages // 10)  # ten million of them take a quarter of an hour
-        what, some = f"{number(published)} behind", f"{number(messages // 10)} behind"
+            half = self._half(os_mode, messages)
+        what = f"{number(published)} behind"
         return [
             Line(self.name, f"{what}: resident, published", f"{megabytes(filled)} MB", "", "<= 300 MB"),
             Line(self.name, f"{what}: start after a kill", f"{started:.2f} s", "", "<= 5 s"),
             Line(self.name, f"{what}: resident, started", f"{megabytes(fresh)} MB", "", "<= 300 MB"),
             Line(self.name, f"{what}: resident, read", f"{megabytes(rss)} MB", "", "<= 300 MB"),
-            Line(self.name, f"{some}: resident, every second one finished", f"{megabytes(half)} MB", "", "<= 300 MB"),
+            Line(self.name, f"{what}: resident, every second one finished", f"{megabytes(half)} MB", "", "<= 300 MB"),
             Line(
                 self.name, f"{what}: reader", f"{number(rate)}/s",
                 f"{rate / in_memory:.2f} of in memory ({number(in_memory)}/s)", ">= 0.7",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bench.load import Outcome
 from bench.upgrade import introduce
-from bench.wire import FRAME, expect_ok
+from bench.wire import FRAME, HEARTBEAT, expect_ok
 
 _READ = 1 << 18  # bytes
 _RDY = 2500
@@ -37,7 +37,13 @@ class Release:
         self._wire.sendall(b"RDY %d\n" % _RDY)
         began, count, held = time.perf_counter(), 0, b""
         while time.perf_counter() < began + self.seconds and count < self.messages:
-            data = held + self._wire.recv(_READ)
+            more = self._wire.recv(_READ)
+            if not more:
+                raise SystemExit("load: the server has hung up")
+            data = held + more
+            if HEARTBEAT in data:
+                data = data.replace(HEARTBEAT, b"")
+                self._wire.sendall(b"NOP\n")
             whole = len(data) // FRAME * FRAME
             held = data[whole:]
             frames = [data[at : at + FRAME] for at in range(0, whole, FRAME)]

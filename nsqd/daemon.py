@@ -39,7 +39,6 @@ from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import OpenLog, open_log
 from nsqd.storage.log.reader import LogError
-from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.saver import Health, Saver
 from shared.daemon import (
     SIGNALS,
@@ -197,7 +196,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
             reactor.listen(doors.tcp.socket)
             log.info("TCP: listening on %s", doors.tcp.address)
             nursery.start_soon(reactor.run)
-            nursery.start_soon(_sync_by_time, options, opened.syncer, reactor.wake)
+            nursery.start_soon(_sync_by_time, options, opened, reactor.wake)
             lookupds.set_addresses(options.lookupd_tcp_address)
             if options.statsd_address:
                 pusher = Pusher(options, info.broadcast_address, info.http_port, broker, memory.figures)
@@ -279,8 +278,9 @@ def _make_broker(options: NsqdOptions, directory: Directory, opened: OpenLog) ->
         raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
     broker = Broker(options.limits(), opened.store, ids, random.Random().randrange)
     broker.begin(now, wall)
-    if opened.picture is not None:
-        recover(broker, opened.picture, now)
+    picture = opened.take_picture()
+    if picture is not None:
+        recover(broker, picture, now)
     else:
         restore(broker, metadata.topics)
     broker.commit()
@@ -288,14 +288,14 @@ def _make_broker(options: NsqdOptions, directory: Directory, opened: OpenLog) ->
     return broker
 
 
-async def _sync_by_time(options: NsqdOptions, syncer: Syncer, wake: Callable[[], None]) -> None:
+async def _sync_by_time(options: NsqdOptions, opened: OpenLog, wake: Callable[[], None]) -> None:
     """What nobody waits for is synced, too."""
     interval = options.sync_timeout / 1e9  # a topic may be kept in the mode `interval` whatever the node's is
     if options.durability != "interval":
         interval = min(interval, 1.0)
     while True:
         await trio.sleep(interval)
-        syncer.timer()
+        opened.timer()
         wake()
 
 

@@ -127,6 +127,12 @@ class Broker:
             for channel in topic.channels.values():
                 channel.read_completed()
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of memory, about, of what waits for a time. Looks at every channel."""
+        lanes = sum(topic.delay_lane.memory for topic in self.topics.values())
+        return lanes + sum(c.deferred.memory for topic in self.topics.values() for c in topic.channels.values())
+
     # topics
 
     def topic(self, name: str) -> Topic:

@@ -13,6 +13,7 @@ from nsqd.core.duequeue import DueQueue
 
 MINUTE = 60_000_000_000  # ns
 PHASES = 1024
+NEAR_BYTES = 250  # that a message in the queue takes: the entry, the message, three numbers
 _FAR = Struct("<QqQ")  # ordinal, due ns, attempts
 pack, unpack = _FAR.pack, _FAR.iter_unpack  # what waits, as `packed` has it
 
@@ -118,6 +119,14 @@ class Deferred:
 
     def __len__(self) -> int:
         return self._count
+
+    @property
+    def memory(self) -> int:
+        """Bytes that they take, about."""
+        near = len(self._near)
+        return (
+            self._count - near
+        ) * _FAR.size * 9 // 8 + near * NEAR_BYTES  # a growing bytearray has an eighth to spare
 
     def _approach_at(self, minute: int) -> int:
         """When the page of that minute is moved near: in the minute before it, and ten seconds before it at the latest."""

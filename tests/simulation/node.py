@@ -88,7 +88,7 @@ class WholeNode(SimNode):
         self.clock.advance(max(0, min(time for time in times if time is not None) - self.clock.true))
         if self.clock.now >= self._timer:
             self._timer += TIMER
-            self.syncer.timer()
+            self.log.timer()
             self._wake()
 
     def step_threads(self) -> None:

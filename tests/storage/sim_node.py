@@ -177,8 +177,9 @@ class SimNode:
         self.after_commit: Callable[[int], None] = lambda position: None  # the log's position behind the group
         self.after_serve: Callable[[], None] = lambda: None
         self.broker.begin(clock.now, clock.wall)
-        if self.log.picture is not None:
-            recover(self.broker, self.log.picture, clock.now)
+        picture = self.log.take_picture()
+        if picture is not None:
+            recover(self.broker, picture, clock.now)
         self.broker.commit()
         self.log.serve(self.broker)
         assert self.log.tidying is not None

@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from nsqd.core.broker import Limits
+from nsqd.core.deferred import Message
 from nsqd.core.keeping import Durability
 from nsqd.storage.log import cache
 from tests.core.node import SECOND, Inbox
@@ -178,3 +179,20 @@ def test_what_stood_in_a_file_that_is_gone_is_lost_and_counted() -> None:
     assert inbox.take() == []
     assert (node.cache.retries, node.cache.failures) == (0, 10)
     assert node.broker.topics["a"].channels["c"].depth == 0
+
+
+def test_what_waits_for_a_time_takes_from_the_budget_but_not_all_of_it() -> None:
+    node = new_node(SimDisk(Random(1)))
+    names = [f"a{number}" for number in range(10)]
+    for name in names:
+        node.turn(lambda name=name: node.broker.topic(name).channel("c") and None)  # type: ignore[misc]
+        node.turn(lambda name=name: publish(node, name, 150))  # type: ignore[misc]
+    lane = node.broker.topics["a0"].channels["c"].deferred
+    for waiting in (BUDGET // 4, BUDGET // 2, BUDGET * 10):
+        while lane.memory < waiting:
+            lane.push(node.clock.now + 3600 * SECOND, Message(0, 1), node.clock.now)
+        node.clock.advance(2 * SECOND)
+        node.log.timer()
+        node.turn(lambda: publish(node, "a0", 1))
+        least = max(BUDGET // 4, BUDGET - lane.memory)
+        assert least * 7 // 8 - 50_000 < node.cache.held_bytes <= least

@@ -44,6 +44,9 @@ class Cache:
 
     def __init__(self, disk: Disk, log_id: bytes, budget: int, wake: Callable[[], None]) -> None:
         self.budget = budget  # bytes of frames
+        self.others = (
+            0  # bytes of the budget that other things take; a quarter of it is left to frames whatever they do
+        )
         self.held_bytes = 0  # bytes of frames in memory, those that were freed in extents that live included
         self.on_read: Callable[[int], None] = lambda topic: None  # what was asked for of that topic can be read now
         self.failures = 0  # messages that are damaged or gone
@@ -98,8 +101,9 @@ class Cache:
 
         Of the `unwritten` ones something is nowhere but in memory.
         """
-        if self.held_bytes > self.budget:
-            room = self.budget - self.budget // 8
+        budget = self.budget - min(self.others, self.budget // 4 * 3)
+        if self.held_bytes > budget:
+            room = budget - budget // 8
             while self.held_bytes > room and self._read_back:
                 self._give_up(self._read_back.popitem(last=False)[0], unwritten)
             while self.held_bytes > room and self._old:

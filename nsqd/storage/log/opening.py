@@ -26,6 +26,7 @@ from nsqd.storage.memory import MemoryStore
 from shared.log import log
 
 SEGMENTS_ON_DISK = 8  # at least so many fill it
+COUNT_EVERY = 1_000_000_000  # ns
 SMALLEST_SEGMENT = 256 * 1024  # bytes
 
 
@@ -49,11 +50,19 @@ class OpenLog:
     cleaner: type[Cleaner]
     damage: Damage
     replay: float  # s that reading took
+    broker: Broker | None = None  # once it is built
+    count_at: int = 0  # when to look again at how much memory is taken by what waits (monotonic ns)
     checkpoints: Checkpoints | None = None  # once there is a broker
     tidying: Tidying | None = None  # likewise
 
+    def take_picture(self) -> LogPicture | None:
+        """What there was, for the core: it may be large, and is given away."""
+        picture, self.picture = self.picture, None
+        return picture
+
     def serve(self, broker: Broker) -> None:
         """The broker is built: from now on what it does is kept, and kept small."""
+        self.broker = broker
         self.cache.on_read = broker.read_completed
         cleaner = self.cleaner(self.disk, self.identity, self.cache.generations, self.wake)
         generations = self.cache.generations
@@ -64,6 +73,15 @@ class OpenLog:
             broker, self.store, self.writer, self.syncer, tidying, self.roots, self.tail, self.monotonic, self.wake
         )
         self.store.after_commit = self.checkpoints.turn
+
+    def timer(self) -> None:
+        """Call it every second, or every sync-timeout."""
+        assert self.broker is not None
+        self.syncer.timer()
+        now = self.monotonic()
+        if now >= self.count_at:
+            self.count_at = now + COUNT_EVERY
+            self.cache.others = self.broker.waiting_bytes
 
     def figures(self) -> LogFigures:
         """Look."""

@@ -103,38 +103,16 @@ class Replay:
         self.messages = 0  # published
         self.complete = False  # a checkpoint was read to its end
         self._highest = 0  # number of a topic or channel
-        self._handlers: dict[int, Callable[[bytes], None]] = {
-            Kind.GROUP: self._group,
-            Kind.LEASE: self._lease,
-            Kind.TOPIC: self._topic,
-            Kind.CHANNEL: self._channel,
-            Kind.PAUSE: self._pause,
-            Kind.DISTRIBUTE: self._distribute,
-            Kind.ADVANCE: self._advance,
-            Kind.FINISH: self._finish,
-            Kind.REQUEUE: self._requeue,
-            Kind.BURY: self._bury,
-            Kind.FINISH_ALL: self._finish_all,
-            Kind.HOLE: self._hole,
-            Kind.DROP_CHANNEL: self._drop_channel,
-            Kind.DROP_TOPIC: self._drop_topic,
-            Kind.STATE: self._state,
-            Kind.STATE_TOPIC: self._state_topic,
-            Kind.STATE_END: self._state_end,
-            Kind.CONFIG: self._config,
-            Kind.FIRST: self._first,
-            Kind.ANCHOR: self._anchor,
-        }
 
     def apply(self, record: Record) -> bool:
         """What the record says has happened. False if it says nothing we know."""
-        handler = self._handlers.get(record.kind)
+        handler = _HANDLERS.get(record.kind)
         if record.kind == Kind.PUBLISH:
             self._publish(record)
             return True
         if handler is None:
             return False
-        handler(record.content)
+        handler(self, record.content)
         return True
 
     # records
@@ -432,6 +410,30 @@ class Replay:
             for ordinal in topic.delayed
             if max(channel.cursor, channel.start, channel.floor) <= ordinal < topic.distributed and not is_done(ordinal)
         )
+
+
+_HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {  # not bound to a Replay: it may hold much, and is no cycle so
+    Kind.GROUP: Replay._group,
+    Kind.LEASE: Replay._lease,
+    Kind.TOPIC: Replay._topic,
+    Kind.CHANNEL: Replay._channel,
+    Kind.PAUSE: Replay._pause,
+    Kind.DISTRIBUTE: Replay._distribute,
+    Kind.ADVANCE: Replay._advance,
+    Kind.FINISH: Replay._finish,
+    Kind.REQUEUE: Replay._requeue,
+    Kind.BURY: Replay._bury,
+    Kind.FINISH_ALL: Replay._finish_all,
+    Kind.HOLE: Replay._hole,
+    Kind.DROP_CHANNEL: Replay._drop_channel,
+    Kind.DROP_TOPIC: Replay._drop_topic,
+    Kind.STATE: Replay._state,
+    Kind.STATE_TOPIC: Replay._state_topic,
+    Kind.STATE_END: Replay._state_end,
+    Kind.CONFIG: Replay._config,
+    Kind.FIRST: Replay._first,
+    Kind.ANCHOR: Replay._anchor,
+}
 
 
 def _ones(ordinals: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -37,6 +37,7 @@ from nsqd.storage.held import EXTENT_BYTES, Held
 from nsqd.storage.sequence import Sequence
 
 _FIELDS, _FIELDS_OF_1 = 12, 8
+SHIFTED_AT_ONCE = 65_536  # messages: their numbers are objects for a moment
 
 
 def encode_topic(topic: Topic, sequence: Sequence | None, offset: int) -> bytes:
@@ -61,8 +62,8 @@ def encode_topic(topic: Topic, sequence: Sequence | None, offset: int) -> bytes:
 
 def _channel(channel: Channel) -> list[Any]:
     near, pages = channel.deferred.packed()
-    far = [page for page in pages if max(array("Q", page)[::3]) < channel.cursor]
-    others = [page for page in pages if max(array("Q", page)[::3]) >= channel.cursor]
+    far = [page for page in pages if max(memoryview(page).cast("Q")[::3]) < channel.cursor]
+    others = [page for page in pages if max(memoryview(page).cast("Q")[::3]) >= channel.cursor]
     ready = [pack(ordinal, 0, attempts) for ordinal, attempts in _ready_again(channel)]
     return [
         channel.number,
@@ -132,7 +133,9 @@ def decode_topic(content: bytes) -> list[Any]:
 
 def shifted(page: array[int], by: int) -> array[int]:
     """What waits, (ordinal, due, attempts) one behind the other, with every due moved."""
-    page[1::3] = array("q", [due + by for due in page[1::3]])
+    for first in range(1, len(page), 3 * SHIFTED_AT_ONCE):
+        part = slice(first, first + 3 * SHIFTED_AT_ONCE, 3)
+        page[part] = array("q", [due + by for due in page[part]])
     return page
 
 
