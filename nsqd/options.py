@@ -100,7 +100,7 @@ class NsqdOptions(DaemonOptions):
     data_path: str = option("", "path to store metadata and messages (default: the working directory)")
     mem_queue_size: int = option(10_000, "number of messages to keep in memory (per topic/channel)")
     mem_budget: int = option(
-        160 * 1024 * 1024,
+        128 * 1024 * 1024,
         "bytes of messages to keep in memory, of all topics; the others are read back",
         check=at_least(0),
     )

@@ -50,7 +50,7 @@ def _one_client() -> Iterator[None]:
     HTTP.close()
 
 
-LOG = re.compile(r"(a/|a/b/)?data/log/(\d{20}\.\d+\.log|reserve|spare)")
+LOG = re.compile(r"(a/|a/b/)?data/log/(\d{20}\.\d+\.log|reserve|spare\.\d+)")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from nsqd.storage.log.disk import Disk, File
 from shared.log import log
 
-NAME = "spare"  # the file's
+NAME = "spare."  # of the files; then a number: the directory may survive a power cut in any order, a name is used once
 CHUNK = 4 * 1024 * 1024  # bytes that are filled and synced at a time
 ROOM = 8  # times its size must be free
 
@@ -29,8 +29,14 @@ class Spare:
         self._thread: threading.Thread | None = None
         self.ready = False  # it can be taken
         self.asked = False  # there was a call of `prepare` since the last one was taken
-        if NAME in disk.names():
-            disk.remove(NAME)
+        self._number = 0
+        for name in disk.names():
+            if name.startswith(NAME):
+                disk.remove(name)
+
+    @property
+    def _name(self) -> str:
+        return f"{NAME}{self._number}"
 
     def prepare(self) -> None:
         """Begin to make one, unless that was done already."""
@@ -47,7 +53,8 @@ class Spare:
         try:
             if self._disk.free() < ROOM * self._size:
                 return
-            file = self._file = self._disk.create(NAME)
+            self._number += 1
+            file = self._file = self._disk.create(self._name)
             for at in range(0, self._size, CHUNK):
                 if self._closed:
                     return
@@ -63,7 +70,7 @@ class Spare:
         if not self.ready:
             return None
         try:
-            self._disk.rename(NAME, name)
+            self._disk.rename(self._name, name)
         except OSError as error:
             log.warning("LOG: cannot use the segment that was made ahead: %s", error)
             self._discard()
@@ -85,4 +92,4 @@ class Spare:
             self._file.close()
             self._file = None
             with suppress(OSError):  # else the next start removes it
-                self._disk.remove(NAME)
+                self._disk.remove(self._name)
