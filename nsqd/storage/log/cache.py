@@ -44,9 +44,7 @@ class Cache:
 
     def __init__(self, disk: Disk, log_id: bytes, budget: int, wake: Callable[[], None]) -> None:
         self.budget = budget  # bytes of frames
-        self.others = (
-            0  # bytes of the budget that other things take; a quarter of it is left to frames whatever they do
-        )
+        self._limit = budget  # of it, what is left to frames
         self.held_bytes = 0  # bytes of frames in memory, those that were freed in extents that live included
         self.on_read: Callable[[int], None] = lambda topic: None  # what was asked for of that topic can be read now
         self.failures = 0  # messages that are damaged or gone
@@ -75,11 +73,19 @@ class Cache:
         self.held_bytes += size
         self._new_bytes += size
         self._new[held] = self._new.get(held, 0) + size
-        while self._new_bytes > self.budget // KEPT_NEW and len(self._new) > 1:
+        self._age()
+
+    def _age(self) -> None:
+        while self._new_bytes > self._limit // KEPT_NEW and len(self._new) > 1:
             oldest, grown = self._new.popitem(last=False)
             self._new_bytes -= grown
             if oldest.extent is not None:
                 self._old[oldest] = None
+
+    def share(self, others: int) -> None:
+        """Other things take so many bytes of the budget; an eighth of it is left to frames whatever they do."""
+        self._limit = self.budget - min(others, self.budget // 8 * 7)
+        self._age()
 
     def dropped(self, held: Held) -> None:
         """Nothing is left of the extent."""
@@ -101,9 +107,8 @@ class Cache:
 
         Of the `unwritten` ones something is nowhere but in memory.
         """
-        budget = self.budget - min(self.others, self.budget // 4 * 3)
-        if self.held_bytes > budget:
-            room = budget - budget // 8
+        if self.held_bytes > self._limit:
+            room = self._limit - self._limit // 8
             while self.held_bytes > room and self._read_back:
                 self._give_up(self._read_back.popitem(last=False)[0], unwritten)
             while self.held_bytes > room and self._old:

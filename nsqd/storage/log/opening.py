@@ -81,7 +81,7 @@ class OpenLog:
         now = self.monotonic()
         if now >= self.count_at:
             self.count_at = now + COUNT_EVERY
-            self.cache.others = self.broker.waiting_bytes
+            self.cache.share(self.broker.waiting_bytes)
 
     def figures(self) -> LogFigures:
         """Look."""
