@@ -190,6 +190,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                 health=lambda: f"NOK - {broker.store.refusal}" if broker.store.refusal else health.text,
                 memory=memory.figures,
                 log=opened.figures,
+                history=opened.history(),
                 refused=lambda: broker.refused + http_server.refused,
             )
             http_server = _http_server(options, node, doors, trio_thread)

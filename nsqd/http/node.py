@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nsqd.core.broker import Broker
+from nsqd.core.history import History
 from nsqd.core.store import LogFigures
 from nsqd.core.topology import Picture
 from nsqd.options import NsqdOptions
@@ -41,4 +42,5 @@ class Node:
     health: Callable[[], str]  # "OK", or "NOK - why"
     memory: Callable[[], dict[str, int]]  # any thread: the process's, for /stats
     log: Callable[[], LogFigures]  # trio thread
+    history: History  # trio thread
     refused: Callable[[], Counter[str]]  # trio thread: what was refused to clients, by reason

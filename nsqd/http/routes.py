@@ -6,6 +6,7 @@ from nsqd.http.metrics import MetricsRoute
 from nsqd.http.node import Node
 from nsqd.http.observe import Observe
 from nsqd.http.publish import Publishing
+from nsqd.http.read_back import ReadBack
 from nsqd.http.stats import Stats
 from nsqd.http.topic_config import TopicConfigRoutes
 from nsqd.http.topology import Topology
@@ -26,6 +27,7 @@ def routes(node: Node) -> Routes:
         **Topology(node).routes(),
         **TopicConfigRoutes(node).routes(),
         **DeadLetters(node).routes(),
+        **ReadBack(node).routes(),
         "/metrics": {"GET": MetricsRoute(node).metrics},
         "/livez": {"GET": observe.livez},
         "/readyz": {"GET": observe.readyz},

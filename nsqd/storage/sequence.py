@@ -1,6 +1,7 @@
 """One topic's messages: its extents in order, and what of them is retained though nobody owes it any more."""
 
 from bisect import bisect_right
+from operator import attrgetter
 
 from nsqd.core.frame import ID_SIZE
 from nsqd.core.keeping import Keeping
@@ -12,16 +13,20 @@ GRAINS = 16  # ... and up to this part of what is retained
 FOREVER = 1 << 62  # ns
 
 
+_first, _end = attrgetter("first"), attrgetter("end")
+
+
 class Sequence:
     """One topic's extents, ascending."""
 
-    __slots__ = ("_dead", "_firsts", "_grain", "edge", "end", "first", "held", "kept")
+    __slots__ = ("_dead", "_firsts", "_grain", "_unsorted", "edge", "end", "first", "held", "kept")
 
     def __init__(self) -> None:
         self.edge = 0  # messages before it were given to channels
         self.held: list[Held] = []
         self.first: int | None = None  # finished messages from it on are retained; None: none is
         self.kept: list[Held] = []  # what is only retained; in order after `settle`
+        self._unsorted = True  # they may stand in another order
         self._grain = 0, 0  # ns and bytes that neighbours may span which are noted as one
         self._firsts: list[int] = []  # first of each
         self.end = 0  # ordinal after the last message
@@ -117,6 +122,19 @@ class Sequence:
                 found.append((held, start - held.first, stop - held.first))
         return found
 
+    def readable(self, first: int, end: int) -> list[Held]:
+        """The extents, owed or retained, that hold first..end, ascending."""
+        if self._unsorted:
+            self.kept.sort(key=_first)
+            self._unsorted = False
+        found = []
+        for entries in (self.kept, self.held):
+            place = bisect_right(entries, first, key=_end)
+            while place < len(entries) and entries[place].first < end:
+                found.append(entries[place])
+                place += 1
+        return sorted(found, key=_first)
+
     def cold(self, first: int, end: int) -> int:
         """How many of first..end are on disk only."""
         spans = self.present_spans(first, end)
@@ -170,6 +188,7 @@ class Sequence:
     def sweep(self) -> None:
         """Of what nothing is left goes, or is retained."""
         self.kept += self._dead_and_retained()
+        self._unsorted = True
         self.held = self.live()
         self._firsts = [held.first for held in self.held]
         self._dead = 0
@@ -188,6 +207,7 @@ class Sequence:
             else:
                 joined.append(held)
         self.kept = joined
+        self._unsorted = False
 
     def retire(self, oldest: int, most: int) -> bool:
         """Finished messages go that were published before `oldest` (ns since the epoch), or before the newest `most` bytes.
@@ -245,3 +265,4 @@ class Sequence:
             self._firsts.pop()
             if self.first is not None and held.end > self.first:
                 self.kept.append(held)
+                self._unsorted = True

@@ -4,7 +4,7 @@ from nsqd.core.channel import Channel
 from nsqd.core.consumer import Consumer
 from nsqd.core.frame import HEADER_SIZE
 from nsqd.core.topic import Topic
-from nsqd.storage.log.pieces import find
+from nsqd.storage.log.records import split
 from tests.core.node import SECOND, Inbox
 from tests.storage.history import Arrival, SeenChannel, SeenTopic
 from tests.storage.sim_node import SimNode
@@ -52,21 +52,26 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
 
 
 def retained(node: SimNode, topic: Topic) -> list[bytes] | None:
-    """The bodies of what can be read again, in order, from the log itself; None: the topic retains nothing."""
+    """The bodies of what can be read again, in order, as it is read back over HTTP; None: the topic retains nothing."""
     sequence = node.store.known_sequence(topic.number)
     if sequence is None or sequence.first is None:
         return None
-    sequence.settle()
-    bodies: list[bytes] = []
-    log, at = node.log, sequence.first
-    for held in sorted((*sequence.kept, *sequence.held), key=lambda held: held.first):
-        frames = find(node.disk, log.identity.log_id, log.cache.generations, topic.number, held, held.pieces).frames
-        assert held.first <= at or not bodies, f"{topic.name} retains no message {at}"
-        assert all(frames[max(0, at - held.first) :]), f"{topic.name} retains only parts of {held.first}..{held.end}"
-        bodies += [frame[HEADER_SIZE:] for frame in frames[max(0, at - held.first) :]]
-        at = max(at, held.end)
-    assert at == sequence.end
-    return bodies
+    history = node.log.history()
+    window = history.window(topic.number)
+    assert window.first == sequence.first
+    frames: list[bytes] = []
+    at = window.first
+    while at < window.next:
+        batches = history.plan(topic.number, at, window.next, 1 + 7 * at % 900).read()
+        assert batches, f"{topic.name} retains no message {at}"
+        for batch in batches:
+            assert batch.first == at, f"{topic.name}: {batch.first} follows upon {at}"
+            frames += split(batch.frames, 0, len(batch.frames), batch.count, batch.largest)
+            at += batch.count
+    assert at == window.next
+    whole = history.plan(topic.number, window.first, window.next, 1 << 40).read()
+    assert b"".join(batch.frames for batch in whole) == b"".join(frames)
+    return [frame[HEADER_SIZE:] for frame in frames]
 
 
 def _look_at_graves(

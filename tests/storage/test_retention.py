@@ -65,6 +65,7 @@ class Reader:
     @property
     def kept(self) -> list[int]:
         """The numbers of what can be read again."""
+        self.node.syncer.now()
         bodies = retained(self.node, self.topic)
         assert bodies is not None
         return [int(one.split(b".")[0]) for one in bodies]

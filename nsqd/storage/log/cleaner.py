@@ -79,7 +79,7 @@ class Cleaner:
     def take(self, base: int, wanted: list[Wanted]) -> None:
         """This segment is to be cleaned; `wanted`: every extent of which something is wanted and in it."""
         parts = []
-        for one in wanted:
+        for one in sorted(wanted, key=lambda one: (one.topic, one.held.first)):  # in the order in which it is read back
             pieces = [piece for piece in one.held.pieces if piece[0] == base]
             if pieces:
                 parts.append(Part(one.topic, one.held, pieces, _wanted(one.held, one.sequence)))

@@ -14,6 +14,7 @@ from nsqd.storage.log.checkpoint import Checkpoints, Tail
 from nsqd.storage.log.cleaner import Cleaner
 from nsqd.storage.log.clocks import Clocks, LogClock, system_clocks
 from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.history import LogHistory
 from nsqd.storage.log.reader import Damage, LogError, Reader
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.space import Space
@@ -82,6 +83,10 @@ class OpenLog:
         if now >= self.count_at:
             self.count_at = now + COUNT_EVERY
             self.cache.share(self.broker.waiting_bytes)
+
+    def history(self) -> LogHistory:
+        """What can be read back."""
+        return LogHistory(self.store, self.disk, self.identity.log_id, self.cache.generations)
 
     def figures(self) -> LogFigures:
         """Look."""

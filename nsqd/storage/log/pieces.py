@@ -3,7 +3,7 @@
 Records of other topics may lie between; a range goes over a small gap, a larger one begins a new range.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from nsqd.core.frame import HEADER_SIZE as FRAME_HEADER
@@ -81,31 +81,50 @@ def collect(disk: Disk, log_id: bytes, generation: int, piece: Piece, topic: int
 
     A segment that was cleaned since is looked through as a whole.
     """
+    data, start = read_piece(disk, generation, piece)
+    return _take(data, start, seed_of(log_id, piece[0], generation), topic, found)
+
+
+def read_piece(disk: Disk, generation: int, piece: Piece) -> tuple[bytes, int]:
+    """What stands in the range, and where it begins; all of a segment that was cleaned since. Raises OSError."""
     segment, when_noted, start, end = piece
-    seed = seed_of(log_id, segment, generation)
     file = disk.open(segment_name(segment, generation))
     try:
         if generation != when_noted:
             start, end = HEADER_SIZE, disk.size(segment_name(segment, generation))
-        data = file.read(start, end - start)
+        return file.read(start, end - start), start
     finally:
         file.close()
-    return _take(data, start, seed, topic, found)
 
 
 def _take(data: bytes, start: int, seed: int, topic: int, found: Found) -> bool:
     """Find the topic's messages in what stands at `start` of a segment. False if something is damaged."""
-    at, whole = 0, True
+    whole = True
+    for published in publishes(data, start, seed, topic):
+        if published is None:
+            whole = False
+            continue
+        ordinal, count, largest, at, stop = published
+        found.put(ordinal, records.split(data, at, stop, count, largest), largest)
+    return whole
+
+
+def publishes(data: bytes, start: int, seed: int, topic: int) -> Iterator[tuple[int, int, int, int, int] | None]:
+    """What was published to the topic in what stands at `start` of a segment, as its records tell.
+
+    For each: first ordinal, count, bytes of the largest frame, and from where to where in `data` its frames stand. None:
+    something is damaged; what is whole behind it follows.
+    """
+    at = 0
     while at < len(data):
         stop = decode(data, at, seed, start)
-        if not stop:  # damaged: what is whole behind it is wanted all the same
-            at, whole = resume(data, at, seed, start), False
+        if not stop:
+            at = resume(data, at, seed, start)
+            yield None
             continue
         if data[at + PREFIX_SIZE] == Kind.PUBLISH:
             content = at + PREFIX_SIZE + 1
             number, ordinal, count, _, largest, _ = records.PUBLISH.unpack_from(data, content)
             if number == topic:
-                frames = records.split(data, content + records.PUBLISH.size, stop, count, largest)
-                found.put(ordinal, frames, largest)
+                yield ordinal, count, largest, content + records.PUBLISH.size, stop
         at = stop
-    return whole

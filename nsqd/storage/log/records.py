@@ -215,6 +215,18 @@ def runs(ranges: Iterable[tuple[int, int]]) -> bytes:
     return b"".join(packed)
 
 
+def part_of(frames: bytes, count: int, largest: int, first: int, end: int) -> bytes:
+    """Of `count` frames that stand end to end, those from the `first`th up to the `end`th."""
+    if largest * count == len(frames):
+        return frames[first * largest : end * largest]
+    begin = at = 0
+    for index in range(end):
+        if index == first:
+            begin = at
+        at += 4 + int.from_bytes(frames[at : at + 4], "big")
+    return frames[begin:at] if first < end else b""
+
+
 def split(content: bytes, at: int, end: int, count: int, largest: int) -> list[bytes]:
     """The frames that stand end to end in `content` from `at` to `end`."""
     if largest * count == end - at:  # none is larger, so they are all alike

@@ -12,6 +12,7 @@ from nsqd.storage.held import Held, add_piece
 from nsqd.storage.log import records
 from nsqd.storage.log.cache import Cache, Read
 from nsqd.storage.log.clocks import LogClock
+from nsqd.storage.log.marks import Marks
 from nsqd.storage.log.pieces import OVERHEAD
 from nsqd.storage.log.records import Kind
 from nsqd.storage.log.syncer import Syncer
@@ -46,6 +47,8 @@ class LogStore(MemoryStore):
         self._modes: dict[int, Durability] = {}  # of topics that are logged
         self._strict = 0  # of them, those whose records somebody has to sync
         self._retaining: dict[int, Keeping] = {}  # topics that keep finished messages
+        self._marks: dict[int, Marks] = {}  # of those: up to where they are durable
+        self._grown: set[int] = set()  # of those: published to since the last group was written
         self._strong = self._weak = False  # somebody waits for a record of this turn: to be synced; to be written
         self._unkept = False  # somebody waits for a record of earlier turns, which could not be written
         self._published = 0  # messages of this turn, of topics in the mode `interval`
@@ -69,6 +72,8 @@ class LogStore(MemoryStore):
         position = writer.write()
         if self._unplaced:
             self._place()
+        if self._grown and not writer.has_records:
+            self._mark(position)
         self._cache.keep_to_budget({held for _, extents in self._unplaced for held in extents})
         strong, weak, self._strong, self._weak = self._strong, self._weak, False, False
         published, self._published = self._published, 0
@@ -166,6 +171,21 @@ class LogStore(MemoryStore):
                 if held.extent is not None:  # else nobody owes it any more: dropped as soon as published
                     added(held, size)
 
+    def _mark(self, position: int) -> None:
+        """What was published to these topics is durable when the log is durable up to there."""
+        for topic in self._grown:
+            if topic in self._marks:
+                self._marks[topic].add(position, self._topics[topic].end)
+        self._grown.clear()
+
+    def durable_end(self, topic: int) -> int:
+        """Messages of the topic before it survive a power cut."""
+        marks = self._marks.get(topic)
+        if marks is None:
+            sequence = self._topics.get(topic)
+            return sequence.end if sequence is not None else 0
+        return marks.look(self._writer.durable)
+
     def _give_up(self, read: Read) -> None:
         """What cannot be read back is lost to its channels: better said than waited for. What stands beside it is not."""
         why = str(read.failure or "damaged on disk")
@@ -230,8 +250,10 @@ class LogStore(MemoryStore):
         if keeping.retains:
             self._retaining[topic] = keeping
             self.sequence(topic).keep(keeping)
+            self._marks.setdefault(topic, Marks(self.sequence(topic).end))
         else:
             self._retaining.pop(topic, None)
+            self._marks.pop(topic, None)
         known = self._topics.get(topic)
         if keeping.retains != (known is not None and known.first is not None):
             sequence = self.sequence(topic)
@@ -271,6 +293,8 @@ class LogStore(MemoryStore):
             return
         if self._publish is not None:
             self._write_publish(distributed=False)
+        if topic in self._retaining:
+            self._grown.add(topic)
         self._unplaced.append((len(frames), touched))
         self._publish = topic, first, frames, largest, self._clock.at(due)
         if mode is Durability.ALWAYS:
@@ -381,3 +405,5 @@ class LogStore(MemoryStore):
         self.promise(topic)
         self._set_mode(topic, None)
         self._retaining.pop(topic, None)
+        self._marks.pop(topic, None)
+        self._grown.discard(topic)

@@ -1,0 +1,55 @@
+"""What can be read back of a topic, whoever has finished it: the shapes that storage gives and HTTP tells.
+
+An offset is a message's place in its topic's sequence on this node: dense, ascending, never given twice. All that was published
+from `first` on is there; what is not yet durable is not told of. Reading changes nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What is there now."""
+
+    log: str  # whose offsets these are: the log's id and the topic's number; others after a new data directory or topic
+    first: int  # the lowest offset that can be read
+    next: int  # the offset behind the last one
+    size: int  # bytes on disk, about
+    oldest: int  # when the first was published, ns since the epoch; 0: nothing is there
+    newest: int  # likewise the last
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Consecutive messages."""
+
+    first: int  # offset
+    count: int
+    largest: int  # bytes of the largest frame
+    frames: bytes  # end to end, as consumers get them (nsqd/core/frame.py)
+
+
+class Gone(Exception):
+    """What was to be read has been removed since it was planned."""
+
+
+class Plan(Protocol):
+    """A part of a topic that is to be read. In any thread."""
+
+    def read(self) -> list[Batch]:
+        """The messages, ascending; what is damaged is left out. Raises Gone, OSError."""
+
+
+class History(Protocol):
+    """Its methods are for the trio thread."""
+
+    def window(self, topic: int) -> Window:
+        """What is there of the topic."""
+
+    def plan(self, topic: int, start: int, end: int, most: int) -> Plan:
+        """To read from `start` up to `end` at the most: about `most` bytes, but at least one message if there is one."""
+
+    def plan_for(self, topic: int, stamp: int) -> tuple[int, Plan]:
+        """Where the first message is that was published at `stamp` (ns since the epoch) or later: in this plan; if it is not
+        there, at this offset."""

@@ -1,0 +1,121 @@
+"""Reading a topic back from the log: planned in the reactor's thread, read in any other from the files.
+
+A plan names byte ranges of segments. The frames in them are handed out as they lie there, a record at a time: no work is done
+for each message. A segment that was cleaned meanwhile is found under its new name, or the plan is made again.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from nsqd.core.history import Batch, Gone, Window
+from nsqd.storage.held import Held, Piece
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.pieces import publishes, read_piece
+from nsqd.storage.log.records import part_of, seed_of
+from nsqd.storage.log.store import LogStore
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlan:
+    """Implements nsqd.core.history.Plan."""
+
+    disk: Disk
+    log_id: bytes
+    generations: Mapping[int, int]  # the cache's own: it changes while we read
+    topic: int
+    start: int
+    end: int
+    most: int  # bytes
+    pieces: list[Piece]  # none twice, in the order of their messages
+
+    def read(self) -> list[Batch]:
+        batches: list[Batch] = []
+        room, position = self.most, self.start
+        for piece in self.pieces:
+            for batch in self._in(piece, position):
+                if room < len(batch.frames):
+                    batch = _as_many(batch, room, 0 if batches else 1)
+                    return [*batches, batch] if batch.count else batches
+                batches.append(batch)
+                room -= len(batch.frames)
+                position = batch.first + batch.count
+        return batches
+
+    def _in(self, piece: Piece, first: int) -> Iterator[Batch]:
+        """What a piece has of first..end."""
+        generation = self.generations.get(piece[0], 0)
+        try:
+            data, begin = read_piece(self.disk, generation, piece)
+        except FileNotFoundError:
+            raise Gone from None
+        for published in publishes(data, begin, seed_of(self.log_id, piece[0], generation), self.topic):
+            if published is None:
+                continue
+            ordinal, count, largest, at, stop = published
+            low, high = max(first, ordinal), min(self.end, ordinal + count)
+            if low < high:
+                frames = data[at:stop]
+                if high - low < count:
+                    frames = part_of(frames, count, largest, low - ordinal, high - ordinal)
+                yield Batch(low, high - low, largest, frames)
+
+
+def _as_many(batch: Batch, room: int, least: int) -> Batch:
+    """The first messages of a batch, as many as have room, at least `least`."""
+    if batch.largest * batch.count == len(batch.frames):
+        count = max(least, room // batch.largest)
+    else:
+        count = at = 0
+        while count < batch.count:
+            at += 4 + int.from_bytes(batch.frames[at : at + 4], "big")
+            if at > room and count >= least:
+                break
+            count += 1
+    frames = part_of(batch.frames, batch.count, batch.largest, 0, count)
+    return Batch(batch.first, count, batch.largest, frames)
+
+
+class LogHistory:
+    """Implements nsqd.core.history.History."""
+
+    def __init__(self, store: LogStore, disk: Disk, log_id: bytes, generations: Mapping[int, int]) -> None:
+        self._store = store
+        self._disk = disk
+        self._log_id = log_id
+        self._generations = generations
+
+    def window(self, topic: int) -> Window:
+        log = f"{self._log_id.hex()}-{topic}"
+        sequence = self._store.known_sequence(topic)
+        end = self._store.durable_end(topic)
+        if sequence is None or sequence.first is None:
+            return Window(log, end, end, 0, 0, 0)
+        first = sequence.first
+        entries = sequence.readable(first, end)
+        size = sum(held.size for held in entries)
+        oldest, newest = (entries[0].oldest, entries[-1].newest) if entries else (0, 0)
+        return Window(log, first, max(first, end), size, oldest, newest)
+
+    def plan(self, topic: int, start: int, end: int, most: int) -> LogPlan:
+        sequence = self._store.known_sequence(topic)
+        chosen, room = [], most
+        if sequence is not None:
+            for held in sequence.readable(start, end):
+                chosen.append(held)
+                room -= held.size * (min(end, held.end) - max(start, held.first)) // held.count
+                if room <= 0:
+                    break
+        return self._plan(topic, start, end, most, chosen)
+
+    def plan_for(self, topic: int, stamp: int) -> tuple[int, LogPlan]:
+        window, sequence = self.window(topic), self._store.known_sequence(topic)
+        entries = sequence.readable(window.first, window.next) if sequence is not None else []
+        for held in entries:
+            if held.newest >= stamp:
+                end = min(held.end, window.next)
+                return end, self._plan(topic, max(held.first, window.first), end, held.size + 1, [held])
+        return window.next, self._plan(topic, window.next, window.next, 0, [])
+
+    def _plan(self, topic: int, start: int, end: int, most: int, chosen: list[Held]) -> LogPlan:
+        pieces = dict.fromkeys(piece for held in chosen for piece in held.pieces)  # a record may be of several extents
+        return LogPlan(self._disk, self._log_id, self._generations, topic, start, end, most, list(pieces))
