@@ -16,6 +16,7 @@ import httpx
 import msgpack
 import pytest
 
+from penstock.client import Consumer
 from tests.daemons import Daemon, nsqd
 
 pytestmark = pytest.mark.process
@@ -214,3 +215,73 @@ def test_reading_changes_nothing(shared: Daemon) -> None:
     for _ in range(100):
         assert len(read(shared, "calm")) == 50
     assert stats() == before
+
+
+def drained(node: Daemon, topic: str, channel: str, count: int) -> list[bytes]:
+    """So many messages of a channel, finished."""
+    with Consumer(topic, channel, [node.tcp]) as consumer:
+        bodies = []
+        for message in consumer:
+            bodies.append(message.body)
+            message.finish()
+            if len(bodies) == count:
+                return bodies
+    raise AssertionError("the consumer ended")
+
+
+def created(node: Daemon, **arguments: object) -> tuple[int, str]:
+    params = {name.removesuffix("_"): str(value) for name, value in arguments.items()}
+    answer = httpx.post(f"http://{node.http}/channel/create", params=params)
+    return answer.status_code, answer.json()["message"] if answer.content else ""
+
+
+def test_a_channel_begins_with_what_others_have_finished(tmp_path: Path) -> None:
+    bodies = [b"%d" % number for number in range(3000)]
+    with nsqd(tmp_path, "-mem-budget", "65536") as node:
+        post(node, "/topic/create", topic="t", retention="1h")
+        post(node, "/channel/create", topic="t", channel="first")
+        publish(node, "t", bodies[:2000])
+        assert drained(node, "t", "first", 2000) == bodies[:2000]
+        middle = as_time(time.time_ns())
+        publish(node, "t", bodies[2000:])
+        assert created(node, topic="t", channel="all", from_="earliest") == (200, "")
+        assert created(node, topic="t", channel="some", from_=2990) == (200, "")
+        assert created(node, topic="t", channel="time", from_=middle) == (200, "")
+        assert created(node, topic="t", channel="none", from_="latest") == (200, "")
+        depths = {
+            c["channel_name"]: c["depth"] for c in get(node, "/stats", format="json").json()["topics"][0]["channels"]
+        }
+        assert depths == {"first": 1000, "all": 3000, "some": 10, "time": 1000, "none": 0}
+        assert drained(node, "t", "some", 10) == bodies[2990:]
+        node.stop(signal.SIGKILL)
+    with nsqd(tmp_path) as node:
+        assert drained(node, "t", "all", 3000) == bodies
+        assert drained(node, "t", "time", 1000) == bodies[2000:]
+        assert drained(node, "t", "first", 1000) == bodies[2000:]
+        publish(node, "t", [b"new"])
+        for channel in ("all", "some", "none"):
+            assert drained(node, "t", channel, 1) == [b"new"]
+        assert len(read_all(node, "t", 0)) == 3001
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"topic": "begun", "channel": "there", "from_": "earliest"}, (409, "CHANNEL_EXISTS")),
+        ({"topic": "begun", "channel": "new", "from_": 3}, (416, "OFFSET_IN_FUTURE")),
+        ({"topic": "begun", "channel": "new", "from_": "never"}, (400, "INVALID_ARG_FROM")),
+        ({"topic": "begun", "channel": "new", "from_": 0, "log": "x"}, (409, "OTHER_LOG")),
+        ({"topic": "nowhere", "channel": "new", "from_": 0}, (404, "TOPIC_NOT_FOUND")),
+        ({"topic": "begun", "channel": "no name", "from_": 0}, (400, "INVALID_ARG_CHANNEL")),
+        ({"topic": "unkept", "channel": "new", "from_": 0}, (410, "OFFSET_GONE")),
+    ],
+)
+def test_where_a_channel_cannot_begin(shared: Daemon, arguments: dict[str, Any], error: tuple[int, str]) -> None:
+    post(shared, "/topic/create", topic="begun", retention="1h")
+    post(shared, "/channel/create", topic="begun", channel="there")
+    if offsets(shared, "begun")["next"] == 0:
+        publish(shared, "begun", [b"a", b"b"])
+        publish(shared, "unkept", [b"a"])
+    assert created(shared, **arguments) == error
+    channels = get(shared, "/stats", format="json", topic="begun").json()["topics"][0]["channels"]
+    assert [channel["channel_name"] for channel in channels] == ["there"]

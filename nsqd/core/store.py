@@ -95,6 +95,12 @@ class Store(Protocol):
     def create_channel(self, topic: int, channel: int, name: str, start: int) -> None:
         """`channel` is the number of a new channel of that name; messages before `start` are not its."""
 
+    def owe_again(self, topic: int, first: int, end: int) -> list[tuple[int, int, bool]]:
+        """One channel more owes all there is of messages first..end, whoever has finished them: they are retained.
+
+        Returns the parts (first, end, delayed). Follows upon `create_channel` with that start.
+        """
+
     def pause(self, topic: int, channel: int, paused: bool) -> None:
         """The topic (`channel` 0), or the channel, was paused or is not any more."""
 

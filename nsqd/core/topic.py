@@ -242,6 +242,29 @@ class Topic:
             self.distribute()
         return channel
 
+    def channel_from(self, name: str, start: int, now: int) -> Channel:
+        """A new channel that begins with message `start`, before the edge; from there on all is retained. Raises TooMany."""
+        assert name not in self.channels
+        channel = self.channel(name) if start >= self.distributed else None
+        if channel is not None:
+            return channel
+        self.broker.admit_channel()
+        number = self.broker.next_number()
+        channel = self.channels[name] = Channel(self.broker, self, name, number, is_ephemeral(name))
+        self.store.create_channel(self.number, number, name, start)
+        parts = self.store.owe_again(self.number, start, self.distributed)
+        waiting = set(self.delayed_ordinals(start))
+        delayed = [ordinal for first, end, late in parts if late for ordinal in range(first, end)]
+        ready = sum(end - first for first, end, late in parts if not late)
+        channel.resume(start, start, ready, False)
+        channel.delayed = len(waiting)
+        for ordinal in delayed:
+            if ordinal not in waiting:
+                channel.take_back(Message(ordinal, 0), 0, now)
+        self.broker.channel_created(channel)
+        self.distribute()
+        return channel
+
     def delete_channel(self, name: str) -> None:
         """Drop the channel, its messages and its connections. An ephemeral topic goes with its last channel."""
         channel = self.channels.pop(name)

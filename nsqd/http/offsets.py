@@ -1,16 +1,23 @@
 """Places in a topic as arguments name them: an offset, a time, the earliest or the latest there is."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeVar
 
 from nsqd.core.broker import Broker
-from nsqd.core.history import Batch, History, Plan, Window
+from nsqd.core.history import Batch, Gone, History, Plan, Window
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import existing_topic
 from nsqd.http.node import Node
 from shared.http.errors import HttpError
+from shared.log import log
 from shared.values import parse_duration
 
+P = TypeVar("P")
+T = TypeVar("T")
+TRIES = 5
 EARLIEST, LATEST = "earliest", "latest"
 MOST_DIGITS = 19  # of an offset
 STAMP_AT = 8  # of a frame
@@ -64,6 +71,35 @@ class Found:
         return self.offset if self.plan is None else _first_since(self.plan.read(), self.stamp, self.offset)
 
 
+class Places:
+    """Looks for places, and reads what stands there."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    async def offset(self, name: str, known: str, place: Place) -> int:
+        """Where a place of a topic is. `known`: see `look`."""
+
+        def work() -> Found:
+            topic, window = look(self._node, name, known)
+            return find(place, self._node.history, topic, window)
+
+        return await self.from_disk(lambda: self._node.bridge.call(work), Found.settle)
+
+    @staticmethod
+    async def from_disk(plan: Callable[[], Awaitable[P]], read: Callable[[P], T]) -> T:
+        """Read in a thread what is planned; what was removed meanwhile is planned anew."""
+        for _ in range(TRIES):
+            try:
+                return await asyncio.to_thread(read, await plan())
+            except Gone:
+                continue
+            except OSError as error:
+                log.error("HTTP: cannot read back: %s", error)
+                break
+        raise HttpError(503, "CANNOT_READ")
+
+
 def find(place: Place, history: History, topic: Topic, window: Window) -> Found:
     """Look for a place. (trio thread)"""
     if place.offset is not None:
@@ -93,10 +129,19 @@ def kept_topic(broker: Broker, name: str) -> Topic:
     return topic
 
 
-def look(node: Node, name: str, log: str) -> tuple[Topic, Window]:
-    """The topic, and what is there of it. `log`: whose offsets the client knows; "": it does not say. (trio thread)"""
+def look(node: Node, name: str, known: str) -> tuple[Topic, Window]:
+    """The topic, and what is there of it. `known`: whose offsets the client knows; "": it does not say. (trio thread)"""
     topic = kept_topic(node.broker, name)
     window = node.history.window(topic.number)
-    if log and log != window.log:
+    if known and known != window.log:
         raise HttpError(409, "OTHER_LOG", {"X-Nsq-Log": window.log})
     return topic, window
+
+
+def check_offset(start: int, window: Window) -> None:
+    """HttpError 410 or 416 if nothing can be read from there on."""
+    headers = {"X-Nsq-First-Offset": str(window.first), "X-Nsq-Next-Offset": str(window.next)}
+    if start < window.first:
+        raise HttpError(410, "OFFSET_GONE", headers)
+    if start > window.next:
+        raise HttpError(416, "OFFSET_IN_FUTURE", headers)

@@ -21,30 +21,26 @@ offset, 416 OFFSET_IN_FUTURE beyond the next one.
 import asyncio
 import base64
 import json
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import Any
 
 import msgpack
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.frame import HEADER_SIZE, ID_SIZE
-from nsqd.core.history import Batch, Gone, Plan, Window
-from nsqd.core.topic import Topic
+from nsqd.core.history import Batch, Plan, Window
 from nsqd.http.arguments import topic_name
 from nsqd.http.node import Node
-from nsqd.http.offsets import EARLIEST, LATEST, STAMP_AT, Found, Place, find, look, read_place
+from nsqd.http.offsets import EARLIEST, LATEST, STAMP_AT, Place, Places, check_offset, look, read_place
 from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError
-from shared.log import log
 
-T = TypeVar("T")
 LIMIT, MOST = 100_000, 10_000_000  # messages in an answer
 MAX_BYTES, MOST_BYTES = 1024 * 1024, 8 * 1024 * 1024  # bytes of frames in an answer
 MOST_WAIT = 60_000  # ms
 LOOK_EVERY = 0.025  # s, while waiting
 AT_ONCE = 2  # answers that are read and written out at a time: each takes several times its size
-TRIES = 5
 NDJSON, MSGPACK = "application/x-ndjson", "application/msgpack"
 _MSGPACK = (MSGPACK, "application/x-msgpack", "application/vnd.msgpack")
 
@@ -54,6 +50,7 @@ class ReadBack:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._places = Places(node)
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def routes(self) -> Routes:
@@ -66,11 +63,7 @@ class ReadBack:
         name, known = topic_name(arguments), arguments.get("log", "")
         at = read_place(arguments, "time", Place())
 
-        def work() -> tuple[Window, Found | None]:
-            topic, window = look(self._node, name, known)
-            return window, find(at, self._node.history, topic, window) if "time" in arguments else None
-
-        window, found = await self._node.bridge.call(work)
+        window = await self._node.bridge.call(lambda: look(self._node, name, known)[1])
         told: dict[str, Any] = {
             "topic": name,
             "node": self._node.options.node_number(),
@@ -81,17 +74,9 @@ class ReadBack:
             "first_timestamp": window.oldest,
             "last_timestamp": window.newest,
         }
-        if found is not None:
-            told["offset"] = await self._settled(found, work)
+        if "time" in arguments:
+            told["offset"] = await self._places.offset(name, known, at)
         return json_response(told)
-
-    async def _settled(self, found: Found, again: Callable[[], tuple[Window, Found | None]]) -> int:
-        async def look_again() -> Found:
-            anew = (await self._node.bridge.call(again))[1]
-            assert anew is not None
-            return anew
-
-        return await self._from_disk(found, Found.settle, look_again)
 
     async def read(self, request: Request) -> Response:
         """Messages."""
@@ -106,24 +91,18 @@ class ReadBack:
         wait = _number(arguments, "wait_ms", 0, MOST_WAIT)
         packed = _wants_msgpack(request)
 
-        def places() -> tuple[Topic, Window, Found, Found]:
-            topic, window = look(self._node, name, known)
-            history = self._node.history
-            return topic, window, find(first, history, topic, window), find(last, history, topic, window)
-
         async with self._slots:
-            start = await self._offset(places, 2)
-            if arguments.get("to") is None:
-                stop = start + limit
-            else:
-                stop = min(start + limit, await self._offset(places, 3))
+            start = await self._places.offset(name, known, first)
+            stop = start + limit
+            if "to" in arguments:
+                stop = min(stop, await self._places.offset(name, known, last))
         window = await self._wait(name, known, start, stop, wait)
 
-        async def plan() -> Plan:
-            return await self._node.bridge.call(lambda: self._plan(name, known, start, min(stop, window.next), most))
+        def plan() -> Awaitable[Plan]:
+            return self._node.bridge.call(lambda: self._plan(name, known, start, min(stop, window.next), most))
 
         async with self._slots:
-            batches = await self._from_disk(await plan(), lambda plan: plan.read(), plan)
+            batches = await self._places.from_disk(plan, lambda plan: plan.read())
             content = await asyncio.to_thread(_pack if packed else _lines, batches)
         after = batches[-1].first + batches[-1].count if batches else max(start, min(stop, window.next))
         headers = {
@@ -134,18 +113,10 @@ class ReadBack:
         }
         return Response(content, media_type=MSGPACK if packed else NDJSON, headers=V1_HEADERS | headers)
 
-    async def _offset(self, places: Callable[[], tuple[Topic, Window, Found, Found]], which: int) -> int:
-        async def look_again() -> Found:
-            found = (await self._node.bridge.call(places))[which]
-            assert isinstance(found, Found)
-            return found
-
-        return await self._from_disk(await look_again(), Found.settle, look_again)
-
     def _plan(self, name: str, known: str, start: int, stop: int, most: int) -> Plan:
         """What is to be read, if it is all there. (trio thread)"""
         topic, window = look(self._node, name, known)
-        _check(start, window)
+        check_offset(start, window)
         return self._node.history.plan(topic.number, start, stop, most)
 
     async def _wait(self, name: str, known: str, start: int, stop: int, ms: int) -> Window:
@@ -154,30 +125,10 @@ class ReadBack:
         until = loop.time() + ms / 1000
         while True:
             window = await self._node.bridge.call(lambda: look(self._node, name, known)[1])
-            _check(start, window)
+            check_offset(start, window)
             if window.next > start or stop <= start or loop.time() >= until:
                 return window
             await asyncio.sleep(LOOK_EVERY)
-
-    async def _from_disk(self, plan: Any, read: Callable[[Any], T], again: Callable[[], Any]) -> T:
-        """Read in a thread; what was removed meanwhile is looked for anew."""
-        for _ in range(TRIES):
-            try:
-                return await asyncio.to_thread(read, plan)
-            except Gone:
-                plan = await again()
-            except OSError as error:
-                log.error("HTTP: cannot read back: %s", error)
-                raise HttpError(503, "CANNOT_READ") from None
-        raise HttpError(503, "CANNOT_READ")
-
-
-def _check(start: int, window: Window) -> None:
-    headers = {"X-Nsq-First-Offset": str(window.first), "X-Nsq-Next-Offset": str(window.next)}
-    if start < window.first:
-        raise HttpError(410, "OFFSET_GONE", headers)
-    if start > window.next:
-        raise HttpError(416, "OFFSET_IN_FUTURE", headers)
 
 
 def _number(arguments: dict[str, str], name: str, default: int, most: int) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.broker import Broker
+from nsqd.core.broker import Broker, TooMany
 from nsqd.core.channel import Channel
 from nsqd.core.topic import Topic
 from nsqd.core.topology import Picture
@@ -20,8 +20,10 @@ from nsqd.http.arguments import (
     topic_name,
 )
 from nsqd.http.node import Node
+from nsqd.http.offsets import Place, Places, check_offset, look, read_place
 from nsqd.http.topic_config import read_config
 from shared.http.api import Handler, Routes, empty_response, query
+from shared.http.errors import HttpError
 
 Find = Callable[[dict[str, str]], Callable[[Broker], Topic | Channel]]
 
@@ -31,6 +33,7 @@ class Topology:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._places = Places(node)
 
     def routes(self) -> Routes:
         """Every path and its method."""
@@ -40,12 +43,37 @@ class Topology:
             "/topic/empty": {"POST": self._simple(_empty_topic)},
             "/topic/pause": {"POST": self._pausing(_find_topic, True)},
             "/topic/unpause": {"POST": self._pausing(_find_topic, False)},
-            "/channel/create": {"POST": self._simple(_create_channel)},
+            "/channel/create": {"POST": self.create_channel},
             "/channel/delete": {"POST": self._simple(_delete_channel)},
             "/channel/empty": {"POST": self._simple(_empty_channel)},
             "/channel/pause": {"POST": self._pausing(_find_channel, True)},
             "/channel/unpause": {"POST": self._pausing(_find_channel, False)},
         }
+
+    async def create_channel(self, request: Request) -> Response:
+        """At the edge of the topic, or `from` a place in what it retains (see read_back.py); then it must be new."""
+        arguments = query(request)
+        topic, channel = topic_and_channel(arguments)
+        if "from" not in arguments:
+            await self._node.bridge.call(lambda: made_channel(existing_topic(self._node.broker, topic), channel))
+            return empty_response()
+        place, known = read_place(arguments, "from", Place()), arguments.get("log", "")
+        start = await self._places.offset(topic, known, place)
+        await self._node.bridge.call(lambda: self._create_from(topic, known, channel, start))
+        return empty_response()
+
+    def _create_from(self, name: str, known: str, channel: str, start: int) -> None:
+        """(trio thread)"""
+        topic, window = look(self._node, name, known)
+        check_offset(start, window)
+        if channel in topic.channels:
+            raise HttpError(409, "CHANNEL_EXISTS")
+        if topic.store.stuck:
+            raise HttpError(503, "EXITING")
+        try:
+            topic.channel_from(channel, start, self._node.broker.now)
+        except TooMany:
+            raise HttpError(503, "TOO_MANY_CHANNELS") from None
 
     def _simple(self, command: Callable[[dict[str, str]], Callable[[Broker], None]]) -> Handler:
         """A route that checks its arguments here and does its work in the trio thread."""
@@ -103,15 +131,6 @@ def _delete_topic(arguments: dict[str, str]) -> Callable[[Broker], None]:
 def _empty_topic(arguments: dict[str, str]) -> Callable[[Broker], None]:
     name = topic_name(arguments)
     return lambda broker: existing_topic(broker, name).empty()
-
-
-def _create_channel(arguments: dict[str, str]) -> Callable[[Broker], None]:
-    topic, channel = topic_and_channel(arguments)
-
-    def act(broker: Broker) -> None:
-        made_channel(existing_topic(broker, topic), channel)
-
-    return act
 
 
 def _delete_channel(arguments: dict[str, str]) -> Callable[[Broker], None]:

@@ -178,6 +178,16 @@ class Held:
         """Nobody owes anything of it any more."""
         self.extent, self.counts, self.owed, self.freed = None, None, bytearray(), self.count
 
+    def come_back(self) -> None:
+        """Somebody owes something of it again, though it was only retained."""
+        self.extent, self.counts, self.owed = None, None, bytearray(self.count)
+        self.bulk = EXTENT_BYTES  # it grows no more
+
+    def count_freed(self, edge: int) -> None:
+        """What is before `edge` was given to channels; what of that is owed by none is freed."""
+        owed = self.counts if self.counts is not None else self.owed
+        self.freed = sum(not number for number in owed[: max(0, min(self.count, edge - self.first))])
+
     def join(self, other: "Held") -> None:
         """The messages behind its own, likewise only retained, are its own."""
         self.count += other.count

@@ -74,6 +74,11 @@ class MemoryStore:
     def create_channel(self, topic: int, channel: int, name: str, start: int) -> None:
         self._position += 1
 
+    def owe_again(self, topic: int, first: int, end: int) -> list[tuple[int, int, bool]]:
+        sequence = self._topics[topic]
+        sequence.owe_again(first, end)
+        return sequence.kinds(first, end)
+
     def drop_channel(self, topic: int, channel: int) -> None:
         self._position += 1
 

@@ -143,9 +143,25 @@ class Sequence:
     def count_freed(self) -> None:
         """What was given to channels and is owed by none is freed."""
         for held in self.held:
-            given = max(0, min(held.count, self.edge - held.first))
-            owed = held.counts if held.counts is not None else held.owed
-            held.freed = sum(not number for number in owed[:given])
+            held.count_freed(self.edge)
+
+    def owe_again(self, first: int, end: int) -> list[Held]:
+        """One channel more owes all of first..end, finished or not. Returns the extents; of these no frame may be missing.
+
+        All of it is on disk, and retained.
+        """
+        self.sweep()
+        back = [held for held in self.kept if held.end > first and held.first < end]
+        self.kept = [held for held in self.kept if held.end <= first or held.first >= end]
+        for held in back:
+            held.come_back()
+        self.held = sorted([*self.held, *back], key=_first)
+        self._firsts = [held.first for held in self.held]
+        found = self.present_spans(first, end)
+        for held, start, stop in found:
+            held.owe_one_more(start, stop)
+            held.count_freed(max(self.edge, end))
+        return [held for held, _, _ in found]
 
     def without(self, held: Held, lost: set[int]) -> None:
         """Messages of an extent on disk (`lost`: indexes) are not there: what is left of it become extents of their own."""
@@ -202,6 +218,7 @@ class Sequence:
             held.retain_only()
             last = joined[-1] if joined else None
             near = last is not None and last.end == held.first and held.newest - last.oldest <= span
+            near = near and last is not None and last.delayed == held.delayed
             if last is not None and near and last.size + held.size <= most:
                 last.join(held)
             else:

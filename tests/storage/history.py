@@ -22,6 +22,7 @@ class Item:
     attempts: int = 0  # deliveries
     noted: int = 0  # of those, how many the log knows of
     buried: str = ""  # why, or ""
+    vague: bool = False  # it may come before it is due: nobody waited for it any more when the channel was made
     in_sequence: bool = True  # False: it was published with a delay, or kicked; the cursor does not come by it
 
 
@@ -48,6 +49,7 @@ class TopicState:
     channels: dict[str, ChannelState] = field(default_factory=dict)
     config: TopicConfig = field(default_factory=TopicConfig)
     retained: list[bytes] = field(default_factory=list)  # what was published since it retains anything
+    dues: dict[bytes, int] = field(default_factory=dict)  # of what was published with a delay
     sure: set[bytes] = field(default_factory=set)  # what was published since its config changed
     incarnation: int = field(default_factory=lambda: next(_incarnations))
 
@@ -62,6 +64,7 @@ class TopicState:
     def seal(self) -> None:
         """The turn ends."""
         self.retained += [*self.pending, *self.pending_deferred]
+        self.dues.update(self.pending_deferred)
         self.sure.update(self.pending, self.pending_deferred)
         self.backlog.update(self.pending)
         self.backlog.update(self.pending_deferred)
@@ -74,6 +77,7 @@ class TopicState:
         channels = {name: channel.copy() for name, channel in self.channels.items() if not is_ephemeral(name)}
         state = TopicState(self.paused, {}, {}, dict(self.backlog), channels, self.config)
         state.retained, state.sure, state.incarnation = list(self.retained), set(self.sure), self.incarnation
+        state.dues = dict(self.dues)
         return state
 
 
@@ -187,6 +191,7 @@ def _judge_topic(
     sure = states[0].sure if same and states[0].config == seen.config else set[bytes]()
     assert seen.config.retention != HOUR or sure <= set(result.retained), f"{name} has lost what it retains"
     result.sure = sure
+    result.dues = {body: due for state in states for body, due in state.dues.items()}
     known = [{body: Item(due, in_sequence=not due) for body, due in state.backlog.items()} for state in states]
     result.backlog = {body: item.due for body, item in _judge_items(name, seen.backlog, known, same, started).items()}
     channels = [set(state.channels) for state in states]
@@ -247,4 +252,4 @@ def _fits(item: Item, arrival: Arrival, started: int) -> bool:
     if item.buried or arrival.buried:
         return item.buried == arrival.buried
     due = max(item.due, started)
-    return due - 1 <= arrival.at <= due + LATE
+    return (started if item.vague else due) - 1 <= arrival.at <= due + LATE

@@ -58,6 +58,7 @@ class Users:
         )
         rare = [
             self._create,
+            self._create_from,
             self._delete_channel,
             self._delete_topic,
             self._pause_channel,
@@ -115,6 +116,29 @@ class Users:
             topic = self._history.world[name]
             topic.channels[channel] = ChannelState()
             topic.distribute()
+
+    def _create_from(self) -> None:
+        """A channel that begins with something that is retained, whoever has finished it."""
+        name = self._random.choice([name for name in TOPICS if not is_ephemeral(name)])
+        topic = self._broker.topics.get(name)
+        free = [channel for channel in CHANNELS if topic is not None and channel not in topic.channels]
+        if topic is None or not free or self._changed or self._node.store.stuck:
+            return
+        window = self._node.log.history().window(topic.number)
+        if window.first >= topic.distributed:
+            return
+        self._changed = True
+        channel, start = self._random.choice(free), self._random.randrange(window.first, topic.distributed)
+        topic.channel_from(channel, start, self._node.clock.now)
+        state = self._history.world[name]
+        newest = len(state.retained) - topic.end  # of `retained` to the ordinal, as an index
+        given = state.retained[newest + start : newest + topic.distributed]
+        assert newest + start >= 0
+        assert len(given) == topic.distributed - start
+        dues = state.dues
+        items = {body: Item(dues.get(body, 0), vague=body in dues, in_sequence=body not in dues) for body in given}
+        state.channels[channel] = ChannelState(items=items)
+        state.distribute()
 
     def _some_channel(self) -> Channel | None:
         channels = [channel for topic in self._broker.topics.values() for channel in topic.channels.values()]
@@ -264,7 +288,7 @@ class Users:
         item = self._state(channel).items.get(one.body)
         if item is not None:
             due = self._node.clock.true + delay if delay else 0
-            self._state(channel).items[one.body] = replace(item, noted=item.attempts, due=due)
+            self._state(channel).items[one.body] = replace(item, noted=item.attempts, due=due, vague=False)
 
     def _touch(self) -> None:
         user = self._user()
@@ -290,10 +314,12 @@ class Users:
         assert self._history.ids.setdefault(one.body, one.id) == one.id, f"{one!r} has another id"
         assert self._bodies.setdefault(one.id, one.body) == one.body, f"{one!r} has the id of another"
         item = channel.items[one.body]
-        assert item.due <= self._node.clock.true, f"{one!r} comes {item.due - self._node.clock.true} ns early"
+        assert item.vague or item.due <= self._node.clock.true, (
+            f"{one!r} comes {item.due - self._node.clock.true} ns early"
+        )
         assert one.attempts == item.attempts + 1, f"{one!r} after {item.attempts}"
         noted = max(item.noted, one.attempts - 1, int(item.in_sequence))
-        channel.items[one.body] = replace(item, due=0, attempts=one.attempts, noted=noted)
+        channel.items[one.body] = replace(item, due=0, vague=False, attempts=one.attempts, noted=noted)
 
     def _look_at_graves(self) -> None:
         """The history learns who was buried: by REQ, by time-out, because its consumer left."""

@@ -148,7 +148,15 @@ class Replay:
         if topic is not None:
             name = content[records.CHANNEL.size :].decode()
             topic.channels[channel] = _Channel(name, channel, start, start, floor=start)
+            if start < topic.distributed:
+                self._owe_again(topic, start)
         self._highest = max(self._highest, channel)
+
+    def _owe_again(self, topic: _Topic, start: int) -> None:
+        """A channel was made that begins with what was published before it."""
+        for first, end, delayed in self._store.owe_again(topic.number, start, topic.distributed):
+            if delayed:  # the cursor passes over these
+                topic.delayed = dict.fromkeys(range(first, end), 0) | topic.delayed
 
     def _pause(self, content: bytes) -> None:
         number, channel, paused = records.PAUSE.unpack_from(content)

@@ -281,6 +281,12 @@ class LogStore(MemoryStore):
             self._append(Kind.CHANNEL, records.CHANNEL.pack(topic, channel, start) + name.encode())
             self.promise(topic)
 
+    def owe_again(self, topic: int, first: int, end: int) -> list[tuple[int, int, bool]]:
+        sequence = self._topics[topic]
+        for held in sequence.owe_again(first, end):
+            self._cache.dropped(held)  # frames that nobody owed are gone in memory
+        return sequence.kinds(first, end)
+
     def pause(self, topic: int, channel: int, paused: bool) -> None:
         if topic not in self._ephemeral and channel not in self._ephemeral:
             self._append(Kind.PAUSE, records.PAUSE.pack(topic, channel, paused))
