@@ -514,11 +514,11 @@ class Channel:
         yield from ((message.ordinal, 1) for _, message in self.deferred.items())
         yield from ((ordinal, 1) for ordinal in self.buried.ordinals())
         yield from ((ordinal, 1) for ordinal in self.topic.delayed_ordinals(self.start))
-        yield from self._owed_ahead()
+        yield from self.ahead(self.cursor)
 
-    def _owed_ahead(self) -> Iterator[tuple[int, int]]:
-        """Spans between the cursor and the edge, without holes and without what the delay lane holds."""
-        for first, end, delayed in self.topic.store.extents(self.topic.number, self.cursor, self.topic.distributed):
+    def ahead(self, start: int) -> Iterator[tuple[int, int]]:
+        """Every (first, count) from `start` on, not before the cursor, that will be taken as it comes by."""
+        for first, end, delayed in self.topic.store.extents(self.topic.number, start, self.topic.distributed):
             if not delayed:
                 yield from ((start, stop - start) for start, stop in _without(first, end, self._holes))
 

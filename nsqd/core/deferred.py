@@ -7,6 +7,7 @@ memory nor a stall (specs/log-and-channel.md rule 22).
 
 from array import array
 from collections.abc import Iterator
+from heapq import nsmallest
 from struct import Struct
 
 from nsqd.core.duequeue import DueQueue
@@ -100,6 +101,35 @@ class Deferred:
             for ordinal, due, attempts in unpack(page):
                 yield due, Message(ordinal, attempts)
 
+    def page(self, after: str, limit: int, first: int, end: int) -> tuple[list[tuple[int, int, int]], str]:
+        """Up to `limit` (ordinal, due, attempts), of first..end, behind `after`; and what to go on behind.
+
+        "" is the beginning, and the end. The near ones come by their time, then the far ones by the minute. Raises ValueError.
+        """
+        place = tuple(map(int, after[1:].split("."))) if after else (-1, -1)
+        if len(place) != 2 or after[:1] not in ("", "n", "f"):
+            raise ValueError("no such place")
+        found: list[tuple[int, int, int]] = []
+        if after[:1] != "f":
+            waiting = (
+                (due, one.ordinal, one.attempts) for due, one in self._near.entries() if first <= one.ordinal < end
+            )
+            near = nsmallest(limit + 1, (entry for entry in waiting if entry[:2] > place))
+            found = [(ordinal, due, attempts) for due, ordinal, attempts in near[:limit]]
+            if len(near) > limit:
+                return found, f"n{found[-1][1]}.{found[-1][0]}"
+            place = (-1, -1)
+        for minute in sorted(minute for minute in self._far if minute >= place[0]):
+            index = place[1] + 1 if minute == place[0] else 0
+            entries = unpack(memoryview(self._far[minute])[max(0, index) * _FAR.size :])
+            for ordinal, due, attempts in entries:
+                if first <= ordinal < end:
+                    if len(found) == limit:
+                        return found, f"f{minute}.{index - 1}"
+                    found.append((ordinal, due, attempts))
+                index += 1
+        return found, ""
+
     def packed(self) -> tuple[bytes, list[bytes]]:
         """The near ones, 24 bytes each, in no promised order; and the far ones likewise, some minute's in each piece."""
         near = [pack(message.ordinal, due, message.attempts) for due, message in self._near.entries()]
@@ -124,9 +154,8 @@ class Deferred:
     def memory(self) -> int:
         """Bytes that they take, about."""
         near = len(self._near)
-        return (
-            self._count - near
-        ) * _FAR.size * 9 // 8 + near * NEAR_BYTES  # a growing bytearray has an eighth to spare
+        far = (self._count - near) * _FAR.size
+        return far * 9 // 8 + near * NEAR_BYTES  # a growing bytearray has an eighth to spare
 
     def _approach_at(self, minute: int) -> int:
         """When the page of that minute is moved near: in the minute before it, and ten seconds before it at the latest."""

@@ -4,6 +4,7 @@ An offset is a message's place in its topic's sequence on this node: dense, asce
 from `first` on is there; what is not yet durable is not told of. Reading changes nothing.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -49,6 +50,9 @@ class History(Protocol):
 
     def plan(self, topic: int, start: int, end: int, most: int) -> Plan:
         """To read from `start` up to `end` at the most: about `most` bytes, but at least one message if there is one."""
+
+    def plans_of(self, topic: int, ordinals: list[int]) -> Sequence[Plan]:
+        """To read these messages, which somebody owes, and some beside them."""
 
     def plan_for(self, topic: int, stamp: int) -> tuple[int, Plan]:
         """Where the first message is that was published at `stamp` (ns since the epoch) or later: in this plan; if it is not

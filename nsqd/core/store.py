@@ -146,6 +146,9 @@ class Store(Protocol):
     def cold(self, topic: int, first: int, end: int) -> int:
         """How many of messages first..end are on disk only."""
 
+    def look(self, topic: int, ordinal: int) -> bytes:
+        """The message's frame if it is in memory, else b"". Nothing is read for it."""
+
     def read(self, topic: int, ordinal: int) -> Extent | None:
         """The extent that holds `ordinal`; if nobody owes that any more and it is gone, the next there is; at the end of the
         sequence an empty one. None: it is being read, and `Broker.read_completed(topic)` will be called."""

@@ -70,3 +70,13 @@ def existing_channel(broker: Broker, topic: str, channel: str) -> Channel:
     if found is None:
         raise HttpError(404, "CHANNEL_NOT_FOUND")
     return found
+
+
+def bounded(arguments: dict[str, str], name: str, default: int, most: int) -> int:
+    """A number from 0 to `most`."""
+    text = arguments.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)) or int(text) > most:
+        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
+    return int(text)

@@ -30,7 +30,7 @@ from starlette.responses import Response
 
 from nsqd.core.frame import HEADER_SIZE, ID_SIZE
 from nsqd.core.history import Batch, Plan, Window
-from nsqd.http.arguments import topic_name
+from nsqd.http.arguments import bounded, topic_name
 from nsqd.http.node import Node
 from nsqd.http.offsets import EARLIEST, LATEST, STAMP_AT, Place, Places, check_offset, look, read_place
 from shared.http.api import V1_HEADERS, Routes, json_response, query
@@ -86,9 +86,9 @@ class ReadBack:
             read_place(arguments, "from", Place(word=EARLIEST)),
             read_place(arguments, "to", Place(word=LATEST)),
         )
-        limit = _number(arguments, "limit", LIMIT, MOST)
-        most = _number(arguments, "max_bytes", MAX_BYTES, MOST_BYTES)
-        wait = _number(arguments, "wait_ms", 0, MOST_WAIT)
+        limit = bounded(arguments, "limit", LIMIT, MOST)
+        most = bounded(arguments, "max_bytes", MAX_BYTES, MOST_BYTES)
+        wait = bounded(arguments, "wait_ms", 0, MOST_WAIT)
         packed = _wants_msgpack(request)
 
         async with self._slots:
@@ -129,15 +129,6 @@ class ReadBack:
             if window.next > start or stop <= start or loop.time() >= until:
                 return window
             await asyncio.sleep(LOOK_EVERY)
-
-
-def _number(arguments: dict[str, str], name: str, default: int, most: int) -> int:
-    text = arguments.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)) or int(text) > most:
-        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
-    return int(text)
 
 
 def _wants_msgpack(request: Request) -> bool:

@@ -2,6 +2,7 @@
 
 from nsqd.http.config import Config
 from nsqd.http.dead_letters import DeadLetters
+from nsqd.http.messages import Messages
 from nsqd.http.metrics import MetricsRoute
 from nsqd.http.node import Node
 from nsqd.http.observe import Observe
@@ -28,6 +29,7 @@ def routes(node: Node) -> Routes:
         **TopicConfigRoutes(node).routes(),
         **DeadLetters(node).routes(),
         **ReadBack(node).routes(),
+        **Messages(node).routes(),
         "/metrics": {"GET": MetricsRoute(node).metrics},
         "/livez": {"GET": observe.livez},
         "/readyz": {"GET": observe.readyz},

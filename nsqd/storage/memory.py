@@ -107,6 +107,11 @@ class MemoryStore:
         self._position += 1
         self._topics.pop(topic, None)
 
+    def look(self, topic: int, ordinal: int) -> bytes:
+        sequence = self._topics.get(topic)
+        held = sequence.holder(ordinal) if sequence is not None else None
+        return held.extent.frames[ordinal - held.first] if held is not None and held.extent is not None else b""
+
     def read(self, topic: int, ordinal: int) -> Extent | None:
         sequence = self._topics.get(topic)
         return sequence.at(ordinal) if sequence else Extent(0, False)

@@ -150,6 +150,7 @@ class Sequence:
 
         All of it is on disk, and retained.
         """
+        self.edge = max(self.edge, end)
         self.sweep()
         back = [held for held in self.kept if held.end > first and held.first < end]
         self.kept = [held for held in self.kept if held.end <= first or held.first >= end]
@@ -160,7 +161,7 @@ class Sequence:
         found = self.present_spans(first, end)
         for held, start, stop in found:
             held.owe_one_more(start, stop)
-            held.count_freed(max(self.edge, end))
+            held.count_freed(self.edge)
         return [held for held, _, _ in found]
 
     def without(self, held: Held, lost: set[int]) -> None:
@@ -185,6 +186,11 @@ class Sequence:
         while place < len(self.held) and self.held[place].freed == self.held[place].count:
             place += 1
         return place
+
+    def holder(self, ordinal: int) -> Held | None:
+        """The extent that holds it; None: nobody owes it."""
+        place = self.place(ordinal)
+        return self.held[place] if place < len(self.held) and self.held[place].first <= ordinal else None
 
     def at(self, ordinal: int) -> Extent | None:
         """The extent that holds it, else the next, else an empty one at the end. None: it is on disk only."""

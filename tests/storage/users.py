@@ -220,9 +220,11 @@ class Users:
                 self._state(channel).items[self._bodies[message_id]] = Item(in_sequence=False)
 
     def _graves(self, channel: Channel, most: int) -> list[bytes]:
-        """Buried messages of a channel that lasts."""
-        self._look_at_graves()
-        return [] if channel.ephemeral or channel.topic.ephemeral else channel.buried.oldest(most)
+        """Buried messages of a channel that lasts. Not of this turn: a group may be cut between that and what comes of it."""
+        if channel.ephemeral or channel.topic.ephemeral:
+            return []
+        items = self._state(channel).items
+        return [one for one in channel.buried.oldest(most) if items[self._bodies[one]].buried]
 
     def _finish_buried(self) -> None:
         channel = self._some_channel()

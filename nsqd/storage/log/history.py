@@ -107,6 +107,15 @@ class LogHistory:
                     break
         return self._plan(topic, start, end, most, chosen)
 
+    def plans_of(self, topic: int, ordinals: list[int]) -> list[LogPlan]:
+        sequence = self._store.known_sequence(topic)
+        wanted: dict[Held, list[int]] = {}
+        for ordinal in ordinals:
+            held = sequence.holder(ordinal) if sequence is not None else None
+            if held is not None:
+                wanted.setdefault(held, []).append(ordinal)
+        return [self._plan(topic, min(of), max(of) + 1, held.size + 1, [held]) for held, of in wanted.items()]
+
     def plan_for(self, topic: int, stamp: int) -> tuple[int, LogPlan]:
         window, sequence = self.window(topic), self._store.known_sequence(topic)
         entries = sequence.readable(window.first, window.next) if sequence is not None else []

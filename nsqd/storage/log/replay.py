@@ -299,7 +299,9 @@ class Replay:
         channel = _Channel(name, number, start, cursor, paused)
         for ordinal, attempts, due in returned:
             channel.notes[ordinal] = Returned(ordinal, attempts, due)
-            if ordinal >= cursor:
+            if ordinal >= cursor and attempts:  # its delay at the topic is over; this one is the channel's own
+                topic.delayed.setdefault(ordinal, 0)
+            elif ordinal >= cursor:
                 topic.delayed[ordinal] = due
         for message_id, ordinal, attempts, reason, at in buried:
             channel.buried[ordinal] = message_id, Grave(ordinal, attempts, reason, at)

@@ -1,0 +1,150 @@
+"""Looking at what a channel has, without touching it.
+
+    GET /channel/messages?topic=t&channel=c&state=ready|in_flight|deferred|buried[&limit=100][&after=NEXT][&preview=256]
+
+    {"total": 3, "messages": [{"id","offset","timestamp","attempts","body_size","body" or "body_base64", ...}], "next": "..."}
+
+`next` is there if there is more: give it as `after`. Bodies are cut after `preview` bytes. With deferred come `ready_at`, with
+in flight `times_out_at`, with buried `buried_at` and `reason`; times are ns since the epoch. What cannot be read has no id.
+"""
+
+import base64
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core.channel import Channel
+from nsqd.core.frame import HEADER_SIZE, ID_SIZE, STAMP
+from nsqd.core.history import Plan
+from nsqd.core.listing import Listed, State, listed
+from nsqd.http.arguments import bounded, existing_channel, topic_and_channel
+from nsqd.http.node import Node
+from nsqd.http.offsets import Places
+from shared.http.api import Routes, json_response, query
+from shared.http.errors import HttpError
+
+LIMIT, MOST = 100, 1000  # messages in an answer
+PREVIEW, MOST_PREVIEW = 256, 64 * 1024  # bytes of a body
+MOST_BODY = 4 * 1024 * 1024  # bytes of bodies in an answer; what does not fit comes without its body
+
+
+class Messages:
+    """The route."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._places = Places(node)
+
+    def routes(self) -> Routes:
+        """The path and its method."""
+        return {"/channel/messages": {"GET": self.messages}}
+
+    async def messages(self, request: Request) -> Response:
+        """A page of them."""
+        arguments = query(request)
+        topic, channel = topic_and_channel(arguments)
+        state = _state(arguments)
+        limit = max(1, bounded(arguments, "limit", LIMIT, MOST))
+        preview = bounded(arguments, "preview", PREVIEW, MOST_PREVIEW)
+        found = _Look()
+
+        async def look() -> list[Plan]:
+            return await self._node.bridge.call(lambda: self._look(found, topic, channel, state, arguments, limit))
+
+        await self._places.from_disk(look, found.read)
+        answer: dict[str, Any] = {"total": found.total, "messages": found.pictures(state, preview)}
+        if found.following:
+            answer["next"] = found.following
+        return json_response(answer)
+
+    def _look(
+        self, found: "_Look", topic: str, name: str, state: State, arguments: dict[str, str], limit: int
+    ) -> list[Plan]:
+        """(trio thread)"""
+        broker = self._node.broker
+        channel = existing_channel(broker, topic, name)
+        try:
+            found.messages, found.following = listed(channel, state, arguments.get("after", ""), limit)
+        except ValueError:
+            raise HttpError(400, "INVALID_ARG_AFTER") from None
+        found.total = _total(channel, state)
+        found.wall_offset = broker.wall - broker.now
+        number, store = channel.topic.number, channel.topic.store
+        found.frames = {one.ordinal: store.look(number, one.ordinal) for one in found.messages}
+        missing = [ordinal for ordinal, frame in found.frames.items() if not frame]
+        return list(self._node.history.plans_of(number, missing)) if not channel.topic.ephemeral else []
+
+
+class _Look:
+    """What was seen."""
+
+    def __init__(self) -> None:
+        self.messages: list[Listed] = []
+        self.following = ""
+        self.total = 0
+        self.wall_offset = 0  # from the monotonic clock to the wall clock, ns
+        self.frames: dict[int, bytes] = {}  # by ordinal; b"" for what is on disk only
+
+    def read(self, plans: list[Plan]) -> None:
+        """Get what is on disk only. Raises Gone, OSError. (any thread)"""
+        for plan in plans:
+            for batch in plan.read():
+                at = 0
+                for ordinal in range(batch.first, batch.first + batch.count):
+                    end = at + 4 + int.from_bytes(batch.frames[at : at + 4], "big")
+                    if ordinal in self.frames:
+                        self.frames[ordinal] = batch.frames[at:end]
+                    at = end
+
+    def pictures(self, state: State, preview: int) -> list[dict[str, Any]]:
+        """For JSON."""
+        room, pictures = MOST_BODY, []
+        for one in self.messages:
+            picture: dict[str, Any] = {"offset": one.ordinal, "attempts": one.attempts}
+            frame = self.frames[one.ordinal]
+            if frame:
+                picture["id"] = frame[HEADER_SIZE - ID_SIZE : HEADER_SIZE].decode()
+                picture["timestamp"] = int.from_bytes(frame[STAMP], "big")
+                picture["body_size"] = len(frame) - HEADER_SIZE
+                part = frame[HEADER_SIZE : HEADER_SIZE + preview]
+                if len(part) <= room:
+                    room -= len(part)
+                    picture |= _told(part, len(part) < picture["body_size"])
+            if state is State.DEFERRED:
+                picture["ready_at"] = one.due + self.wall_offset
+            elif state is State.IN_FLIGHT:
+                picture["times_out_at"] = one.due + self.wall_offset
+            elif state is State.BURIED:
+                picture |= {"buried_at": one.buried, "reason": one.reason}
+            pictures.append(picture)
+        return pictures
+
+
+def _told(part: bytes, cut: bool) -> dict[str, str]:
+    """A body, or its beginning: then its last character may be cut."""
+    try:
+        return {"body": part.decode()}
+    except UnicodeDecodeError as error:
+        if cut and error.start >= len(part) - 3 and error.reason == "unexpected end of data":
+            return {"body": part[: error.start].decode()}
+        return {"body_base64": base64.b64encode(part).decode()}
+
+
+def _state(arguments: dict[str, str]) -> State:
+    try:
+        return State(arguments.get("state"))
+    except ValueError:
+        raise HttpError(400, "INVALID_ARG_STATE") from None
+
+
+def _total(channel: Channel, state: State) -> int:
+    match state:
+        case State.READY:
+            return channel.depth
+        case State.IN_FLIGHT:
+            return channel.in_flight_count
+        case State.DEFERRED:
+            return channel.deferred_count
+        case State.BURIED:
+            return len(channel.buried)
