@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -139,3 +141,120 @@ def test_an_ephemeral_channel_is_looked_at_in_memory(shared: Daemon) -> None:
         httpx.post(f"http://{shared.http}{path}", params=arguments).raise_for_status()
     httpx.post(f"http://{shared.http}/pub", params={"topic": "e#ephemeral"}, content=b"here").raise_for_status()
     assert [one["body"] for one in look(shared, "e#ephemeral", "ready")["messages"]] == ["here"]
+
+
+def act(node: Daemon, what: str, topic: str, **arguments: object) -> Any:
+    params = {"topic": topic, "channel": "c", **{name: str(value) for name, value in arguments.items()}}
+    answer = httpx.post(f"http://{node.http}/channel/messages/{what}", params=params)
+    return answer.json() if answer.status_code == 200 else (answer.status_code, answer.json()["message"])
+
+
+def counts(node: Daemon, topic: str) -> tuple[int, ...]:
+    """How many are ready, in flight, deferred and buried."""
+    return tuple(look(node, topic, state)["total"] for state in ("ready", "in_flight", "deferred", "buried"))
+
+
+def in_every_state(node: Daemon, topic: str) -> tuple[Consumer, dict[str, int]]:
+    """A topic with one message in each state, and the offset of each. The consumer takes no more."""
+    publish(node, topic, b"deferred", b"buried", b"in_flight")
+    consumer = Consumer(topic, "c", [node.tcp], max_in_flight=3)
+    taken: list[Any] = []
+    while len(taken) < 3:
+        taken += consumer.poll(10)
+    taken[0].requeue(600)
+    consumer.poll(0.1)
+    assert act(node, "bury", topic, offset=1) == {"buried": 1}
+    httpx.post(f"http://{node.http}/channel/pause", params={"topic": topic, "channel": "c"}).raise_for_status()
+    publish(node, topic, b"ready")
+    found = {state: look(node, topic, state)["messages"] for state in ("ready", "in_flight", "deferred", "buried")}
+    assert [[one["body"] for one in messages] for messages in found.values()] == [[state] for state in found]
+    return consumer, {state: messages[0]["offset"] for state, messages in found.items()}
+
+
+@pytest.mark.parametrize("state", ["ready", "in_flight", "deferred", "buried"])
+@pytest.mark.parametrize(
+    ("what", "done", "after"),
+    [("finish", "finished", -1), ("requeue", "requeued", 0), ("kick", "kicked", 0), ("bury", "buried", 3)],
+)
+def test_every_action_in_every_state(shared: Daemon, state: str, what: str, done: str, after: int) -> None:
+    topic = f"{what}-{state}"
+    consumer, offsets = in_every_state(shared, topic)
+    with consumer:
+        assert act(shared, what, topic, offset=offsets[state]) == {done: 1}
+        wanted = [1, 1, 1, 1]
+        wanted[list(offsets).index(state)] -= 1
+        if after >= 0:
+            wanted[after] += 1
+        assert counts(shared, topic) == tuple(wanted)
+        if what == "finish":
+            assert act(shared, what, topic, offset=offsets[state]) == {done: 0}
+        if after == 0:
+            attempts = {one["body"]: one["attempts"] for one in look(shared, topic, "ready")["messages"]}
+            assert attempts[state] == (0 if what == "kick" or state == "ready" else 1)
+        stats = httpx.get(f"http://{shared.http}/stats", params={"format": "json", "topic": topic}).json()
+        assert stats["topics"][0]["channels"][0]["in_flight_count"] == wanted[1]
+
+
+def test_they_are_moved_and_survive_a_kill(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as node:
+        consumer, offsets = in_every_state(node, "from")
+        with consumer:
+            wanted = ",".join(map(str, offsets.values()))
+            assert act(node, "move", "from", offset=wanted, to="to") == {"moved": 4}
+            assert counts(node, "from") == (0, 0, 0, 0)
+        publish(node, "from", b"late", b"held", b"gone")
+        listed = {one["body"]: one["offset"] for one in look(node, "from", "ready")["messages"]}
+        assert act(node, "requeue", "from", offset=listed["late"], delay=3_000_000) == {"requeued": 1}
+        assert act(node, "bury", "from", offset=listed["held"], reason="poison") == {"buried": 1}
+        assert act(node, "finish", "from", state="ready", count=10) == {"finished": 1}
+        node.stop(signal.SIGKILL)
+    with nsqd(tmp_path) as node:
+        assert counts(node, "from") == (0, 0, 1, 1)
+        (held,) = look(node, "from", "buried")["messages"]
+        assert (held["body"], held["reason"], held["attempts"]) == ("held", "poison", 0)
+        publish(node, "to")
+        with Consumer("to", "c", [node.tcp]) as consumer:
+            bodies: list[bytes] = []
+            while len(bodies) < 4:
+                for message in consumer.poll(10):
+                    bodies.append(message.body)
+                    message.finish()
+        assert sorted(bodies) == [b"buried", b"deferred", b"in_flight", b"ready"]
+
+
+def test_a_consumer_loses_what_is_taken_from_it(shared: Daemon) -> None:
+    publish(shared, "taken", b"1")
+    with Consumer("taken", "c", [shared.tcp]) as consumer:
+        (message,) = consumer.poll(10)
+        assert act(shared, "kick", "taken", state="in_flight", count=5) == {"kicked": 1}
+        (again,) = consumer.poll(10)
+        assert (again.body, again.attempts) == (b"1", 1)
+        message.finish()
+        assert consumer.poll(0.2) == []
+        assert counts(shared, "taken")[:2] in ((0, 1), (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("what", "arguments", "error"),
+    [
+        ("finish", {}, (400, "MISSING_ARG_OFFSET")),
+        ("finish", {"offset": "a"}, (400, "INVALID_ARG_OFFSET")),
+        ("finish", {"offset": "-1"}, (400, "INVALID_ARG_OFFSET")),
+        ("finish", {"offset": "1,,2"}, (400, "INVALID_ARG_OFFSET")),
+        ("finish", {"offset": "9" * 40}, (400, "INVALID_ARG_OFFSET")),
+        ("finish", {"offset": ",".join(map(str, range(1001)))}, (400, "INVALID_ARG_OFFSET")),
+        ("finish", {"state": "ready"}, (400, "MISSING_ARG_COUNT")),
+        ("finish", {"state": "gone", "count": 1}, (400, "INVALID_ARG_STATE")),
+        ("finish", {"state": "ready", "count": 1001}, (400, "INVALID_ARG_COUNT")),
+        ("requeue", {"offset": "1", "delay": "soon"}, (400, "INVALID_ARG_DELAY")),
+        ("requeue", {"offset": "1", "delay": 10**12}, (400, "INVALID_ARG_DELAY")),
+        ("bury", {"offset": "1", "reason": "x" * 201}, (400, "INVALID_ARG_REASON")),
+        ("move", {"offset": "1"}, (400, "INVALID_ARG_TO")),
+        ("move", {"offset": "1", "to": "no name!"}, (400, "INVALID_ARG_TO")),
+        ("finish", {"offset": "77", "topic": "nowhere"}, (404, "TOPIC_NOT_FOUND")),
+        ("bury", {"offset": "77,10000000000"}, {"buried": 0}),
+    ],
+)
+def test_what_cannot_be_done(shared: Daemon, what: str, arguments: dict[str, Any], error: Any) -> None:
+    publish(shared, "bad")
+    assert act(shared, what, **({"topic": "bad"} | arguments)) == error

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from nsqd.core.topic import Topic
 
 
+END_OF_ALL = 1 << 63  # no ordinal is as high
+
+
 class Channel:
     """See above. Created by Topic.channel."""
 
@@ -148,15 +151,19 @@ class Channel:
         """A consumer handed a message back."""
         self.requeue_count += 1
         if self._is_given_up(attempts):
-            self._bury(message_id, ordinal, attempts, "requeued")
+            self.bury(message_id, ordinal, attempts, "requeued")
             return
         due = now + delay if delay else 0
         self.topic.store.requeue(self.topic.number, self.number, ordinal, attempts, due)
-        if delay:
-            self.deferred.push(due, Message(ordinal, attempts), now)
+        self.wait(Message(ordinal, attempts), due, now)
+
+    def wait(self, message: Message, due: int, now: int) -> None:
+        """A message is ready at `due`; 0: now."""
+        if due:
+            self.deferred.push(due, message, now)
             self._watch_deferred()
         else:
-            self._retry(Message(ordinal, attempts))
+            self._retry(message)
 
     def why_not(self, message_id: bytes) -> str:
         """Why a consumer that does not have the message in flight cannot finish it."""
@@ -241,6 +248,22 @@ class Channel:
             self._holes[-1] = (self._holes[-1][0], end)
         else:
             self._holes.append((first, end))
+
+    def pull(self, ordinal: int) -> bool:
+        """Take a message out of the sequence ahead of the cursor. False if it is not there, or not to be given out by it."""
+        if not any(
+            first <= ordinal < first + count for first, count in self.ahead(max(self.cursor, ordinal), ordinal + 1)
+        ):
+            return False
+        place = bisect_left(self._holes, (ordinal, ordinal + 1))
+        self._holes.insert(place, (ordinal, ordinal + 1))
+        self.passed += 1
+        return True
+
+    def own(self, due: int, message: Message, now: int) -> None:
+        """What waits in the topic's delay lane waits here alone."""
+        self.delayed -= 1
+        self.wait(message, due, now)
 
     def release(self, message: Message) -> None:
         """A message's delay at the topic is over."""
@@ -432,7 +455,7 @@ class Channel:
             members = run.members(limit)
             run.owner.expire(run, limit)
             for message_id, ordinal in members.items():
-                self._bury(message_id, ordinal, attempts, reason)
+                self.bury(message_id, ordinal, attempts, reason)
             return len(members)
         ordinals = run.owner.expire(run, limit)
         for ordinal in ordinals:
@@ -462,7 +485,8 @@ class Channel:
     def _is_given_up(self, attempts: int) -> bool:
         return 0 < self.topic.max_attempts <= attempts
 
-    def _bury(self, message_id: bytes, ordinal: int, attempts: int, reason: str) -> None:
+    def bury(self, message_id: bytes, ordinal: int, attempts: int, reason: str) -> None:
+        """Give up on a message that is in no other place."""
         self.topic.store.bury(self.topic.number, self.number, ordinal, message_id, attempts, reason)
         self.buried.add(message_id, Grave(ordinal, attempts, reason, self.broker.wall))
 
@@ -516,11 +540,12 @@ class Channel:
         yield from ((ordinal, 1) for ordinal in self.topic.delayed_ordinals(self.start))
         yield from self.ahead(self.cursor)
 
-    def ahead(self, start: int) -> Iterator[tuple[int, int]]:
+    def ahead(self, start: int, end: int = END_OF_ALL) -> Iterator[tuple[int, int]]:
         """Every (first, count) from `start` on, not before the cursor, that will be taken as it comes by."""
-        for first, end, delayed in self.topic.store.extents(self.topic.number, start, self.topic.distributed):
+        topic = self.topic
+        for first, stop, delayed in topic.store.extents(topic.number, start, min(end, topic.distributed)):
             if not delayed:
-                yield from ((start, stop - start) for start, stop in _without(first, end, self._holes))
+                yield from ((low, high - low) for low, high in _without(first, stop, self._holes))
 
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""

@@ -189,7 +189,7 @@ class Consumer:
                     continue
             message_id = ids[position : position + ID_SIZE]
             position += ID_SIZE
-            found = self._take_out(message_id)
+            found = self.take_out(message_id)
             if found is None:
                 failed.append((message_id, channel.why_not(message_id)))
                 continue
@@ -200,7 +200,7 @@ class Consumer:
 
     def requeue(self, message_id: bytes, delay: int, now: int) -> str:
         """REQ: hand a message back, to be ready after `delay` ns. Returns why it failed, or ""."""
-        found = self._take_out(message_id)
+        found = self.take_out(message_id)
         if found is None:
             return self.channel.why_not(message_id)
         self.requeue_count += 1
@@ -210,7 +210,7 @@ class Consumer:
 
     def touch(self, message_id: bytes, timeout: int, longest: int, now: int) -> str:
         """TOUCH: a new deadline `timeout` from now, at most `longest` after delivery. Returns why it failed, or ""."""
-        found = self._take_out(message_id)
+        found = self.take_out(message_id)
         if found is None:
             return self.channel.why_not(message_id)
         ordinal, run = found
@@ -250,12 +250,12 @@ class Consumer:
         run.fall_apart()
         members = run.members(limit)
         for message_id in members:
-            self._take_out(message_id)
+            self.take_out(message_id)
         return list(members.values())
 
     def discard(self, message_id: bytes) -> None:
         """Sampled out: the message is finished, and was never delivered."""
-        found = self._take_out(message_id)
+        found = self.take_out(message_id)
         if found is not None:
             self.channel.discarded(found[0])
 
@@ -273,9 +273,7 @@ class Consumer:
         else:
             channel.ready.pop(self, None)
 
-    # helpers
-
-    def _take_out(self, message_id: bytes) -> tuple[int, Run] | None:
+    def take_out(self, message_id: bytes) -> tuple[int, Run] | None:
         """Remove one message from what is in flight: its ordinal and its run, or None."""
         run = self.channel.loose.get(message_id)
         if run is None:
@@ -309,7 +307,7 @@ class Consumer:
             self.channel.loose.update(dict.fromkeys(run.fall_apart(), run))
             if message_id <= last:
                 break
-        return self._take_out(message_id) if message_id in self.channel.loose else None
+        return self.take_out(message_id) if message_id in self.channel.loose else None
 
     def _advance(self, run: Run, count: int) -> None:
         """The first `count` messages of the first run are no longer in flight."""

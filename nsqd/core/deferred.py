@@ -6,7 +6,7 @@ memory nor a stall (specs/log-and-channel.md rule 22).
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from heapq import nsmallest
 from struct import Struct
 
@@ -93,6 +93,35 @@ class Deferred:
             if not kept:
                 del self._far[minute]
         self._count = len(near) + sum(map(len, self._far.values())) // _FAR.size
+
+    def holds(self, ordinal: int) -> bool:
+        """Walks everything."""
+        return any(message.ordinal == ordinal for _, message in self.items())
+
+    def take(self, ordinals: Container[int]) -> list[Message]:
+        """Take these out. Walks everything: for rare commands only."""
+        return [message for _, message in self.take_with_due(ordinals)]
+
+    def take_with_due(self, ordinals: Container[int]) -> list[tuple[int, Message]]:
+        """The same, with when they were due."""
+        entries = self._near.entries()
+        taken = [entry for entry in entries if entry[1].ordinal in ordinals]
+        if taken:
+            self._near.clear()
+            for due, message in entries:
+                if message.ordinal not in ordinals:
+                    self._near.push(due, message)
+        for minute, page in list(self._far.items()):
+            found = [(due, Message(ordinal, tries)) for ordinal, due, tries in unpack(page) if ordinal in ordinals]
+            if not found:
+                continue
+            taken += found
+            kept = b"".join(pack(*entry) for entry in unpack(page) if entry[0] not in ordinals)
+            self._far[minute] = bytearray(kept)
+            if not kept:
+                del self._far[minute]
+        self._count -= len(taken)
+        return taken
 
     def items(self) -> Iterator[tuple[int, Message]]:
         """All (due, message), in no promised order."""

@@ -6,7 +6,7 @@ channel, the topic is paused, or its channels are still being asked for. A new c
 gets what was published before it and later ones only what comes.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from nsqd.core.channel import Channel
@@ -313,6 +313,18 @@ class Topic:
                 if channel.start <= message.ordinal:
                     channel.release(message)
         return moved + len(released)
+
+    def hand_over(self, ordinals: Container[int]) -> None:
+        """What of these waits in the delay lane waits in each of the channels from now on."""
+        lane = self.delay_lane.take_with_due(ordinals) if self.held_back else []
+        for due, message in lane:
+            if message.ordinal >= self.distributed:
+                self.delay_lane.push(due, message, self.broker.now)
+                continue
+            self.held_back -= 1
+            for channel in self.channels.values():
+                if channel.start <= message.ordinal:
+                    channel.own(due, Message(message.ordinal, 0), self.broker.now)
 
     def next_due(self) -> int | None:
         """When scan has something to do."""

@@ -9,6 +9,7 @@ in flight `times_out_at`, with buried `buried_at` and `reason`; times are ns sin
 """
 
 import base64
+from collections.abc import Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -44,47 +45,43 @@ class Messages:
         """A page of them."""
         arguments = query(request)
         topic, channel = topic_and_channel(arguments)
-        state = _state(arguments)
+        state = read_state(arguments)
         limit = max(1, bounded(arguments, "limit", LIMIT, MOST))
         preview = bounded(arguments, "preview", PREVIEW, MOST_PREVIEW)
-        found = _Look()
+        look, told = Look(), _Told()
 
-        async def look() -> list[Plan]:
-            return await self._node.bridge.call(lambda: self._look(found, topic, channel, state, arguments, limit))
+        def choose(found: Channel) -> list[int]:
+            try:
+                told.messages, told.following = listed(found, state, arguments.get("after", ""), limit)
+            except ValueError:
+                raise HttpError(400, "INVALID_ARG_AFTER") from None
+            told.total = _total(found, state)
+            told.wall_offset = found.broker.wall - found.broker.now
+            return [one.ordinal for one in told.messages]
 
-        await self._places.from_disk(look, found.read)
-        answer: dict[str, Any] = {"total": found.total, "messages": found.pictures(state, preview)}
-        if found.following:
-            answer["next"] = found.following
+        async def plan() -> list[Plan]:
+            return await self._node.bridge.call(lambda: look.plan(self._node, topic, channel, choose))
+
+        await self._places.from_disk(plan, look.read)
+        answer: dict[str, Any] = {"total": told.total, "messages": told.pictures(state, look.frames, preview)}
+        if told.following:
+            answer["next"] = told.following
         return json_response(answer)
 
-    def _look(
-        self, found: "_Look", topic: str, name: str, state: State, arguments: dict[str, str], limit: int
-    ) -> list[Plan]:
-        """(trio thread)"""
-        broker = self._node.broker
-        channel = existing_channel(broker, topic, name)
-        try:
-            found.messages, found.following = listed(channel, state, arguments.get("after", ""), limit)
-        except ValueError:
-            raise HttpError(400, "INVALID_ARG_AFTER") from None
-        found.total = _total(channel, state)
-        found.wall_offset = broker.wall - broker.now
-        number, store = channel.topic.number, channel.topic.store
-        found.frames = {one.ordinal: store.look(number, one.ordinal) for one in found.messages}
-        missing = [ordinal for ordinal, frame in found.frames.items() if not frame]
-        return list(self._node.history.plans_of(number, missing)) if not channel.topic.ephemeral else []
 
-
-class _Look:
-    """What was seen."""
+class Look:
+    """Messages' frames, from memory and from disk."""
 
     def __init__(self) -> None:
-        self.messages: list[Listed] = []
-        self.following = ""
-        self.total = 0
-        self.wall_offset = 0  # from the monotonic clock to the wall clock, ns
-        self.frames: dict[int, bytes] = {}  # by ordinal; b"" for what is on disk only
+        self.frames: dict[int, bytes] = {}  # by ordinal; b"" for what cannot be read
+
+    def plan(self, node: Node, topic: str, name: str, choose: Callable[[Channel], list[int]]) -> list[Plan]:
+        """Take what is in memory of the messages that `choose` names, and say how to read the rest. (trio thread)"""
+        channel = existing_channel(node.broker, topic, name)
+        number, store = channel.topic.number, channel.topic.store
+        self.frames = {ordinal: store.look(number, ordinal) for ordinal in choose(channel)}
+        missing = [ordinal for ordinal, frame in self.frames.items() if not frame]
+        return [] if channel.topic.ephemeral else list(node.history.plans_of(number, missing))
 
     def read(self, plans: list[Plan]) -> None:
         """Get what is on disk only. Raises Gone, OSError. (any thread)"""
@@ -97,12 +94,22 @@ class _Look:
                         self.frames[ordinal] = batch.frames[at:end]
                     at = end
 
-    def pictures(self, state: State, preview: int) -> list[dict[str, Any]]:
+
+class _Told:
+    """What is told of a channel."""
+
+    def __init__(self) -> None:
+        self.messages: list[Listed] = []
+        self.following = ""
+        self.total = 0
+        self.wall_offset = 0  # from the monotonic clock to the wall clock, ns
+
+    def pictures(self, state: State, frames: dict[int, bytes], preview: int) -> list[dict[str, Any]]:
         """For JSON."""
         room, pictures = MOST_BODY, []
         for one in self.messages:
             picture: dict[str, Any] = {"offset": one.ordinal, "attempts": one.attempts}
-            frame = self.frames[one.ordinal]
+            frame = frames[one.ordinal]
             if frame:
                 picture["id"] = frame[HEADER_SIZE - ID_SIZE : HEADER_SIZE].decode()
                 picture["timestamp"] = int.from_bytes(frame[STAMP], "big")
@@ -131,7 +138,8 @@ def _told(part: bytes, cut: bool) -> dict[str, str]:
         return {"body_base64": base64.b64encode(part).decode()}
 
 
-def _state(arguments: dict[str, str]) -> State:
+def read_state(arguments: dict[str, str]) -> State:
+    """The argument `state`."""
     try:
         return State(arguments.get("state"))
     except ValueError:

@@ -1,5 +1,6 @@
 """All routes of nsqd's HTTP API. The debug routes are there only when they were asked for."""
 
+from nsqd.http.acting import Acting
 from nsqd.http.config import Config
 from nsqd.http.dead_letters import DeadLetters
 from nsqd.http.messages import Messages
@@ -30,6 +31,7 @@ def routes(node: Node) -> Routes:
         **DeadLetters(node).routes(),
         **ReadBack(node).routes(),
         **Messages(node).routes(),
+        **Acting(node).routes(),
         "/metrics": {"GET": MetricsRoute(node).metrics},
         "/livez": {"GET": observe.livez},
         "/readyz": {"GET": observe.readyz},

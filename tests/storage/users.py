@@ -4,9 +4,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
+from nsqd.core.acting import Chosen, bury, finish, requeue
 from nsqd.core.channel import Channel
 from nsqd.core.consumer import Consumer
+from nsqd.core.frame import HEADER_SIZE, message_id
 from nsqd.core.keeping import Durability, Keeping, TopicConfig
+from nsqd.core.listing import State, listed
+from nsqd.core.topic import Topic
+from nsqd.storage.log.records import split
 from penstock.protocol.names import is_ephemeral
 from tests.core.node import MS, SECOND, Delivery, Inbox
 from tests.storage.history import ChannelState, History, Item, TopicState
@@ -67,6 +72,8 @@ class Users:
             self._empty_channel,
             self._empty_topic,
             self._kick,
+            self._act,
+            self._act,
             self._finish_buried,
             self._touch,
             self._ready,
@@ -233,6 +240,51 @@ class Users:
                 assert channel.finish_buried([message_id]) == 1
                 del self._state(channel).items[self._bodies[message_id]]
 
+    def _act(self) -> None:
+        """On single messages of a channel, wherever they are."""
+        channel = self._some_channel()
+        if channel is None or channel.ephemeral or channel.topic.ephemeral:
+            return
+        random, items = self._random, self._state(channel).items
+        page, _ = listed(channel, random.choice(list(State)), "", 20)
+        some = random.sample(page, min(len(page), random.choice((1, 1, 2, 5))))
+        frames = [self._frame(channel.topic, one.ordinal) for one in some]
+        known = [(one, frame) for one, frame in zip(some, frames, strict=True) if frame]  # else it is not written yet
+        chosen = [Chosen(one.ordinal, message_id(frame)) for one, frame in known]
+        bodies = [frame[HEADER_SIZE:] for _, frame in known]
+        for one, body in zip(chosen, bodies, strict=True):
+            self._bodies[one.message_id] = body
+            assert self._history.ids.setdefault(body, one.message_id) == one.message_id
+        if any(channel.topic.delay_lane.holds(one.ordinal) for one in chosen) and len(channel.topic.channels) > 1:
+            return  # each channel would wait for it alone, which the history does not know
+        now, what = self._node.clock.now, random.randrange(4)
+        if what == 0:
+            assert finish(channel, chosen) == len(chosen)
+            for body in bodies:
+                del items[body]
+        elif what == 1 or any(items[body].buried for body in bodies):
+            assert requeue(channel, chosen, 0, now, afresh=True) == len(chosen)
+            items.update((body, Item(in_sequence=False)) for body in bodies)
+        elif what == 2:
+            delay = random.choice(DELAYS) * MS
+            assert requeue(channel, chosen, now + delay if delay else 0, now) == len(chosen)
+            due = self._node.clock.true + delay if delay else 0
+            for one, body in zip(some, bodies, strict=False):
+                items[body] = Item(due, one.attempts, one.attempts, in_sequence=False)
+        else:
+            assert bury(channel, chosen, "by hand") == len(chosen)
+            for body in bodies:
+                items[body] = replace(items[body], vague=False, in_sequence=False)
+
+    def _frame(self, topic: Topic, ordinal: int) -> bytes:
+        """A message's."""
+        frame = self._node.store.look(topic.number, ordinal)
+        for plan in self._node.log.history().plans_of(topic.number, [ordinal]) if not frame else ():
+            for batch in plan.read():
+                if batch.first <= ordinal < batch.first + batch.count:
+                    return split(batch.frames, 0, len(batch.frames), batch.count, batch.largest)[ordinal - batch.first]
+        return frame
+
     # consumers
 
     def _subscribe(self) -> None:
@@ -329,8 +381,8 @@ class Users:
             for channel_name, state in () if is_ephemeral(name) else topic.channels.items():
                 if is_ephemeral(channel_name):
                     continue
-                for message_id, grave in self._broker.topics[name].channels[channel_name].buried.after(None, 1 << 30):
-                    item = state.items[self._bodies[message_id]]
+                for one, grave in self._broker.topics[name].channels[channel_name].buried.after(None, 1 << 30):
+                    item = state.items[self._bodies[one]]
                     if not item.buried:
                         assert grave.attempts == item.attempts
-                        state.items[self._bodies[message_id]] = replace(item, buried=grave.reason, due=0)
+                        state.items[self._bodies[one]] = replace(item, buried=grave.reason, due=0)

@@ -41,12 +41,17 @@ class _Channel:
     notes: dict[int, Returned] = field(default_factory=dict)  # what was handed back last, by ordinal
     buried: dict[int, tuple[bytes, Grave]] = field(default_factory=dict)  # by ordinal, the first buried first
     far: Far = field(default_factory=lambda: Far([]))  # what it handed back for long; `done` has it as if it were done
-    near: dict[int, None] = field(default_factory=dict)  # what was in `far`, was noted or buried since, and is owed
+    near: dict[int, None] = field(default_factory=dict)  # what was in `far` or pulled, was noted or buried, and is owed
 
     def noted(self, ordinal: int) -> None:
         """Something happened to this message: what `notes` or `buried` has of it counts."""
         if self.far.take(ordinal):
             self.near[ordinal] = None
+
+    def pulled(self, ordinal: int) -> None:
+        """An operator has taken this message out of the sequence ahead of the cursor."""
+        self.near[ordinal] = None
+        self._pass_over(ordinal, ordinal + 1)
 
     def finish(self, first: int, count: int) -> None:
         """It is done with these, which it was not before."""
@@ -57,6 +62,9 @@ class _Channel:
                 self.notes.pop(ordinal, None)
                 self.buried.pop(ordinal, None)
                 self.near.pop(ordinal, None)
+        self._pass_over(first, end)
+
+    def _pass_over(self, first: int, end: int) -> None:
         if first != self.floor:
             self.done[first] = end
             return
@@ -219,7 +227,7 @@ class Replay:
             return
         for ordinal, attempts, due in RETURNED.iter_unpack(content[CHANNEL_OF.size :]):
             found.buried.pop(ordinal, None)
-            found.noted(ordinal)
+            self._noted(number, found, ordinal)
             found.notes[ordinal] = Returned(ordinal, attempts, due)
 
     def _bury(self, content: bytes) -> None:
@@ -227,8 +235,14 @@ class Replay:
         found = self._find(number, channel)
         if found is not None:
             reason = content[records.BURY.size :].decode()
-            found.noted(ordinal)
+            self._noted(number, found, ordinal)
             found.buried[ordinal] = message_id, Grave(ordinal, attempts, reason, wall)
+
+    def _noted(self, topic: int, channel: _Channel, ordinal: int) -> None:
+        if ordinal >= channel.cursor and ordinal not in self._topics[topic].delayed and ordinal not in channel.near:
+            channel.pulled(ordinal)
+        else:
+            channel.noted(ordinal)
 
     def _finish_all(self, content: bytes) -> None:
         number, channel, end = records.FINISH_ALL.unpack_from(content)
@@ -299,15 +313,21 @@ class Replay:
         channel = _Channel(name, number, start, cursor, paused)
         for ordinal, attempts, due in returned:
             channel.notes[ordinal] = Returned(ordinal, attempts, due)
-            if ordinal >= cursor and attempts:  # its delay at the topic is over; this one is the channel's own
+            if ordinal >= cursor and _is_plain(sequence, ordinal):
+                channel.near[ordinal] = None
+            elif ordinal >= cursor and attempts:  # its delay at the topic is over; this one is the channel's own
                 topic.delayed.setdefault(ordinal, 0)
             elif ordinal >= cursor:
                 topic.delayed[ordinal] = due
         for message_id, ordinal, attempts, reason, at in buried:
             channel.buried[ordinal] = message_id, Grave(ordinal, attempts, reason, at)
-            if ordinal >= cursor:  # published with a delay, for the cursor has not come by it; it may be kicked
+            if ordinal >= cursor and _is_plain(sequence, ordinal):
+                channel.near[ordinal] = None
+            elif ordinal >= cursor:  # published with a delay, for the cursor has not come by it; it may be kicked
                 topic.delayed.setdefault(ordinal, 0)
-        owed = [(ordinal, ordinal + 1) for ordinal in (*channel.notes, *channel.buried)]
+        for held, begin, stop in [found for one in channel.near for found in sequence.present_spans(one, one + 1)]:
+            held.owe_one_more(begin, stop)
+        owed = [(o, o + 1) for o in (*channel.notes, *channel.buried) if o not in channel.near]
         owed += _without(sequence.plain(cursor, topic.distributed), [(first, end) for first, end in holes])
         owed.sort()
         for first, end in owed:
@@ -444,6 +464,11 @@ _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {  # not bound to a Repl
     Kind.FIRST: Replay._first,
     Kind.ANCHOR: Replay._anchor,
 }
+
+
+def _is_plain(sequence: Sequence, ordinal: int) -> bool:
+    """It was published without a delay: if something is known of it ahead of a cursor, it was pulled."""
+    return any(not held.delayed for held, _, _ in sequence.present_spans(ordinal, ordinal + 1))
 
 
 def _ones(ordinals: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -1,0 +1,141 @@
+"""Acting on single messages of a channel, in whatever state they are.
+
+    POST /channel/messages/finish?topic=t&channel=c&offset=7,9       they are done with
+    POST /channel/messages/requeue?...[&delay=MS]                    ready again, after a delay if one is given
+    POST /channel/messages/kick?...                                  ready again, as if they had never been delivered
+    POST /channel/messages/bury?...[&reason=TEXT]                    not delivered until somebody kicks or finishes them
+    POST /channel/messages/move?...&to=TOPIC                         published to another topic, and finished here
+
+Offsets are those that /channel/messages tells. Instead of `offset`, `state=S&count=N` takes the first N in that state. The
+answer is {"finished": N} (requeued, kicked, buried, moved): how many of them the channel had, once that is as durable as the
+topic says. A consumer that has such a message in flight loses it: its FIN will fail.
+"""
+
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core import acting
+from nsqd.core.acting import Chosen
+from nsqd.core.channel import Channel
+from nsqd.core.frame import HEADER_SIZE, message_id
+from nsqd.core.history import Plan
+from nsqd.core.listing import listed
+from nsqd.http.arguments import bounded, existing_channel, topic_and_channel, topic_to_publish_to
+from nsqd.http.messages import Look, read_state
+from nsqd.http.node import Node
+from nsqd.http.offsets import Places
+from penstock.protocol.names import is_valid_name
+from shared.http.api import Handler, Routes, json_response, query
+from shared.http.errors import HttpError
+from shared.values import MILLISECOND
+
+MOST = 1000  # messages in a request
+MOST_DIGITS = 19  # of an offset
+MOST_REASON = 200  # characters
+BY_HAND = "by hand"  # why a message is buried, unless the request tells
+Act = Callable[[Channel, list[Chosen], dict[int, bytes]], int]  # with frames by ordinal
+Arguments = dict[str, str]
+
+
+class Acting:
+    """The five routes."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._places = Places(node)
+
+    def routes(self) -> Routes:
+        """Every path and its method."""
+        return {
+            "/channel/messages/finish": {"POST": self._handler("finished", self._finish)},
+            "/channel/messages/requeue": {"POST": self._handler("requeued", self._requeue)},
+            "/channel/messages/kick": {"POST": self._handler("kicked", self._kick)},
+            "/channel/messages/bury": {"POST": self._handler("buried", self._bury)},
+            "/channel/messages/move": {"POST": self._handler("moved", self._move)},
+        }
+
+    def _handler(self, done: str, prepare: Callable[[Arguments], Act]) -> Handler:
+        """What the arguments ask for is checked first, then looked at, then done."""
+
+        async def handler(request: Request) -> Response:
+            arguments = query(request)
+            topic, channel = topic_and_channel(arguments)
+            act, choose = prepare(arguments), _choice(arguments)
+            look = Look()
+
+            async def plan() -> list[Plan]:
+                return await self._node.bridge.call(lambda: look.plan(self._node, topic, channel, choose))
+
+            await self._places.from_disk(plan, look.read)
+            chosen = [Chosen(ordinal, message_id(frame)) for ordinal, frame in look.frames.items() if frame]
+
+            def work() -> int:
+                return act(existing_channel(self._node.broker, topic, channel), chosen, look.frames)
+
+            return json_response({done: await self._node.bridge.call(work)})
+
+        return handler
+
+    @staticmethod
+    def _finish(arguments: Arguments) -> Act:
+        return lambda channel, chosen, frames: acting.finish(channel, chosen)
+
+    def _requeue(self, arguments: Arguments) -> Act:
+        longest = self._node.options.max_req_timeout // MILLISECOND
+        delay, broker = bounded(arguments, "delay", 0, longest) * MILLISECOND, self._node.broker
+        return lambda channel, chosen, frames: acting.requeue(
+            channel, chosen, broker.now + delay if delay else 0, broker.now
+        )
+
+    def _kick(self, arguments: Arguments) -> Act:
+        broker = self._node.broker
+        return lambda channel, chosen, frames: acting.requeue(channel, chosen, 0, broker.now, afresh=True)
+
+    @staticmethod
+    def _bury(arguments: Arguments) -> Act:
+        reason = arguments.get("reason", BY_HAND)
+        if len(reason) > MOST_REASON:
+            raise HttpError(400, "INVALID_ARG_REASON")
+        return lambda channel, chosen, frames: acting.bury(channel, chosen, reason)
+
+    def _move(self, arguments: Arguments) -> Act:
+        to = arguments.get("to", "")
+        if not is_valid_name(to):
+            raise HttpError(400, "INVALID_ARG_TO")
+
+        def move(channel: Channel, chosen: list[Chosen], frames: dict[int, bytes]) -> int:
+            topic = topic_to_publish_to(self._node.broker, to)
+
+            def publish(ordinals: list[int]) -> None:
+                bodies = [frames[ordinal][HEADER_SIZE:] for ordinal in ordinals]
+                if bodies:
+                    topic.publish(bodies, sum(map(len, bodies)))
+                    topic.seal(
+                        self._node.broker.now, self._node.broker.wall
+                    )  # not with the turn's end: see acting.move
+
+            return acting.move(channel, chosen, publish)
+
+        return move
+
+
+def _choice(arguments: Arguments) -> Callable[[Channel], list[int]]:
+    """Which messages: their ordinals, of a channel."""
+    if "offset" in arguments:
+        ordinals = _offsets(arguments["offset"])
+        return lambda channel: ordinals
+    if "state" not in arguments:
+        raise HttpError(400, "MISSING_ARG_OFFSET")
+    state, count = read_state(arguments), bounded(arguments, "count", 0, MOST)
+    if not count:
+        raise HttpError(400, "MISSING_ARG_COUNT")
+    return lambda channel: [one.ordinal for one in listed(channel, state, "", count)[0]]
+
+
+def _offsets(text: str) -> list[int]:
+    words = text.split(",")
+    if len(words) > MOST or not all(word.isascii() and word.isdigit() and len(word) <= MOST_DIGITS for word in words):
+        raise HttpError(400, "INVALID_ARG_OFFSET")
+    return list(dict.fromkeys(map(int, words)))
