@@ -4,10 +4,9 @@ Beside each stands the exact slow path in peer.py. Code here only says "this is 
 needed or that something is malformed, and a property test holds both paths equal.
 """
 
-from functools import lru_cache
-from itertools import chain
 from struct import Struct
 
+from nsqd.core.frame import parts_of
 from nsqd.protocols.nsq.commands import INT32
 
 FIN_SIZE = 21  # "FIN " + 16 bytes + "\n"
@@ -15,13 +14,6 @@ _FIN_COLUMNS = ((0, b"F"), (1, b"I"), (2, b"N"), (3, b" "), (20, b"\n"))
 _MOST_FINS = 512  # looked at together: a row that soon ends must not cost the whole buffer
 _NEWLINE, _RETURN = 10, 13
 _FIN_LETTERS = b"FIN \n"
-_BLOCK = 16  # messages unpacked by one struct: amortises the call, keeps the format short
-
-
-@lru_cache(maxsize=4096)
-def _structs(size: int) -> tuple[Struct, Struct]:
-    """To unpack a block of bodies of that size, and a single one."""
-    return Struct(f"4x{size}s" * _BLOCK), Struct(f"4x{size}s")
 
 
 def fins(data: bytes, start: int) -> bytes | None:
@@ -81,17 +73,7 @@ def equal_bodies(data: bytes, start: int, end: int, max_msg_size: int) -> list[b
     for column in range(4):  # all lengths are the first one's
         if data[first + column : end : stride].count(data[first + column]) != count:
             return None
-    return _split(data, first, count, size)
+    return parts_of(data, first, count, size, 4)
 
 
 _MPUB_HEAD = Struct(">ii")
-
-
-def _split(data: bytes, first: int, count: int, size: int) -> list[bytes]:
-    """Bodies of `size` bytes, each after 4 bytes of length: 17 ns each, where slicing in a loop costs 150."""
-    blocks, single = _structs(size)
-    middle = first + count // _BLOCK * blocks.size
-    view = memoryview(data)
-    bodies = list(chain.from_iterable(blocks.iter_unpack(view[first:middle])))
-    bodies += chain.from_iterable(single.iter_unpack(view[middle : first + count * (size + 4)]))
-    return bodies

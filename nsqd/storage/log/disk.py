@@ -25,7 +25,7 @@ class File(Protocol):
         """Up to `size` bytes; fewer at the end of the file."""
 
     def read_cached(self, at: int, size: int) -> bytes | None:
-        """Exactly `size` bytes; None if that would have to wait for the disk, or may."""
+        """Exactly `size` bytes; None if that would have to wait for the disk, or may. For the reactor's thread only."""
 
     def truncate(self, size: int) -> None:
         """Cut off the end."""
@@ -67,6 +67,10 @@ class Disk(Protocol):
         """Give them back."""
 
 
+_MOST_CACHED = 4 * 1024 * 1024  # bytes read at once in a turn
+_buffer = bytearray()  # what `read_cached` reads into: new memory each time costs as much again. One thread
+
+
 class RealFile:
     """Implements File."""
 
@@ -101,12 +105,18 @@ class RealFile:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def read_cached(self, at: int, size: int) -> bytes | None:
-        buffer = bytearray(size)
+        if size > _MOST_CACHED:
+            return None
+        if size > len(_buffer):
+            _buffer.extend(bytes(size - len(_buffer)))
+        part = memoryview(_buffer)[:size]
         try:
-            count = os.preadv(self._fd, [buffer], at, os.RWF_NOWAIT)
+            count = os.preadv(self._fd, [part], at, os.RWF_NOWAIT)
+            return bytes(part) if count == size else None
         except OSError:  # EAGAIN, or the file system cannot tell
             return None
-        return bytes(buffer) if count == size else None
+        finally:
+            part.release()
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self._fd, size)

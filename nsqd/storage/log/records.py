@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
+from nsqd.core.frame import parts_of
 from nsqd.core.keeping import Durability, TopicConfig
 
 MAGIC = b"penstock"
@@ -230,7 +231,7 @@ def part_of(frames: bytes, count: int, largest: int, first: int, end: int) -> by
 def split(content: bytes, at: int, end: int, count: int, largest: int) -> list[bytes]:
     """The frames that stand end to end in `content` from `at` to `end`."""
     if largest * count == end - at:  # none is larger, so they are all alike
-        return [content[start : start + largest] for start in range(at, end, largest)]
+        return parts_of(content, at, count, largest)
     frames = []
     for _ in range(count):
         end = at + 4 + int.from_bytes(content[at : at + 4], "big")
