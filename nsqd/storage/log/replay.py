@@ -37,7 +37,7 @@ class _Channel:
     cursor: int
     paused: bool = False
     floor: int = 0  # it is done with everything before this
-    done: dict[int, int] = field(default_factory=dict)  # runs it is done with behind that: first -> end, disjoint
+    done: dict[int, int] = field(default_factory=dict)  # runs it is done with behind that: first -> end; may overlap
     notes: dict[int, Returned] = field(default_factory=dict)  # what was handed back last, by ordinal
     buried: dict[int, tuple[bytes, Grave]] = field(default_factory=dict)  # by ordinal, the first buried first
     far: Far = field(default_factory=lambda: Far([]))  # what it handed back for long; `done` has it as if it were done
@@ -66,7 +66,9 @@ class _Channel:
 
     def _pass_over(self, first: int, end: int) -> None:
         if first != self.floor:
-            self.done[first] = end
+            self.done[first] = max(
+                end, self.done.get(first, 0)
+            )  # what was pulled and then finished is passed over twice
             return
         while end in self.done:
             end = self.done.pop(end)
@@ -393,7 +395,7 @@ class Replay:
         offset: int,
     ) -> RecoveredChannel:
         cursor = max(channel.floor, min(channel.cursor, topic.distributed))
-        holes = [(max(first, cursor), end) for first, end in sorted(channel.done.items()) if end > cursor]
+        holes = _united((max(first, cursor), end) for first, end in sorted(channel.done.items()) if end > cursor)
         returned = []
         for ordinal in self._owed_one_by_one(topic, channel):
             if ordinal in channel.buried:
@@ -474,6 +476,17 @@ def _is_plain(sequence: Sequence, ordinal: int) -> bool:
 def _ones(ordinals: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Each as a span."""
     return ((ordinal, ordinal + 1) for ordinal in ordinals)
+
+
+def _united(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ascending spans that may overlap, as disjoint ones."""
+    found: list[tuple[int, int]] = []
+    for first, end in spans:
+        if found and first < found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((first, end))
+    return found
 
 
 def _without(spans: list[tuple[int, int]], holes: list[tuple[int, int]]) -> list[tuple[int, int]]:
