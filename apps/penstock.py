@@ -1,4 +1,4 @@
-"""`penstock`: the daemon set as one command. `penstock up` starts nsqlookupd and one or more nsqd in the foreground.
+"""`penstock`: `penstock up` starts nsqlookupd and one or more nsqd in the foreground; for the other commands see messages.py.
 
 The daemons are ordinary processes with ordinary flags (their lines are printed with -v), each in its own session: Ctrl-C
 reaches this program alone, which stops them in the reverse order of their starting. If one dies, all are stopped.
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from apps import messages
 from shared.listen import ListenError, listen
 from shared.version import version_line
 
@@ -55,6 +56,8 @@ class Stopped(Exception):
 def main() -> int:
     """The process's exit code: 0 after Ctrl-C, 1 if a daemon could not start or died, 2 for wrong arguments."""
     arguments = _parser().parse_args()
+    if "run" in arguments:
+        return messages.run(arguments)
     daemons = plan(arguments.data, arguments.nodes, arguments.port_offset)
     taken = [problem for daemon in daemons for problem in _taken_ports(daemon)]
     if taken:
@@ -217,4 +220,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     up.add_argument("--port-offset", type=_offset, default=0, metavar="N", help="added to every port (default: 0)")
     up.add_argument("-v", "--verbose", action="store_true", help="print the command line of each daemon")
+    messages.add_commands(commands)
+    commands.add_parser("verify", help="look through a data directory: what is live, finished, damaged", add_help=False)
     return parser

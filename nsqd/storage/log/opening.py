@@ -143,7 +143,7 @@ def open_log(
     began = time.perf_counter()
     try:
         reader = Reader(disk)
-        replay, recovered, root = _replay(reader)
+        replay, recovered, root = replayed(reader)
         most = max(SMALLEST_SEGMENT, disk.total() // SEGMENTS_ON_DISK)
         segment_size = min(parts.segment_size, most)
         spare = parts.spare(disk, segment_size)
@@ -186,7 +186,7 @@ def open_log(
     )
 
 
-def _replay(reader: Reader) -> tuple[Replay, MemoryStore, int]:
+def replayed(reader: Reader) -> tuple[Replay, MemoryStore, int]:
     """From the latest checkpoint that is good, else from the beginning: the state, the messages, where it began.
 
     It is good if it is complete and undamaged, and what is before it was durable: else messages that it speaks of may be lost.

@@ -1,0 +1,207 @@
+"""`penstock read`, `peek`, `finish`, `requeue`, `kick`, `bury` and `move`: one nsqd's messages, over its HTTP API.
+
+    penstock read audit --from 2026-11-21T10:00:00Z --json     what a topic retains, whoever has finished it
+    penstock peek orders mail --state buried                   what a channel has, without touching it
+    penstock kick orders mail --state buried --count 100       act on messages by --offset, or on the first in a state
+
+Bodies are written as they are, a line each; with --json a JSON object each. Exit code 0; 1 if nsqd refuses or cannot be
+reached.
+"""
+
+import argparse
+import base64
+import json
+import sys
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import httpx
+
+ADDRESS = "127.0.0.1:4151"
+STATES = ("ready", "in_flight", "deferred", "buried")
+ACTIONS = {
+    "finish": "be done with messages",
+    "requeue": "make messages ready again, after a delay if one is given",
+    "kick": "make messages ready again, as if they had never been delivered",
+    "bury": "deliver messages no more until they are kicked or finished",
+    "move": "publish messages to another topic, and be done with them here",
+}
+DONE = {"finish": "finished", "requeue": "requeued", "kick": "kicked", "bury": "buried", "move": "moved"}
+PAGE = 1000  # messages asked for at a time
+PAGE_BYTES = 8 * 1024 * 1024  # likewise bytes
+WAIT = 30_000  # ms that nsqd waits for more, with --follow
+TIMEOUT = 60.0  # s for an answer
+ADVICE = {
+    "OFFSET_GONE": "retention has passed it, or the topic retains nothing: see /topic/offsets, and /topic/config?retention=24h",
+    "OFFSET_IN_FUTURE": "nothing was published there yet",
+    "TOPIC_NOT_FOUND": "see `curl http://ADDRESS/stats` for those there are",
+    "CHANNEL_NOT_FOUND": "see `curl http://ADDRESS/stats` for those there are",
+}
+
+
+class Refused(Exception):
+    """One line says why."""
+
+
+def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Their flags; `run` in the result is what to call."""
+    read = _command(commands, "read", "print what a topic retains, whoever has finished it")
+    read.add_argument(
+        "--from", dest="start", default="earliest", metavar="PLACE", help="an offset, a time, =-15m, earliest, latest"
+    )
+    read.add_argument("--to", metavar="PLACE", help="where to stop (default: the end)")
+    read.add_argument("-n", "--limit", type=_count, default=0, metavar="N", help="messages to print (default: all)")
+    read.add_argument("-f", "--follow", action="store_true", help="wait for what comes")
+    read.set_defaults(run=_read)
+    peek = _command(commands, "peek", "print what a channel has, without touching it", channel=True)
+    peek.add_argument("--state", choices=STATES, default="ready", help="(default: ready)")
+    peek.add_argument("-n", "--limit", type=_count, default=10, metavar="N", help="messages to print (default: 10)")
+    peek.set_defaults(run=_peek)
+    for name, what in ACTIONS.items():
+        act = _command(commands, name, what, channel=True)
+        act.add_argument("--offset", metavar="N,N", help="of messages, as peek --json tells them")
+        act.add_argument("--state", choices=STATES, help="the first --count messages in this state")
+        act.add_argument("--count", type=_count, default=1, metavar="N", help="(default: 1)")
+        if name == "requeue":
+            act.add_argument("--delay", type=_count, default=0, metavar="MS", help="until they are ready")
+        if name == "bury":
+            act.add_argument("--reason", metavar="TEXT", help="why")
+        if name == "move":
+            act.add_argument("--to", required=True, metavar="TOPIC", help="where they go")
+        act.set_defaults(run=_act, action=name)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it: the exit code."""
+    try:
+        with httpx.Client(base_url=f"http://{arguments.nsqd_http_address}", timeout=TIMEOUT) as client:
+            arguments.run(client, arguments)
+    except Refused as why:
+        print(f"penstock: {why}", file=sys.stderr)
+        return 1
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        print(f"penstock: cannot reach nsqd at {arguments.nsqd_http_address}: {error}", file=sys.stderr)
+        return 1
+    except (BrokenPipeError, KeyboardInterrupt):
+        return 0
+    return 0
+
+
+def _read(client: httpx.Client, arguments: argparse.Namespace) -> None:
+    progress = _Progress(sys.stderr.isatty() and not sys.stdout.isatty())
+    for message in _messages(client, arguments, progress):
+        _print(message, arguments.json)
+    progress.end()
+
+
+def _messages(client: httpx.Client, arguments: argparse.Namespace, progress: "_Progress") -> Iterator[dict[str, Any]]:
+    start, left, log = arguments.start, arguments.limit or 1 << 60, ""
+    while left:
+        asked: dict[str, Any] = {
+            "topic": arguments.topic,
+            "from": start,
+            "limit": min(left, PAGE),
+            "max_bytes": PAGE_BYTES,
+        }
+        asked |= {"wait_ms": WAIT} if arguments.follow else {}
+        asked |= {"to": arguments.to} if arguments.to else {}
+        asked |= {"log": log} if log else {}
+        answer = _asked(client, "GET", "/topic/read", asked)
+        log = answer.headers["x-nsq-log"]
+        lines = answer.content.splitlines()
+        left -= len(lines)
+        yield from map(json.loads, lines)
+        start, end = answer.headers["x-nsq-next-offset"], int(answer.headers["x-nsq-end-offset"])
+        progress.tell(int(start), end)
+        if not arguments.follow and (int(start) >= end or not lines):
+            return
+
+
+def _peek(client: httpx.Client, arguments: argparse.Namespace) -> None:
+    left, after = arguments.limit, ""
+    while left:
+        asked = {
+            "topic": arguments.topic,
+            "channel": arguments.channel,
+            "state": arguments.state,
+            "limit": min(left, PAGE),
+            "preview": 65536,
+        } | ({"after": after} if after else {})
+        found = _asked(client, "GET", "/channel/messages", asked).json()
+        for message in found["messages"]:
+            _print(message, arguments.json)
+        left -= len(found["messages"])
+        after = found.get("next", "")
+        if not after:
+            return
+
+
+def _act(client: httpx.Client, arguments: argparse.Namespace) -> None:
+    asked = {"topic": arguments.topic, "channel": arguments.channel}
+    if (arguments.offset is None) == (arguments.state is None):
+        raise Refused(f"{arguments.action} wants either --offset or --state")
+    asked |= {"offset": arguments.offset} if arguments.offset else {"state": arguments.state, "count": arguments.count}
+    for name in ("delay", "reason", "to"):
+        asked |= {name: getattr(arguments, name)} if getattr(arguments, name, None) else {}
+    told = _asked(client, "POST", f"/channel/messages/{arguments.action}", asked).json()
+    done = DONE[arguments.action]
+    print(json.dumps(told) if arguments.json else f"{told[done]} {done}")
+
+
+def _asked(client: httpx.Client, method: str, path: str, asked: dict[str, Any]) -> httpx.Response:
+    answer = client.request(method, path, params=asked, headers={"Accept": "application/x-ndjson"})
+    if answer.status_code == 200:
+        return answer
+    try:
+        why = str(answer.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        raise Refused(f"{client.base_url} answers {answer.status_code} to {path}: is it an nsqd of Penstock?") from None
+    advice = ADVICE.get(why, "").replace("ADDRESS", client.base_url.netloc.decode())
+    raise Refused(f"{why}: {advice}" if advice else why)
+
+
+def _print(message: dict[str, Any], as_json: bool) -> None:
+    out: BinaryIO = sys.stdout.buffer
+    if as_json:
+        out.write(json.dumps(message, ensure_ascii=False).encode() + b"\n")
+    else:
+        out.write(
+            base64.b64decode(message["body_base64"]) if "body_base64" in message else message.get("body", "").encode()
+        )
+        out.write(b"\n")
+    out.flush()
+
+
+class _Progress:
+    """How far a long reading is, on the terminal."""
+
+    def __init__(self, shown: bool) -> None:
+        self._shown = shown
+
+    def tell(self, offset: int, end: int) -> None:
+        """Everything before `offset` of `end` is printed."""
+        if self._shown:
+            print(f"\roffset {offset} of {end}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """That was it."""
+        if self._shown:
+            print(file=sys.stderr)
+
+
+def _command(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, what: str, channel: bool = False
+) -> argparse.ArgumentParser:
+    command = commands.add_parser(name, help=what, description=what)
+    command.add_argument("topic")
+    if channel:
+        command.add_argument("channel")
+    command.add_argument("--nsqd-http-address", default=ADDRESS, metavar="HOST:PORT", help=f"(default: {ADDRESS})")
+    command.add_argument("--json", action="store_true", help="a JSON object a line")
+    return command
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or len(text) > 12:
+        raise argparse.ArgumentTypeError("want a number")
+    return int(text)

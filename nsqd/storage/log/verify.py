@@ -1,0 +1,166 @@
+"""Looking through a log without changing it: each record of each segment, and what a start would find.
+
+A start believes checkpoints and reads only what is behind the last one; this reads everything. What is wrong behind the last
+durable mark is torn, and was never promised to anybody; what is wrong before it is damage.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic
+from nsqd.storage.log.clocks import LogClock, system_clocks
+from nsqd.storage.log.disk import Disk, File
+from nsqd.storage.log.opening import replayed
+from nsqd.storage.log.reader import Reader, Segment, resume
+from nsqd.storage.log.records import HEADER_SIZE, decode
+from nsqd.storage.memory import MemoryStore
+
+
+class _FrozenFile:
+    """A File of which nothing is changed."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+
+    def append(self, pieces: list[bytes], at: int) -> None:
+        raise AssertionError("nothing is written here")
+
+    def sync(self) -> None:
+        pass
+
+    def read(self, at: int, size: int) -> bytes:
+        return self._file.read(at, size)
+
+    def read_cached(self, at: int, size: int) -> bytes | None:
+        return None
+
+    def truncate(self, size: int) -> None:
+        pass
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class FrozenDisk:
+    """A Disk of which nothing is changed: what a start would repair stays as it is."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def names(self) -> list[str]:
+        return self._disk.names()
+
+    def create(self, name: str) -> File:
+        raise AssertionError("nothing is written here")
+
+    def open(self, name: str) -> File:
+        return _FrozenFile(self._disk.open(name))
+
+    def size(self, name: str) -> int:
+        return self._disk.size(name)
+
+    def rename(self, old: str, new: str) -> None:
+        pass
+
+    def remove(self, name: str) -> None:
+        pass
+
+    def sync_directory(self) -> None:
+        pass
+
+    def free(self) -> int:
+        return self._disk.free()
+
+    def total(self) -> int:
+        return self._disk.total()
+
+    def reserved(self) -> int:
+        return self._disk.reserved()
+
+    def reserve(self, size: int) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class Findings:
+    """What there is."""
+
+    log_id: str = ""
+    segments: int = 0
+    size: int = 0  # bytes
+    torn: int = 0  # bytes at the end that were never promised
+    damage: list[tuple[str, int, int]] = field(default_factory=list)  # (segment, from, to)
+    unreadable: list[str] = field(default_factory=list)  # files that are no segments
+    picture: LogPicture | None = None
+    live: dict[str, int] = field(default_factory=dict)  # messages that somebody owes, or no channel was given, by topic
+    retained: dict[str, int] = field(default_factory=dict)  # messages that are only retained, by topic
+
+    @property
+    def good(self) -> bool:
+        """Nothing is lost."""
+        return not self.damage
+
+
+def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
+    """Look through all of it. `progress` is told segments done, and how many there are. Raises LogError, OSError."""
+    frozen = FrozenDisk(disk)
+    reader = Reader(frozen)
+    findings = Findings(segments=len(reader.segments), unreadable=list(reader.unreadable))
+    if not reader.segments:
+        return findings
+    findings.log_id = reader.segments[0].header.log_id.hex()
+    segments = list(reader.segments)
+    replay, store, _ = replayed(reader)
+    findings.picture = replay.picture(LogClock(system_clocks()))
+    findings.torn = reader.torn
+    findings.damage = list(reader.damage.spots)
+    for place, segment in enumerate(segments):
+        progress(place, len(segments))
+        findings.size += frozen.size(segment.name)
+        if segment in reader.segments:
+            findings.damage += [spot for spot in _spots(frozen, segment, reader.end) if spot not in findings.damage]
+    progress(len(segments), len(segments))
+    for topic in findings.picture.topics:
+        findings.live[topic.name], findings.retained[topic.name] = _counted(store, topic)
+    return findings
+
+
+def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int, int]]:
+    """Where a segment is damaged, up to the log's end."""
+    file = disk.open(segment.name)
+    try:
+        data = file.read(0, min(disk.size(segment.name), HEADER_SIZE + end - segment.base))
+    finally:
+        file.close()
+    spots, at, seed = [], HEADER_SIZE, segment.header.seed
+    while at < len(data):
+        stop = decode(data, at, seed)
+        if not stop:
+            stop = resume(data, at, seed)
+            spots.append((segment.name, at, stop))
+        at = stop
+    return spots
+
+
+def _counted(store: MemoryStore, topic: RecoveredTopic) -> tuple[int, int]:
+    sequence = store.sequence(topic.number)
+    live = sum(held.count - held.freed for held in sequence.live())
+    first = sequence.first
+    if first is None:
+        return live, 0
+    kept = sum(held.end - max(first, held.first) for held in sequence.retained())
+    return live, kept + sum(held.freed for held in sequence.live() if held.first >= first)
+
+
+def waiting(channel: RecoveredChannel) -> dict[str, int]:
+    """How many messages of a channel are in which state."""
+    far = sum(map(len, channel.far)) // 24
+    due = sum(one.due > 0 for one in channel.returned)
+    return {
+        "ready": channel.ready + len(channel.returned) - due,
+        "deferred": due + far,
+        "buried": len(channel.buried),
+    }

@@ -1,0 +1,96 @@
+"""`penstock verify DIR`: what a data directory holds, and whether all of it is whole. Changes nothing.
+
+Exit code 0: whole; 1: damaged; 2: it cannot be looked at, e.g. because an nsqd is using it.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from nsqd.storage.directory import Directory, DirectoryError
+from nsqd.storage.log.disk import RealDisk
+from nsqd.storage.log.reader import LogError
+from nsqd.storage.log.verify import Findings, verify, waiting
+
+PROGRAM = "penstock verify"
+WHOLE, DAMAGED, NO_LOOK = 0, 1, 2
+
+
+def main() -> int:
+    """The exit code."""
+    arguments = _parser().parse_args(sys.argv[1:])
+    path = Path(arguments.directory)
+    try:
+        directory = Directory(str(path))
+    except DirectoryError as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return NO_LOOK
+    try:
+        if not (path / "log").is_dir():
+            print(f"{PROGRAM}: {path} holds no log: no nsqd of Penstock has run there", file=sys.stderr)
+            return NO_LOOK
+        findings = verify(RealDisk(path / "log"), _progress if sys.stderr.isatty() else lambda done, total: None)
+    except (LogError, OSError) as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        return DAMAGED if isinstance(error, LogError) else NO_LOOK
+    finally:
+        directory.close()
+    print(json.dumps(_told(findings)) if arguments.json else _text(findings))
+    return WHOLE if findings.good else DAMAGED
+
+
+def _progress(done: int, total: int) -> None:
+    print(f"\r{done}/{total} segments", end="\n" if done == total else "", file=sys.stderr, flush=True)
+
+
+def _told(findings: Findings) -> dict[str, Any]:
+    topics = findings.picture.topics if findings.picture is not None else []
+    return {
+        "log": findings.log_id,
+        "segments": findings.segments,
+        "bytes": findings.size,
+        "torn_bytes": findings.torn,
+        "damage": [{"segment": name, "from": start, "to": end} for name, start, end in findings.damage],
+        "unreadable": findings.unreadable,
+        "topics": [
+            {
+                "topic": topic.name,
+                "published": topic.end,
+                "live": findings.live[topic.name],
+                "retained": findings.retained[topic.name],
+                "not_distributed": topic.end - topic.distributed,
+                "channels": [{"channel": channel.name, **waiting(channel)} for channel in topic.channels],
+            }
+            for topic in topics
+        ],
+    }
+
+
+def _text(findings: Findings) -> str:
+    told = _told(findings)
+    lines = [f"log {told['log'] or '(none yet)'}: {told['segments']} segments, {told['bytes']} bytes"]
+    for topic in told["topics"]:
+        lines.append(
+            f"topic {topic['topic']}: {topic['published']} published, {topic['live']} live,"
+            f" {topic['published'] - topic['live']} finished, of which {topic['retained']} are retained"
+        )
+        lines += [
+            f"  channel {channel['channel']}: {channel['ready']} ready, {channel['deferred']} deferred,"
+            f" {channel['buried']} buried"
+            for channel in topic["channels"]
+        ]
+    if findings.torn:
+        lines.append(f"{findings.torn} bytes at the end were never acknowledged; the next start cuts them off")
+    lines += [f"{name} is no log segment, or was never finished" for name in findings.unreadable]
+    lines += [f"DAMAGE in {name}: bytes {start} to {end} cannot be read" for name, start, end in findings.damage]
+    lines.append("whole" if findings.good else "DAMAGED: restore a backup, or start nsqd: it serves all that is whole")
+    return "\n".join(lines)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=PROGRAM, description=(__doc__ or "").partition(": ")[2])
+    parser.add_argument("directory", metavar="DIR", help="nsqd's -data-path; no nsqd may be running there")
+    parser.add_argument("--json", action="store_true", help="one JSON object")
+    return parser

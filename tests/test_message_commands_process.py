@@ -1,0 +1,147 @@
+"""`penstock read`, `peek`, the actions, and `verify`: as a user types them, against real daemons and real directories."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.daemons import ROOT, Daemon, nsqd
+
+pytestmark = pytest.mark.process
+
+BODIES = [b"one", "zw\u00f6lf\u2028".encode(), b"\xff\0three", b"four"]
+
+
+def penstock(*arguments: str) -> tuple[int, bytes, str]:
+    """Exit code, standard output and standard error."""
+    command = [sys.executable, "-m", "penstock.launch", "penstock", *arguments]
+    done = subprocess.run(command, capture_output=True, cwd=ROOT, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr.decode()
+
+
+def post(node: Daemon, path: str, content: bytes = b"", **arguments: str) -> None:
+    httpx.post(f"http://{node.http}{path}", params=arguments, content=content).raise_for_status()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Daemon]:
+    with nsqd(tmp_path) as daemon:
+        post(daemon, "/topic/create", topic="t", retention="1h")
+        post(daemon, "/channel/create", topic="t", channel="c")
+        for body in BODIES:
+            post(daemon, "/pub", body, topic="t")
+        yield daemon
+
+
+def at(node: Daemon) -> list[str]:
+    return ["--nsqd-http-address", node.http]
+
+
+def test_read_prints_what_is_retained(node: Daemon) -> None:
+    assert penstock("read", "t", *at(node)) == (0, b"\n".join(BODIES) + b"\n", "")
+    assert penstock("read", "t", "--from", "3", *at(node)) == (0, b"four\n", "")
+    assert penstock("read", "t", "--from=-1h", "--to", "1", *at(node)) == (0, b"one\n", "")
+    assert penstock("read", "t", "-n", "1", *at(node)) == (0, b"one\n", "")
+    assert penstock("read", "t", "-f", "-n", "4", *at(node)) == (0, b"\n".join(BODIES) + b"\n", "")
+    code, out, _ = penstock("read", "t", "--json", *at(node))
+    lines = [json.loads(line) for line in out.splitlines()]
+    assert (code, [line["offset"] for line in lines]) == (0, [0, 1, 2, 3])
+    assert lines[1]["body"] == BODIES[1].decode()
+
+
+def test_peek_and_act(node: Daemon) -> None:
+    assert penstock("peek", "t", "c", "-n", "2", *at(node)) == (0, b"\n".join(BODIES[:2]) + b"\n", "")
+    assert penstock("bury", "t", "c", "--offset", "0,2", "--reason", "odd", *at(node)) == (0, b"2 buried\n", "")
+    assert penstock("peek", "t", "c", "--state", "buried", *at(node)) == (0, b"one\n\xff\0three\n", "")
+    assert penstock("kick", "t", "c", "--state", "buried", *at(node)) == (0, b"1 kicked\n", "")
+    assert penstock("requeue", "t", "c", "--offset=3", "--delay=90000", *at(node)) == (0, b"1 requeued\n", "")
+    assert penstock("finish", "t", "c", "--offset", "1", "--json", *at(node)) == (0, b'{"finished": 1}\n', "")
+    assert penstock("move", "t", "c", "--state", "ready", "--to", "u", *at(node)) == (0, b"1 moved\n", "")
+    assert penstock("peek", "t", "c", *at(node)) == (0, b"", "")
+    code, out, _ = penstock("peek", "t", "c", "--state", "deferred", "--json", *at(node))
+    assert (code, json.loads(out)["body"]) == (0, "four")
+
+
+def test_errors_say_what_to_do(node: Daemon) -> None:
+    code, _, error = penstock("read", "nowhere", *at(node))
+    assert (code, error.split(":")[1].strip()) == (1, "TOPIC_NOT_FOUND")
+    assert node.http in error
+    code, _, error = penstock("read", "t", "--from", "99", *at(node))
+    assert (code, "nothing was published there yet" in error) == (1, True)
+    code, _, error = penstock("kick", "t", "c", *at(node))
+    assert (code, "either --offset or --state" in error) == (1, True)
+    code, _, error = penstock("peek", "t", "c", "--nsqd-http-address", "127.0.0.1:1")
+    assert (code, "cannot reach nsqd at 127.0.0.1:1" in error) == (1, True)
+    assert penstock("read", "t", "-n", "x")[0] == 2
+    assert penstock("peek", "t")[0] == 2
+
+
+def state_of(path: Path) -> dict[str, str]:
+    """Every file's content and time of change."""
+    files = sorted(one for one in path.rglob("*") if one.is_file())
+    return {str(one): f"{one.stat().st_mtime_ns} {sha256(one.read_bytes()).hexdigest()}" for one in files}
+
+
+def test_verify_tells_what_is_there_and_changes_nothing(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as daemon:
+        post(daemon, "/topic/create", topic="t", retention="1h")
+        post(daemon, "/channel/create", topic="t", channel="c")
+        for body in BODIES:
+            post(daemon, "/pub", body, topic="t")
+        post(daemon, "/channel/messages/finish", topic="t", channel="c", offset="0")
+        post(daemon, "/channel/messages/bury", topic="t", channel="c", offset="1")
+        post(daemon, "/pub", b"waits", topic="u")
+        code, _, error = penstock("verify", str(tmp_path))
+        assert (code, "possibly in use by another instance of nsqd" in error) == (2, True)
+        daemon.process.kill()
+        daemon.wait()
+    (segment,) = (tmp_path / "log").glob("*.log")
+    with segment.open("ab") as file:
+        file.write(b"torn")
+    before = state_of(tmp_path)
+    code, out, error = penstock("verify", str(tmp_path), "--json")
+    assert (code, error) == (0, "")
+    told = json.loads(out)
+    assert (told["damage"], told["torn_bytes"], told["segments"]) == ([], 4, 1)
+    t, u = told["topics"]
+    assert t == t | {"topic": "t", "published": 4, "live": 3, "retained": 1, "not_distributed": 0}
+    assert t["channels"] == [{"channel": "c", "ready": 2, "deferred": 0, "buried": 1}]
+    assert (u["published"], u["live"], u["not_distributed"]) == (1, 1, 1)
+    assert "topic t: 4 published, 3 live, 1 finished" in penstock("verify", str(tmp_path))[1].decode()
+    assert state_of(tmp_path) == before
+
+
+def test_verify_finds_damage(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as daemon:
+        for number in range(50):
+            post(daemon, "/pub", b"body %d" % number, topic="t")
+    (segment,) = (tmp_path / "log").glob("*.log")
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 1
+    segment.write_bytes(content)
+    before = state_of(tmp_path)
+    code, out, _ = penstock("verify", str(tmp_path), "--json")
+    (spot,) = json.loads(out)["damage"]
+    assert (code, spot["segment"]) == (1, segment.name)
+    assert spot["from"] <= len(content) // 2 < spot["to"]
+    assert "DAMAGE in" in penstock("verify", str(tmp_path))[1].decode()
+    assert state_of(tmp_path) == before
+
+
+def test_verify_says_why_it_cannot_look(tmp_path: Path) -> None:
+    code, _, error = penstock("verify", str(tmp_path / "nowhere"))
+    assert (code, "it must be a directory that exists" in error) == (2, True)
+    code, _, error = penstock("verify", str(tmp_path))
+    assert (code, "holds no log" in error) == (2, True)
+    (tmp_path / "log").mkdir()
+    assert penstock("verify", str(tmp_path))[0] == 0
+    (tmp_path / "log" / f"{0:020d}.0.log").write_bytes(b"x" * 10_000)
+    code, _, error = penstock("verify", str(tmp_path))
+    assert (code, "cannot be read" in error) == (1, True)
