@@ -14,7 +14,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,7 +26,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.ids import IdSource
 from nsqd.core.keeping import Durability
 from nsqd.core.recovery import recover
-from nsqd.core.topology import restore
+from nsqd.core.topology import TopicEntry, restore, unpaused
 from nsqd.discovery.lookupds import Lookupds
 from nsqd.http.node import Info, Node
 from nsqd.http.routes import routes
@@ -35,10 +35,12 @@ from nsqd.net.reactor import Edge, Reactor, Served
 from nsqd.option_values import REQUIRED
 from nsqd.options import NsqdOptions
 from nsqd.statsd.pusher import Pusher
-from nsqd.storage.directory import Directory, DirectoryError
+from nsqd.storage.directory import Directory, DirectoryError, Metadata
+from nsqd.storage.diskqueue import QueueError
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import OpenLog, open_log
 from nsqd.storage.log.reader import LogError
+from nsqd.storage.nsq_import import NsqImport
 from nsqd.storage.saver import Health, Saver
 from shared.daemon import (
     SIGNALS,
@@ -149,8 +151,10 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
     """Serve until SIGINT or SIGTERM. Any exception out of here is a bug, or a machine that has ceased to work."""
     _tune_interpreter()
     health = Health()
+    metadata = directory.load()
+    taking = _nsq_import(directory)
     opened = _open_log(options, directory, lambda: reactor.wake())
-    broker = _make_broker(options, directory, opened)
+    broker = _make_broker(options, metadata, opened, taking)
     info = _info(options, doors)
     memory = Memory()
     auth_servers = _auth_servers(options, doors.auth_tls)
@@ -270,9 +274,8 @@ def _open_log(options: NsqdOptions, directory: Directory, wake: Callable[[], Non
         raise DirectoryError(f"failed to open the log in {directory.path / 'log'} - {error}") from None
 
 
-def _make_broker(options: NsqdOptions, directory: Directory, opened: OpenLog) -> Broker:
-    """The core, with what the log remembers, or nsqd.dat while there is none. Raises DirectoryError."""
-    metadata = directory.load()
+def _make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, taking: NsqImport | None) -> Broker:
+    """The core, with what the log remembers, or nsqd.dat and NSQ's queues while there is none. Raises DirectoryError."""
     now, wall = _clock()
     ids = IdSource(options.node_number(), max(metadata.ids, opened.lease), opened.store.lease)
     if opened.writer.failure:
@@ -283,10 +286,47 @@ def _make_broker(options: NsqdOptions, directory: Directory, opened: OpenLog) ->
     if picture is not None:
         recover(broker, picture, now)
     else:
-        restore(broker, metadata.topics)
+        topics = metadata.topics if taking is None else taking.topology(metadata.topics)
+        restore(broker, topics if taking is None else map(unpaused, topics))
     broker.commit()
     opened.serve(broker)
+    if taking is not None:
+        _take_over(taking, broker, opened, topics)
     return broker
+
+
+def _take_over(taking: NsqImport, broker: Broker, opened: OpenLog, topics: Iterable[TopicEntry]) -> None:
+    """NSQ's messages, into channels that exist and are not paused yet. Raises DirectoryError."""
+
+    def commit() -> None:
+        broker.commit()
+        if opened.writer.failure:
+            raise DirectoryError(
+                f"failed to take over NSQ's data - {opened.writer.failure}; the next start tries again"
+            )
+        broker.begin(*_clock())
+
+    try:
+        taking.run(broker, True, commit)
+        restore(broker, topics)  # what is paused is from now on
+        taking.run(broker, False, commit)
+        commit()
+        if not opened.syncer.now():
+            raise DirectoryError(
+                f"failed to take over NSQ's data - {opened.writer.failure}; the next start tries again"
+            )
+        taking.finish()
+    except OSError as error:
+        raise DirectoryError(f"failed to take over NSQ's data - {error}; the next start tries again") from None
+
+
+def _nsq_import(directory: Directory) -> NsqImport | None:
+    """What there is to be taken over; None: nothing. Raises DirectoryError."""
+    taking = NsqImport(directory.path)
+    try:
+        return taking if taking.prepare() else None
+    except (QueueError, OSError) as error:
+        raise DirectoryError(f"failed to take over NSQ's data - {error}") from None
 
 
 async def _sync_by_time(options: NsqdOptions, opened: OpenLog, wake: Callable[[], None]) -> None:

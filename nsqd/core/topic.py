@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from nsqd.core.channel import Channel
 from nsqd.core.deferred import Deferred, Message
-from nsqd.core.frame import HEADER_SIZE, encode, encode_one
+from nsqd.core.frame import HEADER_SIZE, ID_SIZE, encode, encode_one
 from nsqd.core.keeping import TopicConfig
 from nsqd.core.store import Store
 from penstock.protocol.names import is_ephemeral
@@ -142,6 +142,28 @@ class Topic:
         room = max(0, self.broker.limits.mem_queue_size - (self.end - self.distributed))
         self.dropped_count += len(bodies) - min(room, len(bodies))
         return bodies[:room]
+
+    def take_in(self, messages: list[tuple[int, bytes]], only: Channel | None) -> None:
+        """Messages of another daemon (when they were published, ns since the epoch; body): for `only`, or as if published now.
+
+        The topic is not paused. They exist from the turn's commit on.
+        """
+        first = self.end
+        ids = b"".join([block.joined for block in self.broker.ids.take(len(messages))])
+        frames = [
+            encode_one(body, ids[index * ID_SIZE : (index + 1) * ID_SIZE], stamp)
+            for index, (stamp, body) in enumerate(messages)
+        ]
+        self.store.publish(self.number, first, frames, ids, max(map(len, frames)), 0)
+        self.end += len(frames)
+        self.distribute()
+        if only is None:
+            return
+        assert self.distributed == self.end
+        for channel in self.channels.values():
+            if channel is not only:
+                channel.skip(first, self.end, len(frames))
+                self.store.finish(self.number, channel.number, first, len(frames))
 
     # how its messages are kept
 

@@ -50,6 +50,11 @@ def snapshot(broker: Broker) -> list[TopicEntry]:
     ]
 
 
+def unpaused(topic: TopicEntry) -> TopicEntry:
+    """The same, with nothing of it paused."""
+    return TopicEntry(topic.name, False, tuple(ChannelEntry(channel.name, False) for channel in topic.channels))
+
+
 def restore(broker: Broker, topics: Iterable[TopicEntry]) -> None:
     """Make what was written down, beyond the limits if need be. Nothing is delivered before all of it exists."""
     limits = broker.limits

@@ -1,0 +1,265 @@
+"""An NSQ data directory becomes ours: composed byte by byte, torn, foreign, interrupted; and one that NSQ's own nsqd wrote.
+
+PENSTOCK_NSQD=PATH names that nsqd.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from struct import pack
+from typing import Any
+
+import httpx
+import pytest
+
+from nsqd.storage.diskqueue import Queue, QueueError, find_queues
+from nsqd.storage.nsq_import import ASIDE, MARKER, MOVING, READING
+from penstock.client import Consumer
+from tests.daemons import ROOT, Daemon, nsqd
+
+pytestmark = pytest.mark.process
+
+ORIGINAL = os.environ.get("PENSTOCK_NSQD", "")
+STAMP = 1_700_000_000_000_000_000
+
+
+def record(body: bytes, number: int = 0, attempts: int = 1) -> bytes:
+    message = pack(">qH", STAMP + number, attempts) + b"%016x" % number + body
+    return pack(">i", len(message)) + message
+
+
+def write_queue(
+    path: Path, name: str, files: Sequence[bytes], start: tuple[int, int] | None = (0, 0), first: int = 0
+) -> None:
+    """A queue whose first file has that number; `start`: what the metadata says, None: there is none."""
+    for number, content in enumerate(files, first):
+        (path / f"{name}.diskqueue.{number:06}.dat").write_bytes(content)
+    if start is not None:
+        end = first + max(0, len(files) - 1)
+        text = f"7\n{start[0]},{start[1]}\n{end},{len(files[-1]) if files else 0}\n"
+        (path / f"{name}.diskqueue.meta.dat").write_text(text)
+
+
+def write_metadata(path: Path, topics: dict[str, list[str]], paused: Sequence[str] = ()) -> None:
+    entries = [
+        {
+            "name": name,
+            "paused": name in paused,
+            "channels": [{"name": channel, "paused": f"{name}/{channel}" in paused} for channel in channels] or None,
+        }
+        for name, channels in topics.items()
+    ]
+    (path / "nsqd.dat").write_text(json.dumps({"topics": entries, "version": "1.3.0"}))
+
+
+def bodies(prefix: str, count: int) -> list[bytes]:
+    return [f"{prefix}{number}".encode() for number in range(count)]
+
+
+def drained(node: Daemon, topic: str, channel: str, count: int) -> list[bytes]:
+    """So many messages, and that there is no other."""
+    found: list[bytes] = []
+    with Consumer(topic, channel, [node.tcp]) as consumer:
+        while len(found) < count:
+            more = consumer.poll(10)
+            assert more, f"only {len(found)} of {count} came"
+            for message in more:
+                found.append(message.body)
+                message.finish()
+        assert consumer.poll(0.2) == []
+    return found
+
+
+def depths(node: Daemon) -> dict[str, Any]:
+    topics = httpx.get(f"http://{node.http}/stats", params={"format": "json"}).json()["topics"]
+    return {
+        topic["topic_name"]: (topic["depth"], {c["channel_name"]: c["depth"] for c in topic["channels"]})
+        for topic in topics
+    }
+
+
+def unpause(node: Daemon, topic: str, channel: str = "") -> None:
+    path, arguments = ("/channel/unpause", {"channel": channel}) if channel else ("/topic/unpause", {})
+    httpx.post(f"http://{node.http}{path}", params={"topic": topic, **arguments}).raise_for_status()
+
+
+def compose(path: Path) -> None:
+    """Topic t with channels a and b, of which a has its own queue; topic u without channels; a leftover of NSQ's."""
+    write_metadata(path, {"t": ["a", "b"], "u": []}, paused=["t", "t/b"])
+    mine = bodies("a", 5000)
+    split = [b"".join(record(body, number) for number, body in enumerate(part)) for part in (mine[:3000], mine[3000:])]
+    read = len(record(b"a0")) * 2  # two were read
+    write_queue(path, "t:a", split, (4, read), first=4)
+    write_queue(path, "t:b", [record(b"only b", attempts=3)])
+    write_queue(path, "t", [b"".join(record(body) for body in bodies("t", 10))])
+    write_queue(path, "u", [record(b"u")])
+    write_queue(path, "u:empty", [], (0, 0))
+    (path / "t:a.diskqueue.000003.dat.bad").write_bytes(record(b"was read"))
+
+
+def test_every_message_comes_out_once(tmp_path: Path) -> None:
+    compose(tmp_path)
+    originals = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for _ in range(2):
+        with nsqd(tmp_path) as node:
+            assert depths(node) == {"t": (10, {"a": 4998, "b": 1}), "u": (0, {"empty": 1})}
+    aside = {path.name: path.read_bytes() for path in (tmp_path / ASIDE).iterdir()}
+    assert aside == originals
+    assert not list(tmp_path.glob("*.diskqueue.*"))
+    assert not (tmp_path / MARKER).exists()
+    with nsqd(tmp_path) as node:
+        unpause(node, "t")
+        assert drained(node, "t", "a", 5008) == bodies("a", 5000)[2:] + bodies("t", 10)
+        unpause(node, "t", "b")
+        assert drained(node, "t", "b", 11) == [b"only b", *bodies("t", 10)]
+        assert drained(node, "u", "empty", 1) == [b"u"]
+    with nsqd(tmp_path) as node:
+        assert depths(node) == {"t": (0, {"a": 0, "b": 0}), "u": (0, {"empty": 0})}
+
+
+def test_when_it_was_published_stays(tmp_path: Path) -> None:
+    write_metadata(tmp_path, {"t": ["c"]})
+    write_queue(tmp_path, "t:c", [record(b"old", 5)])
+    with nsqd(tmp_path) as node, Consumer("t", "c", [node.tcp]) as consumer:
+        (message,) = consumer.poll(10)
+        assert message.timestamp == STAMP + 5
+        message.finish()
+
+
+def test_what_is_torn_is_told_and_the_rest_comes(tmp_path: Path) -> None:
+    write_metadata(tmp_path, {"t": ["c"]})
+    whole = b"".join(record(body) for body in bodies("x", 3))
+    write_queue(tmp_path, "t:c", [whole + pack(">i", 7) + b"garbage", record(b"next") + record(b"torn")[:-2]])
+    with nsqd(tmp_path) as node:
+        assert drained(node, "t", "c", 4) == [*bodies("x", 3), b"next"]
+        assert "t:c.diskqueue.000000.dat: 11 bytes from" in node.stderr
+        assert "t:c.diskqueue.000001.dat" in node.stderr
+
+
+@pytest.mark.parametrize("log", [b"", b"half a log"])
+def test_an_import_that_was_interrupted_begins_anew(tmp_path: Path, log: bytes) -> None:
+    compose(tmp_path)
+    (tmp_path / MARKER).write_bytes(READING)
+    if log:
+        (tmp_path / "log").mkdir()
+        (tmp_path / "log" / f"{0:020d}.0.log").write_bytes(log)
+    with nsqd(tmp_path) as node:
+        assert depths(node)["t"] == (10, {"a": 4998, "b": 1})
+
+
+def test_moving_that_was_interrupted_goes_on(tmp_path: Path) -> None:
+    compose(tmp_path)
+    with nsqd(tmp_path):
+        pass
+    moved = sorted((tmp_path / ASIDE).glob("*.diskqueue.*"))
+    for path in moved[::2]:
+        path.rename(tmp_path / path.name)
+    (tmp_path / MARKER).write_bytes(MOVING)
+    with nsqd(tmp_path) as node:
+        assert depths(node) == {"t": (10, {"a": 4998, "b": 1}), "u": (0, {"empty": 1})}
+    assert not list(tmp_path.glob("*.diskqueue.*"))
+    assert sorted((tmp_path / ASIDE).glob("*.diskqueue.*")) == moved
+
+
+def test_killed_at_any_moment_it_doubles_and_loses_nothing(tmp_path: Path) -> None:
+    compose(tmp_path)
+    delay, kills = 0.2, 0
+    while True:
+        command = [sys.executable, "-m", "penstock.launch", "nsqd", "-data-path", str(tmp_path)]
+        command += ["-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0"]
+        process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL)
+        time.sleep(delay)
+        process.kill()
+        process.wait()
+        kills += 1
+        delay += 0.03
+        if (tmp_path / ASIDE).exists() and not (tmp_path / MARKER).exists():
+            break
+        assert kills < 100
+    with nsqd(tmp_path) as node:
+        assert depths(node) == {"t": (10, {"a": 4998, "b": 1}), "u": (0, {"empty": 1})}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("t.diskqueue.meta.dat", b"not a number", "no metadata of a disk queue"),
+        ("t.diskqueue.meta.dat", b"", "no metadata of a disk queue"),
+        ("t.diskqueue.meta.dat", b"1\n0,-5\n0,0\n", "no metadata of a disk queue"),
+        ("no name!.diskqueue.000000.dat", b"", "not named after a topic"),
+        ("t:.diskqueue.000000.dat", b"", "not named after a topic"),
+        ("nsqd.dat", b"{", "failed to load metadata"),
+    ],
+)
+def test_a_foreign_directory_is_refused_and_nothing_changes(
+    tmp_path: Path, name: str, content: bytes, why: str
+) -> None:
+    write_queue(tmp_path, "v", [record(b"1")])
+    (tmp_path / name).write_bytes(content)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    command = [sys.executable, "-m", "penstock.launch", "nsqd", "-data-path", str(tmp_path)]
+    command += ["-tcp-address", "127.0.0.1:0", "-http-address", "127.0.0.1:0"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, why in done.stderr, "Traceback" in done.stderr) == (1, True, False), done.stderr
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_log_that_is_there_is_not_touched(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as node:
+        httpx.post(f"http://{node.http}/pub", params={"topic": "t"}, content=b"ours").raise_for_status()
+    write_queue(tmp_path, "t", [record(b"theirs")])
+    with nsqd(tmp_path) as node:
+        assert drained(node, "t", "c", 1) == [b"ours"]
+    assert (tmp_path / "t.diskqueue.000000.dat").exists()
+
+
+def test_reading_begins_where_the_metadata_says_and_without_it_at_the_beginning(tmp_path: Path) -> None:
+    first, second = record(b"1"), record(b"22")
+    write_queue(tmp_path, "with", [first + second, first], (0, len(first)))
+    write_queue(tmp_path, "without", [first, second], None, first=3)
+    write_queue(tmp_path, "ahead", [first, second], (1, 10_000))
+    read = {queue.topic: [one.body for one in queue.messages()] for queue in find_queues(tmp_path)}
+    assert read == {"with": [b"22", b"1"], "without": [b"1", b"22"], "ahead": []}
+    write_queue(tmp_path, "a b", [first])
+    with pytest.raises(QueueError):
+        find_queues(tmp_path)
+
+
+@pytest.mark.parametrize("length", [-1, 0, 25, 1 << 30, -(1 << 31)])
+def test_a_length_that_makes_no_sense_ends_a_file(tmp_path: Path, length: int) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(record(b"1") + pack(">i", length) + bytes(30))
+    queue = Queue("t", "", {0: path})
+    assert [one.body for one in queue.messages()] == [b"1"]
+    assert queue.unreadable == [(path, len(record(b"1")), path.stat().st_size)]
+
+
+@pytest.mark.skipif(not ORIGINAL, reason="PENSTOCK_NSQD names no nsqd of NSQ")
+def test_what_the_real_nsqd_wrote(tmp_path: Path) -> None:
+    flags = ["-mem-queue-size", "5", "-max-bytes-per-file", "3000", "-data-path", str(tmp_path)]
+    with Daemon("nsqd", *flags, command=(ORIGINAL,)) as theirs:
+        for path in ("/topic/create?topic=t", "/channel/create?topic=t&channel=a", "/channel/create?topic=t&channel=b"):
+            httpx.post(f"http://{theirs.http}{path}").raise_for_status()
+        for body in bodies("m", 500):
+            httpx.post(f"http://{theirs.http}/pub", params={"topic": "t"}, content=body).raise_for_status()
+        with Consumer("t", "a", [theirs.tcp], max_in_flight=1) as consumer:
+            done = []
+            for message in consumer:
+                done.append(message.body)
+                message.finish()
+                if len(done) == 100:
+                    break
+        httpx.post(f"http://{theirs.http}/topic/pause", params={"topic": "t"}).raise_for_status()
+        for body in bodies("late", 50):
+            httpx.post(f"http://{theirs.http}/pub", params={"topic": "t"}, content=body).raise_for_status()
+    with nsqd(tmp_path) as ours:
+        unpause(ours, "t")
+        everything = sorted(bodies("m", 500) + bodies("late", 50))
+        assert sorted(drained(ours, "t", "b", 550)) == everything
+        assert sorted([*done, *drained(ours, "t", "a", 450)]) == everything
