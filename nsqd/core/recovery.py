@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from nsqd.core.broker import Broker
 from nsqd.core.buried import Grave
 from nsqd.core.channel import Channel
+from nsqd.core.cursors import Cursor
 from nsqd.core.deferred import Message
 from nsqd.core.keeping import TopicConfig
 from nsqd.core.topic import Topic
@@ -51,6 +52,7 @@ class RecoveredTopic:
     delayed: list[tuple[int, int]]  # (ordinal, due, monotonic ns) of messages at or past the edge that have a delay
     channels: list[RecoveredChannel]
     config: TopicConfig
+    cursors: dict[str, Cursor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ def recover(broker: Broker, picture: LogPicture, now: int) -> None:
 def _recover_topic(broker: Broker, recovered: RecoveredTopic, now: int) -> None:
     topic = Topic(broker, recovered.name, recovered.number, recovered.config)
     broker.adopt(topic)
+    topic.cursors.update(recovered.cursors)
     topic.resume(recovered.end, recovered.distributed, recovered.paused, recovered.delayed, now)
     for channel in recovered.channels:
         _recover_channel(broker, topic, channel, now)

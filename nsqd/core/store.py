@@ -6,10 +6,11 @@ memory, or None and calls `on_read` of the core later. Topics and channels are n
 is deleted and created anew under its old name starts clean (specs/log-and-channel.md rules 8 to 10).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from nsqd.core.cursors import Cursor
 from nsqd.core.keeping import Keeping, TopicConfig
 from shared.histogram import Histogram
 
@@ -91,6 +92,12 @@ class Store(Protocol):
 
     def configure(self, topic: int, config: TopicConfig) -> None:
         """What the topic itself says of that, to be told after a restart; `keep` follows."""
+
+    def hold(self, topic: int, cursors: Mapping[str, Cursor]) -> None:
+        """What these have not read stays while they hold it. They change; called once."""
+
+    def set_cursor(self, topic: int, name: str, cursor: Cursor | None) -> None:
+        """A cursor of the topic stands there, or (None) is gone."""
 
     def create_channel(self, topic: int, channel: int, name: str, start: int) -> None:
         """`channel` is the number of a new channel of that name; messages before `start` are not its."""

@@ -10,6 +10,7 @@ from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from nsqd.core.channel import Channel
+from nsqd.core.cursors import Cursor
 from nsqd.core.deferred import Deferred, Message
 from nsqd.core.frame import HEADER_SIZE, ID_SIZE, encode, encode_one
 from nsqd.core.keeping import TopicConfig
@@ -31,6 +32,7 @@ class Topic:
         "broker",
         "channels",
         "config",
+        "cursors",
         "delay_lane",
         "deleted",
         "distributed",
@@ -74,6 +76,8 @@ class Topic:
         self.dropped_count = 0  # messages an ephemeral topic had no room for
         self.watched: tuple[int, int] | None = None  # (due, handle) of our entry in the scan's index
         self.store.create_topic(number, name)
+        self.cursors: dict[str, Cursor] = {}  # of those who read it back, by name
+        self.store.hold(number, self.cursors)
         self.promise = 0  # what an OK of this topic waits for: WRITTEN or SYNCED
         self.keep(config or TopicConfig())
         self._delayed_ahead = 0  # messages published with a delay at or past the edge
@@ -178,6 +182,14 @@ class Topic:
         keeping = config.over(self.broker.limits.keeping)
         self.promise = keeping.promise
         self.store.keep(self.number, keeping)
+
+    def set_cursor(self, name: str, cursor: Cursor | None) -> None:
+        """Somebody who reads the topic back stands there, or (None) does so no more."""
+        if cursor is None:
+            del self.cursors[name]
+        else:
+            self.cursors[name] = cursor
+        self.store.set_cursor(self.number, name, cursor)
 
     # after a restart
 

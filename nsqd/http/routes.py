@@ -2,6 +2,7 @@
 
 from nsqd.http.acting import Acting
 from nsqd.http.config import Config
+from nsqd.http.cursors import Cursors
 from nsqd.http.dead_letters import DeadLetters
 from nsqd.http.messages import Messages
 from nsqd.http.metrics import MetricsRoute
@@ -30,6 +31,7 @@ def routes(node: Node) -> Routes:
         **TopicConfigRoutes(node).routes(),
         **DeadLetters(node).routes(),
         **ReadBack(node).routes(),
+        **Cursors(node).routes(),
         **Messages(node).routes(),
         **Acting(node).routes(),
         "/metrics": {"GET": MetricsRoute(node).metrics},

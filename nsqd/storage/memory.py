@@ -1,7 +1,8 @@
 """The Store in memory: each topic's sequence of extents, and nothing that survives the process but the id lease."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+from nsqd.core.cursors import Cursor
 from nsqd.core.keeping import Keeping, TopicConfig
 from nsqd.core.store import Extent
 from nsqd.storage.sequence import Sequence
@@ -69,6 +70,12 @@ class MemoryStore:
                 sequence.drop()
 
     def create_topic(self, topic: int, name: str) -> None:
+        self._position += 1
+
+    def hold(self, topic: int, cursors: Mapping[str, Cursor]) -> None:
+        pass
+
+    def set_cursor(self, topic: int, name: str, cursor: Cursor | None) -> None:
         self._position += 1
 
     def create_channel(self, topic: int, channel: int, name: str, start: int) -> None:

@@ -232,22 +232,21 @@ class Sequence:
         self.kept = joined
         self._unsorted = False
 
-    def retire(self, oldest: int, most: int) -> bool:
+    def retire(self, oldest: int, most: int, holds: list[tuple[int, int, int]]) -> bool:
         """Finished messages go that were published before `oldest` (ns since the epoch), or before the newest `most` bytes.
 
-        True if more may go than before. Neither bound cuts through what was finished together.
+        For each of `holds`, (offset, oldest, most), those from the offset on stay within bounds of their own. True if more may
+        go than before. No bound cuts through what was finished together.
         """
         assert self.first is not None
         self.settle()
-        before, first = self.first, self.first
-        entries = sorted((*self.kept, *self.held), key=lambda held: held.first)
-        room = most
-        for held in reversed(entries):
-            room -= held.disk_bytes
-            if room < 0 or held.newest < oldest:
-                first = max(first, held.end)
-                break
-        self.retain(first)
+        before = self.first
+        entries = sorted((*self.kept, *self.held), key=_first)
+        first = _bound(entries, oldest, most)
+        for offset, held_oldest, held_most in holds:
+            if offset < first:
+                first = min(first, max(offset, _bound(entries, held_oldest, held_most)))
+        self.retain(max(first, before))
         return first > before
 
     def keep(self, keeping: Keeping) -> None:
@@ -289,3 +288,13 @@ class Sequence:
             if self.first is not None and held.end > self.first:
                 self.kept.append(held)
                 self._unsorted = True
+
+
+def _bound(entries: list[Held], oldest: int, most: int) -> int:
+    """Where the last of them ends that was published before `oldest`, or before the newest `most` bytes; 0: none was."""
+    room = most
+    for held in reversed(entries):
+        room -= held.disk_bytes
+        if room < 0 or held.newest < oldest:
+            return held.end
+    return 0

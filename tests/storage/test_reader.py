@@ -2,6 +2,7 @@
 
 import pytest
 
+from nsqd.storage.log import records
 from nsqd.storage.log.reader import UNFINISHED, LogError, Reader
 from nsqd.storage.log.records import HEADER_SIZE, Kind, SegmentHeader
 from nsqd.storage.log.space import Space
@@ -221,10 +222,10 @@ def test_segments_of_two_logs_are_refused() -> None:
 
 def test_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = new_disk()
-    monkeypatch.setattr("nsqd.storage.log.records.VERSION", 3)
+    monkeypatch.setattr("nsqd.storage.log.records.VERSION", records.VERSION + 1)
     write(new_writer(disk), b"a")
     monkeypatch.undo()
-    with pytest.raises(LogError, match="version 3"):
+    with pytest.raises(LogError, match=f"version {records.VERSION + 1}"):
         Reader(disk)
 
 

@@ -47,6 +47,7 @@ CONTENTS = {
     Kind.CONFIG: records.CONFIG,
     Kind.FIRST: records.FIRST,
     Kind.ANCHOR: records.ANCHOR,
+    Kind.CURSOR: records.CURSOR,
 }
 HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, made=1_800_000_000_000_000_000)
 
@@ -146,10 +147,11 @@ def test_a_header_with_any_wrong_bit_is_none_and_can_be_repaired() -> None:
 
 
 def test_a_newer_version_is_told_from_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(records, "VERSION", 3)
+    version = records.VERSION
+    monkeypatch.setattr(records, "VERSION", version + 1)
     newer = HEADER.encode()
     monkeypatch.undo()
-    with pytest.raises(WrongVersion, match="version 3; this nsqd knows versions up to 2"):
+    with pytest.raises(WrongVersion, match=f"version {version + 1}; this nsqd knows versions up to {version}"):
         decode_header(newer)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from nsqd.core.broker import Limits
 from nsqd.core.consumer import Consumer
+from nsqd.core.cursors import Cursor
 from nsqd.core.keeping import Durability, Keeping, TopicConfig
 from nsqd.storage.sequence import Sequence
 from tests.core.node import MS, SECOND, Inbox
@@ -191,3 +192,37 @@ def test_many_small_batches_are_noted_as_a_few_runs(disk: SimDisk, clock: Clock)
     assert len(reader.sequence.kept) == 1
     assert reader.kept == list(range(3000))
     assert reader.node.cache.held_bytes < 20_000
+
+
+def test_a_cursor_holds_what_it_has_not_read_within_its_cap(disk: SimDisk, clock: Clock) -> None:
+    reader = Reader(start(disk, clock, Keeping(retention=2 * SECOND)))
+    reader.work(0, 100)
+    reader.topic.set_cursor("slow", Cursor(30, hold=60 * SECOND))
+    reader.topic.set_cursor("capped", Cursor(0, hold_bytes=1))
+    reader.topic.set_cursor("idle", Cursor(0))
+    reader.work(100, 600)
+    reader.rest(SECOND)
+    kept = reader.kept
+    assert kept == list(range(kept[0], 600))
+    assert 0 < kept[0] <= 30, "what the slow one has not read is there, what all have passed is not"
+    reader.topic.set_cursor("slow", Cursor(500, hold=60 * SECOND))
+    reader.work(600, 900)
+    reader.rest(SECOND)
+    assert 300 < reader.kept[0] <= 500
+    reader.rest(61 * SECOND)
+    reader.work(900, 1000)
+    reader.rest(SECOND)
+    assert reader.kept[0] > 600, "an abandoned cursor holds nothing for ever"
+
+
+def test_cursors_are_in_a_checkpoint(disk: SimDisk, clock: Clock) -> None:
+    reader = Reader(start(disk, clock, Keeping(retention=HOUR)))
+    cursor = Cursor(7, "me", 5 * SECOND, 1000, 12345)
+    reader.topic.set_cursor("n", cursor)
+    reader.topic.set_cursor("gone", cursor)
+    reader.topic.set_cursor("gone", None)
+    reader.work(0, 200)
+    assert reader.node.log.checkpoints is not None
+    assert reader.node.log.checkpoints.written > 0
+    again = start(disk.kill(), clock.after(0, clock.now, rebooted=False))
+    assert again.broker.topics["t"].cursors == {"n": cursor}

@@ -116,3 +116,14 @@ def test_of_what_waits_far_any_part_can_be_taken() -> None:
                 left -= set(range(first, end))
         assert list(far.waiting()) == sorted(left)
         assert {ordinal for page in far.left() for ordinal in page[::3]} == left
+
+
+def test_a_topic_of_format_2_has_no_cursors() -> None:
+    one = node()
+    topic = one.broker.topic("t")
+    one.turn(lambda: topic.publish([b"x"], 1))
+    encoded = encode_topic(topic, one.store.known_sequence(topic.number), 0)
+    old = msgpack.unpackb(encoded)
+    del old[-2]
+    assert decode_topic(msgpack.packb(old)) == decode_topic(encoded)
+    assert decode_topic(encoded)[-1] == []

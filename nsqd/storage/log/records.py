@@ -4,7 +4,7 @@ A segment is a file: a header, then records, end to end. All numbers are big-end
 
     segment header, 64 bytes
        0   8  magic "penstock"
-       8   2  format version, 2 (1: without CONFIG, FIRST and ANCHOR, and a GROUP's time was the wall clock's)
+       8   2  format version, 3 (2: without CURSOR; 1: without CONFIG, FIRST and ANCHOR, a GROUP's time was the wall clock's)
       10   2  node number
       12   4  generation: how often the segment was rewritten
       16  16  log id, made with the log
@@ -32,12 +32,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
+from nsqd.core.cursors import Cursor
 from nsqd.core.frame import parts_of
 from nsqd.core.keeping import Durability, TopicConfig
 
 MAGIC = b"penstock"
-VERSION = 2
-_READABLE = (1, 2)  # versions
+VERSION = 3
+_READABLE = (1, 2, 3)  # versions
 HEADER_SIZE = 64
 PREFIX_SIZE = 8  # length and CRC of a record
 MAX_RECORD = 1 << 30  # bytes: no record is longer; a turn's publishes are cut into records far below it
@@ -69,6 +70,7 @@ class Kind(IntEnum):
     CONFIG = 19  # how a topic's messages are kept
     FIRST = 20  # finished messages before this may go; at most UNRETAINED: all of them
     ANCHOR = 21  # what the clocks tell
+    CURSOR = 22  # a cursor of a topic stands there; then its name's length, its name, its owner. At GONE: it is no more
 
 
 _KINDS = [bytes((kind,)) for kind in range(256)]
@@ -93,9 +95,10 @@ HOLE = Struct(">IQQ")  # topic, first, end
 STATE = Struct(">IQ")  # highest number, lease
 CONFIG = Struct(">IBqq")  # topic, durability (see below), ns and bytes that it retains; -1 in the latter: as the node
 FIRST = Struct(">IQ")  # topic, ordinal
+CURSOR = Struct(">IQQQQB")  # topic, offset, hold, hold in bytes, updated (wall), bytes of the name
 ANCHOR = Struct(">QQQ16s")  # time, wall, ns since the machine was started, its boot's id
 DURABILITIES = (None, Durability.ALWAYS, Durability.INTERVAL, Durability.OS)  # by number
-UNRETAINED = (1 << 64) - 1
+UNRETAINED = GONE = (1 << 64) - 1
 
 
 class NotASegment(Exception):
@@ -198,6 +201,23 @@ def unpack_config(content: bytes) -> tuple[int, TopicConfig]:
     topic, durability, retention, most = CONFIG.unpack_from(content)
     own = DURABILITIES[durability], None if retention < 0 else retention, None if most < 0 else most
     return topic, TopicConfig(*own)
+
+
+def pack_cursor(topic: int, name: str, cursor: Cursor | None) -> bytes:
+    """A CURSOR record's content."""
+    named = name.encode()
+    if cursor is None:
+        return CURSOR.pack(topic, GONE, 0, 0, 0, len(named)) + named
+    head = CURSOR.pack(topic, cursor.offset, cursor.hold, cursor.hold_bytes, cursor.updated, len(named))
+    return head + named + cursor.owner.encode()
+
+
+def unpack_cursor(content: bytes) -> tuple[int, str, Cursor | None]:
+    """The topic, the cursor's name, and where it stands."""
+    topic, offset, hold, hold_bytes, updated, size = CURSOR.unpack_from(content)
+    name = content[CURSOR.size : CURSOR.size + size].decode()
+    owner = content[CURSOR.size + size :].decode()
+    return topic, name, None if offset == GONE else Cursor(offset, owner, hold, hold_bytes, updated)
 
 
 def runs(ranges: Iterable[tuple[int, int]]) -> bytes:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsqd.core.buried import Grave
+from nsqd.core.cursors import Cursor
 from nsqd.core.frame import STAMP
 from nsqd.core.keeping import TopicConfig
 from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, Returned
@@ -99,6 +100,7 @@ class _Topic:
     channels: dict[int, _Channel] = field(default_factory=dict)  # by number
     delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of what was published with a delay
     config: TopicConfig = field(default_factory=TopicConfig)
+    cursors: dict[str, Cursor] = field(default_factory=dict)
 
 
 class Replay:
@@ -132,6 +134,16 @@ class Replay:
 
     def _anchor(self, content: bytes) -> None:
         self.anchor = Anchor(*records.ANCHOR.unpack_from(content))
+
+    def _cursor(self, content: bytes) -> None:
+        number, name, cursor = records.unpack_cursor(content)
+        topic = self._topics.get(number)
+        if topic is None:
+            return
+        if cursor is None:
+            topic.cursors.pop(name, None)
+        else:
+            topic.cursors[name] = cursor
 
     def _config(self, content: bytes) -> None:
         number, config = records.unpack_config(content)
@@ -296,10 +308,11 @@ class Replay:
     def _state_topic(self, content: bytes) -> None:
         """What was recorded of the topic before is in this, or was passed over for want of the topic."""
         state = decode_topic(content)
-        number, name, paused, end, distributed, delayed, channels, extents, config, first, kept = state
+        number, name, paused, end, distributed, delayed, channels, extents, config, first, kept, cursors = state
         topic = _Topic(name, number, paused, end, distributed)
         topic.delayed = dict(delayed)
         topic.config = decode_config(config)
+        topic.cursors = {name: Cursor(*of) for name, *of in cursors}
         sequence = sequence_of(extents, distributed, end)
         sequence.first, sequence.kept = first, [retained(extent) for extent in kept]
         self._store.adopt(number, sequence)
@@ -384,6 +397,7 @@ class Replay:
                 self._recovered_channel(topic, channel, plain, monotonic, offset) for channel in topic.channels.values()
             ],
             config=topic.config,
+            cursors=topic.cursors,
         )
 
     def _recovered_channel(
@@ -465,6 +479,7 @@ _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {  # not bound to a Repl
     Kind.CONFIG: Replay._config,
     Kind.FIRST: Replay._first,
     Kind.ANCHOR: Replay._anchor,
+    Kind.CURSOR: Replay._cursor,
 }
 
 

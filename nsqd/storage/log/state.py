@@ -1,6 +1,6 @@
 """A checkpoint's content: a topic with its channels and extents as one record, in msgpack.
 
-    [number, name, paused, end, distributed, delayed, channels, extents, config, first, kept, offset]
+    [number, name, paused, end, distributed, delayed, channels, extents, config, first, kept, cursors, offset]
     delayed   waiting: what was published with a delay that is not over, or is over behind the edge
     channel   [number, name, paused, start, cursor, holes, returned, buried, far]
     holes     (first, end) from the cursor on that the channel is done with
@@ -11,14 +11,16 @@
     config    [durability, retention, retention_bytes]; nil: as the node's
     first     finished messages from here on are retained; nil: none is
     kept      extents of which nothing is owed, and something is retained
+    cursors   (name, offset, owner, hold, hold_bytes, updated)
     waiting   (ordinal, due, attempts) end to end, packed as in nsqd/core/deferred.py: a million of them are copied, not walked
     offset    to be added to a due that is not 0: then it is the log's time; 0 is at once
 
 `buried at`, and `oldest` and `newest`, when messages of an extent were published, are ns since the epoch. What a channel owes
 besides is everything plain from its cursor to the edge.
 
-In format 1 `far`, the last two of an extent and the last four of a topic were missing, and what waits was not packed: delayed
-held (ordinal, due) from the edge on, returned (ordinal, attempts, due), with all that was delayed before the edge.
+In format 2 `cursors` were missing. In format 1 so were `far`, the last two of an extent and the last five of a topic, and what
+waits was not packed: delayed held (ordinal, due) from the edge on, returned (ordinal, attempts, due), with all that was delayed
+before the edge.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from nsqd.core.topic import Topic
 from nsqd.storage.held import EXTENT_BYTES, Held
 from nsqd.storage.sequence import Sequence
 
-_FIELDS, _FIELDS_OF_1 = 12, 8
+_FIELDS, _FIELDS_OF_2, _FIELDS_OF_1 = 13, 12, 8
 SHIFTED_AT_ONCE = 65_536  # messages: their numbers are objects for a moment
 
 
@@ -54,6 +56,7 @@ def encode_topic(topic: Topic, sequence: Sequence | None, offset: int) -> bytes:
         _config(topic.config),
         sequence.first if sequence else None,
         [_extent(held) for held in (sequence.retained() if sequence else [])],
+        [(name, c.offset, c.owner, c.hold, c.hold_bytes, c.updated) for name, c in topic.cursors.items()],
         offset,
     ]
     packed: bytes = msgpack.packb(state)
@@ -117,7 +120,9 @@ def decode_topic(content: bytes) -> list[Any]:
     if isinstance(state, list) and len(state) == _FIELDS_OF_1:
         for channel in state[6]:
             channel.append([])
-        return [*state, [None, None, None], None, []]
+        return [*state, [None, None, None], None, [], []]
+    if isinstance(state, list) and len(state) == _FIELDS_OF_2:
+        state.insert(-1, [])
     if not isinstance(state, list) or len(state) != _FIELDS:
         raise ValueError("no topic's state")
     *state, offset = state

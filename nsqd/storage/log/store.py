@@ -4,8 +4,9 @@ What is ephemeral is in memory only. FINs and cursors are collected, one record 
 nobody anything waits for no sync. What a promise waits for is its topic's to say: in the mode `always` a sync, else the write.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
+from nsqd.core.cursors import Cursor
 from nsqd.core.keeping import Durability, Keeping, TopicConfig
 from nsqd.core.store import Extent
 from nsqd.storage.held import Held, add_piece
@@ -47,6 +48,7 @@ class LogStore(MemoryStore):
         self._modes: dict[int, Durability] = {}  # of topics that are logged
         self._strict = 0  # of them, those whose records somebody has to sync
         self._retaining: dict[int, Keeping] = {}  # topics that keep finished messages
+        self._cursors_of: dict[int, Mapping[str, Cursor]] = {}  # by topic: the core's own
         self._marks: dict[int, Marks] = {}  # of those: up to where they are durable
         self._grown: set[int] = set()  # of those: published to since the last group was written
         self._strong = self._weak = False  # somebody waits for a record of this turn: to be synced; to be written
@@ -208,10 +210,20 @@ class LogStore(MemoryStore):
         for topic, keeping in self._retaining.items():
             sequence = self._topics.get(topic)
             oldest = self._wall - keeping.retention if keeping.retention else 0
-            if sequence is not None and sequence.retire(oldest, keeping.retention_bytes or UNBOUNDED):
+            if sequence is not None and sequence.retire(
+                oldest, keeping.retention_bytes or UNBOUNDED, self._holds(topic)
+            ):
                 self._write_first(topic, sequence)
                 retired = True
         return retired
+
+    def _holds(self, topic: int) -> list[tuple[int, int, int]]:
+        """For each cursor that holds something: from where on, published since when, and how many bytes of the newest."""
+        return [
+            (cursor.offset, self._wall - cursor.hold if cursor.hold else 0, cursor.hold_bytes or UNBOUNDED)
+            for cursor in self._cursors_of.get(topic, {}).values()
+            if cursor.hold or cursor.hold_bytes
+        ]
 
     @property
     def overdue(self) -> bool:
@@ -271,6 +283,15 @@ class LogStore(MemoryStore):
     def configure(self, topic: int, config: TopicConfig) -> None:
         if topic not in self._ephemeral:
             self._append(Kind.CONFIG, records.pack_config(topic, config))
+            self.promise(topic)
+
+    def hold(self, topic: int, cursors: Mapping[str, Cursor]) -> None:
+        if topic not in self._ephemeral:
+            self._cursors_of[topic] = cursors
+
+    def set_cursor(self, topic: int, name: str, cursor: Cursor | None) -> None:
+        if topic not in self._ephemeral:
+            self._append(Kind.CURSOR, records.pack_cursor(topic, name, cursor))
             self.promise(topic)
 
     def create_channel(self, topic: int, channel: int, name: str, start: int) -> None:
@@ -413,3 +434,4 @@ class LogStore(MemoryStore):
         self._retaining.pop(topic, None)
         self._marks.pop(topic, None)
         self._grown.discard(topic)
+        self._cursors_of.pop(topic, None)

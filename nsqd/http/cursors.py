@@ -1,0 +1,156 @@
+"""Named cursors of those who read a topic back: where they stand, how far they are behind, and what is held for them.
+
+    GET  /topic/cursors?topic=t
+    POST /topic/cursor?topic=t&name=n[&to=PLACE][&owner=o][&hold=24h][&hold_bytes=N][&log=ID]    make it, or change it
+    POST /topic/cursor/delete?topic=t&name=n[&owner=o]
+
+A PLACE is one of read_back.py's; a new cursor stands at the earliest message unless it is given. What a cursor has not read
+is retained for `hold` after its publish, and within the newest `hold_bytes`, though the topic's retention has passed it: within
+both if both are given. So one that nobody moves any more does not fill the disk. One with an owner is moved and deleted only
+with that owner named: 403 OTHER_OWNER. 409 NOT_RETAINED if the topic retains nothing, 429 TOO_MANY_CURSORS beyond 100 of it.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core.cursors import MOST, Cursor
+from nsqd.core.history import Window
+from nsqd.core.topic import Topic
+from nsqd.http.arguments import topic_name
+from nsqd.http.node import Node
+from nsqd.http.offsets import EARLIEST, Place, Places, check_offset, look, read_place
+from penstock.protocol.names import is_valid_name
+from shared.http.api import Routes, json_response, query
+from shared.http.errors import HttpError
+from shared.values import format_duration, parse_duration, parse_int
+
+MOST_OWNER = 200  # bytes
+
+
+class Cursors:
+    """The three routes."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._places = Places(node)
+
+    def routes(self) -> Routes:
+        """Every path and its method."""
+        return {
+            "/topic/cursors": {"GET": self.cursors},
+            "/topic/cursor": {"POST": self.move},
+            "/topic/cursor/delete": {"POST": self.delete},
+        }
+
+    async def cursors(self, request: Request) -> Response:
+        """All of a topic's."""
+        arguments = query(request)
+        name, known = topic_name(arguments), arguments.get("log", "")
+
+        def work() -> tuple[dict[str, Cursor], Window]:
+            topic, window = look(self._node, name, known)
+            return dict(topic.cursors), window
+
+        cursors, window = await self._node.bridge.call(work)
+        told = [_told(cursor_name, cursor, window) for cursor_name, cursor in sorted(cursors.items())]
+        return json_response({"topic": name, "log": window.log, "cursors": told})
+
+    async def move(self, request: Request) -> Response:
+        """Make one, or change it."""
+        arguments = query(request)
+        topic, name, owner = _names(arguments)
+        known, changes = arguments.get("log", ""), _changes(arguments)
+        offset = None
+        if "to" in arguments:
+            offset = await self._places.offset(topic, known, read_place(arguments, "to", Place(word=EARLIEST)))
+
+        def work() -> tuple[Cursor, Window]:
+            found, window = look(self._node, topic, known)
+            return self._moved(found, window, name, owner, offset, changes), window
+
+        return json_response(_told(name, *await self._node.bridge.call(work)))
+
+    def _moved(
+        self, topic: Topic, window: Window, name: str, owner: str, offset: int | None, changes: dict[str, int]
+    ) -> Cursor:
+        """(trio thread)"""
+        before = topic.cursors.get(name)
+        if before is None and not topic.config.over(self._node.broker.limits.keeping).retains:
+            raise HttpError(409, "NOT_RETAINED")
+        if before is None and len(topic.cursors) >= MOST:
+            raise HttpError(429, "TOO_MANY_CURSORS")
+        _check_owner(before, owner)
+        if offset is not None:
+            check_offset(offset, window)
+        cursor = before or Cursor(window.first, owner)
+        cursor = replace(
+            cursor,
+            offset=cursor.offset if offset is None else offset,
+            hold=changes.get("hold", cursor.hold),
+            hold_bytes=changes.get("hold_bytes", cursor.hold_bytes),
+            updated=self._node.broker.wall,
+        )
+        topic.set_cursor(name, cursor)
+        return cursor
+
+    async def delete(self, request: Request) -> Response:
+        """It is no more."""
+        topic, name, owner = _names(query(request))
+
+        def work() -> tuple[Cursor, Window]:
+            found, window = look(self._node, topic, "")
+            cursor = found.cursors.get(name)
+            if cursor is None:
+                raise HttpError(404, "CURSOR_NOT_FOUND")
+            _check_owner(cursor, owner)
+            found.set_cursor(name, None)
+            return cursor, window
+
+        return json_response(_told(name, *await self._node.bridge.call(work)))
+
+
+def _told(name: str, cursor: Cursor, window: Window) -> dict[str, Any]:
+    return {
+        "name": name,
+        "offset": cursor.offset,
+        "lag": max(0, window.next - cursor.offset),
+        "gone": max(0, window.first - cursor.offset),  # of the lag, what retention has passed
+        "owner": cursor.owner,
+        "hold": format_duration(cursor.hold),
+        "hold_bytes": cursor.hold_bytes,
+        "updated": cursor.updated,
+    }
+
+
+def _names(arguments: dict[str, str]) -> tuple[str, str, str]:
+    """Topic, cursor and owner."""
+    topic = topic_name(arguments)
+    if "name" not in arguments:
+        raise HttpError(400, "MISSING_ARG_NAME")
+    if not is_valid_name(arguments["name"]):
+        raise HttpError(400, "INVALID_ARG_NAME")
+    owner = arguments.get("owner", "")
+    if len(owner.encode(errors="replace")) > MOST_OWNER or not owner.isprintable():
+        raise HttpError(400, "INVALID_ARG_OWNER")
+    return topic, arguments["name"], owner
+
+
+def _changes(arguments: dict[str, str]) -> dict[str, int]:
+    changes = {}
+    for name, read in (("hold", parse_duration), ("hold_bytes", parse_int)):
+        if name in arguments:
+            try:
+                changes[name] = read(arguments[name])
+                if changes[name] < 0:
+                    raise ValueError("want no negative value")
+            except ValueError:
+                raise HttpError(400, f"INVALID_ARG_{name.upper()}") from None
+    return changes
+
+
+def _check_owner(cursor: Cursor | None, owner: str) -> None:
+    if cursor is not None and cursor.owner and cursor.owner != owner:
+        raise HttpError(403, "OTHER_OWNER")
