@@ -16,6 +16,12 @@ class Window:
     log: str  # whose offsets these are: the log's id and the topic's number; others after a new data directory or topic
     first: int  # the lowest offset that can be read
     next: int  # the offset behind the last one
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """How much that is."""
+
     size: int  # bytes on disk, about
     oldest: int  # when the first was published, ns since the epoch; 0: nothing is there
     newest: int  # likewise the last
@@ -47,6 +53,9 @@ class History(Protocol):
 
     def window(self, topic: int) -> Window:
         """What is there of the topic."""
+
+    def amount(self, topic: int) -> Amount:
+        """How much there is. Looks at every extent."""
 
     def plan(self, topic: int, start: int, end: int, most: int) -> Plan:
         """To read from `start` up to `end` at the most: about `most` bytes, but at least one message if there is one."""

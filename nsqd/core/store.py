@@ -147,8 +147,11 @@ class Store(Protocol):
     def drop_topic(self, topic: int) -> None:
         """The topic is gone, with all its messages."""
 
-    def extents(self, topic: int, first: int, end: int) -> list[tuple[int, int, bool]]:
-        """The parts (first, end, delayed) of first..end of which something is owed, ascending; in memory or not."""
+    def extents(self, topic: int, first: int, end: int) -> Iterable[tuple[int, int, bool]]:
+        """The parts (first, end, delayed) of first..end of which something is owed, ascending; in memory or not.
+
+        Looks as it goes: nothing may change meanwhile.
+        """
 
     def cold(self, topic: int, first: int, end: int) -> int:
         """How many of messages first..end are on disk only."""

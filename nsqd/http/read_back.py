@@ -29,7 +29,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.frame import HEADER_SIZE, ID_SIZE
-from nsqd.core.history import Batch, Plan, Window
+from nsqd.core.history import Amount, Batch, Plan, Window
 from nsqd.http.arguments import bounded, topic_name
 from nsqd.http.node import Node
 from nsqd.http.offsets import EARLIEST, LATEST, STAMP_AT, Place, Places, check_offset, look, read_place
@@ -63,20 +63,25 @@ class ReadBack:
         name, known = topic_name(arguments), arguments.get("log", "")
         at = read_place(arguments, "time", Place())
 
-        window = await self._node.bridge.call(lambda: look(self._node, name, known)[1])
+        window, amount = await self._node.bridge.call(lambda: self._amount(name, known))
         told: dict[str, Any] = {
             "topic": name,
             "node": self._node.options.node_number(),
             "log": window.log,
             "first": window.first,
             "next": window.next,
-            "bytes": window.size,
-            "first_timestamp": window.oldest,
-            "last_timestamp": window.newest,
+            "bytes": amount.size,
+            "first_timestamp": amount.oldest,
+            "last_timestamp": amount.newest,
         }
         if "time" in arguments:
             told["offset"] = await self._places.offset(name, known, at)
         return json_response(told)
+
+    def _amount(self, name: str, known: str) -> tuple[Window, Amount]:
+        """(trio thread)"""
+        topic, window = look(self._node, name, known)
+        return window, self._node.history.amount(topic.number)
 
     async def read(self, request: Request) -> Response:
         """Messages."""

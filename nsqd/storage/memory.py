@@ -84,7 +84,7 @@ class MemoryStore:
     def owe_again(self, topic: int, first: int, end: int) -> list[tuple[int, int, bool]]:
         sequence = self._topics[topic]
         sequence.owe_again(first, end)
-        return sequence.kinds(first, end)
+        return list(sequence.kinds(first, end))
 
     def drop_channel(self, topic: int, channel: int) -> None:
         self._position += 1
@@ -142,7 +142,7 @@ class MemoryStore:
         sequence = self._topics.get(topic)
         return sequence.cold(first, end) if sequence else 0
 
-    def extents(self, topic: int, first: int, end: int) -> list[tuple[int, int, bool]]:
+    def extents(self, topic: int, first: int, end: int) -> Iterable[tuple[int, int, bool]]:
         sequence = self._topics.get(topic)
         return sequence.kinds(first, end) if sequence else []
 

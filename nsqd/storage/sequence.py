@@ -1,6 +1,8 @@
 """One topic's messages: its extents in order, and what of them is retained though nobody owes it any more."""
 
 from bisect import bisect_right
+from collections.abc import Iterator
+from heapq import merge
 from operator import attrgetter
 
 from nsqd.core.frame import ID_SIZE
@@ -98,13 +100,13 @@ class Sequence:
         """The parts of first..end that are here."""
         return [(start, stop) for start, stop, _ in self.kinds(first, end)]
 
-    def kinds(self, first: int, end: int) -> list[tuple[int, int, bool]]:
-        """The parts of first..end that are here, and for each whether it was published with a delay."""
-        return [
+    def kinds(self, first: int, end: int) -> Iterator[tuple[int, int, bool]]:
+        """The parts of first..end that are here, and for each whether it was published with a delay. Looks as it goes."""
+        return (
             (held.first + start, held.first + stop, held.delayed)
-            for held, start, stop in self.present_spans(first, end)
+            for held, start, stop in self._present(first, end)
             if held.freed < held.count
-        ]
+        )
 
     def plain(self, first: int, end: int) -> list[tuple[int, int]]:
         """The parts of first..end that were published without a delay."""
@@ -112,28 +114,24 @@ class Sequence:
 
     def present_spans(self, first: int, end: int) -> list[tuple[Held, int, int]]:
         """As `spans`, for messages that need not all be here."""
-        found = []
-        for place in range(max(0, bisect_right(self._firsts, first) - 1), len(self.held)):
-            held = self.held[place]
-            if held.first >= end:
-                break
-            start, stop = max(first, held.first), min(end, held.end)
-            if start < stop:
-                found.append((held, start - held.first, stop - held.first))
-        return found
+        return list(self._present(first, end))
 
-    def readable(self, first: int, end: int) -> list[Held]:
-        """The extents, owed or retained, that hold first..end, ascending."""
+    def _present(self, first: int, end: int) -> Iterator[tuple[Held, int, int]]:
+        held = self.held
+        for place in range(max(0, bisect_right(self._firsts, first) - 1), len(held)):
+            one = held[place]
+            if one.first >= end:
+                return
+            start, stop = max(first, one.first), min(end, one.end)
+            if start < stop:
+                yield one, start - one.first, stop - one.first
+
+    def readable(self, first: int, end: int) -> Iterator[Held]:
+        """The extents, owed or retained, that hold first..end, ascending. Looks as it goes."""
         if self._unsorted:
             self.kept.sort(key=_first)
             self._unsorted = False
-        found = []
-        for entries in (self.kept, self.held):
-            place = bisect_right(entries, first, key=_end)
-            while place < len(entries) and entries[place].first < end:
-                found.append(entries[place])
-                place += 1
-        return sorted(found, key=_first)
+        return merge(_from(self.kept, first, end), _from(self.held, first, end), key=_first)
 
     def cold(self, first: int, end: int) -> int:
         """How many of first..end are on disk only."""
@@ -288,6 +286,14 @@ class Sequence:
             if self.first is not None and held.end > self.first:
                 self.kept.append(held)
                 self._unsorted = True
+
+
+def _from(entries: list[Held], first: int, end: int) -> Iterator[Held]:
+    """Those that hold some of first..end, of ascending ones."""
+    for place in range(bisect_right(entries, first, key=_end), len(entries)):
+        if entries[place].first >= end:
+            return
+        yield entries[place]
 
 
 def _bound(entries: list[Held], oldest: int, most: int) -> int:

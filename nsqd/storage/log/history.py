@@ -7,7 +7,7 @@ for each message. A segment that was cleaned meanwhile is found under its new na
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from nsqd.core.history import Batch, Gone, Window
+from nsqd.core.history import Amount, Batch, Gone, Window
 from nsqd.storage.held import Held, Piece
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.pieces import publishes, read_piece
@@ -89,12 +89,15 @@ class LogHistory:
         sequence = self._store.known_sequence(topic)
         end = self._store.durable_end(topic)
         if sequence is None or sequence.first is None:
-            return Window(log, end, end, 0, 0, 0)
-        first = sequence.first
-        entries = sequence.readable(first, end)
-        size = sum(held.size for held in entries)
-        oldest, newest = (entries[0].oldest, entries[-1].newest) if entries else (0, 0)
-        return Window(log, first, max(first, end), size, oldest, newest)
+            return Window(log, end, end)
+        return Window(log, sequence.first, max(sequence.first, end))
+
+    def amount(self, topic: int) -> Amount:
+        window, sequence = self.window(topic), self._store.known_sequence(topic)
+        entries = list(sequence.readable(window.first, window.next)) if sequence is not None else []
+        if not entries:
+            return Amount(0, 0, 0)
+        return Amount(sum(held.size for held in entries), entries[0].oldest, entries[-1].newest)
 
     def plan(self, topic: int, start: int, end: int, most: int) -> LogPlan:
         sequence = self._store.known_sequence(topic)
@@ -118,8 +121,7 @@ class LogHistory:
 
     def plan_for(self, topic: int, stamp: int) -> tuple[int, LogPlan]:
         window, sequence = self.window(topic), self._store.known_sequence(topic)
-        entries = sequence.readable(window.first, window.next) if sequence is not None else []
-        for held in entries:
+        for held in sequence.readable(window.first, window.next) if sequence is not None else ():
             if held.newest >= stamp:
                 end = min(held.end, window.next)
                 return end, self._plan(topic, max(held.first, window.first), end, held.size + 1, [held])

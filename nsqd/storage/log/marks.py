@@ -17,8 +17,8 @@ class Marks:
 
     def add(self, position: int, end: int) -> None:
         """The sequence ends at `end`, as of the log's `position`."""
-        if len(self._waiting) >= MOST:
-            self._waiting.pop()
+        if len(self._waiting) >= MOST:  # nothing is synced for long: what is durable is known more coarsely then
+            self._waiting = deque(list(self._waiting)[1::2])
         self._waiting.append((position, end))
 
     def look(self, durable: int) -> int:

@@ -176,8 +176,10 @@ class LogStore(MemoryStore):
     def _mark(self, position: int) -> None:
         """What was published to these topics is durable when the log is durable up to there."""
         for topic in self._grown:
-            if topic in self._marks:
-                self._marks[topic].add(position, self._topics[topic].end)
+            marks = self._marks.get(topic)
+            if marks is not None:
+                marks.look(self._writer.durable)
+                marks.add(position, self._topics[topic].end)
         self._grown.clear()
 
     def durable_end(self, topic: int) -> int:
@@ -186,7 +188,10 @@ class LogStore(MemoryStore):
         if marks is None:
             sequence = self._topics.get(topic)
             return sequence.end if sequence is not None else 0
-        return marks.look(self._writer.durable)
+        end = marks.look(self._writer.durable)
+        if end < self._topics[topic].end:
+            self._syncer.want()  # whoever asks shall see it soon, in whatever mode the topic is
+        return end
 
     def _give_up(self, read: Read) -> None:
         """What cannot be read back is lost to its channels: better said than waited for. What stands beside it is not."""
@@ -306,7 +311,7 @@ class LogStore(MemoryStore):
         sequence = self._topics[topic]
         for held in sequence.owe_again(first, end):
             self._cache.dropped(held)  # frames that nobody owed are gone in memory
-        return sequence.kinds(first, end)
+        return list(sequence.kinds(first, end))
 
     def pause(self, topic: int, channel: int, paused: bool) -> None:
         if topic not in self._ephemeral and channel not in self._ephemeral:

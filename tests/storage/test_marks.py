@@ -1,0 +1,30 @@
+"""Up to where a topic is durable: never further than it is, and no mark is lost for want of memory."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.storage.log import marks
+from nsqd.storage.log.marks import Marks
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5)), max_size=60), st.data())
+def test_what_is_durable_is_told_and_no_more(groups: list[tuple[int, int]], data: st.DataObject) -> None:
+    known, position, end = Marks(3), 0, 3
+    ends = [(0, 3)]
+    for size, count in groups:
+        position, end = position + size, end + count
+        known.add(position, end)
+        ends.append((position, end))
+    durable = data.draw(st.integers(0, position))
+    assert known.look(durable) == max(end for at, end in ends if at <= durable)
+    assert known.look(position) == end
+
+
+def test_very_many_are_thinned_out() -> None:
+    known = Marks(0)
+    for number in range(1, 5 * marks.MOST):
+        known.add(number, number)
+    assert len(known._waiting) <= marks.MOST
+    half = 5 * marks.MOST // 2
+    assert half - 100 <= known.look(half) <= half
+    assert known.look(5 * marks.MOST) == 5 * marks.MOST - 1
