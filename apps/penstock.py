@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from apps import messages
+from apps import backup, messages
 from shared.listen import ListenError, listen
 from shared.version import version_line
 
@@ -58,6 +58,8 @@ def main() -> int:
     arguments = _parser().parse_args()
     if "run" in arguments:
         return messages.run(arguments)
+    if "backup" in arguments:
+        return backup.run(arguments)
     daemons = plan(arguments.data, arguments.nodes, arguments.port_offset)
     taken = [problem for daemon in daemons for problem in _taken_ports(daemon)]
     if taken:
@@ -221,5 +223,6 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--port-offset", type=_offset, default=0, metavar="N", help="added to every port (default: 0)")
     up.add_argument("-v", "--verbose", action="store_true", help="print the command line of each daemon")
     messages.add_commands(commands)
+    backup.add_command(commands)
     commands.add_parser("verify", help="look through a data directory: what is live, finished, damaged", add_help=False)
     return parser

@@ -195,6 +195,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                 memory=memory.figures,
                 log=opened.figures,
                 history=opened.history(),
+                backup=opened.backup(),
                 refused=lambda: broker.refused + http_server.refused,
             )
             http_server = _http_server(options, node, doors, trio_thread)

@@ -285,7 +285,7 @@ JSON = {  # integers, durations in ns, and what Go has as a number: levels and T
     "http_client_request_timeout": "5000000000",
     "mem_queue_size": "123",
     "max_bytes_per_file": "104857600",
-    "mem_budget": "201326592",
+    "mem_budget": "134217728",
     "retention": "0",
     "retention_bytes": "0",
     "sync_every": "2500",

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from nsqd.core.backup import Backup
 from nsqd.core.broker import Broker
 from nsqd.core.history import History
 from nsqd.core.store import LogFigures
@@ -43,4 +44,5 @@ class Node:
     memory: Callable[[], dict[str, int]]  # any thread: the process's, for /stats
     log: Callable[[], LogFigures]  # trio thread
     history: History  # trio thread
+    backup: Backup  # trio thread
     refused: Callable[[], Counter[str]]  # trio thread: what was refused to clients, by reason

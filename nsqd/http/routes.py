@@ -1,6 +1,7 @@
 """All routes of nsqd's HTTP API. The debug routes are there only when they were asked for."""
 
 from nsqd.http.acting import Acting
+from nsqd.http.backup import BackupRoute
 from nsqd.http.config import Config
 from nsqd.http.cursors import Cursors
 from nsqd.http.dead_letters import DeadLetters
@@ -31,6 +32,7 @@ def routes(node: Node) -> Routes:
         **TopicConfigRoutes(node).routes(),
         **DeadLetters(node).routes(),
         **ReadBack(node).routes(),
+        **BackupRoute(node).routes(),
         **Cursors(node).routes(),
         **Messages(node).routes(),
         **Acting(node).routes(),

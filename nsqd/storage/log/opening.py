@@ -9,6 +9,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.keeping import Durability
 from nsqd.core.recovery import LogPicture
 from nsqd.core.store import LogFigures
+from nsqd.storage.log.backup import LogBackup
 from nsqd.storage.log.cache import Cache
 from nsqd.storage.log.checkpoint import Checkpoints, Tail
 from nsqd.storage.log.cleaner import Cleaner
@@ -87,6 +88,11 @@ class OpenLog:
     def history(self) -> LogHistory:
         """What can be read back."""
         return LogHistory(self.store, self.disk, self.identity.log_id, self.cache.generations)
+
+    def backup(self) -> LogBackup:
+        """Copies of it."""
+        assert self.tidying is not None
+        return LogBackup(self.disk, self.writer, self.syncer, self.tidying)
 
     def figures(self) -> LogFigures:
         """Look."""

@@ -61,6 +61,7 @@ class Tidying:
     ) -> None:
         """`segments`: bases of those there are."""
         self.segments = segments
+        self._held_until = 0  # monotonic ns: before it no file may go, or get another name: a copy is being made
         self.wanted_bytes = 0  # at the last census
         self._store = store
         self._writer = writer
@@ -87,7 +88,20 @@ class Tidying:
     def active(self) -> bool:
         """There is something to be done that waits for nothing."""
         waits = self._cleaner.busy or self._decided
-        return self._census is not None or (self._again and not waits)
+        return not self.held and (self._census is not None or (self._again and not waits))
+
+    @property
+    def held(self) -> bool:
+        """No file may go, or get another name."""
+        return self._held_until > 0 and self._monotonic() < self._held_until
+
+    def hold_for(self, ns: int) -> None:
+        """From now on; 0: no longer."""
+        self._held_until = self._monotonic() + ns if ns else 0
+
+    def generation(self, base: int) -> int:
+        """Of a segment."""
+        return self._generations.get(base, 0)
 
     def begin(self, oldest_root: int) -> None:
         """Segments before that one are needed by no checkpoint."""
@@ -97,6 +111,8 @@ class Tidying:
     def turn(self) -> None:
         """Some of what is to be done."""
         self._note_segments()
+        if self.held:
+            return
         if self._cleaner.busy:
             cleaned = self._cleaner.finish()
             if cleaned is not None:

@@ -1,0 +1,132 @@
+"""`penstock backup DIR`: copy the data directory of a running nsqd, as it was at one moment. DIR is a new data directory.
+
+It is written under another name, synced, and gets its own only when all of it is there.
+"""
+
+import argparse
+import os
+import re
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from apps.messages import ADDRESS
+
+NAMES = re.compile(r"nsqd\.dat|log/\d{20}\.\d{1,9}\.log")  # and nothing else is unpacked, whoever answers
+TIMEOUT = 60.0  # s without a byte
+CHUNK = 1024 * 1024  # bytes
+
+
+def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Its flags."""
+    what = "copy the data directory of a running nsqd, as it was at one moment"
+    command = commands.add_parser("backup", help=what, description=what)
+    command.add_argument(
+        "directory", type=Path, metavar="DIR", help="a new one: nsqd can be started with it as -data-path"
+    )
+    command.add_argument("--nsqd-http-address", default=ADDRESS, metavar="HOST:PORT", help=f"(default: {ADDRESS})")
+    command.set_defaults(backup=True)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it: the exit code."""
+    target: Path = arguments.directory
+    if target.exists():
+        return _failed(f"{target} exists: name a new directory")
+    partial = target.with_name(f"{target.name}.partial")
+    if partial.exists():
+        return _failed(f"{partial} exists, of a backup that was interrupted: remove it")
+    url = f"http://{arguments.nsqd_http_address}/backup"
+    try:
+        with httpx.stream("GET", url, timeout=TIMEOUT) as answer:
+            if answer.status_code != 200:
+                why = answer.read().decode(errors="replace")[:200]
+                return _failed(f"nsqd at {arguments.nsqd_http_address} answers {answer.status_code}: {why}")
+            partial.mkdir(parents=True, mode=0o700)
+            count, size = _unpack(answer, partial)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return _failed(f"no backup from nsqd at {arguments.nsqd_http_address}: {error}{_left(partial)}")
+    except (OSError, tarfile.TarError) as error:
+        return _failed(f"no backup: {error}{_left(partial)}")
+    partial.rename(target)
+    _sync(target.parent)
+    print(f"{count} files, {size} bytes in {target}; look through it: penstock verify {target}")
+    return 0
+
+
+def _unpack(answer: httpx.Response, target: Path) -> tuple[int, int]:
+    """Files and bytes."""
+    (target / "log").mkdir(mode=0o700)
+    count = size = 0
+    stream: Any = _Stream(answer.iter_raw(CHUNK), int(answer.headers.get("content-length", 0)))
+    with tarfile.open(fileobj=stream, mode="r|") as archive:
+        for entry in archive:
+            content = archive.extractfile(entry)
+            if not NAMES.fullmatch(entry.name) or content is None:
+                raise OSError(f"{entry.name!r} is no file of a data directory")
+            with (target / entry.name).open("xb") as file:
+                while chunk := content.read(CHUNK):
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+                if file.tell() != entry.size:
+                    raise OSError(f"{entry.name} ended early")
+            count, size = count + 1, size + entry.size
+    stream.finish()
+    _sync(target / "log")
+    _sync(target)
+    return count, size
+
+
+class _Stream:
+    """What tarfile reads from."""
+
+    def __init__(self, chunks: Iterator[bytes], total: int) -> None:
+        self._chunks = chunks
+        self._held = b""
+        self._total = total
+        self._read = 0
+        self._shown = sys.stderr.isatty()
+
+    def read(self, size: int) -> bytes:
+        """So much, or what is left."""
+        while len(self._held) < size:
+            chunk = next(self._chunks, b"")
+            if not chunk:
+                break
+            self._held += chunk
+        part, self._held = self._held[:size], self._held[size:]
+        self._read += len(part)
+        if self._shown and self._total:
+            print(f"\r{self._read * 100 // self._total} %", end="", file=sys.stderr, flush=True)
+        return part
+
+    def finish(self) -> None:
+        """All of it must have come. Raises OSError."""
+        while self.read(CHUNK):
+            pass
+        if self._shown:
+            print(file=sys.stderr)
+        if self._read != self._total:
+            raise OSError("the answer ended early")
+
+
+def _left(partial: Path) -> str:
+    return f"; what came is in {partial}" if partial.exists() else ""
+
+
+def _failed(why: str) -> int:
+    print(f"penstock backup: {why}", file=sys.stderr)
+    return 1
+
+
+def _sync(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

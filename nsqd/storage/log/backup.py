@@ -1,0 +1,66 @@
+"""A copy of a running node's log: meanwhile no file goes, and each is copied up to where it was durable at the beginning.
+
+Segments that are full are never changed, the newest one only grows. So the copy is the log as it was at one moment.
+"""
+
+from dataclasses import dataclass
+
+from nsqd.core.backup import Busy
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.records import HEADER_SIZE
+from nsqd.storage.log.syncer import Syncer
+from nsqd.storage.log.tidying import Tidying
+from nsqd.storage.log.writer import Writer, segment_name
+
+LEASE = 60_000_000_000  # ns
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    """Implements nsqd.core.backup.Part."""
+
+    disk: Disk
+    name: str
+    size: int  # bytes
+
+    def read(self, at: int, size: int) -> bytes:
+        file = self.disk.open(self.name)
+        try:
+            data = file.read(at, size)
+        finally:
+            file.close()
+        if len(data) != size:
+            raise OSError(f"{self.name} is shorter than it was")
+        return data
+
+
+class LogBackup:
+    """Implements nsqd.core.backup.Backup."""
+
+    def __init__(self, disk: Disk, writer: Writer, syncer: Syncer, tidying: Tidying) -> None:
+        self._disk = disk
+        self._writer = writer
+        self._syncer = syncer
+        self._tidying = tidying
+
+    def begin(self) -> list[LogPart]:
+        if self._tidying.held:
+            raise Busy
+        self.go_on()
+        if not self._syncer.now():
+            raise OSError("the log cannot be synced")
+        bases = dict.fromkeys([*self._tidying.segments, self._writer.base])
+        parts = [self._part(base) for base in bases]
+        return [part for part in parts if part.size > HEADER_SIZE]
+
+    def _part(self, base: int) -> LogPart:
+        name = segment_name(base, self._tidying.generation(base))
+        if base == self._writer.base:
+            return LogPart(self._disk, name, HEADER_SIZE + self._writer.durable - base)
+        return LogPart(self._disk, name, self._disk.size(name))
+
+    def go_on(self) -> None:
+        self._tidying.hold_for(LEASE)
+
+    def end(self) -> None:
+        self._tidying.hold_for(0)
