@@ -16,9 +16,10 @@ from typing import TypeVar
 from bench import gonsq
 from bench.figures import Figures, figures, medians
 from bench.load import raise_file_limit
+from bench.log_line import Line
 from bench.log_sizes import HEADER as LOG_HEADER
 from bench.log_sizes import LEFT as LOG_LEFT
-from bench.log_sizes import Line, LogSize, log_sizes
+from bench.log_sizes import LogSize, log_sizes
 from bench.rows import Effort, Row, rows
 from bench.server import BenchError, Program, penstock
 from bench.sizes import HEADER as SIZES_HEADER

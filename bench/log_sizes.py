@@ -19,6 +19,8 @@ from statistics import median
 from typing import Protocol
 
 from bench.load import Load
+from bench.log_line import Line
+from bench.read_back import ReadBack
 from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort, fill
 from bench.server import ALL_IN_MEMORY, BenchError, Program, Server
 from bench.table import megabytes, number
@@ -31,21 +33,6 @@ _MB = 1_000_000
 _SEGMENT = 64 * 1024 * 1024  # bytes
 _RESERVE = 128 * 1024 * 1024
 _FIGURE = re.compile(r"^(nsqd_log_\w+) (\S+)$", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Of the table."""
-
-    row: str
-    what: str
-    measured: str
-    compared: str = ""
-    aim: str = ""
-
-    def cells(self) -> list[str]:
-        """For bench.table.table."""
-        return [self.row, self.what, self.measured, self.compared, self.aim]
 
 
 class LogSize(Protocol):
@@ -353,4 +340,5 @@ def log_sizes() -> Sequence[LogSize]:
         Behind("log-behind"),
         Restart("log-restart"),
         Space("log-space"),
+        ReadBack("log-read"),
     ]  # fmt: skip

@@ -84,6 +84,8 @@ class Places:
             topic, window = look(self._node, name, known)
             return find(place, self._node.history, topic, window)
 
+        if place.offset is not None:
+            return place.offset
         return await self.from_disk(lambda: self._node.bridge.call(work), Found.settle)
 
     @staticmethod

@@ -3,9 +3,9 @@
     GET /topic/offsets?topic=t[&time=T][&log=ID]
         what is there: {"topic","node","log","first","next","bytes","first_timestamp","last_timestamp"}, and with `time` the
         "offset" of the first message published then or later
-    GET /topic/read?topic=t[&from=PLACE][&to=PLACE][&limit=N][&max_bytes=N][&wait_ms=N][&log=ID]
+    GET /topic/read?topic=t[&from=PLACE][&to=PLACE][&limit=N][&max_bytes=N][&wait_ms=N[&min=N]][&log=ID]
         messages from `from` (earliest) up to `to` (latest). At most `limit` and about `max_bytes`: go on at X-Nsq-Next-Offset.
-        `wait_ms`: how long to wait for the first one
+        `wait_ms`: how long to wait until there are `min` (1). Who follows a busy topic saves nsqd work with a higher one
 
 A PLACE is an offset, earliest, latest, a time (2026-11-21T10:00:00Z) or a duration ago (-15m). Accept chooses the form:
 
@@ -93,7 +93,7 @@ class ReadBack:
         )
         limit = bounded(arguments, "limit", LIMIT, MOST)
         most = bounded(arguments, "max_bytes", MAX_BYTES, MOST_BYTES)
-        wait = bounded(arguments, "wait_ms", 0, MOST_WAIT)
+        wait, least = bounded(arguments, "wait_ms", 0, MOST_WAIT), bounded(arguments, "min", 1, limit)
         packed = _wants_msgpack(request)
 
         async with self._slots:
@@ -101,14 +101,13 @@ class ReadBack:
             stop = start + limit
             if "to" in arguments:
                 stop = min(stop, await self._places.offset(name, known, last))
-        window = await self._wait(name, known, start, stop, wait)
+        window = await self._wait(name, known, start, min(stop, start + least), wait)
 
         def plan() -> Awaitable[Plan]:
             return self._node.bridge.call(lambda: self._plan(name, known, start, min(stop, window.next), most))
 
         async with self._slots:
-            batches = await self._places.from_disk(plan, lambda plan: plan.read())
-            content = await asyncio.to_thread(_pack if packed else _lines, batches)
+            batches, content = await self._places.from_disk(plan, _packed if packed else _lined)
         after = batches[-1].first + batches[-1].count if batches else max(start, min(stop, window.next))
         headers = {
             "X-Nsq-Log": window.log,
@@ -125,13 +124,13 @@ class ReadBack:
         return self._node.history.plan(topic.number, start, stop, most)
 
     async def _wait(self, name: str, known: str, start: int, stop: int, ms: int) -> Window:
-        """Until there is something from `start` on, or for so long."""
+        """Until everything from `start` to `stop` is there, or for so long."""
         loop = asyncio.get_running_loop()
         until = loop.time() + ms / 1000
         while True:
             window = await self._node.bridge.call(lambda: look(self._node, name, known)[1])
             check_offset(start, window)
-            if window.next > start or stop <= start or loop.time() >= until:
+            if window.next >= stop or loop.time() >= until:
                 return window
             await asyncio.sleep(LOOK_EVERY)
 
@@ -145,6 +144,18 @@ def _wants_msgpack(request: Request) -> bool:
         if kind in (NDJSON, "application/json", "application/*", "text/*", "*/*", ""):
             return False
     raise HttpError(406, "NOT_ACCEPTABLE")
+
+
+def _packed(plan: Plan) -> tuple[list[Batch], bytes]:
+    """(any thread)"""
+    batches = plan.read()
+    return batches, _pack(batches)
+
+
+def _lined(plan: Plan) -> tuple[list[Batch], bytes]:
+    """(any thread)"""
+    batches = plan.read()
+    return batches, _lines(batches)
 
 
 def _pack(batches: list[Batch]) -> bytes:

@@ -1,0 +1,141 @@
+"""What the log makes possible: reading a topic back, a reader that follows its publishers, looking into a long channel."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+import httpx
+
+from bench.load import Load
+from bench.log_line import Line
+from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort, fill
+from bench.server import Program, Server
+from bench.table import number
+
+if TYPE_CHECKING:
+    pass
+
+MSGPACK = {"Accept": "application/msgpack"}
+MOST_BYTES = 8 * 1024 * 1024  # of an answer
+MOST = 10_000_000  # messages of an answer
+PAGE = 100  # messages that are listed
+AT_ONCE = 2000  # messages that a reader who follows waits for, for a second at the most
+_LOOKS = 21  # at a page
+_RUNS = 3
+_SYNCED = 0.5  # s for a sync of what was published last
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """See above."""
+
+    name: str
+    messages: int = 10_000_000
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """See bench.log_sizes.LogSize."""
+        messages = max(20_000, int(self.messages * effort.scale))
+        os_mode = ours.with_flags("os", "-durability", "os")
+        with os_mode.start() as server:
+            _retain(server)
+            published = fill(server, messages)
+            cpu, seconds, read = self._read(server, published)
+            page = self._page(server)
+        runs = _RUNS if effort.scale == 1 else 1
+        alone, followed = [], []
+        for _ in range(runs):
+            alone.append(self._publish(ours, effort, follow=False))
+            followed.append(self._publish(ours, effort, follow=True))
+        what = f"{number(published)} messages"
+        return [
+            Line(self.name, f"{what}: read back", f"{cpu / read:.0f} ns", f"{number(read / seconds)}/s", "<= 1000 ns CPU"),
+            Line(self.name, f"{what}: a page of {PAGE} of the channel", f"{page * 1e3:.1f} ms", "", "<= 50 ms"),
+            Line(
+                self.name, "PUB 50, CPU while a reader follows", f"{median(followed):.0f} ns",
+                f"{median(followed) / median(alone):.2f} of without", "<= 1.1",
+            ),
+        ]  # fmt: skip
+
+    @staticmethod
+    def _read(server: Server, messages: int) -> tuple[int, float, int]:
+        """CPU in ns, seconds and messages of reading all of it."""
+        with _client(server) as client:
+            client.get("/topic/offsets", params={"topic": TOPIC})  # have what waits synced
+            time.sleep(_SYNCED)
+            cpu, began, place = server.cpu(), time.perf_counter(), 0
+            while place < messages:
+                asked: dict[str, str | int] = {
+                    "topic": TOPIC,
+                    "from": place,
+                    "max_bytes": MOST_BYTES,
+                    "limit": MOST,
+                    "wait_ms": 10_000,
+                }
+                answer = client.get("/topic/read", params=asked).raise_for_status()
+                place = int(answer.headers["x-nsq-next-offset"])
+            return server.cpu() - cpu, time.perf_counter() - began, place
+
+    @staticmethod
+    def _page(server: Server) -> float:
+        """Seconds that listing one takes."""
+        times = []
+        with _client(server) as client:
+            for _ in range(_LOOKS):
+                asked: dict[str, str | int] = {"topic": TOPIC, "channel": CHANNEL, "state": "ready", "limit": PAGE}
+                began = time.perf_counter()
+                client.get("/channel/messages", params=asked).raise_for_status()
+                times.append(time.perf_counter() - began)
+        return median(times)
+
+    @staticmethod
+    def _publish(program: Program, effort: Effort, *, follow: bool) -> float:
+        """CPU in ns that the server spends on a published message."""
+        with program.start() as server:
+            _retain(server)
+            load = Load(
+                "publish", server, shape="pub", topic=TOPIC, connections=50, depth=1, seconds=effort.seconds,
+                warm_up=WARM_UP,
+            )  # fmt: skip
+            with load, _following(server) if follow else _nobody():
+                sample = load.measure()
+            return sample.server_cpu / sample.outcome.messages
+
+
+def _retain(server: Server) -> None:
+    server.create_all([f"/topic/create?topic={TOPIC}&retention=1h"])
+
+
+def _client(server: Server) -> httpx.Client:
+    return httpx.Client(base_url=f"http://{server.host}:{server.ports['HTTP']}", headers=MSGPACK, timeout=60)
+
+
+@contextmanager
+def _nobody() -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def _following(server: Server) -> Iterator[None]:
+    """Somebody reads what comes."""
+    stop = threading.Event()
+
+    def work() -> None:
+        place = "latest"
+        with _client(server) as client:
+            while not stop.is_set():
+                asked = {"topic": TOPIC, "from": place, "wait_ms": "1000", "min": str(AT_ONCE)}
+                place = client.get("/topic/read", params=asked).raise_for_status().headers["x-nsq-next-offset"]
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
