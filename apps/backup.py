@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from apps.messages import ADDRESS
+from shared.files import sync_directory
 
 NAMES = re.compile(r"nsqd\.dat|log/\d{20}\.\d{1,9}\.log")  # and nothing else is unpacked, whoever answers
 TIMEOUT = 60.0  # s without a byte
@@ -53,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     except (OSError, tarfile.TarError) as error:
         return _failed(f"no backup: {error}{_left(partial)}")
     partial.rename(target)
-    _sync(target.parent)
+    sync_directory(target.parent)
     print(f"{count} files, {size} bytes in {target}; look through it: penstock verify {target}")
     return 0
 
@@ -77,8 +78,8 @@ def _unpack(answer: httpx.Response, target: Path) -> tuple[int, int]:
                     raise OSError(f"{entry.name} ended early")
             count, size = count + 1, size + entry.size
     stream.finish()
-    _sync(target / "log")
-    _sync(target)
+    sync_directory(target / "log")
+    sync_directory(target)
     return count, size
 
 
@@ -122,11 +123,3 @@ def _left(partial: Path) -> str:
 def _failed(why: str) -> int:
     print(f"penstock backup: {why}", file=sys.stderr)
     return 1
-
-
-def _sync(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -14,6 +14,7 @@ from pathlib import Path
 from nsqd.core.broker import Broker
 from nsqd.core.topology import ChannelEntry, TopicEntry
 from nsqd.storage.diskqueue import Queue, QueuedMessage, find_queues
+from shared.files import sync_directory
 from shared.log import log
 
 MARKER = "nsq-import"
@@ -97,9 +98,9 @@ class NsqImport:
         metadata = self._path / "nsqd.dat"
         if metadata.exists() and not (aside / "nsqd.dat").exists():
             shutil.copy2(metadata, aside / "nsqd.dat")
-        _sync(aside)
+        sync_directory(aside)
         self._marker.unlink()
-        _sync(self._path)
+        sync_directory(self._path)
 
     def _mark(self, state: bytes) -> None:
         temporary = self._path / f"{MARKER}.tmp"
@@ -108,7 +109,7 @@ class NsqImport:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, self._marker)
-        _sync(self._path)
+        sync_directory(self._path)
 
 
 def _batches(queue: Queue) -> Iterator[list[QueuedMessage]]:
@@ -122,11 +123,3 @@ def _batches(queue: Queue) -> Iterator[list[QueuedMessage]]:
         size += len(message.body)
     if batch:
         yield batch
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+from shared.files import sync_directory
+
 _RESERVE = "reserve"  # a file's name
 _MOST_PIECES = 512  # of one writev: half of what Linux takes
 
@@ -132,7 +134,7 @@ class RealDisk:
         self.path = path
         if not path.is_dir():
             path.mkdir(mode=0o700)
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         # for as long as the process lives: a sync must not fail because there is no descriptor left
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
@@ -183,11 +185,3 @@ class RealDisk:
 
     def release(self) -> None:
         os.unlink(self.path / _RESERVE)
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
