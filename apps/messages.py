@@ -88,6 +88,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _read(client: httpx.Client, arguments: argparse.Namespace) -> None:
+    if arguments.follow and arguments.to:
+        raise Refused("read wants either --follow or --to")
     progress = _Progress(sys.stderr.isatty() and not sys.stdout.isatty())
     for message in _messages(client, arguments, progress):
         _print(message, arguments.json)
@@ -150,7 +152,7 @@ def _act(client: httpx.Client, arguments: argparse.Namespace) -> None:
 
 def _asked(client: httpx.Client, method: str, path: str, asked: dict[str, Any]) -> httpx.Response:
     answer = client.request(method, path, params=asked, headers={"Accept": "application/x-ndjson"})
-    if answer.status_code == 200:
+    if answer.status_code == 200 and (path != "/topic/read" or "x-nsq-log" in answer.headers):
         return answer
     try:
         why = str(answer.json()["message"])

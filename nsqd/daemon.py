@@ -147,13 +147,25 @@ def _files_problem(options: NsqdOptions) -> str:
     return ""
 
 
+class _Wake:
+    """Wakes the reactor, from any thread. Before there is one nobody sleeps: its first turn looks at everything."""
+
+    def __init__(self) -> None:
+        self.reactor: Reactor | None = None
+
+    def __call__(self) -> None:
+        if self.reactor is not None:
+            self.reactor.wake()
+
+
 async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None:
     """Serve until SIGINT or SIGTERM. Any exception out of here is a bug, or a machine that has ceased to work."""
     _tune_interpreter()
     health = Health()
     metadata = directory.load()
     taking = _nsq_import(directory)
-    opened = _open_log(options, directory, lambda: reactor.wake())
+    wake = _Wake()
+    opened = _open_log(options, directory, wake)
     broker = _make_broker(options, metadata, opened, taking)
     info = _info(options, doors)
     memory = Memory()
@@ -178,6 +190,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
 
             edge = _edge(options, doors, broker, auth_servers, nursery)
             reactor = Reactor(broker, options.settings(), _clock, serve_http, after_turn, edge)
+            wake.reactor = reactor
             timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
             lookupds = Lookupds(broker, _identity(options, info), timeouts, reactor.wake, nursery)
             node = Node(

@@ -5,6 +5,7 @@ out of the sequence ahead of the cursor, where it leaves a hole. What waits in t
 first, for each of which it waits alone from then on. Walks what waits: for rare commands only.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -12,7 +13,6 @@ from nsqd.core.buried import Grave
 from nsqd.core.channel import Channel
 from nsqd.core.consumer import Run
 from nsqd.core.deferred import Message
-from nsqd.core.frame import ID_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +83,8 @@ def _ordinal(message: Message) -> int:
 
 
 def _from_consumers(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
-    held = [
-        (run, ordinal)
-        for run in channel.in_flight.values()
-        for ordinal in wanted
-        if _holds(run, ordinal, wanted[ordinal])
-    ]
+    ordinals = sorted(wanted)
+    held = [(run, ordinal) for run in channel.in_flight.values() for ordinal in _members(run, ordinals, wanted)]
     taken = []
     for run, ordinal in held:
         run.owner.take_out(wanted[ordinal])
@@ -99,11 +95,12 @@ def _from_consumers(channel: Channel, wanted: dict[int, bytes]) -> list[Message]
     return taken
 
 
-def _holds(run: Run, ordinal: int, message_id: bytes) -> bool:
+def _members(run: Run, ordinals: list[int], wanted: dict[int, bytes]) -> list[int]:
+    """Which of the ordinals, ascending, are in flight in a run. It is asked of every run there is."""
     if run.loose is not None:
-        return message_id in run.loose
-    at = (ordinal - run.first) * ID_SIZE
-    return run.head <= ordinal - run.first and run.ids[at : at + ID_SIZE] == message_id
+        return [ordinal for ordinal in run.loose.values() if ordinal in wanted]
+    first = run.first + run.head
+    return ordinals[bisect_left(ordinals, first) : bisect_left(ordinals, first + len(run))]
 
 
 def _from_graves(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:

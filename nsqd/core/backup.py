@@ -26,11 +26,14 @@ class Part(Protocol):
 class Backup(Protocol):
     """Its methods are for the trio thread."""
 
-    def begin(self) -> Sequence[Part]:
-        """What is to be copied; it stays there as long as somebody calls `go_on`, until `end`. Raises Busy, OSError."""
+    def begin(self) -> tuple[int, Sequence[Part]]:
+        """The copy's number, and what is to be copied: it stays there as long as somebody calls `go_on`, until `end`.
 
-    def go_on(self) -> None:
+        Raises Busy, OSError.
+        """
+
+    def go_on(self, number: int) -> None:
         """It is being copied still. Call it every few seconds: a copy that nobody makes any more holds nothing for ever."""
 
-    def end(self) -> None:
+    def end(self, number: int) -> None:
         """It is copied, or not wanted any more."""

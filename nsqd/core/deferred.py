@@ -6,7 +6,7 @@ memory nor a stall (specs/log-and-channel.md rule 22).
 """
 
 from array import array
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Iterator
 from heapq import nsmallest
 from struct import Struct
 
@@ -98,11 +98,11 @@ class Deferred:
         """Walks everything."""
         return any(message.ordinal == ordinal for _, message in self.items())
 
-    def take(self, ordinals: Container[int]) -> list[Message]:
+    def take(self, ordinals: Collection[int]) -> list[Message]:
         """Take these out. Walks everything: for rare commands only."""
         return [message for _, message in self.take_with_due(ordinals)]
 
-    def take_with_due(self, ordinals: Container[int]) -> list[tuple[int, Message]]:
+    def take_with_due(self, ordinals: Collection[int]) -> list[tuple[int, Message]]:
         """The same, with when they were due."""
         entries = self._near.entries()
         taken = [entry for entry in entries if entry[1].ordinal in ordinals]
@@ -112,13 +112,14 @@ class Deferred:
                 if message.ordinal not in ordinals:
                     self._near.push(due, message)
         for minute, page in list(self._far.items()):
-            found = [(due, Message(ordinal, tries)) for ordinal, due, tries in unpack(page) if ordinal in ordinals]
-            if not found:
-                continue
-            taken += found
-            kept = b"".join(pack(*entry) for entry in unpack(page) if entry[0] not in ordinals)
-            self._far[minute] = bytearray(kept)
-            if not kept:
+            column = array("Q", page)[::3]
+            places = sorted((column.index(ordinal) for ordinal in set(ordinals).intersection(column)), reverse=True)
+            for place in places:
+                part = slice(place * _FAR.size, (place + 1) * _FAR.size)
+                ((ordinal, due, attempts),) = unpack(page[part])
+                taken.append((due, Message(ordinal, attempts)))
+                del page[part]
+            if not page:
                 del self._far[minute]
         self._count -= len(taken)
         return taken

@@ -44,8 +44,11 @@ class Gone(Exception):
 class Plan(Protocol):
     """A part of a topic that is to be read. In any thread."""
 
-    def read(self) -> list[Batch]:
-        """The messages, ascending; what is damaged is left out. Raises Gone, OSError."""
+    def read(self) -> tuple[list[Batch], int]:
+        """The messages, ascending, and the offset to go on at: before it, what is not among them is damaged.
+
+        Raises Gone, OSError.
+        """
 
 
 class History(Protocol):

@@ -6,7 +6,7 @@ channel, the topic is paused, or its channels are still being asked for. A new c
 gets what was published before it and later ones only what comes.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from nsqd.core.channel import Channel
@@ -292,12 +292,21 @@ class Topic:
         ready = sum(end - first for first, end, late in parts if not late)
         channel.resume(start, start, ready, False)
         channel.delayed = len(waiting)
-        for ordinal in delayed:
-            if ordinal not in waiting:
-                channel.take_back(Message(ordinal, 0), 0, now)
+        dues = self._dues({ordinal for ordinal in delayed if ordinal not in waiting})
+        for ordinal, due in dues.items():
+            channel.take_back(Message(ordinal, 0), due, now)
         self.broker.channel_created(channel)
         self.distribute()
         return channel
+
+    def _dues(self, ordinals: set[int]) -> dict[int, int]:
+        """When these, published with a delay, are due: 0 for what no channel waits for any more. Walks what waits."""
+        found = dict.fromkeys(sorted(ordinals), 0)
+        for channel in self.channels.values() if ordinals else ():
+            for due, message in channel.deferred.items():
+                if message.ordinal in found and not message.attempts:
+                    found[message.ordinal] = due
+        return found
 
     def delete_channel(self, name: str) -> None:
         """Drop the channel, its messages and its connections. An ephemeral topic goes with its last channel."""
@@ -348,7 +357,7 @@ class Topic:
                     channel.release(message)
         return moved + len(released)
 
-    def hand_over(self, ordinals: Container[int]) -> None:
+    def hand_over(self, ordinals: Collection[int]) -> None:
         """What of these waits in the delay lane waits in each of the channels from now on."""
         lane = self.delay_lane.take_with_due(ordinals) if self.held_back else []
         for due, message in lane:

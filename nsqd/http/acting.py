@@ -32,6 +32,7 @@ from shared.http.errors import HttpError
 from shared.values import MILLISECOND
 
 MOST = 1000  # messages in a request
+RECORD = 4 * 1024 * 1024  # bytes of bodies that are published as one record
 MOST_DIGITS = 19  # of an offset
 MOST_REASON = 200  # characters
 BY_HAND = "by hand"  # why a message is buried, unless the request tells
@@ -109,12 +110,16 @@ class Acting:
             topic = topic_to_publish_to(self._node.broker, to)
 
             def publish(ordinals: list[int]) -> None:
-                bodies = [frames[ordinal][HEADER_SIZE:] for ordinal in ordinals]
-                if bodies:
-                    topic.publish(bodies, sum(map(len, bodies)))
-                    topic.seal(
-                        self._node.broker.now, self._node.broker.wall
-                    )  # not with the turn's end: see acting.move
+                """Sealed here, and not with the turn's end (see acting.move); as records of a bounded size."""
+                size = 0
+                for ordinal in ordinals:
+                    body = frames[ordinal][HEADER_SIZE:]
+                    topic.publish([body], len(body))
+                    size += len(body)
+                    if size > RECORD:
+                        topic.seal(self._node.broker.now, self._node.broker.wall)
+                        size = 0
+                topic.seal(self._node.broker.now, self._node.broker.wall)
 
             return acting.move(channel, chosen, publish)
 

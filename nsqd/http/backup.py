@@ -7,6 +7,7 @@ import asyncio
 import tarfile
 import time
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 
 from starlette.requests import Request
@@ -35,16 +36,16 @@ class BackupRoute:
 
     async def backup(self, request: Request) -> Response:
         """Everything."""
-        parts = await self._node.bridge.call(self._begin)
         metadata = await asyncio.to_thread(_content, Path(self._node.options.data_path or ".") / METADATA)
+        copy, parts = await self._node.bridge.call(self._begin)
         size = sum(_padded(part.size) + BLOCK for part in parts) + 2 * BLOCK
         size += _padded(len(metadata)) + BLOCK if metadata else 0
         headers = {"Content-Length": str(size), "Content-Disposition": 'attachment; filename="nsqd.tar"'}
         return StreamingResponse(
-            self._stream(parts, metadata), media_type="application/x-tar", headers=V1_HEADERS | headers
+            self._stream(copy, parts, metadata), media_type="application/x-tar", headers=V1_HEADERS | headers
         )
 
-    def _begin(self) -> Sequence[Part]:
+    def _begin(self) -> tuple[int, Sequence[Part]]:
         """(trio thread)"""
         try:
             return self._node.backup.begin()
@@ -54,7 +55,7 @@ class BackupRoute:
             log.error("HTTP: no backup: %s", error)
             raise HttpError(503, "CANNOT_SYNC") from None
 
-    async def _stream(self, parts: Sequence[Part], metadata: bytes) -> AsyncIterator[bytes]:
+    async def _stream(self, copy: int, parts: Sequence[Part], metadata: bytes) -> AsyncIterator[bytes]:
         now, backup = int(time.time()), self._node.backup
         try:
             if metadata:
@@ -64,17 +65,17 @@ class BackupRoute:
                 for at in range(0, part.size, CHUNK):
                     size = min(CHUNK, part.size - at)
                     yield await asyncio.to_thread(part.read, at, size)
-                    await self._node.bridge.call(backup.go_on)
+                    await self._node.bridge.call(partial(backup.go_on, copy))
                 yield bytes(_padded(part.size) - part.size)
             yield bytes(2 * BLOCK)
         finally:
-            await asyncio.shield(asyncio.ensure_future(self._node.bridge.call(backup.end)))
+            await asyncio.shield(asyncio.ensure_future(self._node.bridge.call(partial(backup.end, copy))))
 
 
 def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except FileNotFoundError:
+    except OSError:  # there is none yet: it is only for tools that read it
         return b""
 
 

@@ -86,7 +86,7 @@ class Look:
     def read(self, plans: list[Plan]) -> None:
         """Get what is on disk only. Raises Gone, OSError. (any thread)"""
         for plan in plans:
-            for batch in plan.read():
+            for batch in plan.read()[0]:
                 at = 0
                 for ordinal in range(batch.first, batch.first + batch.count):
                     end = at + 4 + int.from_bytes(batch.frames[at : at + 4], "big")

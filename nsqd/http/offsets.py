@@ -68,7 +68,7 @@ class Found:
 
     def settle(self) -> int:
         """The offset. May read from disk. Raises Gone, OSError. (any thread)"""
-        return self.offset if self.plan is None else _first_since(self.plan.read(), self.stamp, self.offset)
+        return self.offset if self.plan is None else _first_since(self.plan.read()[0], self.stamp, self.offset)
 
 
 class Places:

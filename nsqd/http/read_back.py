@@ -14,6 +14,8 @@ A PLACE is an offset, earliest, latest, a time (2026-11-21T10:00:00Z) or a durat
     application/msgpack: [first offset, count, frames] one behind the other; the frames are those that consumers get over TCP
         (size, type, timestamp, attempts, id, body), end to end: copied from the log, with no work for each message
 
+X-Nsq-Missing tells how many messages before X-Nsq-Next-Offset are damaged on disk, if there are any.
+
 400 for what makes no sense, 404 TOPIC_NOT_FOUND, 409 OTHER_LOG where `log` is not this topic's, 410 OFFSET_GONE below the first
 offset, 416 OFFSET_IN_FUTURE beyond the next one.
 """
@@ -107,9 +109,9 @@ class ReadBack:
             return self._node.bridge.call(lambda: self._plan(name, known, start, min(stop, window.next), most))
 
         async with self._slots:
-            batches, content = await self._places.from_disk(plan, _packed if packed else _lined)
-        after = batches[-1].first + batches[-1].count if batches else max(start, min(stop, window.next))
-        headers = {
+            content, count, after = await self._places.from_disk(plan, _packed if packed else _lined)
+        missing = {"X-Nsq-Missing": str(after - start - count)} if after - start > count else {}
+        headers = missing | {
             "X-Nsq-Log": window.log,
             "X-Nsq-First-Offset": str(window.first),
             "X-Nsq-Next-Offset": str(after),
@@ -146,16 +148,16 @@ def _wants_msgpack(request: Request) -> bool:
     raise HttpError(406, "NOT_ACCEPTABLE")
 
 
-def _packed(plan: Plan) -> tuple[list[Batch], bytes]:
-    """(any thread)"""
-    batches = plan.read()
-    return batches, _pack(batches)
+def _packed(plan: Plan) -> tuple[bytes, int, int]:
+    """The content, how many messages are in it, and where to go on. (any thread)"""
+    batches, after = plan.read()
+    return _pack(batches), sum(batch.count for batch in batches), after
 
 
-def _lined(plan: Plan) -> tuple[list[Batch], bytes]:
-    """(any thread)"""
-    batches = plan.read()
-    return batches, _lines(batches)
+def _lined(plan: Plan) -> tuple[bytes, int, int]:
+    """The same, in lines. (any thread)"""
+    batches, after = plan.read()
+    return _lines(batches), sum(batch.count for batch in batches), after
 
 
 def _pack(batches: list[Batch]) -> bytes:

@@ -68,7 +68,7 @@ class Topology:
         check_offset(start, window)
         if channel in topic.channels:
             raise HttpError(409, "CHANNEL_EXISTS")
-        if topic.store.stuck:
+        if self._node.broker.refusal:  # what is not written cannot be read back for it
             raise HttpError(503, "EXITING")
         try:
             topic.channel_from(channel, start, self._node.broker.now)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nsqd.core.broker import Broker
 from nsqd.core.topology import ChannelEntry, TopicEntry
-from nsqd.storage.diskqueue import Queue, QueuedMessage, find_queues
+from nsqd.storage.diskqueue import Queue, QueuedMessage, QueueError, find_queues
 from shared.files import sync_directory
 from shared.log import log
 
@@ -45,6 +45,10 @@ class NsqImport:
         if logs and marker != READING:
             return False
         self.queues = find_queues(self._path)
+        if not self.queues and marker == READING:
+            raise QueueError(
+                f"it was interrupted, and NSQ's files are gone: put them back, or remove {MARKER} and log to begin with nothing"
+            )
         if not self.queues:
             return False
         self._mark(READING)

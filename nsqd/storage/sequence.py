@@ -41,19 +41,20 @@ class Sequence:
             held.append_one(frames[0], ids)
             self.end = first + 1
             return [held]
-        touched = []
+        touched: list[Held] = []
         step = messages_of(largest)
         for start in range(0, len(frames), step):
             stop = start + step
             held = self.last_for(first + start, delayed)
             held.append(frames[start:stop], ids[start * ID_SIZE : stop * ID_SIZE], largest)
-            touched.append(held)
+            if held not in touched[-1:]:
+                touched.append(held)
         self.end = first + len(frames)
         return touched
 
     def append_cold(self, first: int, count: int, delayed: bool, size: int) -> list[Held]:
         """Messages (`size` bytes in all) at the end that are on disk only. Returns the extents that hold them."""
-        touched = []
+        touched: list[Held] = []
         end, each = first + count, size // count
         while first < end:
             held = self.held[-1] if self.held else None
@@ -65,7 +66,8 @@ class Sequence:
             held.owed += bytes(part)
             held.count += part
             held.bulk += part * each
-            touched.append(held)
+            if held not in touched[-1:]:
+                touched.append(held)
             first += part
         self.end = end
         return touched

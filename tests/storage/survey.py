@@ -62,14 +62,15 @@ def retained(node: SimNode, topic: Topic) -> list[bytes] | None:
     frames: list[bytes] = []
     at = window.first
     while at < window.next:
-        batches = history.plan(topic.number, at, window.next, 1 + 7 * at % 900).read()
+        batches, following = history.plan(topic.number, at, window.next, 1 + 7 * at % 900).read()
         assert batches, f"{topic.name} retains no message {at}"
         for batch in batches:
             assert batch.first == at, f"{topic.name}: {batch.first} follows upon {at}"
             frames += split(batch.frames, 0, len(batch.frames), batch.count, batch.largest)
             at += batch.count
+        assert at == following
     assert at == window.next
-    whole = history.plan(topic.number, window.first, window.next, 1 << 40).read()
+    whole, _ = history.plan(topic.number, window.first, window.next, 1 << 40).read()
     assert b"".join(batch.frames for batch in whole) == b"".join(frames)
     return [frame[HEADER_SIZE:] for frame in frames]
 

@@ -280,7 +280,7 @@ class Users:
         """A message's."""
         frame = self._node.store.look(topic.number, ordinal)
         for plan in self._node.log.history().plans_of(topic.number, [ordinal]) if not frame else ():
-            for batch in plan.read():
+            for batch in plan.read()[0]:
                 if batch.first <= ordinal < batch.first + batch.count:
                     return split(batch.frames, 0, len(batch.frames), batch.count, batch.largest)[ordinal - batch.first]
         return frame

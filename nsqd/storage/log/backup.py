@@ -42,16 +42,18 @@ class LogBackup:
         self._writer = writer
         self._syncer = syncer
         self._tidying = tidying
+        self._number = 0  # of the copy that was begun last
 
-    def begin(self) -> list[LogPart]:
+    def begin(self) -> tuple[int, list[LogPart]]:
         if self._tidying.held:
             raise Busy
-        self.go_on()
         if not self._syncer.now():
             raise OSError("the log cannot be synced")
         bases = dict.fromkeys([*self._tidying.segments, self._writer.base])
         parts = [self._part(base) for base in bases]
-        return [part for part in parts if part.size > HEADER_SIZE]
+        self._number += 1
+        self.go_on(self._number)
+        return self._number, [part for part in parts if part.size > HEADER_SIZE]
 
     def _part(self, base: int) -> LogPart:
         name = segment_name(base, self._tidying.generation(base))
@@ -59,8 +61,10 @@ class LogBackup:
             return LogPart(self._disk, name, HEADER_SIZE + self._writer.durable - base)
         return LogPart(self._disk, name, self._disk.size(name))
 
-    def go_on(self) -> None:
-        self._tidying.hold_for(LEASE)
+    def go_on(self, number: int) -> None:
+        if number == self._number:
+            self._tidying.hold_for(LEASE)
 
-    def end(self) -> None:
-        self._tidying.hold_for(0)
+    def end(self, number: int) -> None:
+        if number == self._number:
+            self._tidying.hold_for(0)

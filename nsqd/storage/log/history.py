@@ -12,7 +12,7 @@ from nsqd.storage.held import Held, Piece
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.pieces import publishes, read_piece
 from nsqd.storage.log.records import part_of, seed_of
-from nsqd.storage.log.store import LogStore
+from nsqd.storage.log.store import UNBOUNDED, LogStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,19 +27,21 @@ class LogPlan:
     end: int
     most: int  # bytes
     pieces: list[Piece]  # none twice, in the order of their messages
+    upto: int  # offset before which everything is in the pieces
 
-    def read(self) -> list[Batch]:
+    def read(self) -> tuple[list[Batch], int]:
         batches: list[Batch] = []
         room, position = self.most, self.start
         for piece in self.pieces:
             for batch in self._in(piece, position):
                 if room < len(batch.frames):
                     batch = _as_many(batch, room, 0 if batches else 1)
-                    return [*batches, batch] if batch.count else batches
+                    batches += [batch] if batch.count else []
+                    return batches, batches[-1].first + batches[-1].count
                 batches.append(batch)
                 room -= len(batch.frames)
                 position = batch.first + batch.count
-        return batches
+        return batches, max(position, self.upto)
 
     def _in(self, piece: Piece, first: int) -> Iterator[Batch]:
         """What a piece has of first..end."""
@@ -117,16 +119,17 @@ class LogHistory:
             held = sequence.holder(ordinal) if sequence is not None else None
             if held is not None:
                 wanted.setdefault(held, []).append(ordinal)
-        return [self._plan(topic, min(of), max(of) + 1, held.size + 1, [held]) for held, of in wanted.items()]
+        return [self._plan(topic, min(of), max(of) + 1, UNBOUNDED, [held]) for held, of in wanted.items()]
 
     def plan_for(self, topic: int, stamp: int) -> tuple[int, LogPlan]:
         window, sequence = self.window(topic), self._store.known_sequence(topic)
         for held in sequence.readable(window.first, window.next) if sequence is not None else ():
             if held.newest >= stamp:
                 end = min(held.end, window.next)
-                return end, self._plan(topic, max(held.first, window.first), end, held.size + 1, [held])
+                return end, self._plan(topic, max(held.first, window.first), end, UNBOUNDED, [held])
         return window.next, self._plan(topic, window.next, window.next, 0, [])
 
     def _plan(self, topic: int, start: int, end: int, most: int, chosen: list[Held]) -> LogPlan:
         pieces = dict.fromkeys(piece for held in chosen for piece in held.pieces)  # a record may be of several extents
-        return LogPlan(self._disk, self._log_id, self._generations, topic, start, end, most, list(pieces))
+        upto = max(start, min(end, chosen[-1].end)) if chosen else end
+        return LogPlan(self._disk, self._log_id, self._generations, topic, start, end, most, list(pieces), upto)

@@ -445,11 +445,12 @@ class Replay:
     @staticmethod
     def _delayed_ahead_of(channel: _Channel, topic: _Topic) -> Iterable[int]:
         """Looks at what was delayed only: behind a message that is buried for a year stand all of that year as done."""
-        firsts = sorted(channel.done)
+        runs = _united(sorted(channel.done.items()))
+        firsts = [first for first, _ in runs]
 
         def is_done(ordinal: int) -> bool:
             place = bisect_right(firsts, ordinal) - 1
-            return place >= 0 and ordinal < channel.done[firsts[place]]
+            return place >= 0 and ordinal < runs[place][1]
 
         return (
             ordinal

@@ -26,6 +26,7 @@ class Spare:
         self._size = size
         self._file: File | None = None  # being filled, or ready
         self._closed = False
+        self._failed = False
         self._thread: threading.Thread | None = None
         self.ready = False  # it can be taken
         self.asked = False  # there was a call of `prepare` since the last one was taken
@@ -52,6 +53,7 @@ class Spare:
         """(the thread)"""
         try:
             if self._disk.free() < ROOM * self._size:
+                self._failed = True
                 return
             self._number += 1
             file = self._file = self._disk.create(self._name)
@@ -64,9 +66,12 @@ class Spare:
         except OSError as error:
             log.warning("LOG: cannot make a segment ahead: %s", error)
             self._discard()
+            self._failed = True
 
     def take(self, name: str) -> File | None:
         """The file, under that name from now on; None if there is none. Its end is to be cut off."""
+        if self._failed:  # another try, with the next segment
+            self._failed = self.asked = False
         if not self.ready:
             return None
         try:
@@ -74,6 +79,7 @@ class Spare:
         except OSError as error:
             log.warning("LOG: cannot use the segment that was made ahead: %s", error)
             self._discard()
+            self.asked = False
             return None
         file, self._file = self._file, None
         self.ready = self.asked = False
