@@ -258,3 +258,12 @@ def test_a_consumer_loses_what_is_taken_from_it(shared: Daemon) -> None:
 def test_what_cannot_be_done(shared: Daemon, what: str, arguments: dict[str, Any], error: Any) -> None:
     publish(shared, "bad")
     assert act(shared, what, **({"topic": "bad"} | arguments)) == error
+
+
+def test_a_request_that_would_take_too_much_memory_is_refused(shared: Daemon) -> None:
+    publish(shared, "huge", *[b"x" * 1_000_000] * 70)
+    answer = get(shared, topic="huge", channel="c", state="ready", limit="100")
+    assert (answer.status_code, answer.json()["message"]) == (413, "TOO_MUCH_AT_ONCE")
+    assert act(shared, "finish", "huge", state="ready", count=100) == (413, "TOO_MUCH_AT_ONCE")
+    assert act(shared, "move", "huge", state="ready", count=40, to="elsewhere") == {"moved": 40}
+    assert look(shared, "huge", "ready", limit=30)["total"] == 30

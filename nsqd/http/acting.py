@@ -8,7 +8,8 @@
 
 Offsets are those that /channel/messages tells. Instead of `offset`, `state=S&count=N` takes the first N in that state. The
 answer is {"finished": N} (requeued, kicked, buried, moved): how many of them the channel had, once that is as durable as the
-topic says. A consumer that has such a message in flight loses it: its FIN will fail.
+topic says. A consumer that has such a message in flight loses it: its FIN will fail. 413 TOO_MUCH_AT_ONCE if more than 64 MiB
+of messages had to be read from disk for it: name fewer.
 """
 
 from collections.abc import Callable

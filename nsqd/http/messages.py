@@ -27,6 +27,7 @@ from shared.http.errors import HttpError
 
 LIMIT, MOST = 100, 1000  # messages in an answer
 PREVIEW, MOST_PREVIEW = 256, 64 * 1024  # bytes of a body
+MOST_READ = 64 * 1024 * 1024  # bytes of messages that are read from disk for one request
 MOST_BODY = 4 * 1024 * 1024  # bytes of bodies in an answer; what does not fit comes without its body
 
 
@@ -84,7 +85,8 @@ class Look:
         return [] if channel.topic.ephemeral else list(node.history.plans_of(number, missing))
 
     def read(self, plans: list[Plan]) -> None:
-        """Get what is on disk only. Raises Gone, OSError. (any thread)"""
+        """Get what is on disk only. Raises Gone, OSError; HttpError if that is too much at once. (any thread)"""
+        room = MOST_READ
         for plan in plans:
             for batch in plan.read()[0]:
                 at = 0
@@ -92,6 +94,9 @@ class Look:
                     end = at + 4 + int.from_bytes(batch.frames[at : at + 4], "big")
                     if ordinal in self.frames:
                         self.frames[ordinal] = batch.frames[at:end]
+                        room -= end - at
+                        if room < 0:
+                            raise HttpError(413, "TOO_MUCH_AT_ONCE")
                     at = end
 
 
