@@ -94,10 +94,6 @@ class Deferred:
                 del self._far[minute]
         self._count = len(near) + sum(map(len, self._far.values())) // _FAR.size
 
-    def holds(self, ordinal: int) -> bool:
-        """Walks everything."""
-        return any(message.ordinal == ordinal for _, message in self.items())
-
     def take(self, ordinals: Collection[int]) -> list[Message]:
         """Take these out. Walks everything: for rare commands only."""
         return [message for _, message in self.take_with_due(ordinals)]

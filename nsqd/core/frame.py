@@ -7,7 +7,8 @@ size counts all that follows it. The shared frame says attempts = 1 and is never
 bytes into a copy (specs/log-and-channel.md rule 26).
 """
 
-from collections.abc import Collection, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
 from functools import lru_cache
 from itertools import chain, repeat
 from struct import Struct
@@ -84,6 +85,36 @@ def parts_of(data: bytes, first: int, count: int, size: int, skip: int = 0) -> l
     parts = list(chain.from_iterable(blocks.iter_unpack(view[first:middle])))
     parts += chain.from_iterable(single.iter_unpack(view[middle : first + count * (size + skip)]))
     return parts
+
+
+def split(data: bytes, at: int, end: int, count: int, largest: int) -> list[bytes]:
+    """The `count` frames that stand end to end in `data` from `at` to `end`. `largest`: bytes of the largest."""
+    if largest * count == end - at:  # none is larger, so they are all alike
+        return parts_of(data, at, count, largest)
+    ends = list(_ends(data, at, count))
+    return [data[start:stop] for start, stop in zip([at, *ends], ends, strict=False)]
+
+
+def cut(frames: bytes, count: int, largest: int, first: int, end: int) -> bytes:
+    """Of `count` frames that stand end to end, those from the `first`th up to the `end`th, which is behind it."""
+    if largest * count == len(frames):
+        return frames[first * largest : end * largest]
+    places = [0, *_ends(frames, 0, end)]
+    return frames[places[first] : places[end]]
+
+
+def that_fit(frames: bytes, count: int, largest: int, room: int) -> int:
+    """How many of `count` frames that stand end to end have room."""
+    if largest * count == len(frames):
+        return min(count, room // largest)
+    return bisect_right(list(_ends(frames, 0, count)), room)
+
+
+def _ends(data: bytes, at: int, count: int) -> Iterator[int]:
+    """Where each of the frames ends that stand end to end from `at` on."""
+    for _ in range(count):
+        at += _SIZE.size + _SIZE.unpack_from(data, at)[0]
+        yield at
 
 
 @lru_cache(maxsize=4096)

@@ -4,9 +4,11 @@ An offset is a message's place in its topic's sequence on this node: dense, asce
 from `first` on is there; what is not yet durable is not told of. Reading changes nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+
+from nsqd.core.frame import cut, split
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,22 @@ class Batch:
     count: int
     largest: int  # bytes of the largest frame
     frames: bytes  # end to end, as consumers get them (nsqd/core/frame.py)
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last."""
+        return self.first + self.count
+
+    def part(self, first: int, end: int) -> "Batch":
+        """The messages from the `first`th up to the `end`th, which is behind it."""
+        if end - first == self.count:
+            return self
+        frames = cut(self.frames, self.count, self.largest, first, end)
+        return Batch(self.first + first, end - first, self.largest, frames)
+
+    def messages(self) -> Iterator[tuple[int, bytes]]:
+        """Each message's offset, and its frame."""
+        return enumerate(split(self.frames, 0, len(self.frames), self.count, self.largest), self.first)
 
 
 class Gone(Exception):

@@ -10,13 +10,14 @@ in flight `times_out_at`, with buried `buried_at` and `reason`; times are ns sin
 
 import base64
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.channel import Channel
-from nsqd.core.frame import HEADER_SIZE, ID_SIZE, STAMP
+from nsqd.core.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.history import Plan
 from nsqd.core.listing import Listed, State, listed
 from nsqd.http.arguments import bounded, existing_channel, topic_and_channel
@@ -88,16 +89,12 @@ class Look:
         """Get what is on disk only. Raises Gone, OSError; HttpError if that is too much at once. (any thread)"""
         room = MOST_READ
         for plan in plans:
-            for batch in plan.read()[0]:
-                at = 0
-                for ordinal in range(batch.first, batch.first + batch.count):
-                    end = at + 4 + int.from_bytes(batch.frames[at : at + 4], "big")
-                    if ordinal in self.frames:
-                        self.frames[ordinal] = batch.frames[at:end]
-                        room -= end - at
-                        if room < 0:
-                            raise HttpError(413, "TOO_MUCH_AT_ONCE")
-                    at = end
+            for ordinal, frame in chain.from_iterable(batch.messages() for batch in plan.read()[0]):
+                if ordinal in self.frames:
+                    self.frames[ordinal] = frame
+                    room -= len(frame)
+                if room < 0:
+                    raise HttpError(413, "TOO_MUCH_AT_ONCE")
 
 
 class _Told:
@@ -116,7 +113,7 @@ class _Told:
             picture: dict[str, Any] = {"offset": one.ordinal, "attempts": one.attempts}
             frame = frames[one.ordinal]
             if frame:
-                picture["id"] = frame[HEADER_SIZE - ID_SIZE : HEADER_SIZE].decode()
+                picture["id"] = message_id(frame).decode()
                 picture["timestamp"] = int.from_bytes(frame[STAMP], "big")
                 picture["body_size"] = len(frame) - HEADER_SIZE
                 part = frame[HEADER_SIZE : HEADER_SIZE + preview]

@@ -4,9 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from typing import TypeVar
 
 from nsqd.core.broker import Broker
+from nsqd.core.frame import STAMP
 from nsqd.core.history import Batch, Gone, History, Plan, Window
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import existing_topic
@@ -20,7 +22,6 @@ T = TypeVar("T")
 TRIES = 5
 EARLIEST, LATEST = "earliest", "latest"
 MOST_DIGITS = 19  # of an offset
-STAMP_AT = 8  # of a frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +115,8 @@ def find(place: Place, history: History, topic: Topic, window: Window) -> Found:
 
 
 def _first_since(batches: list[Batch], stamp: int, otherwise: int) -> int:
-    for batch in batches:
-        at = 0
-        for offset in range(batch.first, batch.first + batch.count):
-            if int.from_bytes(batch.frames[at + STAMP_AT : at + STAMP_AT + 8], "big") >= stamp:
-                return offset
-            at += 4 + int.from_bytes(batch.frames[at : at + 4], "big")
-    return otherwise
+    messages = chain.from_iterable(batch.messages() for batch in batches)
+    return next((offset for offset, frame in messages if int.from_bytes(frame[STAMP], "big") >= stamp), otherwise)
 
 
 def kept_topic(broker: Broker, name: str) -> Topic:

@@ -30,11 +30,11 @@ import msgpack
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.frame import HEADER_SIZE, ID_SIZE
+from nsqd.core.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.history import Amount, Batch, Plan, Window
 from nsqd.http.arguments import bounded, topic_name
 from nsqd.http.node import Node
-from nsqd.http.offsets import EARLIEST, LATEST, STAMP_AT, Place, Places, check_offset, look, read_place
+from nsqd.http.offsets import EARLIEST, LATEST, Place, Places, check_offset, look, read_place
 from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError
 
@@ -166,7 +166,7 @@ def _pack(batches: list[Batch]) -> bytes:
     while place < len(batches):
         begin, end = place, batches[place].first
         while place < len(batches) and batches[place].first == end:
-            end += batches[place].count
+            end = batches[place].end
             place += 1
         first = batches[begin].first
         frames = b"".join([batch.frames for batch in batches[begin:place]])
@@ -176,22 +176,15 @@ def _pack(batches: list[Batch]) -> bytes:
 
 def _lines(batches: list[Batch]) -> bytes:
     """(any thread)"""
-    lines = []
-    for batch in batches:
-        at = 0
-        for offset in range(batch.first, batch.first + batch.count):
-            end = at + 4 + int.from_bytes(batch.frames[at : at + 4], "big")
-            lines.append(_line(offset, batch.frames[at:end]))
-            at = end
-    lines.append("")
-    return "\n".join(lines).encode()
+    lines = [_line(offset, frame) for batch in batches for offset, frame in batch.messages()]
+    return "\n".join([*lines, ""]).encode()
 
 
 def _line(offset: int, frame: bytes) -> str:
     told: dict[str, Any] = {
         "offset": offset,
-        "timestamp": int.from_bytes(frame[STAMP_AT : STAMP_AT + 8], "big"),
-        "id": frame[HEADER_SIZE - ID_SIZE : HEADER_SIZE].decode(),
+        "timestamp": int.from_bytes(frame[STAMP], "big"),
+        "id": message_id(frame).decode(),
     }
     body = frame[HEADER_SIZE:]
     try:

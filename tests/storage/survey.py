@@ -4,7 +4,6 @@ from nsqd.core.channel import Channel
 from nsqd.core.consumer import Consumer
 from nsqd.core.frame import HEADER_SIZE
 from nsqd.core.topic import Topic
-from nsqd.storage.log.records import split
 from tests.core.node import SECOND, Inbox
 from tests.storage.history import Arrival, SeenChannel, SeenTopic
 from tests.storage.sim_node import SimNode
@@ -66,7 +65,7 @@ def retained(node: SimNode, topic: Topic) -> list[bytes] | None:
         assert batches, f"{topic.name} retains no message {at}"
         for batch in batches:
             assert batch.first == at, f"{topic.name}: {batch.first} follows upon {at}"
-            frames += split(batch.frames, 0, len(batch.frames), batch.count, batch.largest)
+            frames += [frame for _, frame in batch.messages()]
             at += batch.count
         assert at == following
     assert at == window.next

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.core.frame import split
 from nsqd.storage.log import records
 from nsqd.storage.log.records import (
     HEADER_SIZE,
@@ -21,7 +22,6 @@ from nsqd.storage.log.records import (
     encode,
     repaired,
     runs,
-    split,
 )
 
 LIMITS = {"B": 1 << 8, "H": 1 << 16, "I": 1 << 32, "Q": 1 << 64, "q": 1 << 63}

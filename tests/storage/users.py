@@ -11,7 +11,6 @@ from nsqd.core.frame import HEADER_SIZE, message_id
 from nsqd.core.keeping import Durability, Keeping, TopicConfig
 from nsqd.core.listing import State, listed
 from nsqd.core.topic import Topic
-from nsqd.storage.log.records import split
 from penstock.protocol.names import is_ephemeral
 from tests.core.node import MS, SECOND, Delivery, Inbox
 from tests.storage.history import ChannelState, History, Item, TopicState
@@ -255,7 +254,8 @@ class Users:
         for one, body in zip(chosen, bodies, strict=True):
             self._bodies[one.message_id] = body
             assert self._history.ids.setdefault(body, one.message_id) == one.message_id
-        if any(channel.topic.delay_lane.holds(one.ordinal) for one in chosen) and len(channel.topic.channels) > 1:
+        in_lane = set(channel.topic.delayed_ordinals(0)).intersection(one.ordinal for one in chosen)
+        if in_lane and len(channel.topic.channels) > 1:
             return  # each channel would wait for it alone, which the history does not know
         now, what = self._node.clock.now, random.randrange(4)
         if what == 0:
@@ -280,9 +280,7 @@ class Users:
         """A message's."""
         frame = self._node.store.look(topic.number, ordinal)
         for plan in self._node.log.history().plans_of(topic.number, [ordinal]) if not frame else ():
-            for batch in plan.read()[0]:
-                if batch.first <= ordinal < batch.first + batch.count:
-                    return split(batch.frames, 0, len(batch.frames), batch.count, batch.largest)[ordinal - batch.first]
+            frame = next((one for batch in plan.read()[0] for at, one in batch.messages() if at == ordinal), frame)
         return frame
 
     # consumers

@@ -7,11 +7,12 @@ for each message. A segment that was cleaned meanwhile is found under its new na
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from nsqd.core.frame import that_fit
 from nsqd.core.history import Amount, Batch, Gone, Window
 from nsqd.storage.held import Held, Piece
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.pieces import publishes, read_piece
-from nsqd.storage.log.records import part_of, seed_of
+from nsqd.storage.log.records import seed_of
 from nsqd.storage.log.store import UNBOUNDED, LogStore
 
 
@@ -35,12 +36,11 @@ class LogPlan:
         for piece in self.pieces:
             for batch in self._in(piece, position):
                 if room < len(batch.frames):
-                    batch = _as_many(batch, room, 0 if batches else 1)
-                    batches += [batch] if batch.count else []
-                    return batches, batches[-1].first + batches[-1].count
+                    count = max(that_fit(batch.frames, batch.count, batch.largest, room), 0 if batches else 1)
+                    return [*batches, batch.part(0, count)] if count else batches, batch.first + count
                 batches.append(batch)
                 room -= len(batch.frames)
-                position = batch.first + batch.count
+                position = batch.end
         return batches, max(position, self.upto)
 
     def _in(self, piece: Piece, first: int) -> Iterator[Batch]:
@@ -56,25 +56,7 @@ class LogPlan:
             ordinal, count, largest, at, stop = published
             low, high = max(first, ordinal), min(self.end, ordinal + count)
             if low < high:
-                frames = data[at:stop]
-                if high - low < count:
-                    frames = part_of(frames, count, largest, low - ordinal, high - ordinal)
-                yield Batch(low, high - low, largest, frames)
-
-
-def _as_many(batch: Batch, room: int, least: int) -> Batch:
-    """The first messages of a batch, as many as have room, at least `least`."""
-    if batch.largest * batch.count == len(batch.frames):
-        count = max(least, room // batch.largest)
-    else:
-        count = at = 0
-        while count < batch.count:
-            at += 4 + int.from_bytes(batch.frames[at : at + 4], "big")
-            if at > room and count >= least:
-                break
-            count += 1
-    frames = part_of(batch.frames, batch.count, batch.largest, 0, count)
-    return Batch(batch.first, count, batch.largest, frames)
+                yield Batch(ordinal, count, largest, data[at:stop]).part(low - ordinal, high - ordinal)
 
 
 class LogHistory:

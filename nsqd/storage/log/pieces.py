@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from nsqd.core.frame import HEADER_SIZE as FRAME_HEADER
-from nsqd.core.frame import ID_SIZE
+from nsqd.core.frame import ID_SIZE, split
 from nsqd.core.ids import between
 from nsqd.storage.held import Held, Piece
 from nsqd.storage.log import records
@@ -105,7 +105,7 @@ def _take(data: bytes, start: int, seed: int, topic: int, found: Found) -> bool:
             whole = False
             continue
         ordinal, count, largest, at, stop = published
-        found.put(ordinal, records.split(data, at, stop, count, largest), largest)
+        found.put(ordinal, split(data, at, stop, count, largest), largest)
     return whole
 
 

@@ -33,7 +33,6 @@ from enum import IntEnum
 from struct import Struct
 
 from nsqd.core.cursors import Cursor
-from nsqd.core.frame import parts_of
 from nsqd.core.keeping import Durability, TopicConfig
 
 MAGIC = b"penstock"
@@ -234,27 +233,3 @@ def runs(ranges: Iterable[tuple[int, int]]) -> bytes:
     if end > start:
         packed.append(RUN.pack(start, end - start))
     return b"".join(packed)
-
-
-def part_of(frames: bytes, count: int, largest: int, first: int, end: int) -> bytes:
-    """Of `count` frames that stand end to end, those from the `first`th up to the `end`th."""
-    if largest * count == len(frames):
-        return frames[first * largest : end * largest]
-    begin = at = 0
-    for index in range(end):
-        if index == first:
-            begin = at
-        at += 4 + int.from_bytes(frames[at : at + 4], "big")
-    return frames[begin:at] if first < end else b""
-
-
-def split(content: bytes, at: int, end: int, count: int, largest: int) -> list[bytes]:
-    """The frames that stand end to end in `content` from `at` to `end`."""
-    if largest * count == end - at:  # none is larger, so they are all alike
-        return parts_of(content, at, count, largest)
-    frames = []
-    for _ in range(count):
-        end = at + 4 + int.from_bytes(content[at : at + 4], "big")
-        frames.append(content[at:end])
-        at = end
-    return frames
