@@ -4,6 +4,22 @@ import os
 from pathlib import Path
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a small file, whole or not at all, and durable on return. Only its owner may read it. Raises OSError."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
 def sync_directory(path: Path) -> None:
     """Make durable which names there are. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

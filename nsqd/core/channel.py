@@ -25,6 +25,7 @@ from nsqd.core.consumer import (
 from nsqd.core.deferred import Deferred, Message
 from nsqd.core.duequeue import SLACK, DueQueue
 from nsqd.core.frame import ID_SIZE, STAMP, message_id, with_attempts
+from nsqd.core.spans import without
 from nsqd.core.store import Extent
 
 if TYPE_CHECKING:
@@ -545,7 +546,7 @@ class Channel:
         topic = self.topic
         for first, stop, delayed in topic.store.extents(topic.number, start, min(end, topic.distributed)):
             if not delayed:
-                yield from ((low, high - low) for low, high in _without(first, stop, self._holes))
+                yield from ((low, high - low) for low, high in without(first, stop, self._holes))
 
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""
@@ -567,15 +568,3 @@ class Channel:
         assert not (self.deleted and self.consumers)
         for consumer in self.consumers:
             consumer.check()
-
-
-def _without(first: int, end: int, holes: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The parts of first..end that are in no hole. Holes are ascending and disjoint."""
-    for start, stop in holes:
-        if stop <= first or start >= end:
-            continue
-        if first < start:
-            yield first, start
-        first = stop
-    if first < end:
-        yield first, end

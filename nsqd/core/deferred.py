@@ -16,6 +16,7 @@ MINUTE = 60_000_000_000  # ns
 PHASES = 1024
 NEAR_BYTES = 250  # that a message in the queue takes: the entry, the message, three numbers
 _FAR = Struct("<QqQ")  # ordinal, due ns, attempts
+FAR_SIZE = _FAR.size  # bytes
 pack, unpack = _FAR.pack, _FAR.iter_unpack  # what waits, as `packed` has it
 
 
@@ -58,13 +59,13 @@ class Deferred:
             if self._approach_at(minute) > now:
                 break
             page = self._far[minute]
-            part = page[-(limit - moved) * _FAR.size :]
-            del page[-(limit - moved) * _FAR.size :]
+            part = page[-(limit - moved) * FAR_SIZE :]
+            del page[-(limit - moved) * FAR_SIZE :]
             if not page:
                 del self._far[minute]
             for ordinal, due, attempts in unpack(part):
                 self._near.push(due, Message(ordinal, attempts))
-            moved += len(part) // _FAR.size
+            moved += len(part) // FAR_SIZE
         return moved
 
     def pop_due(self, now: int, limit: int) -> list[Message]:
@@ -92,7 +93,7 @@ class Deferred:
             self._far[minute] = bytearray(kept)
             if not kept:
                 del self._far[minute]
-        self._count = len(near) + sum(map(len, self._far.values())) // _FAR.size
+        self._count = len(near) + sum(map(len, self._far.values())) // FAR_SIZE
 
     def take(self, ordinals: Collection[int]) -> list[Message]:
         """Take these out. Walks everything: for rare commands only."""
@@ -111,7 +112,7 @@ class Deferred:
             column = array("Q", page)[::3]
             places = sorted((column.index(ordinal) for ordinal in set(ordinals).intersection(column)), reverse=True)
             for place in places:
-                part = slice(place * _FAR.size, (place + 1) * _FAR.size)
+                part = slice(place * FAR_SIZE, (place + 1) * FAR_SIZE)
                 ((ordinal, due, attempts),) = unpack(page[part])
                 taken.append((due, Message(ordinal, attempts)))
                 del page[part]
@@ -147,7 +148,7 @@ class Deferred:
             place = (-1, -1)
         for minute in sorted(minute for minute in self._far if minute >= place[0]):
             index = place[1] + 1 if minute == place[0] else 0
-            entries = unpack(memoryview(self._far[minute])[max(0, index) * _FAR.size :])
+            entries = unpack(memoryview(self._far[minute])[max(0, index) * FAR_SIZE :])
             for ordinal, due, attempts in entries:
                 if first <= ordinal < end:
                     if len(found) == limit:
@@ -165,7 +166,7 @@ class Deferred:
         """Hold a piece of far ones again, that `packed` gave out. Their times may have been moved, all by as much."""
         minute = min(array("q", page)[1::3]) // MINUTE
         self._far.setdefault(minute, bytearray()).extend(page)
-        self._count += len(page) // _FAR.size
+        self._count += len(page) // FAR_SIZE
 
     def clear(self) -> None:
         """Drop everything."""
@@ -180,7 +181,7 @@ class Deferred:
     def memory(self) -> int:
         """Bytes that they take, about."""
         near = len(self._near)
-        far = (self._count - near) * _FAR.size
+        far = (self._count - near) * FAR_SIZE
         return far * 9 // 8 + near * NEAR_BYTES  # a growing bytearray has an eighth to spare
 
     def _approach_at(self, minute: int) -> int:
@@ -190,5 +191,5 @@ class Deferred:
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""
         self._near.check()
-        assert self._count == len(self._near) + sum(len(page) for page in self._far.values()) // _FAR.size
+        assert self._count == len(self._near) + sum(len(page) for page in self._far.values()) // FAR_SIZE
         assert all(self._far.values())

@@ -16,6 +16,7 @@ from typing import Any
 
 from nsqd.core.topology import ChannelEntry, TopicEntry
 from penstock.protocol.names import is_valid_name
+from shared.files import replace_file
 from shared.log import log
 from shared.version import NSQ_VERSION
 
@@ -88,18 +89,7 @@ class Directory:
     def _write(self, metadata: Metadata) -> None:
         if metadata == self._written and (self.path / FILE).exists():
             return
-        temporary = self.path / f"{FILE}.{os.getpid()}.tmp"
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(_encode(metadata))
-                file.flush()
-                os.fsync(file.fileno())
-            os.rename(temporary, self.path / FILE)
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
-        os.fsync(self._fd)
+        replace_file(self.path / FILE, _encode(metadata))
         self._written = metadata
 
 

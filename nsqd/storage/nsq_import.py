@@ -14,7 +14,7 @@ from pathlib import Path
 from nsqd.core.broker import Broker
 from nsqd.core.topology import ChannelEntry, TopicEntry
 from nsqd.storage.diskqueue import Queue, QueuedMessage, QueueError, find_queues
-from shared.files import sync_directory
+from shared.files import replace_file, sync_directory
 from shared.log import log
 
 MARKER = "nsq-import"
@@ -51,7 +51,7 @@ class NsqImport:
             )
         if not self.queues:
             return False
-        self._mark(READING)
+        replace_file(self._marker, READING)
         for file in logs:
             file.unlink()
         return True
@@ -90,7 +90,7 @@ class NsqImport:
 
     def finish(self) -> None:
         """All of it is in the log, and synced."""
-        self._mark(MOVING)
+        replace_file(self._marker, MOVING)
         self._move()
         log.info("IMPORT: done; the files of NSQ are in %s", self._path / ASIDE)
 
@@ -104,15 +104,6 @@ class NsqImport:
             shutil.copy2(metadata, aside / "nsqd.dat")
         sync_directory(aside)
         self._marker.unlink()
-        sync_directory(self._path)
-
-    def _mark(self, state: bytes) -> None:
-        temporary = self._path / f"{MARKER}.tmp"
-        with temporary.open("wb") as file:
-            file.write(state)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self._marker)
         sync_directory(self._path)
 
 

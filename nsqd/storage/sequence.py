@@ -223,9 +223,8 @@ class Sequence:
         for held in sorted(self.kept, key=lambda held: held.first):
             held.retain_only()
             last = joined[-1] if joined else None
-            near = last is not None and last.end == held.first and held.newest - last.oldest <= span
-            near = near and last is not None and last.delayed == held.delayed
-            if last is not None and near and last.size + held.size <= most:
+            small = last is not None and held.newest - last.oldest <= span and last.size + held.size <= most
+            if last is not None and small and last.end == held.first and last.delayed == held.delayed:
                 last.join(held)
             else:
                 joined.append(held)

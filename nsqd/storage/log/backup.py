@@ -6,11 +6,11 @@ Segments that are full are never changed, the newest one only grows. So the copy
 from dataclasses import dataclass
 
 from nsqd.core.backup import Busy
-from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
-from nsqd.storage.log.writer import Writer, segment_name
+from nsqd.storage.log.writer import Writer
 
 LEASE = 60_000_000_000  # ns
 
@@ -24,11 +24,7 @@ class LogPart:
     size: int  # bytes
 
     def read(self, at: int, size: int) -> bytes:
-        file = self.disk.open(self.name)
-        try:
-            data = file.read(at, size)
-        finally:
-            file.close()
+        data = read_from(self.disk, self.name, at, size)
         if len(data) != size:
             raise OSError(f"{self.name} is shorter than it was")
         return data
@@ -56,7 +52,7 @@ class LogBackup:
         return self._number, [part for part in parts if part.size > HEADER_SIZE]
 
     def _part(self, base: int) -> LogPart:
-        name = segment_name(base, self._tidying.generation(base))
+        name = self._tidying.file_name(base)
         if base == self._writer.base:
             return LogPart(self._disk, name, HEADER_SIZE + self._writer.durable - base)
         return LogPart(self._disk, name, self._disk.size(name))

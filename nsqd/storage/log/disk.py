@@ -69,6 +69,15 @@ class Disk(Protocol):
         """Give them back."""
 
 
+def read_from(disk: Disk, name: str, at: int, size: int) -> bytes:
+    """Up to `size` bytes of a file; fewer at its end. Raises OSError."""
+    file = disk.open(name)
+    try:
+        return file.read(at, size)
+    finally:
+        file.close()
+
+
 _MOST_CACHED = 4 * 1024 * 1024  # bytes read at once in a turn
 _buffer = bytearray()  # what `read_cached` reads into: new memory each time costs as much again. One thread
 

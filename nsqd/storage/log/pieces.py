@@ -11,7 +11,7 @@ from nsqd.core.frame import ID_SIZE, split
 from nsqd.core.ids import between
 from nsqd.storage.held import Held, Piece
 from nsqd.storage.log import records
-from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.reader import resume
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, Kind, decode, seed_of
 from nsqd.storage.log.writer import segment_name
@@ -88,13 +88,10 @@ def collect(disk: Disk, log_id: bytes, generation: int, piece: Piece, topic: int
 def read_piece(disk: Disk, generation: int, piece: Piece) -> tuple[bytes, int]:
     """What stands in the range, and where it begins; all of a segment that was cleaned since. Raises OSError."""
     segment, when_noted, start, end = piece
-    file = disk.open(segment_name(segment, generation))
-    try:
-        if generation != when_noted:
-            start, end = HEADER_SIZE, disk.size(segment_name(segment, generation))
-        return file.read(start, end - start), start
-    finally:
-        file.close()
+    name = segment_name(segment, generation)
+    if generation != when_noted:
+        start, end = HEADER_SIZE, disk.size(name)
+    return read_from(disk, name, start, end - start), start
 
 
 def _take(data: bytes, start: int, seed: int, topic: int, found: Found) -> bool:

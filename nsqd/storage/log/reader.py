@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.records import (
     GROUP,
     HEADER_SIZE,
@@ -127,15 +127,12 @@ class Reader:
     def _header(self, base: int, generation: int) -> SegmentHeader | None:
         """None if it cannot be read."""
         name = segment_name(base, generation)
-        file = self._disk.open(name)
         try:
-            header = decode_header(repaired(file.read(0, HEADER_SIZE)))
+            header = decode_header(repaired(read_from(self._disk, name, 0, HEADER_SIZE)))
         except NotASegment:
             return None
         except WrongVersion as error:
             raise LogError(f"log segment {name} cannot be read: {error}") from None
-        finally:
-            file.close()
         if (header.base, header.generation) != (base, generation):
             raise LogError(f"log segment {name} was renamed: it was {segment_name(header.base, header.generation)}")
         return header
@@ -213,11 +210,7 @@ class Reader:
         size = self._disk.size(segment.name)
         if place + 1 < len(self.segments):
             size = min(size, HEADER_SIZE + self.segments[place + 1].base - segment.base)
-        file = self._disk.open(segment.name)
-        try:
-            return file.read(0, size)
-        finally:
-            file.close()
+        return read_from(self._disk, segment.name, 0, size)
 
     def _highest_mark(self, place: int, at: int) -> int:
         """The highest durable mark that any group states. What is before `at` in the segment at `place` was read.

@@ -8,18 +8,18 @@ Ephemeral topics and channels are never logged. What was handed out only to an e
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from nsqd.core.buried import Grave
 from nsqd.core.cursors import Cursor
 from nsqd.core.frame import STAMP
-from nsqd.core.keeping import TopicConfig
 from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, Returned
+from nsqd.core.spans import overlap, united, without
 from nsqd.storage.held import add_piece
 from nsqd.storage.log import records
 from nsqd.storage.log.clocks import Anchor, LogClock
 from nsqd.storage.log.far import Far
+from nsqd.storage.log.known import KnownChannel, KnownTopic
 from nsqd.storage.log.pieces import OVERHEAD
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.records import CHANNEL_OF, RETURNED, RUN, Kind
@@ -28,87 +28,12 @@ from nsqd.storage.memory import MemoryStore
 from nsqd.storage.sequence import Sequence
 
 
-@dataclass(slots=True)
-class _Channel:
-    """What is known of a channel."""
-
-    name: str
-    number: int
-    start: int
-    cursor: int
-    paused: bool = False
-    floor: int = 0  # it is done with everything before this
-    done: dict[int, int] = field(default_factory=dict)  # runs it is done with behind that: first -> end; may overlap
-    notes: dict[int, Returned] = field(default_factory=dict)  # what was handed back last, by ordinal
-    buried: dict[int, tuple[bytes, Grave]] = field(default_factory=dict)  # by ordinal, the first buried first
-    far: Far = field(default_factory=lambda: Far([]))  # what it handed back for long; `done` has it as if it were done
-    near: dict[int, None] = field(default_factory=dict)  # what was in `far` or pulled, was noted or buried, and is owed
-
-    def noted(self, ordinal: int) -> None:
-        """Something happened to this message: what `notes` or `buried` has of it counts."""
-        if self.far.take(ordinal):
-            self.near[ordinal] = None
-
-    def pulled(self, ordinal: int) -> None:
-        """An operator has taken this message out of the sequence ahead of the cursor."""
-        self.near[ordinal] = None
-        self._pass_over(ordinal, ordinal + 1)
-
-    def finish(self, first: int, count: int) -> None:
-        """It is done with these, which it was not before."""
-        end = first + count
-        self.far.remove(first, end)
-        if self.notes or self.buried:  # what is in `near` is in one of them, too
-            for ordinal in range(first, end):
-                self.notes.pop(ordinal, None)
-                self.buried.pop(ordinal, None)
-                self.near.pop(ordinal, None)
-        self._pass_over(first, end)
-
-    def _pass_over(self, first: int, end: int) -> None:
-        if first != self.floor:
-            self.done[first] = max(
-                end, self.done.get(first, 0)
-            )  # what was pulled and then finished is passed over twice
-            return
-        while end in self.done:
-            end = self.done.pop(end)
-        self.floor = end
-
-    def owed(self, end: int) -> Iterator[tuple[int, int]]:
-        """Every (first, end) before `end` that it is not done with, but for what is or was far."""
-        position = self.floor
-        for first in sorted(self.done):
-            if first >= end:
-                break
-            if position < first:
-                yield position, first
-            position = max(position, self.done[first])
-        if position < end:
-            yield position, end
-
-
-@dataclass(slots=True)
-class _Topic:
-    """What is known of a topic."""
-
-    name: str
-    number: int
-    paused: bool = False
-    end: int = 0
-    distributed: int = 0
-    channels: dict[int, _Channel] = field(default_factory=dict)  # by number
-    delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of what was published with a delay
-    config: TopicConfig = field(default_factory=TopicConfig)
-    cursors: dict[str, Cursor] = field(default_factory=dict)
-
-
 class Replay:
     """See above. `apply` every record, in order; then `picture`."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
-        self._topics: dict[int, _Topic] = {}
+        self._topics: dict[int, KnownTopic] = {}
         self.lease = 1  # ids below it may have been issued
         self.last = 0  # time of the last group: when the node was alive last; 0: there was none
         self.anchor: Anchor | None = None  # the last one
@@ -161,7 +86,7 @@ class Replay:
 
     def _topic(self, content: bytes) -> None:
         (number,) = records.TOPIC.unpack_from(content)
-        self._topics[number] = _Topic(content[records.TOPIC.size :].decode(), number)
+        self._topics[number] = KnownTopic(content[records.TOPIC.size :].decode(), number)
         self._highest = max(self._highest, number)
 
     def _channel(self, content: bytes) -> None:
@@ -169,12 +94,12 @@ class Replay:
         topic = self._topics.get(number)
         if topic is not None:
             name = content[records.CHANNEL.size :].decode()
-            topic.channels[channel] = _Channel(name, channel, start, start, floor=start)
+            topic.channels[channel] = KnownChannel(name, channel, start, start, floor=start)
             if start < topic.distributed:
                 self._owe_again(topic, start)
         self._highest = max(self._highest, channel)
 
-    def _owe_again(self, topic: _Topic, start: int) -> None:
+    def _owe_again(self, topic: KnownTopic, start: int) -> None:
         """A channel was made that begins with what was published before it."""
         for first, end, delayed in self._store.owe_again(topic.number, start, topic.distributed):
             if delayed:  # the cursor passes over these
@@ -212,7 +137,7 @@ class Replay:
         if topic is not None:
             self._hand_out(topic, first, end)
 
-    def _hand_out(self, topic: _Topic, first: int, end: int) -> None:
+    def _hand_out(self, topic: KnownTopic, first: int, end: int) -> None:
         topic.distributed = end
         for start, stop in self._store.present(topic.number, first, end):
             self._store.distribute(topic.number, start, stop, max(1, len(topic.channels)))
@@ -252,7 +177,7 @@ class Replay:
             self._noted(number, found, ordinal)
             found.buried[ordinal] = message_id, Grave(ordinal, attempts, reason, wall)
 
-    def _noted(self, topic: int, channel: _Channel, ordinal: int) -> None:
+    def _noted(self, topic: int, channel: KnownChannel, ordinal: int) -> None:
         if ordinal >= channel.cursor and ordinal not in self._topics[topic].delayed and ordinal not in channel.near:
             channel.pulled(ordinal)
         else:
@@ -309,7 +234,7 @@ class Replay:
         """What was recorded of the topic before is in this, or was passed over for want of the topic."""
         state = decode_topic(content)
         number, name, paused, end, distributed, delayed, channels, extents, config, first, kept, cursors = state
-        topic = _Topic(name, number, paused, end, distributed)
+        topic = KnownTopic(name, number, paused, end, distributed)
         topic.delayed = dict(delayed)
         topic.config = decode_config(config)
         topic.cursors = {name: Cursor(*of) for name, *of in cursors}
@@ -323,9 +248,9 @@ class Replay:
         self._topics[number] = topic
 
     @staticmethod
-    def _state_channel(topic: _Topic, sequence: Sequence, state: list[Any]) -> _Channel:
+    def _state_channel(topic: KnownTopic, sequence: Sequence, state: list[Any]) -> KnownChannel:
         number, name, paused, start, cursor, holes, returned, buried, far = state
-        channel = _Channel(name, number, start, cursor, paused)
+        channel = KnownChannel(name, number, start, cursor, paused)
         for ordinal, attempts, due in returned:
             channel.notes[ordinal] = Returned(ordinal, attempts, due)
             if ordinal >= cursor and _is_plain(sequence, ordinal):
@@ -343,7 +268,8 @@ class Replay:
         for held, begin, stop in [found for one in channel.near for found in sequence.present_spans(one, one + 1)]:
             held.owe_one_more(begin, stop)
         owed = [(o, o + 1) for o in (*channel.notes, *channel.buried) if o not in channel.near]
-        owed += _without(sequence.plain(cursor, topic.distributed), [(first, end) for first, end in holes])
+        for first, end in sequence.plain(cursor, topic.distributed):
+            owed += without(first, end, holes)
         owed.sort()
         for first, end in owed:
             for held, begin, stop in sequence.present_spans(first, end):
@@ -362,7 +288,7 @@ class Replay:
 
     # helpers
 
-    def _find(self, topic: int, channel: int) -> _Channel | None:
+    def _find(self, topic: int, channel: int) -> KnownChannel | None:
         known = self._topics.get(topic)
         return known.channels.get(channel) if known is not None else None
 
@@ -383,7 +309,7 @@ class Replay:
         topics = [self._recovered(topic, monotonic, clock.offset) for topic in self._topics.values()]
         return LogPicture(topics, self._highest + 1)
 
-    def _recovered(self, topic: _Topic, monotonic: Callable[[int], int], offset: int) -> RecoveredTopic:
+    def _recovered(self, topic: KnownTopic, monotonic: Callable[[int], int], offset: int) -> RecoveredTopic:
         ahead = [(o, monotonic(due)) for o, due in topic.delayed.items() if o >= topic.distributed]
         plain = list(self._store.plain_spans(topic.number, topic.distributed))
         return RecoveredTopic(
@@ -402,14 +328,14 @@ class Replay:
 
     def _recovered_channel(
         self,
-        topic: _Topic,
-        channel: _Channel,
+        topic: KnownTopic,
+        channel: KnownChannel,
         plain: list[tuple[int, int]],
         monotonic: Callable[[int], int],
         offset: int,
     ) -> RecoveredChannel:
         cursor = max(channel.floor, min(channel.cursor, topic.distributed))
-        holes = _united((max(first, cursor), end) for first, end in sorted(channel.done.items()) if end > cursor)
+        holes = united((max(first, cursor), end) for first, end in sorted(channel.done.items()) if end > cursor)
         returned = []
         for ordinal in self._owed_one_by_one(topic, channel):
             if ordinal in channel.buried:
@@ -426,13 +352,13 @@ class Replay:
             start=channel.start,
             cursor=cursor,
             holes=holes,
-            ready=_overlap(plain, [(cursor, topic.distributed)]) - _overlap(plain, holes),
+            ready=overlap(plain, [(cursor, topic.distributed)]) - overlap(plain, holes),
             returned=returned,
             buried=list(channel.buried.values()),
             far=far,
         )
 
-    def _owed_one_by_one(self, topic: _Topic, channel: _Channel) -> Iterator[int]:
+    def _owed_one_by_one(self, topic: KnownTopic, channel: KnownChannel) -> Iterator[int]:
         """What it owes and the cursor will not come by: what is behind it, and what was published with a delay."""
         for first, end in channel.owed(min(channel.cursor, topic.distributed)):
             for start, stop in self._store.present(topic.number, first, end):
@@ -443,9 +369,9 @@ class Replay:
         yield from self._delayed_ahead_of(channel, topic)
 
     @staticmethod
-    def _delayed_ahead_of(channel: _Channel, topic: _Topic) -> Iterable[int]:
+    def _delayed_ahead_of(channel: KnownChannel, topic: KnownTopic) -> Iterable[int]:
         """Looks at what was delayed only: behind a message that is buried for a year stand all of that year as done."""
-        runs = _united(sorted(channel.done.items()))
+        runs = united(sorted(channel.done.items()))
         firsts = [first for first, _ in runs]
 
         def is_done(ordinal: int) -> bool:
@@ -492,43 +418,3 @@ def _is_plain(sequence: Sequence, ordinal: int) -> bool:
 def _ones(ordinals: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Each as a span."""
     return ((ordinal, ordinal + 1) for ordinal in ordinals)
-
-
-def _united(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ascending spans that may overlap, as disjoint ones."""
-    found: list[tuple[int, int]] = []
-    for first, end in spans:
-        if found and first < found[-1][1]:
-            found[-1] = found[-1][0], max(end, found[-1][1])
-        else:
-            found.append((first, end))
-    return found
-
-
-def _without(spans: list[tuple[int, int]], holes: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The parts of the spans that are in no hole. Both are ascending and disjoint."""
-    found = []
-    for span_first, span_end in spans:
-        first = span_first
-        for start, stop in holes:
-            if stop <= first or start >= span_end:
-                continue
-            if first < start:
-                found.append((first, start))
-            first = stop
-        if first < span_end:
-            found.append((first, span_end))
-    return found
-
-
-def _overlap(spans: list[tuple[int, int]], others: list[tuple[int, int]]) -> int:
-    """How many ordinals are in both. Each list is ascending and disjoint."""
-    total = place = 0
-    for first, end in others:
-        while place < len(spans) and spans[place][1] <= first:
-            place += 1
-        at = place
-        while at < len(spans) and spans[at][0] < end:
-            total += min(end, spans[at][1]) - max(first, spans[at][0])
-            at += 1
-    return total

@@ -29,7 +29,7 @@ class Spare:
         self._failed = False
         self._thread: threading.Thread | None = None
         self.ready = False  # it can be taken
-        self.asked = False  # there was a call of `prepare` since the last one was taken
+        self._asked = False  # there was a call of `prepare` since the last one was taken
         self._number = 0
         for name in disk.names():
             if name.startswith(NAME):
@@ -41,8 +41,8 @@ class Spare:
 
     def prepare(self) -> None:
         """Begin to make one, unless that was done already."""
-        if not self.asked:
-            self.asked = True
+        if not self._asked:
+            self._asked = True
             self._start()
 
     def _start(self) -> None:
@@ -71,7 +71,7 @@ class Spare:
     def take(self, name: str) -> File | None:
         """The file, under that name from now on; None if there is none. Its end is to be cut off."""
         if self._failed:  # another try, with the next segment
-            self._failed = self.asked = False
+            self._failed = self._asked = False
         if not self.ready:
             return None
         try:
@@ -79,10 +79,10 @@ class Spare:
         except OSError as error:
             log.warning("LOG: cannot use the segment that was made ahead: %s", error)
             self._discard()
-            self.asked = False
+            self._asked = False
             return None
         file, self._file = self._file, None
-        self.ready = self.asked = False
+        self.ready = self._asked = False
         return file
 
     def close(self) -> None:

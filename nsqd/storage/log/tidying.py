@@ -99,9 +99,9 @@ class Tidying:
         """From now on; 0: no longer."""
         self._held_until = self._monotonic() + ns if ns else 0
 
-    def generation(self, base: int) -> int:
-        """Of a segment."""
-        return self._generations.get(base, 0)
+    def file_name(self, base: int) -> str:
+        """A segment's."""
+        return segment_name(base, self._generations.get(base, 0))
 
     def begin(self, oldest_root: int) -> None:
         """Segments before that one are needed by no checkpoint."""
@@ -137,7 +137,7 @@ class Tidying:
 
     def _file_size(self, base: int) -> int:
         try:
-            return self._disk.size(segment_name(base, self._generations.get(base, 0)))
+            return self._disk.size(self.file_name(base))
         except OSError as error:  # somebody has removed it: whoever wants what stood there will see
             log.error("LOG: cannot look at a segment: %s", error)
             return 0
@@ -193,7 +193,7 @@ class Tidying:
 
     def _remove(self, base: int) -> None:
         try:
-            self._disk.remove(segment_name(base, self._generations.get(base, 0)))
+            self._disk.remove(self.file_name(base))
         except OSError as error:
             log.error("LOG: cannot remove a segment: %s", error)
             return

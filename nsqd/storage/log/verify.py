@@ -7,81 +7,15 @@ durable mark is torn, and was never promised to anybody; what is wrong before it
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from nsqd.core.deferred import FAR_SIZE
 from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic
 from nsqd.storage.log.clocks import LogClock, system_clocks
-from nsqd.storage.log.disk import Disk, File
+from nsqd.storage.log.disk import Disk, read_from
+from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.opening import replayed
 from nsqd.storage.log.reader import Reader, Segment, resume
 from nsqd.storage.log.records import HEADER_SIZE, decode
 from nsqd.storage.memory import MemoryStore
-
-
-class _FrozenFile:
-    """A File of which nothing is changed."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-
-    def append(self, pieces: list[bytes], at: int) -> None:
-        raise AssertionError("nothing is written here")
-
-    def sync(self) -> None:
-        pass
-
-    def read(self, at: int, size: int) -> bytes:
-        return self._file.read(at, size)
-
-    def read_cached(self, at: int, size: int) -> bytes | None:
-        return None
-
-    def truncate(self, size: int) -> None:
-        pass
-
-    def close(self) -> None:
-        self._file.close()
-
-
-class FrozenDisk:
-    """A Disk of which nothing is changed: what a start would repair stays as it is."""
-
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-
-    def names(self) -> list[str]:
-        return self._disk.names()
-
-    def create(self, name: str) -> File:
-        raise AssertionError("nothing is written here")
-
-    def open(self, name: str) -> File:
-        return _FrozenFile(self._disk.open(name))
-
-    def size(self, name: str) -> int:
-        return self._disk.size(name)
-
-    def rename(self, old: str, new: str) -> None:
-        pass
-
-    def remove(self, name: str) -> None:
-        pass
-
-    def sync_directory(self) -> None:
-        pass
-
-    def free(self) -> int:
-        return self._disk.free()
-
-    def total(self) -> int:
-        return self._disk.total()
-
-    def reserved(self) -> int:
-        return self._disk.reserved()
-
-    def reserve(self, size: int) -> None:
-        pass
-
-    def release(self) -> None:
-        pass
 
 
 @dataclass(slots=True)
@@ -130,11 +64,7 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
 
 def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int, int]]:
     """Where a segment is damaged, up to the log's end."""
-    file = disk.open(segment.name)
-    try:
-        data = file.read(0, min(disk.size(segment.name), HEADER_SIZE + end - segment.base))
-    finally:
-        file.close()
+    data = read_from(disk, segment.name, 0, min(disk.size(segment.name), HEADER_SIZE + end - segment.base))
     spots, at, seed = [], HEADER_SIZE, segment.header.seed
     while at < len(data):
         stop = decode(data, at, seed)
@@ -157,7 +87,7 @@ def _counted(store: MemoryStore, topic: RecoveredTopic) -> tuple[int, int]:
 
 def waiting(channel: RecoveredChannel) -> dict[str, int]:
     """How many messages of a channel are in which state."""
-    far = sum(map(len, channel.far)) // 24
+    far = sum(map(len, channel.far)) // FAR_SIZE
     due = sum(one.due > 0 for one in channel.returned)
     return {
         "ready": channel.ready + len(channel.returned) - due,

@@ -120,7 +120,7 @@ class Writer:
 
     def expect_syncs(self) -> None:
         """Somebody waits for each group's sync: if that goes on, it is worth making the next segment ahead."""
-        if self._size > self._segment_size // SPARE_AFTER and not self._spare.asked:
+        if self._size > self._segment_size // SPARE_AFTER:
             self._spare.prepare()
 
     def _failed(self, error: OSError) -> None:

@@ -1,0 +1,39 @@
+"""Spans (first, end) of a sequence: parts of them, and what several have in common."""
+
+from collections.abc import Iterable, Iterator
+
+
+def without(first: int, end: int, holes: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The parts of first..end that are in no hole. Holes are ascending and disjoint."""
+    for start, stop in holes:
+        if stop <= first or start >= end:
+            continue
+        if first < start:
+            yield first, start
+        first = stop
+    if first < end:
+        yield first, end
+
+
+def united(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ascending spans that may overlap, as disjoint ones."""
+    found: list[tuple[int, int]] = []
+    for first, end in spans:
+        if found and first < found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((first, end))
+    return found
+
+
+def overlap(spans: list[tuple[int, int]], others: list[tuple[int, int]]) -> int:
+    """How many ordinals are in both. Each list is ascending and disjoint."""
+    total = place = 0
+    for first, end in others:
+        while place < len(spans) and spans[place][1] <= first:
+            place += 1
+        at = place
+        while at < len(spans) and spans[at][0] < end:
+            total += min(end, spans[at][1]) - max(first, spans[at][0])
+            at += 1
+    return total

@@ -1,0 +1,71 @@
+"""A disk that is looked at, and not changed."""
+
+from nsqd.storage.log.disk import Disk, File
+
+
+class _FrozenFile:
+    """A File of which nothing is changed."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+
+    def append(self, pieces: list[bytes], at: int) -> None:
+        raise AssertionError("nothing is written here")
+
+    def sync(self) -> None:
+        pass
+
+    def read(self, at: int, size: int) -> bytes:
+        return self._file.read(at, size)
+
+    def read_cached(self, at: int, size: int) -> bytes | None:
+        return None
+
+    def truncate(self, size: int) -> None:
+        pass
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class FrozenDisk:
+    """A Disk of which nothing is changed: what a start would repair stays as it is."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def names(self) -> list[str]:
+        return self._disk.names()
+
+    def create(self, name: str) -> File:
+        raise AssertionError("nothing is written here")
+
+    def open(self, name: str) -> File:
+        return _FrozenFile(self._disk.open(name))
+
+    def size(self, name: str) -> int:
+        return self._disk.size(name)
+
+    def rename(self, old: str, new: str) -> None:
+        pass
+
+    def remove(self, name: str) -> None:
+        pass
+
+    def sync_directory(self) -> None:
+        pass
+
+    def free(self) -> int:
+        return self._disk.free()
+
+    def total(self) -> int:
+        return self._disk.total()
+
+    def reserved(self) -> int:
+        return self._disk.reserved()
+
+    def reserve(self, size: int) -> None:
+        pass
+
+    def release(self) -> None:
+        pass

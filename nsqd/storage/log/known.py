@@ -1,0 +1,87 @@
+"""What replay knows of topics and channels, as far as it has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from nsqd.core.buried import Grave
+from nsqd.core.cursors import Cursor
+from nsqd.core.keeping import TopicConfig
+from nsqd.core.recovery import Returned
+from nsqd.storage.log.far import Far
+
+
+@dataclass(slots=True)
+class KnownChannel:
+    """What is known of a channel."""
+
+    name: str
+    number: int
+    start: int
+    cursor: int
+    paused: bool = False
+    floor: int = 0  # it is done with everything before this
+    done: dict[int, int] = field(default_factory=dict)  # runs it is done with behind that: first -> end; may overlap
+    notes: dict[int, Returned] = field(default_factory=dict)  # what was handed back last, by ordinal
+    buried: dict[int, tuple[bytes, Grave]] = field(default_factory=dict)  # by ordinal, the first buried first
+    far: Far = field(default_factory=lambda: Far([]))  # what it handed back for long; `done` has it as if it were done
+    near: dict[int, None] = field(default_factory=dict)  # what was in `far` or pulled, was noted or buried, and is owed
+
+    def noted(self, ordinal: int) -> None:
+        """Something happened to this message: what `notes` or `buried` has of it counts."""
+        if self.far.take(ordinal):
+            self.near[ordinal] = None
+
+    def pulled(self, ordinal: int) -> None:
+        """An operator has taken this message out of the sequence ahead of the cursor."""
+        self.near[ordinal] = None
+        self._pass_over(ordinal, ordinal + 1)
+
+    def finish(self, first: int, count: int) -> None:
+        """It is done with these, which it was not before."""
+        end = first + count
+        self.far.remove(first, end)
+        if self.notes or self.buried:  # what is in `near` is in one of them, too
+            for ordinal in range(first, end):
+                self.notes.pop(ordinal, None)
+                self.buried.pop(ordinal, None)
+                self.near.pop(ordinal, None)
+        self._pass_over(first, end)
+
+    def _pass_over(self, first: int, end: int) -> None:
+        if first != self.floor:
+            self.done[first] = max(
+                end, self.done.get(first, 0)
+            )  # what was pulled and then finished is passed over twice
+            return
+        while end in self.done:
+            end = self.done.pop(end)
+        self.floor = end
+
+    def owed(self, end: int) -> Iterator[tuple[int, int]]:
+        """Every (first, end) before `end` that it is not done with, but for what is or was far."""
+        position = self.floor
+        for first in sorted(self.done):
+            if first >= end:
+                break
+            if position < first:
+                yield position, first
+            position = max(position, self.done[first])
+        if position < end:
+            yield position, end
+
+
+@dataclass(slots=True)
+class KnownTopic:
+    """What is known of a topic."""
+
+    name: str
+    number: int
+    paused: bool = False
+    end: int = 0
+    distributed: int = 0
+    channels: dict[int, KnownChannel] = field(default_factory=dict)  # by number
+    delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of what was published with a delay
+    config: TopicConfig = field(default_factory=TopicConfig)
+    cursors: dict[str, Cursor] = field(default_factory=dict)
