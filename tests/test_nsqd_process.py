@@ -338,9 +338,9 @@ def test_what_was_in_flight_comes_back_with_its_attempts_and_what_was_deferred_a
         assert client.frame() == OK
         publish(daemon, b"t", b"in flight", b"done")
         messages = {message.body: message for message in (client.message(), client.message())}
+        sent = time.time()  # the delay counts from when nsqd reads it, before the OK
         client.send(b"FIN " + messages[b"done"].id + b"\nDPUB t 1500\n" + sized(b"later"))
         assert client.frame() == OK
-        sent = time.time()
         daemon.process.kill()
         daemon.wait()
     with nsqd(tmp_path) as daemon, Conversation(daemon, b"  V2SUB t c\nRDY 10\n") as client:
