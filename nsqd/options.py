@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from nsqd.core.broker import Limits
 from nsqd.core.keeping import Durability, Keeping
+from nsqd.core.seen import SeenLimits
 from nsqd.option_values import (
     DEFAULT_TLS_VERSION,
     EXPERIMENTS,
@@ -121,6 +122,13 @@ class NsqdOptions(DaemonOptions):
     )
     retention_bytes: int = option(
         0, "of each topic, how many bytes of its newest messages stay, finished or not (0: no bound)", check=at_least(0)
+    )
+    dedup_window: Duration = _duration(
+        600 * SECOND, "how long a topic knows the key of a message, so that the same is not published again"
+    )
+    dedup_keys: int = option(100_000, "maximum number of such keys a topic knows", check=at_least(0))
+    dedup_producers: int = option(
+        10_000, "maximum number of producers a topic knows the last sequence of", check=at_least(0)
     )
     max_topics: int = option(50_000, "maximum topic count", check=at_least(1))
     max_channels: int = option(100_000, "maximum channel count of all topics", check=at_least(1))
@@ -290,6 +298,7 @@ class NsqdOptions(DaemonOptions):
             latency_percentiles=self.e2e_processing_latency_percentile,
             latency_window=self.e2e_processing_latency_window_time,
             keeping=Keeping(Durability(self.durability), self.retention, self.retention_bytes),
+            seen=SeenLimits(self.dedup_window, self.dedup_keys, self.dedup_producers),
         )
 
     def node_number(self) -> int:

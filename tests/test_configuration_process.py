@@ -324,6 +324,9 @@ JSON = {  # integers, durations in ns, and what Go has as a number: levels and T
     "max_connections": "10000",
     "max_connections_per_ip": "0",
     "identify_timeout": "10000000000",
+    "dedup_window": "600000000000",
+    "dedup_keys": "100000",
+    "dedup_producers": "10000",
     "max_topics": "50000",
     "max_channels": "100000",
 }

@@ -15,6 +15,7 @@ from nsqd.core.ids import IdSource
 from nsqd.core.keeping import Keeping
 from nsqd.core.latency import Latency
 from nsqd.core.scan import Queue, ScanPool
+from nsqd.core.seen import SeenLimits
 from nsqd.core.store import Store
 from nsqd.core.topic import Topic
 from shared.histogram import Histogram
@@ -35,6 +36,7 @@ class Limits:
     latency_percentiles: tuple[float, ...] = ()  # none: latencies are not measured
     latency_window: int = 600_000_000_000  # ns
     keeping: Keeping = field(default_factory=Keeping)  # of topics that have no word of their own
+    seen: SeenLimits = field(default_factory=SeenLimits)  # of a topic
 
     def attempts(self, topic: str) -> int:
         """Deliveries before a message of the topic is buried; 0: any number."""

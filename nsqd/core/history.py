@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from nsqd.core.attributes import Attributes, unpack
 from nsqd.core.frame import cut, split
 
 
@@ -37,6 +38,12 @@ class Batch:
     count: int
     largest: int  # bytes of the largest frame
     frames: bytes  # end to end, as consumers get them (nsqd/core/frame.py)
+    packed: bytes = b""  # attributes of the messages (nsqd/core/attributes.py)
+
+    @property
+    def attributes(self) -> Attributes:
+        """Those of the first message; but for a sequence they are those of all."""
+        return unpack(self.packed, self.first)
 
     @property
     def end(self) -> int:
@@ -48,7 +55,7 @@ class Batch:
         if end - first == self.count:
             return self
         frames = cut(self.frames, self.count, self.largest, first, end)
-        return Batch(self.first + first, end - first, self.largest, frames)
+        return Batch(self.first + first, end - first, self.largest, frames, self.packed)
 
     def messages(self) -> Iterator[tuple[int, bytes]]:
         """Each message's offset, and its frame."""

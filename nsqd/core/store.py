@@ -114,10 +114,12 @@ class Store(Protocol):
     def advance(self, topic: int, channel: int, cursor: int) -> None:
         """`channel` has delivered what is before `cursor` at least once. At most one a channel and turn; never synced for."""
 
-    def publish(self, topic: int, first: int, frames: list[bytes], ids: bytes, largest: int, due: int) -> None:
+    def publish(
+        self, topic: int, first: int, frames: list[bytes], ids: bytes, largest: int, due: int, attributes: bytes = b""
+    ) -> None:
         """Messages `first`.. were published to `topic`, to be held back until `due` (monotonic ns; 0: not at all).
 
-        `ids`: 16 bytes each, end to end; no frame is longer than `largest` bytes.
+        `ids`: 16 bytes each, end to end; no frame is longer than `largest` bytes; `attributes`: packed (attributes.py).
         """
 
     def distribute(self, topic: int, first: int, end: int, channels: int) -> None:
@@ -157,7 +159,7 @@ class Store(Protocol):
         """How many of messages first..end are on disk only."""
 
     def look(self, topic: int, ordinal: int) -> bytes:
-        """The message's frame if it is in memory, else b"". Nothing is read for it."""
+        """The message's frame if it is in memory, and has no attributes; else b"". Nothing is read for it."""
 
     def read(self, topic: int, ordinal: int) -> Extent | None:
         """The extent that holds `ordinal`; if nobody owes that any more and it is gone, the next there is; at the end of the

@@ -9,11 +9,13 @@ gets what was published before it and later ones only what comes.
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from nsqd.core.attributes import NONE, Attributes
 from nsqd.core.channel import Channel
 from nsqd.core.cursors import Cursor
 from nsqd.core.deferred import Deferred, Message
 from nsqd.core.frame import HEADER_SIZE, ID_SIZE, encode, encode_one
 from nsqd.core.keeping import TopicConfig
+from nsqd.core.seen import Seen
 from nsqd.core.store import Store
 from penstock.protocol.names import is_ephemeral
 
@@ -28,7 +30,7 @@ class Topic:
         "_delayed_ahead",
         "_overdue",
         "_pending",
-        "_pending_deferred",
+        "_pending_apart",
         "broker",
         "channels",
         "config",
@@ -37,6 +39,7 @@ class Topic:
         "deleted",
         "distributed",
         "dropped_count",
+        "duplicate_count",
         "end",
         "ephemeral",
         "held_back",
@@ -49,6 +52,7 @@ class Topic:
         "paused",
         "promise",
         "put_count",
+        "seen",
         "starting",
         "store",
         "watched",
@@ -74,6 +78,8 @@ class Topic:
         self.message_count = 0  # published since the process started
         self.message_bytes = 0  # of bodies
         self.dropped_count = 0  # messages an ephemeral topic had no room for
+        self.duplicate_count = 0  # messages that were published before, and so not again
+        self.seen = Seen(broker.limits.seen)
         self.watched: tuple[int, int] | None = None  # (due, handle) of our entry in the scan's index
         self.store.create_topic(number, name)
         self.cursors: dict[str, Cursor] = {}  # of those who read it back, by name
@@ -83,13 +89,14 @@ class Topic:
         self._delayed_ahead = 0  # messages published with a delay at or past the edge
         self._overdue: list[Message] = []  # of those, the ones whose delay is over; no longer in the lane
         self._pending: list[bytes] = []  # bodies published in this turn
-        self._pending_deferred: list[tuple[int, bytes]] = []  # (due, body), likewise
+        # likewise, with a delay or attributes: due or 0, bodies, attributes
+        self._pending_apart: list[tuple[int, list[bytes], Attributes]] = []
 
     # publishing
 
     def publish(self, bodies: list[bytes], size: int) -> None:
         """Take messages (`size` bytes of body in all); they exist from the turn's commit on."""
-        if not self._pending and not self._pending_deferred:
+        if not self._pending and not self._pending_apart:
             self.broker.unsealed.append(self)
         self._pending += bodies
         self.message_count += len(bodies)
@@ -97,11 +104,28 @@ class Topic:
 
     def publish_deferred(self, body: bytes, due: int) -> None:
         """Take one message that no channel delivers before `due` (monotonic ns)."""
-        if not self._pending and not self._pending_deferred:
+        self._publish_apart([body], NONE, due)
+
+    def publish_with(self, bodies: list[bytes], attributes: Attributes, due: int = 0) -> int:
+        """As `publish`, or with `due` as `publish_deferred`, what has attributes: behind what has none in this turn.
+
+        Returns how many of them, the first ones, were published before. They are not again; for them, too, this turn's
+        promise holds.
+        """
+        known = self.seen.admit(attributes, len(bodies), self.broker.wall)
+        if known:
+            self.duplicate_count += known
+            self.store.promise(self.number)  # the first time's may not have been kept yet
+        if known < len(bodies):
+            self._publish_apart(bodies[known:], attributes.behind(known), due)
+        return known
+
+    def _publish_apart(self, bodies: list[bytes], attributes: Attributes, due: int) -> None:
+        if not self._pending and not self._pending_apart:
             self.broker.unsealed.append(self)
-        self._pending_deferred.append((due, body))
-        self.message_count += 1
-        self.message_bytes += len(body)
+        self._pending_apart.append((due, bodies, attributes))
+        self.message_count += len(bodies)
+        self.message_bytes += sum(map(len, bodies))
 
     def seal(self, now: int, wall: int) -> None:
         """Give this turn's messages their ids, frames and places, and hand them to the channels."""
@@ -109,33 +133,38 @@ class Topic:
             bodies, self._pending = self._pending, []
             if self.ephemeral:
                 bodies = self._bounded(bodies)
-            if len(bodies) == 1:
-                self._append_one(bodies[0], 0, wall)
-            else:
-                self._append(bodies, 0, wall)
-        deferred, self._pending_deferred = self._pending_deferred, []
-        for due, body in deferred:
-            self.delay_lane.push(due, Message(self.end, 0), now)
-            self._delayed_ahead += 1
-            self._append_one(body, due, wall)
-            self._watch_lane()
+            self._append(bodies, wall, NONE)
+        apart, self._pending_apart = self._pending_apart, []
+        for due, bodies, attributes in apart:
+            if not due:
+                self._append(self._bounded(bodies) if self.ephemeral else bodies, wall, attributes)
+                continue
+            for index, body in enumerate(bodies):
+                self.delay_lane.push(due, Message(self.end, 0), now)
+                self._delayed_ahead += 1
+                self._append_one(body, due, wall, attributes.behind(index))
+                self._watch_lane()
 
-    def _append(self, bodies: list[bytes], due: int, wall: int) -> None:
-        if not bodies:
+    def _append(self, bodies: list[bytes], wall: int, attributes: Attributes) -> None:
+        if len(bodies) <= 1:
+            if bodies:
+                self._append_one(bodies[0], 0, wall, attributes)
             return
         ids = self.broker.ids.take(len(bodies))
         sizes = set(map(len, bodies))
         frames = encode(bodies, sizes, ids, wall)
         joined = b"".join([block.joined for block in ids])
-        self.store.publish(self.number, self.end, frames, joined, max(sizes) + HEADER_SIZE, due)
+        packed = attributes.pack(self.end) if attributes is not NONE else b""
+        self.store.publish(self.number, self.end, frames, joined, max(sizes) + HEADER_SIZE, 0, packed)
         self.end += len(bodies)
         self.distribute()
 
-    def _append_one(self, body: bytes, due: int, wall: int) -> None:
-        """As _append, for a third of what that costs: many topics get no more than one message a turn."""
+    def _append_one(self, body: bytes, due: int, wall: int, attributes: Attributes) -> None:
+        """For a third of what _append costs: many topics get no more than one message a turn."""
         message_id = self.broker.ids.one()
         frame = encode_one(body, message_id, wall)
-        self.store.publish(self.number, self.end, [frame], message_id, len(frame), due)
+        packed = attributes.pack(self.end) if attributes is not NONE else b""
+        self.store.publish(self.number, self.end, [frame], message_id, len(frame), due, packed)
         self.end += 1
         self.distribute()
 
@@ -333,7 +362,7 @@ class Topic:
         """Drop everything. Called by the broker."""
         self.deleted = True
         self._pending.clear()
-        self._pending_deferred.clear()
+        self._pending_apart.clear()
         for name in list(self.channels):
             self.delete_channel(name)
         self.delay_lane.clear()

@@ -4,7 +4,8 @@
     POST /channel/messages/requeue?...[&delay=MS]                    ready again, after a delay if one is given
     POST /channel/messages/kick?...                                  ready again, as if they had never been delivered
     POST /channel/messages/bury?...[&reason=TEXT]                    not delivered until somebody kicks or finishes them
-    POST /channel/messages/move?...&to=TOPIC                         published to another topic, and finished here
+    POST /channel/messages/move?...&to=TOPIC                         published to another topic, and finished here; headers
+                                                                     go with it, a key or a sequence does not
 
 Offsets are those that /channel/messages tells. Instead of `offset`, `state=S&count=N` takes the first N in that state. The
 answer is {"finished": N} (requeued, kicked, buried, moved): how many of them the channel had, once that is as durable as the
@@ -19,6 +20,7 @@ from starlette.responses import Response
 
 from nsqd.core import acting
 from nsqd.core.acting import Chosen
+from nsqd.core.attributes import NONE, Attributes
 from nsqd.core.channel import Channel
 from nsqd.core.frame import HEADER_SIZE, message_id
 from nsqd.core.history import Plan
@@ -37,7 +39,7 @@ RECORD = 4 * 1024 * 1024  # bytes of bodies that are published as one record
 MOST_DIGITS = 19  # of an offset
 MOST_REASON = 200  # characters
 BY_HAND = "by hand"  # why a message is buried, unless the request tells
-Act = Callable[[Channel, list[Chosen], dict[int, bytes]], int]  # with frames by ordinal
+Act = Callable[[Channel, list[Chosen], Look], int]
 Arguments = dict[str, str]
 
 
@@ -74,7 +76,7 @@ class Acting:
             chosen = [Chosen(ordinal, message_id(frame)) for ordinal, frame in look.frames.items() if frame]
 
             def work() -> int:
-                return act(existing_channel(self._node.broker, topic, channel), chosen, look.frames)
+                return act(existing_channel(self._node.broker, topic, channel), chosen, look)
 
             return json_response({done: await self._node.bridge.call(work)})
 
@@ -82,45 +84,50 @@ class Acting:
 
     @staticmethod
     def _finish(arguments: Arguments) -> Act:
-        return lambda channel, chosen, frames: acting.finish(channel, chosen)
+        return lambda channel, chosen, look: acting.finish(channel, chosen)
 
     def _requeue(self, arguments: Arguments) -> Act:
         longest = self._node.options.max_req_timeout // MILLISECOND
         delay, broker = bounded(arguments, "delay", 0, longest) * MILLISECOND, self._node.broker
-        return lambda channel, chosen, frames: acting.requeue(
+        return lambda channel, chosen, look: acting.requeue(
             channel, chosen, broker.now + delay if delay else 0, broker.now
         )
 
     def _kick(self, arguments: Arguments) -> Act:
         broker = self._node.broker
-        return lambda channel, chosen, frames: acting.requeue(channel, chosen, 0, broker.now, afresh=True)
+        return lambda channel, chosen, look: acting.requeue(channel, chosen, 0, broker.now, afresh=True)
 
     @staticmethod
     def _bury(arguments: Arguments) -> Act:
         reason = arguments.get("reason", BY_HAND)
         if len(reason) > MOST_REASON:
             raise HttpError(400, "INVALID_ARG_REASON")
-        return lambda channel, chosen, frames: acting.bury(channel, chosen, reason)
+        return lambda channel, chosen, look: acting.bury(channel, chosen, reason)
 
     def _move(self, arguments: Arguments) -> Act:
         to = arguments.get("to", "")
         if not is_valid_name(to):
             raise HttpError(400, "INVALID_ARG_TO")
 
-        def move(channel: Channel, chosen: list[Chosen], frames: dict[int, bytes]) -> int:
+        def move(channel: Channel, chosen: list[Chosen], look: Look) -> int:
             topic = topic_to_publish_to(self._node.broker, to)
 
             def publish(ordinals: list[int]) -> None:
-                """Sealed here, and not with the turn's end (see acting.move); as records of a bounded size."""
-                size = 0
+                """Sealed here, and not with the turn's end (see acting.move); as records of a bounded size, in their order."""
+                size, now, wall = 0, self._node.broker.now, self._node.broker.wall
                 for ordinal in ordinals:
-                    body = frames[ordinal][HEADER_SIZE:]
-                    topic.publish([body], len(body))
-                    size += len(body)
-                    if size > RECORD:
-                        topic.seal(self._node.broker.now, self._node.broker.wall)
+                    body = look.frames[ordinal][HEADER_SIZE:]
+                    headers = look.attributes.get(ordinal, NONE).headers
+                    if size > RECORD or (headers and size):
+                        topic.seal(now, wall)
                         size = 0
-                topic.seal(self._node.broker.now, self._node.broker.wall)
+                    if headers:
+                        topic.publish_with([body], Attributes(headers))
+                        topic.seal(now, wall)
+                    else:
+                        topic.publish([body], len(body))
+                        size += len(body)
+                topic.seal(now, wall)
 
             return acting.move(channel, chosen, publish)
 

@@ -32,7 +32,7 @@ class Row(NamedTuple):
     counters: tuple[int, ...]
 
 
-TOPIC_GAUGES, TOPIC_COUNTERS = ("depth",), ("messages", "message_bytes", "dropped")
+TOPIC_GAUGES, TOPIC_COUNTERS = ("depth",), ("messages", "message_bytes", "dropped", "duplicates")
 CHANNEL_GAUGES = ("depth", "in_flight", "deferred", "buried", "clients")
 CHANNEL_COUNTERS = ("messages", "requeued", "timed_out", "dropped")
 
@@ -103,7 +103,8 @@ def _walk(broker: Broker) -> Iterator[Row]:
 
 
 def _topic(topic: Topic) -> Row:
-    return Row((topic.name,), (topic.depth,), (topic.message_count, topic.message_bytes, topic.dropped_count))
+    counters = topic.message_count, topic.message_bytes, topic.dropped_count, topic.duplicate_count
+    return Row((topic.name,), (topic.depth,), counters)
 
 
 def _channel(channel: Channel) -> Row:

@@ -4,18 +4,19 @@
 
     {"total": 3, "messages": [{"id","offset","timestamp","attempts","body_size","body" or "body_base64", ...}], "next": "..."}
 
-`next` is there if there is more: give it as `after`. Bodies are cut after `preview` bytes. With deferred come `ready_at`, with
+`next` is there if there is more: give it as `after`. Bodies are cut after `preview` bytes. What was published with headers, a
+key or a producer has "headers", "key", "producer" and "sequence". With deferred come `ready_at`, with
 in flight `times_out_at`, with buried `buried_at` and `reason`; times are ns since the epoch. What cannot be read has no id.
 """
 
 import base64
 from collections.abc import Callable
-from itertools import chain
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nsqd.core.attributes import NONE, Attributes
 from nsqd.core.channel import Channel
 from nsqd.core.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.history import Plan
@@ -65,7 +66,7 @@ class Messages:
             return await self._node.bridge.call(lambda: look.plan(self._node, topic, channel, choose))
 
         await self._places.from_disk(plan, look.read)
-        answer: dict[str, Any] = {"total": told.total, "messages": told.pictures(state, look.frames, preview)}
+        answer: dict[str, Any] = {"total": told.total, "messages": told.pictures(state, look, preview)}
         if told.following:
             answer["next"] = told.following
         return json_response(answer)
@@ -76,6 +77,7 @@ class Look:
 
     def __init__(self) -> None:
         self.frames: dict[int, bytes] = {}  # by ordinal; b"" for what cannot be read
+        self.attributes: dict[int, Attributes] = {}  # of those that have any
 
     def plan(self, node: Node, topic: str, name: str, choose: Callable[[Channel], list[int]]) -> list[Plan]:
         """Take what is in memory of the messages that `choose` names, and say how to read the rest. (trio thread)"""
@@ -89,12 +91,16 @@ class Look:
         """Get what is on disk only. Raises Gone, OSError; HttpError if that is too much at once. (any thread)"""
         room = MOST_READ
         for plan in plans:
-            for ordinal, frame in chain.from_iterable(batch.messages() for batch in plan.read()[0]):
-                if ordinal in self.frames:
+            for batch in plan.read()[0]:
+                for ordinal, frame in batch.messages():
+                    if ordinal not in self.frames:
+                        continue
                     self.frames[ordinal] = frame
+                    if batch.packed:
+                        self.attributes[ordinal] = batch.attributes.behind(ordinal - batch.first)
                     room -= len(frame)
-                if room < 0:
-                    raise HttpError(413, "TOO_MUCH_AT_ONCE")
+                    if room < 0:
+                        raise HttpError(413, "TOO_MUCH_AT_ONCE")
 
 
 class _Told:
@@ -106,12 +112,12 @@ class _Told:
         self.total = 0
         self.wall_offset = 0  # from the monotonic clock to the wall clock, ns
 
-    def pictures(self, state: State, frames: dict[int, bytes], preview: int) -> list[dict[str, Any]]:
+    def pictures(self, state: State, look: Look, preview: int) -> list[dict[str, Any]]:
         """For JSON."""
         room, pictures = MOST_BODY, []
         for one in self.messages:
             picture: dict[str, Any] = {"offset": one.ordinal, "attempts": one.attempts}
-            frame = frames[one.ordinal]
+            frame = look.frames[one.ordinal]
             if frame:
                 picture["id"] = message_id(frame).decode()
                 picture["timestamp"] = int.from_bytes(frame[STAMP], "big")
@@ -120,6 +126,7 @@ class _Told:
                 if len(part) <= room:
                     room -= len(part)
                     picture |= _told(part, len(part) < picture["body_size"])
+                picture |= look.attributes.get(one.ordinal, NONE).told()
             if state is State.DEFERRED:
                 picture["ready_at"] = one.due + self.wall_offset
             elif state is State.IN_FLIGHT:

@@ -39,6 +39,7 @@ _HELP = {
     "requeued": "Messages handed back by consumers",
     "timed_out": "Messages not finished in time",
     "dropped": "Messages that there was no room for, being ephemeral",
+    "duplicates": "Messages that were published before, and so not again",
 }
 
 
@@ -76,7 +77,7 @@ class _Families(Collector):
 
 def _totals(figures: Figures) -> Iterator[Metric]:
     """What the node has in all."""
-    (waiting,), (messages, size, dropped_by_topics) = _sum(figures.topics, 1, 3)
+    (waiting,), (messages, size, dropped_by_topics, duplicates) = _sum(figures.topics, 1, 4)
     (depth, in_flight, deferred, buried, _), (_, requeued, timed_out, dropped) = _sum(figures.channels, 5, 4)
     yield GaugeMetricFamily("nsqd_topics", "Topics on this node", len(figures.topics))
     yield GaugeMetricFamily("nsqd_channels", "Channels on this node", len(figures.channels))
@@ -91,6 +92,7 @@ def _totals(figures: Figures) -> Iterator[Metric]:
     yield CounterMetricFamily("nsqd_requeued", _HELP["requeued"], requeued)
     yield CounterMetricFamily("nsqd_timed_out", _HELP["timed_out"], timed_out)
     yield CounterMetricFamily("nsqd_dropped", _HELP["dropped"], dropped + dropped_by_topics)
+    yield CounterMetricFamily("nsqd_duplicates", _HELP["duplicates"], duplicates)
     yield CounterMetricFamily("nsqd_turns", "Passes of the reactor", figures.turns)
     refused = CounterMetricFamily("nsqd_refused", "What clients asked for and were refused", labels=["reason"])
     for reason, count in sorted(figures.refused.items()):

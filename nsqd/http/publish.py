@@ -1,4 +1,15 @@
-"""POST /pub and /mpub. The answer leaves after the turn's commit, like a PUB's over TCP."""
+"""POST /pub and /mpub. The answer leaves after the turn's commit, like a PUB's over TCP.
+
+Beside NSQ's arguments both take, of all messages of the request:
+
+    X-Nsq-Header-NAME: VALUE     headers of the messages: kept in the log, and told where messages are read back or listed
+    key=K                        not published again under the same key (/mpub: all of them together)
+    producer=P&sequence=N        not published again if P has published N already; the messages of /mpub are N, N+1, ...
+
+A repeated message is answered as the first one was, once that is as durable as the topic says, and X-Nsq-Duplicates tells
+how many of the request's messages were repeated. 400 for INVALID_KEY, INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_HEADER,
+TOO_MANY_HEADERS.
+"""
 
 import re
 
@@ -6,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from nsqd.core.attributes import MOST_HEADER_BYTES, MOST_HEADERS, NONE, Attributes, is_word, read_sequence
 from nsqd.http.arguments import topic_name, topic_to_publish_to
 from nsqd.http.node import Node
 from nsqd.protocols.nsq.commands import INT32
@@ -15,6 +27,7 @@ from shared.http.errors import HttpError
 from shared.values import MILLISECOND
 
 _BINARY_FALSE = ("false", "0")
+_HEADER = b"x-nsq-header-"  # before the name, as the server gives it
 _INTEGER = re.compile(
     r"(?=[+-]?[0-9])(?:\+|-(?=0+$))?0*([0-9]{0,18})"
 )  # not negative, and no more than 18 digits that count
@@ -57,11 +70,13 @@ class Publishing:
             raise HttpError(400, "MSG_EMPTY")
         arguments = query(request)
         topic = topic_name(arguments)
+        attributes = _read_attributes(request, arguments)
         broker, defer = self._node.broker, arguments.get("defer")
-        if defer is None:
-            await self._node.bridge.call(lambda: topic_to_publish_to(broker, topic).publish([body], len(body)))
-        else:
-            await self._node.bridge.call(lambda: self._publish_deferred(topic, body, defer))
+        if defer is not None:
+            return _answer(await self._node.bridge.call(lambda: self._publish_deferred(topic, body, defer, attributes)))
+        if attributes:
+            return _answer(await self._publish(topic, [body], attributes))
+        await self._node.bridge.call(lambda: topic_to_publish_to(broker, topic).publish([body], len(body)))
         return OK
 
     async def mpub(self, request: Request) -> Response:
@@ -69,27 +84,31 @@ class Publishing:
         body = await read_body(request, self._max_body_size, "BODY_TOO_BIG")
         arguments = query(request)
         topic = topic_name(arguments)
+        attributes = _read_attributes(request, arguments)
         binary = "binary" in arguments and arguments["binary"] not in _BINARY_FALSE
         try:
             bodies = self._binary(body) if binary else self._lines(body)
         except HttpError:
-            await self._publish(topic, [])  # the original has made the topic by now
+            await self._publish(topic, [], NONE)  # the original has made the topic by now
             raise
-        await self._publish(topic, bodies)
-        return OK
+        return _answer(await self._publish(topic, bodies, attributes))
 
-    async def _publish(self, name: str, bodies: list[bytes]) -> None:
-        """Publish, or only see to it that the topic exists."""
+    async def _publish(self, name: str, bodies: list[bytes], attributes: Attributes) -> int:
+        """Publish, or only see to it that the topic exists. Returns how many had been published before."""
         broker, size = self._node.broker, sum(map(len, bodies))
 
-        def publish() -> None:
+        def publish() -> int:
             topic = topic_to_publish_to(broker, name)
+            if bodies and attributes:
+                return topic.publish_with(bodies, attributes)
             if bodies:
                 topic.publish(bodies, size)
+            return 0
 
-        await self._node.bridge.call(publish)
+        return await self._node.bridge.call(publish)
 
-    def _publish_deferred(self, name: str, body: bytes, defer: str) -> None:
+    def _publish_deferred(self, name: str, body: bytes, defer: str, attributes: Attributes) -> int:
+        """Returns 1 if it had been published before. (trio thread)"""
         broker = self._node.broker
         topic = topic_to_publish_to(broker, name)
         longest = self._node.options.max_req_timeout // MILLISECOND
@@ -97,10 +116,13 @@ class Publishing:
         delay = int(match[1] or "0") if match else -1
         if not 0 <= delay <= longest:
             raise HttpError(400, "INVALID_DEFER")
+        if attributes:
+            return topic.publish_with([body], attributes, broker.now + delay * MILLISECOND if delay else 0)
         if delay:
             topic.publish_deferred(body, broker.now + delay * MILLISECOND)
         else:
             topic.publish([body], len(body))
+        return 0
 
     def _lines(self, body: bytes) -> list[bytes]:
         lines = list(filter(None, body.split(b"\n")))
@@ -126,3 +148,44 @@ class Publishing:
             bodies.append(body[at + 4 : at + 4 + size])
             at += 4 + size
         return bodies
+
+
+def _answer(duplicates: int) -> Response:
+    """OK, and how many messages had been published before."""
+    if not duplicates:
+        return OK
+    return Response("OK", headers=V1_HEADERS | {"X-Nsq-Duplicates": str(duplicates)}, media_type="text/plain")
+
+
+def _read_attributes(request: Request, arguments: dict[str, str]) -> Attributes:
+    """What the request says of its messages."""
+    headers = _read_headers(request)
+    key, producer, sequence = arguments.get("key"), arguments.get("producer"), arguments.get("sequence")
+    if not headers and key is None and producer is None and sequence is None:
+        return NONE
+    if key is not None and (not is_word(key) or producer is not None):
+        raise HttpError(400, "INVALID_KEY")
+    if producer is not None and not is_word(producer):
+        raise HttpError(400, "INVALID_PRODUCER")
+    if (producer is None) != (sequence is None):
+        raise HttpError(400, "MISSING_ARG_PRODUCER" if producer is None else "MISSING_ARG_SEQUENCE")
+    number = read_sequence(sequence) if sequence is not None else 0
+    if number is None:
+        raise HttpError(400, "INVALID_SEQUENCE")
+    return Attributes(headers, key or "", producer or "", number)
+
+
+def _read_headers(request: Request) -> tuple[tuple[str, str], ...]:
+    """Those that are the messages': their names in lower case, as HTTP has them."""
+    raw = [(name, value) for name, value in request.scope["headers"] if name.startswith(_HEADER)]
+    if not raw:
+        return ()
+    if len(raw) > MOST_HEADERS or sum(len(name) - len(_HEADER) + len(value) for name, value in raw) > MOST_HEADER_BYTES:
+        raise HttpError(400, "TOO_MANY_HEADERS")
+    names = [name[len(_HEADER) :].decode("ascii", "replace") for name, _ in raw]
+    if "" in names or len(set(names)) < len(names):
+        raise HttpError(400, "INVALID_HEADER")
+    try:
+        return tuple(zip(names, [value.decode() for _, value in raw], strict=True))
+    except UnicodeDecodeError:
+        raise HttpError(400, "INVALID_HEADER") from None

@@ -10,9 +10,12 @@
 A PLACE is an offset, earliest, latest, a time (2026-11-21T10:00:00Z) or a duration ago (-15m). Accept chooses the form:
 
     application/x-ndjson (also where nothing is asked for): a line for each message,
-        {"offset":7,"timestamp":NS,"id":"...","body":"text"}, or "body_base64" where the body is not UTF-8
+        {"offset":7,"timestamp":NS,"id":"...","body":"text"}, or "body_base64" where the body is not UTF-8, and if they
+        were published with them "headers", "key", "producer" and "sequence"
     application/msgpack: [first offset, count, frames] one behind the other; the frames are those that consumers get over TCP
-        (size, type, timestamp, attempts, id, body), end to end: copied from the log, with no work for each message
+        (size, type, timestamp, attempts, id, body), end to end: copied from the log, with no work for each message.
+        Messages with attributes have a fourth element: {"headers", "key", "producer", "sequence"} as far as they are there,
+        the latter of the first message
 
 X-Nsq-Missing tells how many messages before X-Nsq-Next-Offset are damaged on disk, if there are any.
 
@@ -30,6 +33,7 @@ import msgpack
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nsqd.core.attributes import Attributes
 from nsqd.core.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.history import Amount, Batch, Plan, Window
 from nsqd.http.arguments import bounded, topic_name
@@ -161,26 +165,34 @@ def _lined(plan: Plan) -> tuple[bytes, int, int]:
 
 
 def _pack(batches: list[Batch]) -> bytes:
-    """Batches that follow upon each other are one. (any thread)"""
+    """Batches that follow upon each other, and have no attributes, are one. (any thread)"""
     packer, packed, place = msgpack.Packer(autoreset=True), [], 0
     while place < len(batches):
-        begin, end = place, batches[place].first
-        while place < len(batches) and batches[place].first == end:
+        begin, one = place, batches[place]
+        if one.packed:
+            packed.append(packer.pack([one.first, one.count, one.frames, one.attributes.told()]))
+            place += 1
+            continue
+        end = one.first
+        while place < len(batches) and batches[place].first == end and not batches[place].packed:
             end = batches[place].end
             place += 1
-        first = batches[begin].first
         frames = b"".join([batch.frames for batch in batches[begin:place]])
-        packed.append(packer.pack([first, end - first, frames]))
+        packed.append(packer.pack([one.first, end - one.first, frames]))
     return b"".join(packed)
 
 
 def _lines(batches: list[Batch]) -> bytes:
     """(any thread)"""
-    lines = [_line(offset, frame) for batch in batches for offset, frame in batch.messages()]
+    lines: list[str] = []
+    for batch in batches:
+        attributes = batch.attributes
+        for offset, frame in batch.messages():
+            lines.append(_line(offset, frame, attributes.behind(offset - batch.first)))
     return "\n".join([*lines, ""]).encode()
 
 
-def _line(offset: int, frame: bytes) -> str:
+def _line(offset: int, frame: bytes, attributes: Attributes) -> str:
     told: dict[str, Any] = {
         "offset": offset,
         "timestamp": int.from_bytes(frame[STAMP], "big"),
@@ -191,4 +203,6 @@ def _line(offset: int, frame: bytes) -> str:
         told["body"] = body.decode()
     except UnicodeDecodeError:
         told["body_base64"] = base64.b64encode(body).decode()
+    if attributes:
+        told |= attributes.told()
     return json.dumps(told, separators=(",", ":"), ensure_ascii=False)

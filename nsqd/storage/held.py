@@ -21,6 +21,7 @@ class Held:
     """An extent, and what is owed of it. Its frames may be on disk only: then `extent` is None."""
 
     __slots__ = (
+        "attributed",
         "bulk",
         "count",
         "counts",
@@ -46,6 +47,7 @@ class Held:
         self.size = 0  # bytes of all frames, freed or not
         self.bulk = 0  # bytes of frames, at most: when it is to be closed
         self.pieces: list[Piece] = []  # where its records are on disk; none: nowhere
+        self.attributed = False  # True: some of its messages have attributes, which are on disk only
         self.oldest = self.newest = 0  # when its messages were published (ns since the epoch); 0: none is on disk
 
     @property
@@ -154,7 +156,7 @@ class Held:
         part.counts = None if self.counts is None else self.counts[start:end]
         part.pieces = list(self.pieces)
         part.size = self.size * part.count // self.count
-        part.oldest, part.newest = self.oldest, self.newest
+        part.oldest, part.newest, part.attributed = self.oldest, self.newest, self.attributed
         given = max(0, min(part.count, edge - part.first))
         part.freed = sum(not part.owed_at(index) for index in range(given))
         return part
@@ -194,6 +196,7 @@ class Held:
         self.freed = self.count
         self.size += other.size
         self.oldest, self.newest = min(self.oldest, other.oldest), max(self.newest, other.newest)
+        self.attributed |= other.attributed
         for piece in other.pieces:
             add_piece(self.pieces, *piece)
 

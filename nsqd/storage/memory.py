@@ -51,7 +51,9 @@ class MemoryStore:
     def lease(self, ceiling: int) -> bool:
         return self._write_lease(ceiling)
 
-    def publish(self, topic: int, first: int, frames: list[bytes], ids: bytes, largest: int, due: int) -> None:
+    def publish(
+        self, topic: int, first: int, frames: list[bytes], ids: bytes, largest: int, due: int, attributes: bytes = b""
+    ) -> None:
         self._position += 1
         self.sequence(topic).append(first, frames, ids, largest, due != 0)
 
@@ -117,7 +119,9 @@ class MemoryStore:
     def look(self, topic: int, ordinal: int) -> bytes:
         sequence = self._topics.get(topic)
         held = sequence.holder(ordinal) if sequence is not None else None
-        return held.extent.frames[ordinal - held.first] if held is not None and held.extent is not None else b""
+        if held is None or held.extent is None or held.attributed:
+            return b""
+        return held.extent.frames[ordinal - held.first]
 
     def read(self, topic: int, ordinal: int) -> Extent | None:
         sequence = self._topics.get(topic)

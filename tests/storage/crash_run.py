@@ -5,6 +5,7 @@ from random import Random
 from nsqd.core import ids
 from nsqd.core.broker import Limits
 from nsqd.core.keeping import Durability
+from nsqd.core.seen import SeenLimits
 from nsqd.storage.log import checkpoint, tidying
 from tests.core.node import MS, SECOND
 from tests.storage.history import History, judge
@@ -28,6 +29,7 @@ class CrashRun:
             mem_queue_size=self.random.choice((0, 2, 10, 1000)),
             max_attempts={"u": self.random.choice((1, 2, 3))},
             requeue_on_disconnect=self.random.random() < 0.3,
+            seen=SeenLimits(window=86_400 * SECOND),
         )
         self.segment_size = self.random.choice((500, 2000, 10_000))
         self.budget = self.random.choice((0, 2000, 1 << 30))

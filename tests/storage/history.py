@@ -44,13 +44,15 @@ class TopicState:
 
     paused: bool = False
     pending: dict[bytes, int] = field(default_factory=dict)  # published in this turn: body -> 0
-    pending_deferred: dict[bytes, int] = field(default_factory=dict)  # likewise, with a delay: body -> due
+    pending_apart: dict[bytes, int] = field(default_factory=dict)  # likewise, behind those: body -> due or 0
     backlog: dict[bytes, int] = field(default_factory=dict)  # no channel was given these
     channels: dict[str, ChannelState] = field(default_factory=dict)
     config: TopicConfig = field(default_factory=TopicConfig)
     retained: list[bytes] = field(default_factory=list)  # what was published since it retains anything
     dues: dict[bytes, int] = field(default_factory=dict)  # of what was published with a delay
     sure: set[bytes] = field(default_factory=set)  # what was published since its config changed
+    keys: set[str] = field(default_factory=set)  # what was published under
+    last: int = -1  # number of the producer's last message
     incarnation: int = field(default_factory=lambda: next(_incarnations))
 
     def distribute(self) -> None:
@@ -63,13 +65,13 @@ class TopicState:
 
     def seal(self) -> None:
         """The turn ends."""
-        self.retained += [*self.pending, *self.pending_deferred]
-        self.dues.update(self.pending_deferred)
-        self.sure.update(self.pending, self.pending_deferred)
+        self.retained += [*self.pending, *self.pending_apart]
+        self.dues.update((body, due) for body, due in self.pending_apart.items() if due)
+        self.sure.update(self.pending, self.pending_apart)
         self.backlog.update(self.pending)
-        self.backlog.update(self.pending_deferred)
+        self.backlog.update(self.pending_apart)
         self.pending.clear()
-        self.pending_deferred.clear()
+        self.pending_apart.clear()
         self.distribute()
 
     def lasting(self) -> "TopicState":
@@ -77,7 +79,7 @@ class TopicState:
         channels = {name: channel.copy() for name, channel in self.channels.items() if not is_ephemeral(name)}
         state = TopicState(self.paused, {}, {}, dict(self.backlog), channels, self.config)
         state.retained, state.sure, state.incarnation = list(self.retained), set(self.sure), self.incarnation
-        state.dues = dict(self.dues)
+        state.dues, state.keys, state.last = dict(self.dues), set(self.keys), self.last
         return state
 
 
@@ -155,6 +157,8 @@ class SeenTopic:
 
     paused: bool
     config: TopicConfig
+    keys: set[str] = field(default_factory=set)  # what it knows to have been published under
+    last: int = -1  # likewise the producer's last number
     retained: list[bytes] | None = None  # what can be read again, in order; None: finished messages go
     backlog: dict[bytes, Arrival] = field(default_factory=dict)
     channels: dict[str, SeenChannel] = field(default_factory=dict)
@@ -188,6 +192,11 @@ def _judge_topic(
     assert seen.config in [state.config for state in states], f"topic {name} has {seen.config}"
     result = TopicState(seen.paused, config=seen.config, incarnation=states[-1].incarnation)
     result.retained = _judge_retained(name, seen, states)
+    result.keys, result.last = seen.keys, seen.last
+    some, most = (states[0].keys, states[-1].keys) if same else (set[str](), states[0].keys | states[-1].keys)
+    assert some <= seen.keys <= most, f"{name} knows the keys {seen.keys}, not from {some} to {most}"
+    least = states[0].last if same else -1
+    assert least <= seen.last <= max(state.last for state in states), f"{name} has seen the number {seen.last}"
     sure = states[0].sure if same and states[0].config == seen.config else set[bytes]()
     assert seen.config.retention != HOUR or sure <= set(result.retained), f"{name} has lost what it retains"
     result.sure = sure

@@ -1,5 +1,6 @@
 """What a node shows after a restart, found out as its clients would: by reading every message of every channel."""
 
+from nsqd.core.attributes import NONE, Attributes
 from nsqd.core.channel import Channel
 from nsqd.core.consumer import Consumer
 from nsqd.core.frame import HEADER_SIZE
@@ -8,6 +9,7 @@ from tests.core.node import SECOND, Inbox
 from tests.storage.history import Arrival, SeenChannel, SeenTopic
 from tests.storage.sim_node import SimNode
 
+PRODUCER = "p"
 PROBE = "probe"  # a channel that shows what a topic has given to none
 LONG = 300 * SECOND  # beyond every delay
 RDY = 1_000_000
@@ -18,7 +20,8 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
     found = {}
     for name, topic in node.broker.topics.items():
         channels = {channel.name: SeenChannel(channel.paused) for channel in topic.channels.values()}
-        found[name] = SeenTopic(topic.paused, topic.config, retained(node, topic), channels=channels)
+        keys, last = set(topic.seen.keys), topic.seen.producers.get(PRODUCER, -1)
+        found[name] = SeenTopic(topic.paused, topic.config, keys, last, retained(node, topic), channels=channels)
     node.eager = True
     bodies = {message_id: body for body, message_id in ids.items()}
     readers = []
@@ -65,13 +68,26 @@ def retained(node: SimNode, topic: Topic) -> list[bytes] | None:
         assert batches, f"{topic.name} retains no message {at}"
         for batch in batches:
             assert batch.first == at, f"{topic.name}: {batch.first} follows upon {at}"
-            frames += [frame for _, frame in batch.messages()]
+            new = [frame for _, frame in batch.messages()]
+            for index, frame in enumerate(new):
+                assert batch.attributes.behind(index) == attributes_in(frame[HEADER_SIZE:])
+            frames += new
             at += batch.count
         assert at == following
     assert at == window.next
     whole, _ = history.plan(topic.number, window.first, window.next, 1 << 40).read()
     assert b"".join(batch.frames for batch in whole) == b"".join(frames)
     return [frame[HEADER_SIZE:] for frame in frames]
+
+
+def attributes_in(body: bytes) -> Attributes:
+    """What it was published with: its body says so."""
+    number, kind, *_ = body.split(b".")
+    if kind.startswith(b"k"):
+        return Attributes(headers=(("n", number.decode()),), key=kind.decode())
+    if kind.startswith(b"p"):
+        return Attributes(producer=PRODUCER, sequence=int(kind[1:]))
+    return NONE
 
 
 def _look_at_graves(

@@ -48,6 +48,7 @@ CONTENTS = {
     Kind.FIRST: records.FIRST,
     Kind.ANCHOR: records.ANCHOR,
     Kind.CURSOR: records.CURSOR,
+    Kind.SEEN: records.SEEN,
 }
 HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, made=1_800_000_000_000_000_000)
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from random import Random
 
 from nsqd.core.acting import Chosen, bury, finish, requeue
+from nsqd.core.attributes import Attributes
 from nsqd.core.channel import Channel
 from nsqd.core.consumer import Consumer
 from nsqd.core.frame import HEADER_SIZE, message_id
@@ -15,6 +16,7 @@ from penstock.protocol.names import is_ephemeral
 from tests.core.node import MS, SECOND, Delivery, Inbox
 from tests.storage.history import ChannelState, History, Item, TopicState
 from tests.storage.sim_node import SimNode
+from tests.storage.survey import PRODUCER, attributes_in
 
 TOPICS = ("t", "t", "u", "e#ephemeral")
 CHANNELS = ("a", "a", "b", "c", "x#ephemeral")
@@ -58,7 +60,11 @@ class Users:
         """For the next turn."""
         self._changed = False
         usual = (
-            [self._publish] * 4 + [self._publish_deferred, self._subscribe] + [self._finish] * 5 + [self._requeue] * 3
+            [self._publish] * 4
+            + [self._publish_keyed, self._publish_numbered]
+            + [self._publish_deferred, self._subscribe]
+            + [self._finish] * 5
+            + [self._requeue] * 3
         )
         rare = [
             self._create,
@@ -94,8 +100,10 @@ class Users:
             self._history.world[name] = TopicState()
         return name
 
-    def _body(self) -> bytes:
-        return b"%d." % self._history.new_number() + b"x" * self._random.choice((0, 7, 7, 100, 700))
+    def _body(self, kind: str = "") -> bytes:
+        """It tells with what attributes it is published: survey.attributes_in."""
+        size = self._random.choice((0, 7, 7, 100, 700))
+        return b"%d.%s." % (self._history.new_number(), kind.encode()) + b"x" * size
 
     def _publish(self) -> None:
         name = self._topic()
@@ -109,7 +117,39 @@ class Users:
         if name is not None:
             body, delay = self._body(), self._random.choice(DELAYS[2:]) * MS
             self._broker.topics[name].publish_deferred(body, self._node.clock.now + delay)
-            self._history.world[name].pending_deferred[body] = self._node.clock.true + delay
+            self._history.world[name].pending_apart[body] = self._node.clock.true + delay
+
+    def _publish_keyed(self) -> None:
+        """Something new, or once more what was published already; at once or with a delay."""
+        name = self._topic()
+        if name is None:
+            return
+        state, random = self._history.world[name], self._random
+        delay = random.choice(DELAYS) * MS
+        due = self._node.clock.now + delay if delay else 0
+        if state.keys and random.random() < 0.4:
+            key = random.choice(sorted(state.keys))
+            assert self._broker.topics[name].publish_with([b"again"], Attributes(key=key), due) == 1, key
+            return
+        body = self._body(f"k{random.getrandbits(30)}")
+        attributes = attributes_in(body)
+        assert not self._broker.topics[name].publish_with([body], attributes, due)
+        state.keys.add(attributes.key)
+        state.pending_apart[body] = self._node.clock.true + delay if delay else 0
+
+    def _publish_numbered(self) -> None:
+        """Some of the messages may have been published already."""
+        name = self._topic()
+        if name is None:
+            return
+        state, random = self._history.world[name], self._random
+        first = max(0, state.last + random.choice((-3, -1, 1, 1, 1, 2)))
+        bodies = [self._body(f"p{first + index}") for index in range(random.choice((1, 1, 3, 20)))]
+        known = min(len(bodies), max(0, state.last + 1 - first))
+        told = self._broker.topics[name].publish_with(bodies, Attributes(producer=PRODUCER, sequence=first))
+        assert told == known, f"{told} of {len(bodies)} from {first} on were there, and the last was {state.last}"
+        state.pending_apart.update(dict.fromkeys(bodies[known:], 0))
+        state.last = max(state.last, first + len(bodies) - 1)
 
     # operators
 

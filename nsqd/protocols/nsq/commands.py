@@ -6,6 +6,7 @@ its bytes ran out, so that input in small pieces costs no more than input in one
 
 from struct import Struct
 
+from nsqd.core.attributes import NONE, Attributes, is_word, read_sequence
 from nsqd.protocols.nsq.errors import Dropped, WireError, quote
 from nsqd.protocols.nsq.settings import MAX_LINE
 from penstock.protocol.names import is_valid_name
@@ -112,8 +113,11 @@ class MpubScan:
     for a peer must not make the daemon collect without end.
     """
 
-    def __init__(self, topic: str, count: int, max_msg_size: int, max_body_size: int) -> None:
+    def __init__(
+        self, topic: str, count: int, max_msg_size: int, max_body_size: int, attributes: Attributes = NONE
+    ) -> None:
         self.topic = topic
+        self.attributes = attributes
         self.bodies: list[bytes] = []
         self.size = 0  # bytes of body so far
         self._count = count
@@ -170,6 +174,19 @@ def read_mpub_count(data: bytes, start: int, at: int, max_body_size: int) -> tup
     if not 0 < count <= (max_body_size - 4) // 5:
         raise WireError("E_BAD_BODY", f"MPUB invalid message count {count}")
     return count, at + 8
+
+
+def read_attributes(words: list[bytes], command: str) -> Attributes:
+    """What stands behind a publishing command's own words: nothing, a key, or a producer and a sequence."""
+    texts = [word.decode("latin-1") for word in words]
+    if not texts:
+        return NONE
+    if len(texts) == 1 and is_word(texts[0]):
+        return Attributes(key=texts[0])
+    number = read_sequence(texts[1]) if len(texts) == 2 and is_word(texts[0]) else None
+    if number is None:
+        raise WireError("E_INVALID", f"{command} wants a key, or a producer and a sequence")
+    return Attributes(producer=texts[0], sequence=number)
 
 
 def parse_number(word: bytes) -> int | None:

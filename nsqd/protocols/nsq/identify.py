@@ -31,6 +31,7 @@ _FIELDS: dict[str, type] = {
     "snappy": bool,
     "topology_region": str,
     "topology_zone": str,
+    "deduplication": bool,  # ours
 }
 
 
@@ -65,6 +66,7 @@ class Identity:
     upgrade: Upgrade = Upgrade()
     topology_region: str = ""
     topology_zone: str = ""
+    deduplication: bool = False  # PUB, DPUB and MPUB may name a key, or a producer and a sequence (publisher.py)
 
 
 def decode(body: bytes) -> dict[str, Any]:
@@ -114,6 +116,7 @@ def apply(asked: dict[str, Any], settings: Settings) -> tuple[Identity, WireErro
         negotiates=asked.get("feature_negotiation", False),
         topology_region=asked.get("topology_region", ""),
         topology_zone=asked.get("topology_zone", ""),
+        deduplication=asked.get("feature_negotiation", False) and asked.get("deduplication", False),
     )
     try:
         for step in (_heartbeat, _output_timeout, _output_size, _sample_rate, _msg_timeout, _upgrade):
@@ -214,4 +217,6 @@ def answer(identity: Identity, settings: Settings) -> bytes:
     }
     if settings.topology_region or settings.topology_zone:  # the release of 1.3.0 does not know them
         agreed |= {"topology_region": settings.topology_region, "topology_zone": settings.topology_zone}
+    if identity.deduplication:
+        agreed["deduplication"] = True
     return json.dumps(agreed, separators=(",", ":")).encode()

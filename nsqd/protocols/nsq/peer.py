@@ -218,6 +218,7 @@ class Peer:
             self._agreed = self.identity
             self._heartbeat_due = now + (self._agreed.heartbeat_interval or NEVER)
         self.identified = True
+        self._publisher.deduplicates = self.identity.deduplication
         self._transport.timer_changed()
         self.outbox.reply(response(answer(self.identity, self._settings)))
         if not self.identity.upgrade.changes:

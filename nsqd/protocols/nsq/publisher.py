@@ -1,8 +1,17 @@
 """What one client publishes: PUB, MPUB and DPUB, each with its fast shape and its exact reading.
 
 A topic's permission is asked for once: `_known` remembers it. An MPUB is collected as it arrives.
+
+If IDENTIFY agreed on `deduplication`, a line may end in a key, or in a producer and a sequence; what was published under that
+already is not again, and its OK waits for what the first one waited for (nsqd/core/seen.py). Of an MPUB the key is that of
+all its messages together, and the sequence that of the first:
+
+    PUB <topic> [<key> | <producer> <sequence>]
+    DPUB <topic> <ms> [...]
+    MPUB <topic> [...]
 """
 
+from nsqd.core.attributes import NONE, Attributes
 from nsqd.core.broker import Broker, TooMany
 from nsqd.core.frame import OK
 from nsqd.core.topic import Topic
@@ -13,6 +22,7 @@ from nsqd.protocols.nsq.commands import (
     PUB_BODY,
     MpubScan,
     parse_number,
+    read_attributes,
     read_body,
     read_mpub_count,
     read_name,
@@ -29,7 +39,7 @@ class Publisher:
     """See above. Commands take (words of the line, buffer, where the command began, where its line ended, now) and return
     where the next one begins; they raise WireError, NeedMore and Waiting."""
 
-    __slots__ = ("_access", "_broker", "_known", "_outbox", "_settings", "counts", "scan")
+    __slots__ = ("_access", "_broker", "_known", "_outbox", "_settings", "counts", "deduplicates", "scan")
 
     def __init__(self, broker: Broker, settings: Settings, access: Access, outbox: Outbox) -> None:
         self._broker = broker
@@ -40,6 +50,7 @@ class Publisher:
         self._known: dict[bytes, Topic] = {} if settings.auth_required else broker.named
         self.counts: dict[str, int] = {}  # messages published, by topic
         self.scan: MpubScan | None = None  # an MPUB whose messages are still coming
+        self.deduplicates = False  # as IDENTIFY agreed
 
     def fast(self, data: bytes, start: int, now: int) -> int:
         """A PUB or MPUB of the common shape to a known topic, whole in the buffer: where it ends. 0: read it exactly."""
@@ -67,10 +78,15 @@ class Publisher:
         if len(words) < 2:
             raise WireError("E_INVALID", "PUB insufficient number of parameters")
         name = read_name(words[1], "E_BAD_TOPIC", "PUB topic")
+        attributes = self._attributes(words[2:], "PUB")
         body, end = read_body(data, start, at, PUB_BODY, self._settings.max_msg_size)
         self._access.check("PUB", name, "", now)
-        self._publish(self._topic(name, "PUB"), [body], len(body))
+        self._publish(self._topic(name, "PUB"), [body], len(body), attributes)
         return end
+
+    def _attributes(self, words: list[bytes], command: str) -> Attributes:
+        """Of words that the original does not look at."""
+        return read_attributes(words, command) if self.deduplicates else NONE
 
     def dpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
         """DPUB topic ms, and a body."""
@@ -83,14 +99,17 @@ class Publisher:
         longest = self._settings.max_req_timeout // MILLISECOND
         if delay > longest:
             raise WireError("E_INVALID", f"DPUB timeout {delay} out of range 0-{longest}")
+        attributes = self._attributes(words[3:], "DPUB")
         body, end = read_body(data, start, at, DPUB_BODY, self._settings.max_msg_size)
         self._access.check("DPUB", name, "", now)
         topic = self._topic(name, "DPUB")
-        if delay:
+        if delay and attributes:
+            self._published(topic, 1 - topic.publish_with([body], attributes, now + delay * MILLISECOND))
+        elif delay:
             topic.publish_deferred(body, now + delay * MILLISECOND)
             self._published(topic, 1)
         else:
-            self._publish(topic, [body], len(body))
+            self._publish(topic, [body], len(body), attributes)
         return end
 
     def mpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
@@ -98,11 +117,12 @@ class Publisher:
         if len(words) < 2:
             raise WireError("E_INVALID", "MPUB insufficient number of parameters")
         name = read_name(words[1], "E_BAD_TOPIC", "E_BAD_TOPIC MPUB topic")  # the code really stands twice
+        attributes = self._attributes(words[2:], "MPUB")
         self._access.check("MPUB", name, "", now)
         self._topic(name, "MPUB")
         settings = self._settings
         count, at = read_mpub_count(data, start, at, settings.max_body_size)
-        self.scan = MpubScan(name, count, settings.max_msg_size, settings.max_body_size)
+        self.scan = MpubScan(name, count, settings.max_msg_size, settings.max_body_size, attributes)
         return self.go_on(self.scan, data, at)
 
     def go_on(self, scan: MpubScan, data: bytes, at: int) -> int:
@@ -111,7 +131,7 @@ class Publisher:
         if not scan.complete:
             raise scan.need(data, at)
         self.scan = None
-        self._publish(self._topic(scan.topic, "MPUB"), scan.bodies, scan.size)
+        self._publish(self._topic(scan.topic, "MPUB"), scan.bodies, scan.size, scan.attributes)
         return at
 
     def forget(self) -> None:
@@ -132,9 +152,12 @@ class Publisher:
             self._known[name.encode()] = topic
         return topic
 
-    def _publish(self, topic: Topic, bodies: list[bytes], size: int) -> None:
-        topic.publish(bodies, size)
-        self._published(topic, len(bodies))
+    def _publish(self, topic: Topic, bodies: list[bytes], size: int, attributes: Attributes = NONE) -> None:
+        if attributes is NONE:
+            topic.publish(bodies, size)
+            self._published(topic, len(bodies))
+        else:
+            self._published(topic, len(bodies) - topic.publish_with(bodies, attributes))
 
     def _published(self, topic: Topic, count: int) -> None:
         self.counts[topic.name] = self.counts.get(topic.name, 0) + count

@@ -1,24 +1,25 @@
 """Checkpoints: all state written once more, so that replay need not begin at the beginning, and old segments can go.
 
-A checkpoint begins a segment with a STATE record; then, some topics a turn, each topic's state; then STATE_END. It is fuzzy:
-what is recorded of a topic before its own state is in that state already, and replay passes over it. The two newest complete
+A checkpoint begins a segment with a STATE record; then, some topics a turn, each topic's state, and what it remembers of
+publishers in parts; then STATE_END. It is fuzzy: what is recorded of a topic before its own state is in that state already,
+and replay passes over it. The two newest complete
 ones are kept: should the newest be damaged, the one before it will do. What is older than both is Tidying's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nsqd.core.broker import Broker
 from nsqd.core.topic import Topic
 from nsqd.storage.log import records
 from nsqd.storage.log.records import Kind
-from nsqd.storage.log.state import encode_topic
+from nsqd.storage.log.state import encode_seen, encode_topic
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import SEGMENT_SIZE, Writer
 
-SLICE = 1_000_000  # ns of a turn for describing topics; one topic is never cut
+SLICE = 1_000_000  # ns of a turn for describing topics; but for its publishers one topic is never cut
 SHARE = 20  # of the time, one part in so many may go into checkpoints that are not urgent
 FULL_PAUSE = 2_000_000_000  # ns between checkpoints that shall make space on a full disk
 OVERDUE_PAUSE = 60_000_000_000  # ns between those for the sake of messages that were retained long enough
@@ -61,6 +62,7 @@ class Checkpoints:
         self._wake = wake
         self._roots = roots[-2:]
         self._waiting: list[str] | None = None  # topics to be described still; None: no checkpoint is being written
+        self._seen: Iterator[bytes] = iter(())  # what is still to be said of the last one described
         self._root = 0  # of the one being written
         self._ended = 0  # position that must be durable before the one that was written counts; 0: none
         before = [*tidying.segments[:1], *roots]
@@ -124,13 +126,21 @@ class Checkpoints:
 
     def _go_on(self, waiting: list[str]) -> None:
         began = self._monotonic()
-        while waiting:
-            topic = self._broker.topics.get(waiting.pop())
-            if topic is not None and not topic.ephemeral:
-                self._describe(topic)
+        done = False
+        while not done:
+            part = next(self._seen, None)
+            if part is not None:
+                self._own += 1
+                self._writer.append(Kind.SEEN, part)
+            elif waiting:
+                topic = self._broker.topics.get(waiting.pop())
+                if topic is not None and not topic.ephemeral:
+                    self._describe(topic)
+            else:
+                done = True
             if self._monotonic() >= began + SLICE:
                 break
-        if waiting:
+        if not done:
             self._writer.write()
         else:
             self._own += 1
@@ -145,6 +155,7 @@ class Checkpoints:
         state = encode_topic(topic, self._store.known_sequence(topic.number), self._store.clock_offset)
         self._own += 1
         self._writer.append(Kind.STATE_TOPIC, state)
+        self._seen = encode_seen(topic)
 
     def _complete(self) -> None:
         """It is durable: what only older checkpoints need can go."""

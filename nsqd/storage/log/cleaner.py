@@ -135,26 +135,28 @@ class Cleaner:
         self._disk.sync_directory()
 
     def _records(self, part: Part, generation: int, seed: int, at: int) -> list[bytes]:
-        """The wanted messages of an extent as PUBLISH records, one a run, to stand at `at`."""
+        """The wanted messages of an extent as PUBLISH records, one a run of equal attributes, to stand at `at`."""
         held = part.held
         found = nothing(held.first, len(part.wanted))
         for piece in part.pieces:
             if not collect(self._disk, self._identity.log_id, generation, piece, part.topic, found):
                 raise LogError("it is damaged")  # somebody may want to look at it
         frames = found.frames
+        attributes = found.attributes()
         pieces: list[bytes] = []
         index = 0
         while index < len(frames):
             stop = index
-            while stop < len(frames) and frames[stop] and part.wanted[stop]:
+            while stop < len(frames) and frames[stop] and part.wanted[stop] and attributes[stop] == attributes[index]:
                 stop += 1
             if stop > index:
                 run = frames[index:stop]
-                head = records.PUBLISH.pack(part.topic, held.first + index, len(run), 0, max(map(len, run)), True)
+                first, largest = held.first + index, max(map(len, run))
+                head = records.pack_publish(part.topic, first, len(run), 0, largest, True, attributes[index])
                 record = encode(seed, at, Kind.PUBLISH, head, b"".join(run))
                 at += sum(map(len, record))
                 pieces += record
-            index = stop + 1
+            index = max(stop, index + 1)
         return pieces
 
     def finish(self) -> int | None:

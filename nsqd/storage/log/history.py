@@ -53,10 +53,11 @@ class LogPlan:
         for published in publishes(data, begin, seed_of(self.log_id, piece[0], generation), self.topic):
             if published is None:
                 continue
-            ordinal, count, largest, at, stop = published
+            ordinal, count, largest, attributes, at, stop = published
             low, high = max(first, ordinal), min(self.end, ordinal + count)
             if low < high:
-                yield Batch(ordinal, count, largest, data[at:stop]).part(low - ordinal, high - ordinal)
+                batch = Batch(ordinal, count, largest, data[at:stop], attributes)
+                yield batch.part(low - ordinal, high - ordinal)
 
 
 class LogHistory:

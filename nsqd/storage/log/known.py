@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from nsqd.core.attributes import Attributes
 from nsqd.core.buried import Grave
 from nsqd.core.cursors import Cursor
 from nsqd.core.keeping import TopicConfig
@@ -85,3 +86,18 @@ class KnownTopic:
     delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of what was published with a delay
     config: TopicConfig = field(default_factory=TopicConfig)
     cursors: dict[str, Cursor] = field(default_factory=dict)
+    keys: dict[str, int] = field(
+        default_factory=dict
+    )  # as in nsqd/core/seen.py, of what was published since STATE_TOPIC
+    producers: dict[str, int] = field(default_factory=dict)
+    keys_before: dict[str, int] = field(default_factory=dict)  # of what was published before
+    producers_before: dict[str, int] = field(default_factory=dict)
+
+    def seen(self, attributes: Attributes, count: int, stamp: int) -> None:
+        """That was published."""
+        if attributes.key:
+            self.keys.pop(attributes.key, None)
+            self.keys[attributes.key] = stamp
+        elif attributes.producer:
+            self.producers.pop(attributes.producer, None)
+            self.producers[attributes.producer] = attributes.sequence + count - 1

@@ -4,7 +4,7 @@ Records of other topics may lie between; a range goes over a small gap, a larger
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nsqd.core.frame import HEADER_SIZE as FRAME_HEADER
 from nsqd.core.frame import ID_SIZE, split
@@ -28,6 +28,15 @@ class Found:
     frames: list[bytes]  # b"" where there is none
     ids: bytearray  # of the frames, 16 bytes each, end to end; zeros where there is none
     largest: int = 0  # bytes of the largest frame
+    attributed: list[tuple[int, int, bytes]] = field(default_factory=list)  # of first..end, packed, if they have any
+
+    def attributes(self) -> list[bytes]:
+        """Of each, packed."""
+        attributes = [b""] * len(self.frames)
+        for first, end, packed in self.attributed:
+            for ordinal in range(max(first, self.first), min(end, self.first + len(attributes))):
+                attributes[ordinal - self.first] = packed
+        return attributes
 
     def put(self, ordinal: int, frames: list[bytes], largest: int) -> None:
         """These were found; as many of them as belong here."""
@@ -101,16 +110,21 @@ def _take(data: bytes, start: int, seed: int, topic: int, found: Found) -> bool:
         if published is None:
             whole = False
             continue
-        ordinal, count, largest, at, stop = published
+        ordinal, count, largest, attributes, at, stop = published
         found.put(ordinal, split(data, at, stop, count, largest), largest)
+        if attributes:
+            found.attributed.append((ordinal, ordinal + count, attributes))
     return whole
 
 
-def publishes(data: bytes, start: int, seed: int, topic: int) -> Iterator[tuple[int, int, int, int, int] | None]:
+Published = tuple[int, int, int, bytes, int, int]
+
+
+def publishes(data: bytes, start: int, seed: int, topic: int) -> Iterator[Published | None]:
     """What was published to the topic in what stands at `start` of a segment, as its records tell.
 
-    For each: first ordinal, count, bytes of the largest frame, and from where to where in `data` its frames stand. None:
-    something is damaged; what is whole behind it follows.
+    For each: first ordinal, count, bytes of the largest frame, attributes (packed), and from where to where in `data` its
+    frames stand. None: something is damaged; what is whole behind it follows.
     """
     at = 0
     while at < len(data):
@@ -121,7 +135,8 @@ def publishes(data: bytes, start: int, seed: int, topic: int) -> Iterator[tuple[
             continue
         if data[at + PREFIX_SIZE] == Kind.PUBLISH:
             content = at + PREFIX_SIZE + 1
-            number, ordinal, count, _, largest, _ = records.PUBLISH.unpack_from(data, content)
+            number, ordinal, count, _, largest, flags = records.PUBLISH.unpack_from(data, content)
             if number == topic:
-                yield ordinal, count, largest, content + records.PUBLISH.size, stop
+                attributes, frames = records.attributes_of(data, content, flags)
+                yield ordinal, count, largest, attributes, frames, stop
         at = stop

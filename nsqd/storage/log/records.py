@@ -4,7 +4,8 @@ A segment is a file: a header, then records, end to end. All numbers are big-end
 
     segment header, 64 bytes
        0   8  magic "penstock"
-       8   2  format version, 3 (2: without CURSOR; 1: without CONFIG, FIRST and ANCHOR, a GROUP's time was the wall clock's)
+       8   2  format version, 4 (3: without attributes and SEEN; 2: without CURSOR; 1: without CONFIG, FIRST and ANCHOR,
+              a GROUP's time was the wall clock's)
       10   2  node number
       12   4  generation: how often the segment was rewritten
       16  16  log id, made with the log
@@ -36,8 +37,8 @@ from nsqd.core.cursors import Cursor
 from nsqd.core.keeping import Durability, TopicConfig
 
 MAGIC = b"penstock"
-VERSION = 3
-_READABLE = (1, 2, 3)  # versions
+VERSION = 4
+_READABLE = (1, 2, 3, 4)  # versions
 HEADER_SIZE = 64
 PREFIX_SIZE = 8  # length and CRC of a record
 MAX_RECORD = 1 << 30  # bytes: no record is longer; a turn's publishes are cut into records far below it
@@ -51,7 +52,7 @@ class Kind(IntEnum):
     TOPIC = 3  # a topic was made; then its name
     CHANNEL = 4  # a channel was made; then its name
     PAUSE = 5
-    PUBLISH = 6  # then the frames, as they go to consumers
+    PUBLISH = 6  # then, if it is ATTRIBUTED, the attributes' length and they; then the frames, as they go to consumers
     DISTRIBUTE = 7  # messages first..end belong to the channels there are
     ADVANCE = 8  # the channel has delivered what is before this
     FINISH = 9  # then runs of finished messages
@@ -70,6 +71,7 @@ class Kind(IntEnum):
     FIRST = 20  # finished messages before this may go; at most UNRETAINED: all of them
     ANCHOR = 21  # what the clocks tell
     CURSOR = 22  # a cursor of a topic stands there; then its name's length, its name, its owner. At GONE: it is no more
+    SEEN = 23  # in a checkpoint: what a topic remembers of publishers; then a part of that, in msgpack (see state.py)
 
 
 _KINDS = [bytes((kind,)) for kind in range(256)]
@@ -82,7 +84,9 @@ LEASE = Struct(">Q")  # ceiling
 TOPIC = Struct(">I")  # topic
 CHANNEL = Struct(">IIQ")  # topic, channel, start
 PAUSE = Struct(">IIB")  # topic, channel or 0, paused
-PUBLISH = Struct(">IQIQIB")  # topic, first ordinal, count, due or 0, largest frame, 1: distributed at once
+PUBLISH = Struct(">IQIQIB")  # topic, first ordinal, count, due or 0, largest frame, flags
+DISTRIBUTED, ATTRIBUTED = 1, 2  # of these: it was at once; there are attributes (nsqd/core/attributes.py)
+SIZE = Struct(">I")  # bytes of the attributes
 DISTRIBUTE = Struct(">IQQ")  # topic, first, end
 ADVANCE = Struct(">IIQ")  # topic, channel, cursor
 CHANNEL_OF = Struct(">II")  # topic, channel: how FINISH, REQUEUE and DROP_CHANNEL begin
@@ -95,6 +99,7 @@ STATE = Struct(">IQ")  # highest number, lease
 CONFIG = Struct(">IBqq")  # topic, durability (see below), ns and bytes that it retains; -1 in the latter: as the node
 FIRST = Struct(">IQ")  # topic, ordinal
 CURSOR = Struct(">IQQQQB")  # topic, offset, hold, hold in bytes, updated (wall), bytes of the name
+SEEN = Struct(">I")  # topic
 ANCHOR = Struct(">QQQ16s")  # time, wall, ns since the machine was started, its boot's id
 DURABILITIES = (None, Durability.ALWAYS, Durability.INTERVAL, Durability.OS)  # by number
 UNRETAINED = GONE = (1 << 64) - 1
@@ -186,6 +191,26 @@ def decode(data: bytes, at: int, seed: int, start: int = 0) -> int:
         return 0
     begin = (seed ^ (start + at)) & 0xFFFFFFFF
     return end if zlib.crc32(memoryview(data)[at + PREFIX_SIZE : end], begin) == crc else 0
+
+
+def pack_publish(
+    topic: int, first: int, count: int, due: int, largest: int, distributed: bool, attributes: bytes
+) -> bytes:
+    """A PUBLISH record's content before the frames."""
+    if not attributes:
+        return PUBLISH.pack(topic, first, count, due, largest, distributed)
+    head = PUBLISH.pack(topic, first, count, due, largest, distributed | ATTRIBUTED)
+    return head + SIZE.pack(len(attributes)) + attributes
+
+
+def attributes_of(data: bytes, content: int, flags: int) -> tuple[bytes, int]:
+    """The attributes of the PUBLISH record whose content begins there, and where its frames begin."""
+    at = content + PUBLISH.size
+    if not flags & ATTRIBUTED:
+        return b"", at
+    (size,) = SIZE.unpack_from(data, at)
+    at += SIZE.size
+    return data[at : at + size], at + size
 
 
 def pack_config(topic: int, config: TopicConfig) -> bytes:

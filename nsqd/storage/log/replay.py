@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from nsqd.core.attributes import unpack
 from nsqd.core.buried import Grave
 from nsqd.core.cursors import Cursor
 from nsqd.core.frame import STAMP
@@ -23,7 +24,7 @@ from nsqd.storage.log.known import KnownChannel, KnownTopic
 from nsqd.storage.log.pieces import OVERHEAD
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.records import CHANNEL_OF, RETURNED, RUN, Kind
-from nsqd.storage.log.state import decode_config, decode_topic, retained, sequence_of, shifted
+from nsqd.storage.log.state import decode_config, decode_seen, decode_topic, retained, sequence_of, shifted
 from nsqd.storage.memory import MemoryStore
 from nsqd.storage.sequence import Sequence
 
@@ -70,6 +71,15 @@ class Replay:
         else:
             topic.cursors[name] = cursor
 
+    def _seen(self, content: bytes) -> None:
+        """What the checkpoint's picture of the topic has of this; what was published since came before, and counts."""
+        (number,) = records.SEEN.unpack_from(content)
+        topic = self._topics.get(number)
+        if topic is not None:
+            keys, producers = decode_seen(content)
+            topic.keys_before.update(keys)
+            topic.producers_before.update(producers)
+
     def _config(self, content: bytes) -> None:
         number, config = records.unpack_config(content)
         topic = self._topics.get(number)
@@ -114,21 +124,25 @@ class Replay:
 
     def _publish(self, record: Record) -> None:
         """The messages stay on disk until somebody wants them."""
-        number, first, count, due, _, distributed = records.PUBLISH.unpack_from(record.content)
+        number, first, count, due, _, flags = records.PUBLISH.unpack_from(record.content)
         topic = self._topics.get(number)
         if topic is None:
             return
         extents = self._store.sequence(number).append_cold(first, count, due != 0, record.end - record.start)
-        stamp = int.from_bytes(record.content[records.PUBLISH.size :][STAMP], "big")
+        attributes, at = records.attributes_of(record.content, 0, flags)
+        stamp = int.from_bytes(record.content[at:][STAMP], "big")
         for held in extents:
             held.published(stamp)
+            held.attributed |= bool(attributes)
             add_piece(held.pieces, record.segment, 0, record.start, record.end)
             held.size += (record.end - record.start + count * OVERHEAD) // len(extents)
         self.messages += count
         topic.end = first + count
         if due:
             topic.delayed.update(dict.fromkeys(range(first, first + count), due))
-        if distributed:
+        if attributes:
+            topic.seen(unpack(attributes, first), count, stamp)
+        if flags & records.DISTRIBUTED:
             self._hand_out(topic, first, first + count)
 
     def _distribute(self, content: bytes) -> None:
@@ -238,6 +252,10 @@ class Replay:
         topic.delayed = dict(delayed)
         topic.config = decode_config(config)
         topic.cursors = {name: Cursor(*of) for name, *of in cursors}
+        before = self._topics.get(number)
+        if before is not None:  # the checkpoint may not have come to its SEEN records
+            topic.keys_before = _newest(before.keys_before, before.keys)
+            topic.producers_before = _newest(before.producers_before, before.producers)
         sequence = sequence_of(extents, distributed, end)
         sequence.first, sequence.kept = first, [retained(extent) for extent in kept]
         self._store.adopt(number, sequence)
@@ -324,6 +342,8 @@ class Replay:
             ],
             config=topic.config,
             cursors=topic.cursors,
+            keys=_newest(topic.keys_before, topic.keys),
+            producers=_newest(topic.producers_before, topic.producers),
         )
 
     def _recovered_channel(
@@ -407,7 +427,13 @@ _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {  # not bound to a Repl
     Kind.FIRST: Replay._first,
     Kind.ANCHOR: Replay._anchor,
     Kind.CURSOR: Replay._cursor,
+    Kind.SEEN: Replay._seen,
 }
+
+
+def _newest(before: dict[str, int], since: dict[str, int]) -> dict[str, int]:
+    """Both, the oldest first."""
+    return {name: value for name, value in before.items() if name not in since} | since
 
 
 def _is_plain(sequence: Sequence, ordinal: int) -> bool:

@@ -7,7 +7,7 @@
     returned  waiting: what it owes and the cursor will not come by, but for what is delayed
     buried    (message id, ordinal, attempts, reason, buried at)
     far       waiting, in pieces: what was returned for long, from before the cursor
-    extent    [first, count, delayed, size, pieces, oldest, newest]; pieces: (segment, generation, from, to)
+    extent    [first, count, delayed, size, pieces, oldest, newest, attributed]; pieces: (segment, generation, from, to)
     config    [durability, retention, retention_bytes]; nil: as the node's
     first     finished messages from here on are retained; nil: none is
     kept      extents of which nothing is owed, and something is retained
@@ -18,15 +18,19 @@
 `buried at`, and `oldest` and `newest`, when messages of an extent were published, are ns since the epoch. What a channel owes
 besides is everything plain from its cursor to the edge.
 
-In format 2 `cursors` were missing. In format 1 so were `far`, the last two of an extent and the last five of a topic, and what
-waits was not packed: delayed held (ordinal, due) from the edge on, returned (ordinal, attempts, due), with all that was delayed
-before the edge.
+What it remembers of publishers (nsqd/core/seen.py) follows in SEEN records: behind the topic's number, in msgpack
+
+    [keys, published at, producers, numbers], the first two and the last two side by side
+
+Before format 4 `attributed` was missing, before format 3 `cursors`. In format 1 so were `far`, `oldest`, `newest`, and the last
+five of a topic, and what waits was not packed: delayed held (ordinal, due) from the edge on, returned (ordinal, attempts, due),
+with all that was delayed before the edge.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgpack
@@ -36,9 +40,11 @@ from nsqd.core.deferred import Deferred, pack, unpack
 from nsqd.core.keeping import Durability, TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.storage.held import EXTENT_BYTES, Held
+from nsqd.storage.log import records
 from nsqd.storage.sequence import Sequence
 
 _FIELDS, _FIELDS_OF_2, _FIELDS_OF_1 = 13, 12, 8
+SEEN_AT_ONCE = 2000  # keys in a record: a fifth of a millisecond
 SHIFTED_AT_ONCE = 65_536  # messages: their numbers are objects for a moment
 
 
@@ -61,6 +67,26 @@ def encode_topic(topic: Topic, sequence: Sequence | None, offset: int) -> bytes:
     ]
     packed: bytes = msgpack.packb(state)
     return packed
+
+
+def encode_seen(topic: Topic) -> Iterator[bytes]:
+    """The contents of its SEEN records, as things are when the first is asked for."""
+    seen = topic.seen
+    columns: list[list[Any]] = [
+        list(seen.keys),
+        list(seen.keys.values()),
+        list(seen.producers),
+        list(seen.producers.values()),
+    ]
+    for first in range(0, max(len(seen.keys), len(seen.producers)), SEEN_AT_ONCE):
+        part = [column[first : first + SEEN_AT_ONCE] for column in columns]
+        yield records.SEEN.pack(topic.number) + msgpack.packb(part)
+
+
+def decode_seen(content: bytes) -> tuple[Iterable[tuple[str, int]], Iterable[tuple[str, int]]]:
+    """The keys and when they were published, the producers and their last numbers."""
+    keys, stamps, producers, numbers = msgpack.unpackb(memoryview(content)[records.SEEN.size :])
+    return zip(keys, stamps, strict=True), zip(producers, numbers, strict=True)
 
 
 def _channel(channel: Channel) -> list[Any]:
@@ -97,7 +123,7 @@ def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:
 
 
 def _extent(held: Held) -> list[Any]:
-    return [held.first, held.count, held.delayed, held.size, held.pieces, held.oldest, held.newest]
+    return [held.first, held.count, held.delayed, held.size, held.pieces, held.oldest, held.newest, held.attributed]
 
 
 def _config(config: TopicConfig) -> list[Any]:
@@ -156,11 +182,12 @@ def sequence_of(extents: list[list[Any]], edge: int, end: int) -> Sequence:
 
 
 def _held(extent: list[Any]) -> Held:
-    first, count, delayed, size, pieces, *published = extent
+    first, count, delayed, size, pieces, *more = extent
     held = Held(first, delayed)
     held.extent = None
     held.count, held.size = count, size
-    held.oldest, held.newest = published or (0, 0)
+    held.oldest, held.newest = more[:2] or (0, 0)
+    held.attributed = bool(more[2:] and more[2])
     held.pieces = [(segment, generation, start, end) for segment, generation, start, end in pieces]
     held.bulk = EXTENT_BYTES  # it grows no more: the segment of its first messages may go before others are done with
     return held

@@ -41,8 +41,8 @@ class LogStore(MemoryStore):
         self._now = self._wall = 0  # of the turn
         self._ephemeral: set[int] = set()  # numbers of topics and channels that are not logged
         self._known: set[int] = set()  # numbers whose making is in the log
-        # what is not yet a record: topic, first, frames, largest, due
-        self._publish: tuple[int, int, list[bytes], int, int] | None = None
+        # what is not yet a record: topic, first, frames, largest, due, attributes
+        self._publish: tuple[int, int, list[bytes], int, int, bytes] | None = None
         self._finished: dict[tuple[int, int], list[tuple[int, int]]] = {}  # (topic, channel) -> runs of this turn
         self._cursors: dict[tuple[int, int], int] = {}  # likewise, how far it has delivered
         self._modes: dict[int, Durability] = {}  # of topics that are logged
@@ -154,9 +154,9 @@ class LogStore(MemoryStore):
 
     def _write_publish(self, distributed: bool) -> None:
         assert self._publish is not None
-        topic, first, frames, largest, due = self._publish
+        topic, first, frames, largest, due, attributes = self._publish
         self._publish = None
-        head = records.PUBLISH.pack(topic, first, len(frames), due, largest, distributed)
+        head = records.pack_publish(topic, first, len(frames), due, largest, distributed, attributes)
         self._writer.append(Kind.PUBLISH, head, b"".join(frames))
 
     def _place(self) -> None:
@@ -318,17 +318,22 @@ class LogStore(MemoryStore):
             self._append(Kind.PAUSE, records.PAUSE.pack(topic, channel, paused))
             self.promise(topic)
 
-    def publish(self, topic: int, first: int, frames: list[bytes], ids: bytes, largest: int, due: int) -> None:
+    def publish(
+        self, topic: int, first: int, frames: list[bytes], ids: bytes, largest: int, due: int, attributes: bytes = b""
+    ) -> None:
         touched = self.sequence(topic).append(first, frames, ids, largest, due != 0)
         mode = self._modes.get(topic)
         if mode is None:  # it is ephemeral
             return
+        if attributes:
+            for held in touched:
+                held.attributed = True
         if self._publish is not None:
             self._write_publish(distributed=False)
         if topic in self._retaining:
             self._grown.add(topic)
         self._unplaced.append((len(frames), touched))
-        self._publish = topic, first, frames, largest, self._clock.at(due)
+        self._publish = topic, first, frames, largest, self._clock.at(due), attributes
         if mode is Durability.ALWAYS:
             self._strong = True
             return

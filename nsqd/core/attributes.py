@@ -1,0 +1,78 @@
+"""What a publisher says of messages beside their bodies: headers, and what tells a retry from a new message.
+
+Consumers over TCP never see them (a frame has no room); reading back and listing show them. They are those of all the
+messages that were published together, and stand before them in the log, packed as
+
+    [headers, key, producer, sequence less the ordinal of the first message]
+
+so that a part of the messages keeps the same bytes.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgpack
+
+MOST_HEADERS = 32
+MOST_HEADER_BYTES = 8 * 1024  # of names and values
+MOST_WORD = 128  # characters of a key, or of a producer's name
+MOST_SEQUENCE = (1 << 62) - 1
+_WORD = frozenset(map(chr, range(0x21, 0x7F)))
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """See above. At most one of `key` and `producer` is there."""
+
+    headers: tuple[tuple[str, str], ...] = ()
+    key: str = ""  # of all the messages together
+    producer: str = ""
+    sequence: int = 0  # the producer's number of the first message; the others follow it
+
+    def __bool__(self) -> bool:
+        return bool(self.headers or self.key or self.producer)
+
+    def behind(self, count: int) -> "Attributes":
+        """Those of the messages behind the first `count`."""
+        return replace(self, sequence=self.sequence + count) if self.producer else self
+
+    def pack(self, ordinal: int) -> bytes:
+        """Of messages of which the first has that ordinal."""
+        packed: bytes = msgpack.packb([self.headers, self.key, self.producer, self.sequence - ordinal])
+        return packed
+
+    def told(self) -> dict[str, Any]:
+        """For those who read: only what there is."""
+        told: dict[str, Any] = {}
+        if self.headers:
+            told["headers"] = dict(self.headers)
+        if self.key:
+            told["key"] = self.key
+        if self.producer:
+            told |= {"producer": self.producer, "sequence": self.sequence}
+        return told
+
+
+def unpack(packed: bytes, ordinal: int) -> Attributes:
+    """What was packed, of messages of which the first has that ordinal; b"": nothing."""
+    if not packed:
+        return NONE
+    headers, key, producer, difference = msgpack.unpackb(packed)
+    pairs = tuple((name, value) for name, value in headers)
+    return Attributes(pairs, key, producer, difference + ordinal if producer else 0)
+
+
+def is_word(text: str) -> bool:
+    """It can be a key or a producer's name: printable ASCII without spaces, and not too long."""
+    return 0 < len(text) <= MOST_WORD and _WORD.issuperset(text)
+
+
+def read_sequence(text: str) -> int | None:
+    """A producer's number, in decimal; None if it is none."""
+    if not text.isascii() or not text.isdigit() or len(text) > len(str(MOST_SEQUENCE)):
+        return None
+    number = int(text)
+    return number if number <= MOST_SEQUENCE else None
+
+
+NONE = Attributes()
