@@ -25,7 +25,10 @@ MSGPACK = {"Accept": "application/msgpack"}
 MOST_BYTES = 8 * 1024 * 1024  # of an answer
 MOST = 10_000_000  # messages of an answer
 PAGE = 100  # messages that are listed
-AT_ONCE = 2000  # messages that a reader who follows waits for, for a second at the most
+AT_ONCE = (
+    2000,
+    10_000,
+)  # messages that a reader who follows waits for, for a second at the most: 0.1 and 0.5 s of them
 _LOOKS = 21  # at a page
 _RUNS = 3
 _SYNCED = 0.5  # s for a sync of what was published last
@@ -48,17 +51,20 @@ class ReadBack:
             cpu, seconds, read = self._read(server, published)
             page = self._page(server)
         runs = _RUNS if effort.scale == 1 else 1
-        alone, followed = [], []
+        costs: dict[int, list[float]] = {at_once: [] for at_once in (0, *AT_ONCE)}
         for _ in range(runs):
-            alone.append(self._publish(ours, effort, follow=False))
-            followed.append(self._publish(ours, effort, follow=True))
+            for at_once, found in costs.items():
+                found.append(self._publish(ours, effort, at_once))
         what = f"{number(published)} messages"
         return [
             Line(self.name, f"{what}: read back", f"{cpu / read:.0f} ns", f"{number(read / seconds)}/s", "<= 1000 ns CPU"),
             Line(self.name, f"{what}: a page of {PAGE} of the channel", f"{page * 1e3:.1f} ms", "", "<= 50 ms"),
-            Line(
-                self.name, "PUB 50, CPU while a reader follows", f"{median(followed):.0f} ns",
-                f"{median(followed) / median(alone):.2f} of without", "<= 1.1",
+            *(
+                Line(
+                    self.name, f"PUB 50, CPU while a reader follows, {number(at_once)} at a time",
+                    f"{median(costs[at_once]):.0f} ns", f"{median(costs[at_once]) / median(costs[0]):.2f} of without", "<= 1.1",
+                )
+                for at_once in AT_ONCE
             ),
         ]  # fmt: skip
 
@@ -94,15 +100,15 @@ class ReadBack:
         return median(times)
 
     @staticmethod
-    def _publish(program: Program, effort: Effort, *, follow: bool) -> float:
-        """CPU in ns that the server spends on a published message."""
+    def _publish(program: Program, effort: Effort, at_once: int) -> float:
+        """CPU in ns that the server spends on a published message while somebody reads so many at a time; 0: nobody does."""
         with program.start() as server:
             _retain(server)
             load = Load(
                 "publish", server, shape="pub", topic=TOPIC, connections=50, depth=1, seconds=effort.seconds,
                 warm_up=WARM_UP,
             )  # fmt: skip
-            with load, _following(server) if follow else _nobody():
+            with load, _following(server, at_once) if at_once else _nobody():
                 sample = load.measure()
             return sample.server_cpu / sample.outcome.messages
 
@@ -121,7 +127,7 @@ def _nobody() -> Iterator[None]:
 
 
 @contextmanager
-def _following(server: Server) -> Iterator[None]:
+def _following(server: Server, at_once: int) -> Iterator[None]:
     """Somebody reads what comes."""
     stop = threading.Event()
 
@@ -129,7 +135,9 @@ def _following(server: Server) -> Iterator[None]:
         place = "latest"
         with _client(server) as client:
             while not stop.is_set():
-                asked = {"topic": TOPIC, "from": place, "wait_ms": "1000", "min": str(AT_ONCE)}
+                asked = {
+                    "topic": TOPIC, "from": place, "wait_ms": "1000", "min": str(at_once), "max_bytes": str(MOST_BYTES),
+                }  # fmt: skip
                 place = client.get("/topic/read", params=asked).raise_for_status().headers["x-nsq-next-offset"]
 
     thread = threading.Thread(target=work)

@@ -4,7 +4,7 @@ An offset is a message's place in its topic's sequence on this node: dense, asce
 from `first` on is there; what is not yet durable is not told of. Reading changes nothing.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -84,6 +84,10 @@ class History(Protocol):
 
     def amount(self, topic: int) -> Amount:
         """How much there is. Looks at every extent."""
+
+    def watch(self, topic: int, end: int, until: int, ready: Callable[[], None]) -> None:
+        """Have `ready` called in the trio thread, once: when everything before `end` can be read, or the topic is gone, or in
+        the first turn from `until` (monotonic ns) on."""
 
     def plan(self, topic: int, start: int, end: int, most: int) -> Plan:
         """To read from `start` up to `end` at the most: about `most` bytes, but at least one message if there is one."""

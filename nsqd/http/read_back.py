@@ -25,8 +25,8 @@ offset, 416 OFFSET_IN_FUTURE beyond the next one.
 
 import asyncio
 import base64
+import contextlib
 import json
-from collections.abc import Awaitable
 from typing import Any
 
 import msgpack
@@ -41,11 +41,11 @@ from nsqd.http.node import Node
 from nsqd.http.offsets import EARLIEST, LATEST, Place, Places, check_offset, look, read_place
 from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError
+from shared.values import MILLISECOND
 
 LIMIT, MOST = 100_000, 10_000_000  # messages in an answer
 MAX_BYTES, MOST_BYTES = 1024 * 1024, 8 * 1024 * 1024  # bytes of frames in an answer
 MOST_WAIT = 60_000  # ms
-LOOK_EVERY = 0.025  # s, while waiting
 AT_ONCE = 2  # answers that are read and written out at a time: each takes several times its size
 NDJSON, MSGPACK = "application/x-ndjson", "application/msgpack"
 _MSGPACK = (MSGPACK, "application/x-msgpack", "application/vnd.msgpack")
@@ -107,13 +107,20 @@ class ReadBack:
             stop = start + limit
             if "to" in arguments:
                 stop = min(stop, await self._places.offset(name, known, last))
-        window = await self._wait(name, known, start, min(stop, start + least), wait)
+        if wait:
+            await self._wait(name, known, start, min(stop, start + least), wait)
+        window = Window("", 0, 0)
 
-        def plan() -> Awaitable[Plan]:
-            return self._node.bridge.call(lambda: self._plan(name, known, start, min(stop, window.next), most))
+        def work() -> Plan:
+            nonlocal window
+            topic, window = look(self._node, name, known)
+            check_offset(start, window)
+            return self._node.history.plan(topic.number, start, min(stop, window.next), most)
 
         async with self._slots:
-            content, count, after = await self._places.from_disk(plan, _packed if packed else _lined)
+            content, count, after = await self._places.from_disk(
+                lambda: self._node.bridge.call(work), _packed if packed else _lined
+            )
         missing = {"X-Nsq-Missing": str(after - start - count)} if after - start > count else {}
         headers = missing | {
             "X-Nsq-Log": window.log,
@@ -123,22 +130,20 @@ class ReadBack:
         }
         return Response(content, media_type=MSGPACK if packed else NDJSON, headers=V1_HEADERS | headers)
 
-    def _plan(self, name: str, known: str, start: int, stop: int, most: int) -> Plan:
-        """What is to be read, if it is all there. (trio thread)"""
-        topic, window = look(self._node, name, known)
-        check_offset(start, window)
-        return self._node.history.plan(topic.number, start, stop, most)
-
-    async def _wait(self, name: str, known: str, start: int, stop: int, ms: int) -> Window:
+    async def _wait(self, name: str, known: str, start: int, stop: int, ms: int) -> None:
         """Until everything from `start` to `stop` is there, or for so long."""
-        loop = asyncio.get_running_loop()
-        until = loop.time() + ms / 1000
-        while True:
-            window = await self._node.bridge.call(lambda: look(self._node, name, known)[1])
+        broker, history, bridge, came = self._node.broker, self._node.history, self._node.bridge, asyncio.Event()
+
+        def work() -> bool:
+            topic, window = look(self._node, name, known)
             check_offset(start, window)
-            if window.next >= stop or loop.time() >= until:
-                return window
-            await asyncio.sleep(LOOK_EVERY)
+            if window.next < stop:
+                history.watch(topic.number, stop, broker.now + ms * MILLISECOND, lambda: bridge.post(came.set))
+            return window.next >= stop
+
+        if not await bridge.call(work):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(came.wait(), ms / 1000)
 
 
 def _wants_msgpack(request: Request) -> bool:

@@ -1,6 +1,6 @@
 """From the HTTP thread into the trio thread and back: one function serves all waiting calls per wake-up.
 
-`call` runs in the HTTP thread; `serve` and `deliver` in the trio thread. The owner may put a commit between `serve` and
+`call` runs in the HTTP thread; `serve`, `deliver` and `post` in the trio thread. The owner may put a commit between `serve` and
 `deliver`: then no HTTP reply leaves before what it promises is durable.
 """
 
@@ -69,10 +69,15 @@ class Bridge:
 
     def deliver(self, served: list[Call]) -> None:
         """Hand results back to their handlers, all in one hop. (trio thread)"""
-        if not served or self._loop is None:
+        if served:
+            self.post(lambda: _resolve(served))
+
+    def post(self, function: Callable[[], object]) -> None:
+        """Have it called in the HTTP thread. (trio thread)"""
+        if self._loop is None:
             return
         try:
-            self._loop.call_soon_threadsafe(_resolve, served)
+            self._loop.call_soon_threadsafe(function)
         except RuntimeError:
             pass  # the HTTP loop has closed: its connections are gone, nobody waits any more
 

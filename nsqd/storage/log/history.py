@@ -4,7 +4,7 @@ A plan names byte ranges of segments. The frames in them are handed out as they 
 for each message. A segment that was cleaned meanwhile is found under its new name, or the plan is made again.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from nsqd.core.frame import that_fit
@@ -14,6 +14,7 @@ from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.pieces import publishes, read_piece
 from nsqd.storage.log.records import seed_of
 from nsqd.storage.log.store import UNBOUNDED, LogStore
+from nsqd.storage.log.watches import Watch
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,9 @@ class LogHistory:
         if not entries:
             return Amount(0, 0, 0)
         return Amount(sum(held.size for held in entries), entries[0].oldest, entries[-1].newest)
+
+    def watch(self, topic: int, end: int, until: int, ready: Callable[[], None]) -> None:
+        self._store.watches.add(Watch(topic, end, until, ready))
 
     def plan(self, topic: int, start: int, end: int, most: int) -> LogPlan:
         sequence = self._store.known_sequence(topic)

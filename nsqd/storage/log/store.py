@@ -17,6 +17,7 @@ from nsqd.storage.log.marks import Marks
 from nsqd.storage.log.pieces import OVERHEAD
 from nsqd.storage.log.records import Kind
 from nsqd.storage.log.syncer import Syncer
+from nsqd.storage.log.watches import Watches
 from nsqd.storage.log.writer import Writer
 from nsqd.storage.memory import MemoryStore
 from nsqd.storage.sequence import Sequence
@@ -50,6 +51,7 @@ class LogStore(MemoryStore):
         self._retaining: dict[int, Keeping] = {}  # topics that keep finished messages
         self._cursors_of: dict[int, Mapping[str, Cursor]] = {}  # by topic: the core's own
         self._marks: dict[int, Marks] = {}  # of those: up to where they are durable
+        self.watches = Watches()
         self._grown: set[int] = set()  # of those: published to since the last group was written
         self._strong = self._weak = False  # somebody waits for a record of this turn: to be synced; to be written
         self._unkept = False  # somebody waits for a record of earlier turns, which could not be written
@@ -63,6 +65,8 @@ class LogStore(MemoryStore):
     def begin(self, now: int, wall: int) -> None:
         self._now, self._wall = now, wall
         self._syncer.collect()
+        if self.watches:
+            self.watches.look(now, self._is_readable)
         for read in self._cache.collect():
             self._give_up(read)
 
@@ -192,6 +196,11 @@ class LogStore(MemoryStore):
         if end < self._topics[topic].end:
             self._syncer.want()  # whoever asks shall see it soon, in whatever mode the topic is
         return end
+
+    def _is_readable(self, topic: int, end: int) -> bool:
+        """Everything before `end` is durable, or the topic is gone. Nothing is synced before so much is published."""
+        sequence = self._topics.get(topic)
+        return sequence is None or (sequence.end >= end and self.durable_end(topic) >= end)
 
     def _give_up(self, read: Read) -> None:
         """What cannot be read back is lost to its channels: better said than waited for. What stands beside it is not."""
