@@ -4,6 +4,7 @@ It is written under another name, synced, and gets its own only when all of it i
 """
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -30,6 +31,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
         "directory", type=Path, metavar="DIR", help="a new one: nsqd can be started with it as -data-path"
     )
     command.add_argument("--nsqd-http-address", default=ADDRESS, metavar="HOST:PORT", help=f"(default: {ADDRESS})")
+    command.add_argument("--json", action="store_true", help="a JSON object of what was copied")
     command.set_defaults(backup=True)
 
 
@@ -55,7 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
         return _failed(f"no backup: {error}{_left(partial)}")
     partial.rename(target)
     sync_directory(target.parent)
-    print(f"{count} files, {size} bytes in {target}; look through it: penstock verify {target}")
+    told = {"directory": str(target), "files": count, "bytes": size}
+    text = f"{count} files, {size} bytes in {target}; look through it: penstock verify {target}"
+    print(json.dumps(told) if arguments.json else text)
     return 0
 
 

@@ -1,6 +1,8 @@
-"""`penstock read`, `peek`, `finish`, `requeue`, `kick`, `bury` and `move`: one nsqd's messages, over its HTTP API.
+"""`penstock read`, `cursors`, `peek`, `finish`, `requeue`, `kick`, `bury`, `move`: one nsqd's messages, over its HTTP API.
 
     penstock read audit --from 2026-11-21T10:00:00Z --json     what a topic retains, whoever has finished it
+    penstock read audit --cursor archive                       what came since the last time
+    penstock cursors audit                                     who reads it, and how far behind they are
     penstock peek orders mail --state buried                   what a channel has, without touching it
     penstock kick orders mail --state buried --count 100       act on messages by --offset, or on the first in a state
 
@@ -47,12 +49,19 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Their flags; `run` in the result is what to call."""
     read = _command(commands, "read", "print what a topic retains, whoever has finished it")
     read.add_argument(
-        "--from", dest="start", default="earliest", metavar="PLACE", help="an offset, a time, =-15m, earliest, latest"
+        "--from", dest="start", metavar="PLACE", help="an offset, a time, =-15m, earliest, latest (default: earliest)"
+    )
+    read.add_argument(
+        "--cursor", metavar="NAME", help="begin where this cursor of nsqd's stands, and move it behind what is printed"
     )
     read.add_argument("--to", metavar="PLACE", help="where to stop (default: the end)")
     read.add_argument("-n", "--limit", type=_count, default=0, metavar="N", help="messages to print (default: all)")
     read.add_argument("-f", "--follow", action="store_true", help="wait for what comes")
     read.set_defaults(run=_read)
+    cursors = _command(commands, "cursors", "tell who reads a topic back, and how far behind they are")
+    cursors.add_argument("--delete", metavar="NAME", help="forget this one")
+    cursors.add_argument("--owner", metavar="NAME", help="of the one that is deleted, if it has one")
+    cursors.set_defaults(run=_cursors)
     peek = _command(commands, "peek", "print what a channel has, without touching it", channel=True)
     peek.add_argument("--state", choices=STATES, default="ready", help="(default: ready)")
     peek.add_argument("-n", "--limit", type=_count, default=10, metavar="N", help="messages to print (default: 10)")
@@ -90,6 +99,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _read(client: httpx.Client, arguments: argparse.Namespace) -> None:
     if arguments.follow and arguments.to:
         raise Refused("read wants either --follow or --to")
+    if arguments.cursor and arguments.start:
+        raise Refused("read wants either --from or --cursor")
     progress = _Progress(sys.stderr.isatty() and not sys.stdout.isatty())
     for message in _messages(client, arguments, progress):
         _print(message, arguments.json)
@@ -97,7 +108,9 @@ def _read(client: httpx.Client, arguments: argparse.Namespace) -> None:
 
 
 def _messages(client: httpx.Client, arguments: argparse.Namespace, progress: "_Progress") -> Iterator[dict[str, Any]]:
-    start, left, log = arguments.start, arguments.limit or 1 << 60, ""
+    start, left, log = arguments.start or "earliest", arguments.limit or 1 << 60, ""
+    if arguments.cursor:
+        start = _stand(client, arguments.topic, arguments.cursor)
     while left:
         asked: dict[str, Any] = {
             "topic": arguments.topic,
@@ -114,9 +127,35 @@ def _messages(client: httpx.Client, arguments: argparse.Namespace, progress: "_P
         left -= len(lines)
         yield from map(json.loads, lines)
         start, end = answer.headers["x-nsq-next-offset"], int(answer.headers["x-nsq-end-offset"])
+        if arguments.cursor and lines:
+            _asked(client, "POST", "/topic/cursor", {"topic": arguments.topic, "name": arguments.cursor, "to": start})
         progress.tell(int(start), end)
         if not arguments.follow and (int(start) >= end or not lines):
             return
+
+
+def _stand(client: httpx.Client, topic: str, name: str) -> str:
+    """Where the cursor stands; it is made if it is not there."""
+    for one in _asked(client, "GET", "/topic/cursors", {"topic": topic}).json()["cursors"]:
+        if one["name"] == name:
+            return str(one["offset"])
+    return str(_asked(client, "POST", "/topic/cursor", {"topic": topic, "name": name}).json()["offset"])
+
+
+def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> None:
+    if arguments.delete:
+        asked = {"topic": arguments.topic, "name": arguments.delete}
+        asked |= {"owner": arguments.owner} if arguments.owner else {}
+        _asked(client, "POST", "/topic/cursor/delete", asked)
+        print(json.dumps({"deleted": arguments.delete}) if arguments.json else f"{arguments.delete} is deleted")
+        return
+    for one in _asked(client, "GET", "/topic/cursors", {"topic": arguments.topic}).json()["cursors"]:
+        if arguments.json:
+            print(json.dumps(one))
+            continue
+        gone = f", {one['gone']} of them gone" if one["gone"] else ""
+        owner = f", of {one['owner']}" if one["owner"] else ""
+        print(f"{one['name']}: at {one['offset']}, {one['lag']} behind{gone}{owner}")
 
 
 def _peek(client: httpx.Client, arguments: argparse.Namespace) -> None:

@@ -224,5 +224,6 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("-v", "--verbose", action="store_true", help="print the command line of each daemon")
     messages.add_commands(commands)
     backup.add_command(commands)
+    commands.add_parser("import", help="take over the data directory of an NSQ nsqd", add_help=False)
     commands.add_parser("verify", help="look through a data directory: what is live, finished, damaged", add_help=False)
     return parser

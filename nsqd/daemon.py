@@ -14,7 +14,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,24 +23,17 @@ import trio
 from nsqd.auth.asking import asking
 from nsqd.auth.servers import AuthServers
 from nsqd.core.broker import Broker
-from nsqd.core.ids import IdSource
-from nsqd.core.keeping import Durability
-from nsqd.core.recovery import recover
-from nsqd.core.topology import TopicEntry, restore, unpaused
 from nsqd.discovery.lookupds import Lookupds
 from nsqd.http.node import Info, Node
 from nsqd.http.routes import routes
 from nsqd.net.acceptor import ConnectionLimits
 from nsqd.net.reactor import Edge, Reactor, Served
+from nsqd.opening import clocks, make_broker, nsq_import, read_log
 from nsqd.option_values import REQUIRED
 from nsqd.options import NsqdOptions
 from nsqd.statsd.pusher import Pusher
-from nsqd.storage.directory import Directory, DirectoryError, Metadata
-from nsqd.storage.diskqueue import QueueError
-from nsqd.storage.log.disk import RealDisk
-from nsqd.storage.log.opening import OpenLog, open_log
-from nsqd.storage.log.reader import LogError
-from nsqd.storage.nsq_import import NsqImport
+from nsqd.storage.directory import Directory, DirectoryError
+from nsqd.storage.log.opening import OpenLog
 from nsqd.storage.saver import Health, Saver
 from shared.daemon import (
     SIGNALS,
@@ -163,10 +156,10 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
     _tune_interpreter()
     health = Health()
     metadata = directory.load()
-    taking = _nsq_import(directory)
     wake = _Wake()
-    opened = _open_log(options, directory, wake)
-    broker = _make_broker(options, metadata, opened, taking)
+    taking = nsq_import(directory)
+    opened = read_log(options, directory, wake)
+    broker = make_broker(options, metadata, opened, taking)
     info = _info(options, doors)
     memory = Memory()
     auth_servers = _auth_servers(options, doors.auth_tls)
@@ -189,7 +182,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                         saver.topology_changed()
 
             edge = _edge(options, doors, broker, auth_servers, nursery)
-            reactor = Reactor(broker, options.settings(), _clock, serve_http, after_turn, edge)
+            reactor = Reactor(broker, options.settings(), clocks, serve_http, after_turn, edge)
             wake.reactor = reactor
             timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
             lookupds = Lookupds(broker, _identity(options, info), timeouts, reactor.wake, nursery)
@@ -277,72 +270,6 @@ def _auth_servers(options: NsqdOptions, tls: ssl.SSLContext | None) -> AuthServe
     )
 
 
-def _open_log(options: NsqdOptions, directory: Directory, wake: Callable[[], None]) -> OpenLog:
-    """Read the log. Raises DirectoryError."""
-    durability = Durability(options.durability)
-    try:
-        disk = RealDisk(directory.path / "log")
-        node, every, budget = options.node_number(), options.sync_every, options.mem_budget
-        return open_log(disk, node, durability, every, budget, wake)
-    except (LogError, OSError) as error:
-        raise DirectoryError(f"failed to open the log in {directory.path / 'log'} - {error}") from None
-
-
-def _make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, taking: NsqImport | None) -> Broker:
-    """The core, with what the log remembers, or nsqd.dat and NSQ's queues while there is none. Raises DirectoryError."""
-    now, wall = _clock()
-    ids = IdSource(options.node_number(), max(metadata.ids, opened.lease), opened.store.lease)
-    if opened.writer.failure:
-        raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
-    broker = Broker(options.limits(), opened.store, ids, random.Random().randrange)
-    broker.begin(now, wall)
-    picture = opened.take_picture()
-    if picture is not None:
-        recover(broker, picture, now)
-    else:
-        topics = metadata.topics if taking is None else taking.topology(metadata.topics)
-        restore(broker, topics if taking is None else map(unpaused, topics))
-    broker.commit()
-    opened.serve(broker)
-    if taking is not None:
-        _take_over(taking, broker, opened, topics)
-    return broker
-
-
-def _take_over(taking: NsqImport, broker: Broker, opened: OpenLog, topics: Iterable[TopicEntry]) -> None:
-    """NSQ's messages, into channels that exist and are not paused yet. Raises DirectoryError."""
-
-    def commit() -> None:
-        broker.commit()
-        if opened.writer.failure:
-            raise DirectoryError(
-                f"failed to take over NSQ's data - {opened.writer.failure}; the next start tries again"
-            )
-        broker.begin(*_clock())
-
-    try:
-        taking.run(broker, True, commit)
-        restore(broker, topics)  # what is paused is from now on
-        taking.run(broker, False, commit)
-        commit()
-        if not opened.syncer.now():
-            raise DirectoryError(
-                f"failed to take over NSQ's data - {opened.writer.failure}; the next start tries again"
-            )
-        taking.finish()
-    except OSError as error:
-        raise DirectoryError(f"failed to take over NSQ's data - {error}; the next start tries again") from None
-
-
-def _nsq_import(directory: Directory) -> NsqImport | None:
-    """What there is to be taken over; None: nothing. Raises DirectoryError."""
-    taking = NsqImport(directory.path)
-    try:
-        return taking if taking.prepare() else None
-    except (QueueError, OSError) as error:
-        raise DirectoryError(f"failed to take over NSQ's data - {error}") from None
-
-
 async def _sync_by_time(options: NsqdOptions, opened: OpenLog, wake: Callable[[], None]) -> None:
     """What nobody waits for is synced, too."""
     interval = options.sync_timeout / 1e9  # a topic may be kept in the mode `interval` whatever the node's is
@@ -404,7 +331,3 @@ def _identity(options: NsqdOptions, info: Info) -> dict[str, object]:
     if options.topology_region or options.topology_zone:  # the release of 1.3.0 does not know them
         identity |= {"topology_region": options.topology_region, "topology_zone": options.topology_zone}
     return identity
-
-
-def _clock() -> tuple[int, int]:
-    return time.monotonic_ns(), time.time_ns()

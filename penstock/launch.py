@@ -39,10 +39,11 @@ def to_nsq() -> None:
 
 
 def penstock() -> None:
-    """`penstock up` and its siblings. One of them reads what only nsqd knows to read."""
-    if sys.argv[1:2] == ["verify"]:
+    """`penstock up` and its siblings. Some of them read what only nsqd knows to read."""
+    module = {"verify": "nsqd.verify", "import": "nsqd.take_over"}.get(sys.argv[1] if len(sys.argv) > 1 else "")
+    if module:
         del sys.argv[1]
-        _run("nsqd.verify")
+        _run(module)
     _run("apps.penstock")
 
 

@@ -56,6 +56,20 @@ def test_read_prints_what_is_retained(node: Daemon) -> None:
     assert lines[1]["body"] == BODIES[1].decode()
 
 
+def test_a_cursor_is_read_from_and_moved_behind_what_was_printed(node: Daemon) -> None:
+    assert penstock("read", "t", "--cursor", "me", "-n", "1", *at(node)) == (0, b"one\n", "")
+    assert penstock("cursors", "t", *at(node)) == (0, b"me: at 1, 3 behind\n", "")
+    assert penstock("read", "t", "--cursor", "me", *at(node)) == (0, b"\n".join(BODIES[1:]) + b"\n", "")
+    assert penstock("read", "t", "--cursor", "me", *at(node)) == (0, b"", "")
+    post(node, "/topic/cursor", topic="t", name="owned", to="2", owner="spark")
+    told = [json.loads(line) for line in penstock("cursors", "t", "--json", *at(node))[1].splitlines()]
+    assert [(one["name"], one["offset"], one["owner"]) for one in told] == [("me", 4, ""), ("owned", 2, "spark")]
+    assert penstock("cursors", "t", "--delete", "owned", *at(node))[0] == 1
+    assert penstock("cursors", "t", "--delete", "owned", "--owner", "spark", *at(node))[0] == 0
+    assert penstock("cursors", "t", *at(node))[1] == b"me: at 4, 0 behind\n"
+    assert penstock("read", "t", "--cursor", "me", "--from", "1", *at(node))[0] == 1
+
+
 def test_peek_and_act(node: Daemon) -> None:
     assert penstock("peek", "t", "c", "-n", "2", *at(node)) == (0, b"\n".join(BODIES[:2]) + b"\n", "")
     assert penstock("bury", "t", "c", "--offset", "0,2", "--reason", "odd", *at(node)) == (0, b"2 buried\n", "")

@@ -240,6 +240,44 @@ def test_a_length_that_makes_no_sense_ends_a_file(tmp_path: Path, length: int) -
     assert queue.unreadable == [(path, len(record(b"1")), path.stat().st_size)]
 
 
+def run_import(*arguments: str) -> tuple[int, str, str]:
+    command = [sys.executable, "-m", "penstock.launch", "penstock", "import", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_the_command_does_what_a_first_start_would(tmp_path: Path) -> None:
+    compose(tmp_path)
+    code, out, progress = run_import(str(tmp_path), "--node-id", "77")
+    assert (code, out.partition(" messages")[0]) == (0, "5010"), out + progress
+    assert "IMPORT: channel a of topic t: 4998 messages" in progress
+    assert run_import(str(tmp_path)) == (0, f"there is nothing of NSQ's to take over in {tmp_path}\n", "")
+    with nsqd(tmp_path) as node:
+        assert depths(node) == {"t": (10, {"a": 4998, "b": 1}), "u": (0, {"empty": 1})}
+        unpause(node, "t")
+        assert drained(node, "t", "a", 5008) == bodies("a", 5000)[2:] + bodies("t", 10)
+        code, _, why = run_import(str(tmp_path))
+        assert (code, "possibly in use by another instance of nsqd" in why) == (1, True)
+
+
+def test_the_command_tells_what_it_could_not_read(tmp_path: Path) -> None:
+    write_queue(tmp_path, "t", [record(b"1") + b"torn"])
+    code, out, _ = run_import(str(tmp_path), "--json")
+    size = len(record(b"1"))
+    assert (code, json.loads(out)) == (
+        3,
+        {
+            "messages": 1,
+            "queues": [{"topic": "t", "channel": "", "messages": 1}],
+            "unreadable": [{"file": "t.diskqueue.000000.dat", "from": size, "to": size + 4}],
+        },
+    )
+    code, out, why = run_import(str(tmp_path / "nowhere"))
+    assert (code, out) == (1, "")
+    assert "nowhere" in why
+    assert not (tmp_path / "nowhere").exists()
+
+
 @pytest.mark.skipif(not ORIGINAL, reason="PENSTOCK_NSQD names no nsqd of NSQ")
 def test_what_the_real_nsqd_wrote(tmp_path: Path) -> None:
     flags = ["-mem-queue-size", "5", "-max-bytes-per-file", "3000", "-data-path", str(tmp_path)]

@@ -31,6 +31,7 @@ class NsqImport:
         self._path = path
         self._marker = path / MARKER
         self.queues: list[Queue] = []
+        self.taken: list[tuple[Queue, int]] = []  # and how many messages each had
 
     def prepare(self) -> bool:
         """Before the log is opened. True if there is something to take over.
@@ -82,6 +83,7 @@ class NsqImport:
                     log.info("IMPORT: %d messages so far", count + len(batch))
                 count += len(batch)
             where = f"channel {queue.channel} of topic {queue.topic}" if queue.channel else f"topic {queue.topic}"
+            self.taken.append((queue, count - before))
             log.info("IMPORT: %s: %d messages", where, count - before)
             for path, at, size in queue.unreadable:
                 log.error(

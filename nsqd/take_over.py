@@ -1,0 +1,100 @@
+"""`penstock import DIR`: take over the data directory of an NSQ nsqd, as the first start of Penstock's nsqd there would.
+
+Everything is published into a log in DIR and synced, then NSQ's files are moved to imported-from-nsq, in DIR. If it is
+interrupted, the next import or the next start of nsqd begins anew: until all is taken over, NSQ's files stay as they are.
+
+Exit code 0: done, or there was nothing; 1: it failed, and nothing has changed; 3: done, but some bytes were no messages.
+"""
+
+import argparse
+import contextlib
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nsqd.opening import make_broker, nsq_import, read_log
+from nsqd.options import NsqdOptions
+from nsqd.storage.directory import Directory, DirectoryError
+from nsqd.storage.nsq_import import ASIDE, NsqImport
+from shared.log import log
+from shared.startup import start_log
+
+PROGRAM = "penstock import"
+DONE, FAILED, PARTLY = 0, 1, 3
+
+
+def main() -> int:
+    """The exit code."""
+    arguments = _parser().parse_args(sys.argv[1:])
+    options = replace(
+        NsqdOptions(),
+        data_path=str(arguments.directory),
+        node_id=arguments.node_id,
+        durability="os",  # it is synced at the end, before anything is moved
+        log_prefix=f"[{PROGRAM}] ",
+        log_level="error" if arguments.json else "info",
+    )
+    start_log(options)
+    try:
+        with contextlib.closing(Directory(options.data_path)) as directory:
+            taking = _take_over(options, directory)
+    except DirectoryError as error:
+        log.critical("%s", error)
+        return FAILED
+    print(json.dumps(_told(taking)) if arguments.json else _text(taking, arguments.directory))
+    return PARTLY if any(queue.unreadable for queue, _ in taking.taken) else DONE
+
+
+def _take_over(options: NsqdOptions, directory: Directory) -> NsqImport:
+    metadata = directory.load()
+    taking = nsq_import(directory)
+    if taking is None:
+        return NsqImport(directory.path)
+    opened = read_log(options, directory, lambda: None)
+    try:
+        make_broker(options, metadata, opened, taking)
+    finally:
+        opened.close()
+    return taking
+
+
+def _told(taking: NsqImport) -> dict[str, Any]:
+    return {
+        "messages": sum(count for _, count in taking.taken),
+        "queues": [
+            {"topic": queue.topic, "channel": queue.channel, "messages": count} for queue, count in taking.taken
+        ],
+        "unreadable": [
+            {"file": path.name, "from": start, "to": end}
+            for queue, _ in taking.taken
+            for path, start, end in queue.unreadable
+        ],
+    }
+
+
+def _text(taking: NsqImport, directory: Path) -> str:
+    if not taking.taken:
+        return f"there is nothing of NSQ's to take over in {directory}"
+    messages = sum(count for _, count in taking.taken)
+    return (
+        f"{messages} messages taken over from {len(taking.taken)} queues; NSQ's files are in {directory / ASIDE}."
+        f" Start nsqd -data-path {directory}"
+    )
+
+
+def _node_id(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 4 or int(text) > 1023:
+        raise argparse.ArgumentTypeError("want 0 to 1023")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=PROGRAM, description=(__doc__ or "").partition(": ")[2].partition("\n\n")[0])
+    parser.add_argument("directory", type=Path, metavar="DIR", help="NSQ's -data-path; no nsqd may be running there")
+    parser.add_argument(
+        "--node-id", type=_node_id, default=-1, metavar="N", help="as nsqd's flag: a part of the new message ids"
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object, and no progress")
+    return parser
