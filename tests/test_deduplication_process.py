@@ -36,8 +36,8 @@ def pub(node: Daemon, topic: str, body: bytes, headers: dict[str, str] | None = 
     return int(answer.headers.get("x-nsq-duplicates", 0))
 
 
-def read(node: Daemon, topic: str, **arguments: object) -> list[dict[str, Any]]:
-    answer = httpx.get(f"http://{node.http}/topic/read", params={"topic": topic, **arguments})  # type: ignore[dict-item]
+def read(node: Daemon, topic: str, **arguments: str | int) -> list[dict[str, Any]]:
+    answer = httpx.get(f"http://{node.http}/topic/read", params={"topic": topic, **arguments}, timeout=30)
     assert answer.status_code == 200, answer.text
     lines = [json.loads(line) for line in answer.text.splitlines()]
     return [{name: value for name, value in line.items() if name not in ("id", "timestamp")} for line in lines]
@@ -115,7 +115,7 @@ def test_a_kill_between_publish_and_retry_gives_one_message(durability: str, tmp
                 client.send(b"PUB t k1\n" + sized(b"one") + b"PUB t k3\n" + sized(b"five"))
                 client.send(b"MPUB t q 7\n" + several(b"six", b"seven"))
                 assert [client.frame() for _ in range(3)] == [OK] * 3
-            bodies = [line["body"] for line in read(node, "t")]
+            bodies = [line["body"] for line in read(node, "t", wait_ms=10_000, min=8)]
             assert sorted(bodies) == sorted(["one", "two", "three", "four", "later", "five", "six", "seven"])
             metrics = httpx.get(f"http://{node.http}/metrics").text
             assert f"nsqd_duplicates_total {[2, 10][life > 0]}.0" in metrics
