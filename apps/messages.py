@@ -54,6 +54,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
     read.add_argument(
         "--cursor", metavar="NAME", help="begin where this cursor of nsqd's stands, and move it behind what is printed"
     )
+    read.add_argument("--owner", metavar="NAME", help="of the cursor, if it has one")
     read.add_argument("--to", metavar="PLACE", help="where to stop (default: the end)")
     read.add_argument("-n", "--limit", type=_count, default=0, metavar="N", help="messages to print (default: all)")
     read.add_argument("-f", "--follow", action="store_true", help="wait for what comes")
@@ -110,7 +111,7 @@ def _read(client: httpx.Client, arguments: argparse.Namespace) -> None:
 def _messages(client: httpx.Client, arguments: argparse.Namespace, progress: "_Progress") -> Iterator[dict[str, Any]]:
     start, left, log = arguments.start or "earliest", arguments.limit or 1 << 60, ""
     if arguments.cursor:
-        start = _stand(client, arguments.topic, arguments.cursor)
+        start = _stand(client, arguments.topic, arguments.cursor, arguments.owner)
     while left:
         asked: dict[str, Any] = {
             "topic": arguments.topic,
@@ -128,18 +129,28 @@ def _messages(client: httpx.Client, arguments: argparse.Namespace, progress: "_P
         yield from map(json.loads, lines)
         start, end = answer.headers["x-nsq-next-offset"], int(answer.headers["x-nsq-end-offset"])
         if arguments.cursor and lines:
-            _asked(client, "POST", "/topic/cursor", {"topic": arguments.topic, "name": arguments.cursor, "to": start})
+            moved = {"topic": arguments.topic, "name": arguments.cursor, "to": start}
+            _asked(client, "POST", "/topic/cursor", moved | ({"owner": arguments.owner} if arguments.owner else {}))
         progress.tell(int(start), end)
         if not arguments.follow and (int(start) >= end or not lines):
             return
 
 
-def _stand(client: httpx.Client, topic: str, name: str) -> str:
-    """Where the cursor stands; it is made if it is not there."""
+def _stand(client: httpx.Client, topic: str, name: str, owner: str | None) -> str:
+    """Where the cursor stands, or what retention has left behind it; it is made if it is not there."""
     for one in _asked(client, "GET", "/topic/cursors", {"topic": topic}).json()["cursors"]:
-        if one["name"] == name:
-            return str(one["offset"])
-    return str(_asked(client, "POST", "/topic/cursor", {"topic": topic, "name": name}).json()["offset"])
+        if one["name"] != name:
+            continue
+        if one["owner"] and one["owner"] != owner:
+            raise Refused(f"{name} belongs to {one['owner']}: only --owner {one['owner']} moves it")
+        if one["gone"]:
+            print(
+                f"penstock: {one['gone']} messages behind {name} are gone, retention has passed them", file=sys.stderr
+            )
+            return "earliest"
+        return str(one["offset"])
+    made = {"topic": topic, "name": name} | ({"owner": owner} if owner else {})
+    return str(_asked(client, "POST", "/topic/cursor", made).json()["offset"])
 
 
 def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> None:

@@ -25,11 +25,12 @@ def clocks() -> tuple[int, int]:
     return time.monotonic_ns(), time.time_ns()
 
 
-def nsq_import(directory: Directory) -> NsqImport | None:
-    """What there is to be taken over; None: nothing. Raises DirectoryError."""
+def nsq_import(directory: Directory) -> NsqImport:
+    """What there is to be taken over: its queues; none of them: nothing. Raises DirectoryError."""
     taking = NsqImport(directory.path)
     try:
-        return taking if taking.prepare() else None
+        taking.prepare()
+        return taking
     except (QueueError, OSError) as error:
         raise DirectoryError(f"failed to take over NSQ's data - {error}") from None
 
@@ -45,7 +46,7 @@ def read_log(options: NsqdOptions, directory: Directory, wake: Callable[[], None
         raise DirectoryError(f"failed to open the log in {directory.path / 'log'} - {error}") from None
 
 
-def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, taking: NsqImport | None) -> Broker:
+def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, taking: NsqImport) -> Broker:
     """The core, with what the log remembers, or nsqd.dat and NSQ's queues while there is none. Raises DirectoryError."""
     now, wall = clocks()
     ids = IdSource(options.node_number(), max(metadata.ids, opened.lease), opened.store.lease)
@@ -57,11 +58,11 @@ def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, takin
     if picture is not None:
         recover(broker, picture, now)
     else:
-        topics = metadata.topics if taking is None else taking.topology(metadata.topics)
-        restore(broker, topics if taking is None else map(unpaused, topics))
+        topics = taking.topology(metadata.topics)
+        restore(broker, map(unpaused, topics) if taking.queues else topics)
     broker.commit()
     opened.serve(broker)
-    if taking is not None:
+    if taking.queues:
         _take_over(taking, broker, opened, topics)
     return broker
 

@@ -124,11 +124,11 @@ class NsqdOptions(DaemonOptions):
         0, "of each topic, how many bytes of its newest messages stay, finished or not (0: no bound)", check=at_least(0)
     )
     dedup_window: Duration = _duration(
-        600 * SECOND, "how long a topic knows the key of a message, so that the same is not published again"
+        600 * SECOND, "how long the key of a message is known, so that the same is not published again"
     )
-    dedup_keys: int = option(100_000, "maximum number of such keys a topic knows", check=at_least(0))
+    dedup_keys: int = option(100_000, "maximum number of such keys known, of all topics", check=at_least(0))
     dedup_producers: int = option(
-        10_000, "maximum number of producers a topic knows the last sequence of", check=at_least(0)
+        10_000, "maximum number of producers whose last sequence is known, of all topics", check=at_least(0)
     )
     max_topics: int = option(50_000, "maximum topic count", check=at_least(1))
     max_channels: int = option(100_000, "maximum channel count of all topics", check=at_least(1))

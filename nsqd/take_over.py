@@ -3,7 +3,8 @@
 Everything is published into a log in DIR and synced, then NSQ's files are moved to imported-from-nsq, in DIR. If it is
 interrupted, the next import or the next start of nsqd begins anew: until all is taken over, NSQ's files stay as they are.
 
-Exit code 0: done, or there was nothing; 1: it failed, and nothing has changed; 3: done, but some bytes were no messages.
+Exit code 0: done, or there was nothing; 1: it failed, and nothing has changed; 3: done, but some bytes were no messages. Only
+an empty log takes NSQ's messages: with files of NSQ beside a log it fails.
 """
 
 import argparse
@@ -16,7 +17,7 @@ from typing import Any
 
 from nsqd.opening import make_broker, nsq_import, read_log
 from nsqd.options import NsqdOptions
-from nsqd.storage.directory import Directory, DirectoryError
+from nsqd.storage.directory import Directory, DirectoryError, Metadata
 from nsqd.storage.nsq_import import ASIDE, NsqImport
 from shared.log import log
 from shared.startup import start_log
@@ -40,6 +41,11 @@ def main() -> int:
     try:
         with contextlib.closing(Directory(options.data_path)) as directory:
             taking = _take_over(options, directory)
+            if taking.left:
+                log.critical(
+                    "start NSQ's nsqd on a copy of it, and publish from there (nsq_to_nsq) what is missing here"
+                )
+                return FAILED
     except DirectoryError as error:
         log.critical("%s", error)
         return FAILED
@@ -50,14 +56,18 @@ def main() -> int:
 def _take_over(options: NsqdOptions, directory: Directory) -> NsqImport:
     metadata = directory.load()
     taking = nsq_import(directory)
-    if taking is None:
-        return NsqImport(directory.path)
+    if taking.queues:
+        _read(options, directory, metadata, taking)
+    return taking
+
+
+def _read(options: NsqdOptions, directory: Directory, metadata: Metadata, taking: NsqImport) -> None:
+    """Everything into the log."""
     opened = read_log(options, directory, lambda: None)
     try:
         make_broker(options, metadata, opened, taking)
     finally:
         opened.close()
-    return taking
 
 
 def _told(taking: NsqImport) -> dict[str, Any]:

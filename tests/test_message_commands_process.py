@@ -68,6 +68,25 @@ def test_a_cursor_is_read_from_and_moved_behind_what_was_printed(node: Daemon) -
     assert penstock("cursors", "t", "--delete", "owned", "--owner", "spark", *at(node))[0] == 0
     assert penstock("cursors", "t", *at(node))[1] == b"me: at 4, 0 behind\n"
     assert penstock("read", "t", "--cursor", "me", "--from", "1", *at(node))[0] == 1
+    post(node, "/topic/cursor", topic="t", name="owned", to="2", owner="spark")
+    code, out, why = penstock("read", "t", "--cursor", "owned", *at(node))
+    assert (code, out, "--owner spark" in why) == (1, b"", True)
+    assert (
+        penstock("read", "t", "--cursor", "owned", "--owner", "spark", *at(node))[1] == b"\n".join(BODIES[2:]) + b"\n"
+    )
+
+
+def test_a_cursor_that_retention_has_passed_goes_on_with_what_is_left(node: Daemon) -> None:
+    assert penstock("read", "t", "--cursor", "slow", "-n", "1", *at(node))[1] == b"one\n"
+    post(node, "/topic/config", topic="t", retention="0s", retention_bytes="0")
+    post(node, "/topic/config", topic="t", retention="1h")
+    post(node, "/pub", b"new", topic="t")
+    assert penstock("read", "t", "--cursor", "slow", *at(node)) == (
+        0,
+        b"new\n",
+        "penstock: 3 messages behind slow are gone, retention has passed them\n",
+    )
+    assert penstock("read", "t", "--cursor", "slow", *at(node)) == (0, b"", "")
 
 
 def test_peek_and_act(node: Daemon) -> None:

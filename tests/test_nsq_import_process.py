@@ -260,6 +260,18 @@ def test_the_command_does_what_a_first_start_would(tmp_path: Path) -> None:
         assert (code, "possibly in use by another instance of nsqd" in why) == (1, True)
 
 
+def test_what_came_after_going_back_to_nsq_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+    compose(tmp_path)
+    assert run_import(str(tmp_path))[0] == 0
+    write_queue(tmp_path, "t", [record(b"new")])
+    code, out, why = run_import(str(tmp_path))
+    assert (code, out) == (1, "")
+    assert "1 files of NSQ's queues are not taken over" in why or "2 files of NSQ's queues are not taken over" in why
+    with nsqd(tmp_path) as node:
+        assert any("WARNING: IMPORT" in line for line in node.lines)
+    assert (tmp_path / "t.diskqueue.000000.dat").exists()
+
+
 def test_the_command_tells_what_it_could_not_read(tmp_path: Path) -> None:
     write_queue(tmp_path, "t", [record(b"1") + b"torn"])
     code, out, _ = run_import(str(tmp_path), "--json")

@@ -141,6 +141,21 @@ def test_lines_and_limits(shared: Daemon) -> None:
     assert read(shared, "lines", from_=2, to=10**18) == lines[2:]
 
 
+@pytest.mark.parametrize("durability", ["always", "interval", "os"])
+def test_a_lone_message_on_a_quiet_node_is_told_at_once(shared: Daemon, durability: str) -> None:
+    topic = f"quiet-{durability}"
+    post(shared, "/topic/create", topic=topic, retention="1h", durability=durability)
+    told: list[list[dict[str, Any]]] = []
+    reader = threading.Thread(target=lambda: told.append(read(shared, topic, wait_ms=20_000)))
+    reader.start()
+    time.sleep(0.3)
+    began = time.monotonic()
+    publish(shared, topic, [b"lone"])
+    reader.join(20)
+    assert [line["body"] for line in told[0]] == ["lone"]
+    assert time.monotonic() - began < 0.8  # what nobody waits for is synced after a second
+
+
 def test_waiting_ends_with_the_first_message_or_with_the_time(shared: Daemon) -> None:
     post(shared, "/topic/create", topic="later", retention="1h")
     began = time.monotonic()

@@ -15,7 +15,7 @@ from nsqd.core.ids import IdSource
 from nsqd.core.keeping import Keeping
 from nsqd.core.latency import Latency
 from nsqd.core.scan import Queue, ScanPool
-from nsqd.core.seen import SeenLimits
+from nsqd.core.seen import Remembered, SeenLimits
 from nsqd.core.store import Store
 from nsqd.core.topic import Topic
 from shared.histogram import Histogram
@@ -36,7 +36,7 @@ class Limits:
     latency_percentiles: tuple[float, ...] = ()  # none: latencies are not measured
     latency_window: int = 600_000_000_000  # ns
     keeping: Keeping = field(default_factory=Keeping)  # of topics that have no word of their own
-    seen: SeenLimits = field(default_factory=SeenLimits)  # of a topic
+    seen: SeenLimits = field(default_factory=SeenLimits)
 
     def attempts(self, topic: str) -> int:
         """Deliveries before a message of the topic is buried; 0: any number."""
@@ -83,6 +83,7 @@ class Broker:
         self.named: dict[bytes, Topic] = {}  # the same, by the names as protocols read them
         self.unsealed: list[Topic] = []  # topics with messages published in this turn
         self.awake: dict[Channel, None] = {}  # channels with messages, and consumers that have room for them
+        self.remembered = Remembered()  # by the topics, of their publishers
         self.changes: list[Change] = []  # what happened and was not fetched yet
         self.ask_for_channels = False  # True: a new topic waits until Topic.start() (nsqlookupd is asked)
         self.scan = ScanPool(limits.queue_scan_selection_count, limits.queue_scan_worker_pool_max, random_below)

@@ -103,11 +103,11 @@ def cut(frames: bytes, count: int, largest: int, first: int, end: int) -> bytes:
     return frames[places[first] : places[end]]
 
 
-def that_fit(frames: bytes, count: int, largest: int, room: int) -> int:
-    """How many of `count` frames that stand end to end have room."""
+def that_fit(frames: bytes, count: int, largest: int, room: int, beside: int) -> int:
+    """How many of `count` frames that stand end to end have room, each with `beside` bytes more."""
     if largest * count == len(frames):
-        return min(count, room // largest)
-    return bisect_right(list(_ends(frames, 0, count)), room)
+        return min(count, room // (largest + beside))
+    return bisect_right([end + beside * number for number, end in enumerate(_ends(frames, 0, count), 1)], room)
 
 
 def _ends(data: bytes, at: int, count: int) -> Iterator[int]:

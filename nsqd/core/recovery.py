@@ -53,7 +53,7 @@ class RecoveredTopic:
     channels: list[RecoveredChannel]
     config: TopicConfig
     cursors: dict[str, Cursor]
-    keys: dict[str, int]  # what it remembers of publishers: see seen.py
+    keys: dict[str, int]  # what it remembers of publishers (see seen.py); monotonic ns
     producers: dict[str, int]
 
 
@@ -82,7 +82,7 @@ def _recover_topic(broker: Broker, recovered: RecoveredTopic, now: int) -> None:
     topic = Topic(broker, recovered.name, recovered.number, recovered.config)
     broker.adopt(topic)
     topic.cursors.update(recovered.cursors)
-    topic.seen.restore(recovered.keys, recovered.producers, broker.wall)
+    topic.seen.restore(recovered.keys, recovered.producers, now)
     topic.resume(recovered.end, recovered.distributed, recovered.paused, recovered.delayed, now)
     for channel in recovered.channels:
         _recover_channel(broker, topic, channel, now)

@@ -79,7 +79,7 @@ class Topic:
         self.message_bytes = 0  # of bodies
         self.dropped_count = 0  # messages an ephemeral topic had no room for
         self.duplicate_count = 0  # messages that were published before, and so not again
-        self.seen = Seen(broker.limits.seen)
+        self.seen = Seen(broker.limits.seen, broker.remembered)
         self.watched: tuple[int, int] | None = None  # (due, handle) of our entry in the scan's index
         self.store.create_topic(number, name)
         self.cursors: dict[str, Cursor] = {}  # of those who read it back, by name
@@ -112,7 +112,7 @@ class Topic:
         Returns how many of them, the first ones, were published before. They are not again; for them, too, this turn's
         promise holds.
         """
-        known = self.seen.admit(attributes, len(bodies), self.broker.wall)
+        known = self.seen.admit(attributes, len(bodies), self.broker.now)
         if known:
             self.duplicate_count += known
             self.store.promise(self.number)  # the first time's may not have been kept yet
@@ -363,6 +363,7 @@ class Topic:
         self.deleted = True
         self._pending.clear()
         self._pending_apart.clear()
+        self.seen.clear()
         for name in list(self.channels):
             self.delete_channel(name)
         self.delay_lane.clear()

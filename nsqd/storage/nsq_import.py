@@ -31,6 +31,9 @@ class NsqImport:
         self._path = path
         self._marker = path / MARKER
         self.queues: list[Queue] = []
+        self.left: list[
+            str
+        ] = []  # names of NSQ's files beside a log: whoever went back to NSQ must not lose what came there
         self.taken: list[tuple[Queue, int]] = []  # and how many messages each had
 
     def prepare(self) -> bool:
@@ -44,6 +47,12 @@ class NsqImport:
             return False
         logs = list((self._path / "log").glob("*.log")) if (self._path / "log").is_dir() else []
         if logs and marker != READING:
+            self.left = sorted(path.name for path in self._path.glob("*.diskqueue.*.dat"))
+            if self.left:
+                log.warning(
+                    "IMPORT: there is a log in %s already: %d files of NSQ's queues are not taken over, e.g. %s",
+                    self._path, len(self.left), self.left[0],
+                )  # fmt: skip
             return False
         self.queues = find_queues(self._path)
         if not self.queues and marker == READING:

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
+from nsqd.core.attributes import Attributes
 from nsqd.core.keeping import Durability
+from nsqd.storage.log.writer import segment_name
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -74,3 +76,48 @@ def test_a_damaged_segment_is_not_cleaned_and_not_tried_again() -> None:
     node.turn()
     assert job.base in node.cleaner.refused
     assert not [name for name in disk.names() if name.endswith(".tmp")]
+
+
+def test_a_segment_with_large_attributes_does_not_grow_by_being_cleaned() -> None:
+    disk = SimDisk(Random(1))
+    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    node = SimNode(disk, Durability.OS, clock, Random(1), segment_size=64 * 1024, tail_records=40)
+    headers = Attributes(tuple((f"h{number}", "v" * 100) for number in range(20)))
+    topic, other, inbox = node.broker.topic("t"), node.broker.topic("o"), Inbox()
+    consumer = topic.channel("a").subscribe(inbox, 600 * SECOND, 0)
+    consumer.set_ready(1000)
+
+    def publish() -> None:
+        assert not topic.publish_with([b"x"] * 900, headers)
+
+    def finish() -> None:
+        assert not consumer.finish(b"".join(one.id for number, one in enumerate(given) if number % 3))
+
+    node.turn(publish)
+    for _ in range(5):
+        node.turn()
+    given = inbox.take()
+    assert len(given) == 900
+    node.turn(finish)
+    fill = other.channel("a").subscribe(Inbox(), 600 * SECOND, 0)
+    fill.set_ready(100)
+    number = 0
+    while not node.cleaner.cleaned:
+        assert number < 2000, "it was awaited in vain"
+        number += 1
+        node.turn(partial(other.publish, [b"%01000d" % number], 1000))
+        assert isinstance(fill.sink, Inbox)
+        for message in fill.sink.take():
+            fill.finish(message.id)
+        for _ in range(3):
+            node.syncer.step()
+        if node.cleaner.waits is not None and node.cleaner.waits.base == 0:
+            before = len(disk.content(segment_name(0, 0)))
+            node.cleaner.step()
+            node.turn()
+            assert len(disk.content(segment_name(0, 1))) < min(before, 64 * 1024)
+        else:
+            node.cleaner.step()
+    history = node.log.history()
+    for batch in [one for plan in history.plans_of(topic.number, list(range(0, 900, 3))) for one in plan.read()[0]]:
+        assert batch.attributes == headers

@@ -50,6 +50,18 @@ def test_it_is_told_once_when_so_much_is_durable(node: SimNode) -> None:
     assert told == [3]
 
 
+@pytest.mark.parametrize("durability", [Durability.ALWAYS, Durability.INTERVAL])
+def test_a_lone_message_is_told_though_no_turn_follows(node: SimNode, durability: Durability) -> None:
+    node.turn(lambda: node.broker.topics["t"].configure(TopicConfig(durability, retention=3600 * SECOND)))
+    told = watch(node, 1)
+    publish(node, 1)
+    while node.syncer.job is not None:
+        node.syncer.step()
+        if node.syncer.job is None:  # the sync is done, and wakes the reactor
+            node.turn()
+    assert told == [1]
+
+
 def test_it_is_told_when_its_time_is_over(node: SimNode) -> None:
     told = watch(node, 3, seconds=5)
     node.advance(4 * SECOND)

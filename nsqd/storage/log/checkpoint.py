@@ -67,6 +67,7 @@ class Checkpoints:
         self._ended = 0  # position that must be durable before the one that was written counts; 0: none
         before = [*tidying.segments[:1], *roots]
         self._since = before[-1] if before else writer.written  # position of the last one, or of the log's beginning
+        self._size = 0  # bytes of the last one
         self._records = writer.records  # written before it
         self._own = 0  # records of checkpoints
         self._others = (-1, -1)  # records of all else there were when each of the last two began
@@ -92,7 +93,7 @@ class Checkpoints:
     def finish(self) -> bool:
         """The node stops: leave a checkpoint behind from which the next start is quick. False if there is no need."""
         writer = self._writer
-        if writer.failure or (self._waiting is None and writer.written - self._since < SHORT_TAIL):
+        if writer.failure or (self._waiting is None and writer.written - self._since - self._size < SHORT_TAIL):
             return False
         if self._waiting is None:
             self._begin()
@@ -102,7 +103,7 @@ class Checkpoints:
 
     def _is_time(self) -> bool:
         writer = self._writer
-        behind, since = writer.written - self._since, self._broker.now - self._began
+        behind, since = writer.written - self._since - self._size, self._broker.now - self._began
         if behind > self._tail.most or writer.records - self._records > self._tail.records:
             return True
         if behind > self._tail.cheap and since > self._took * SHARE:
@@ -121,11 +122,11 @@ class Checkpoints:
         self._store.write_anchor()  # replay may begin here
         self._writer.write()
         self._root = self._writer.base
-        self._since, self._records = self._writer.written, self._writer.records
+        self._since, self._records, self._size = self._writer.written, self._writer.records, 0
         self._waiting = list(self._broker.topics)
 
     def _go_on(self, waiting: list[str]) -> None:
-        began = self._monotonic()
+        began, before = self._monotonic(), self._writer.written
         done = False
         while not done:
             part = next(self._seen, None)
@@ -150,12 +151,14 @@ class Checkpoints:
             self._syncer.want()
             self.written += 1
         self._took += self._monotonic() - began
+        self._size += self._writer.written - before
 
     def _describe(self, topic: Topic) -> None:
-        state = encode_topic(topic, self._store.known_sequence(topic.number), self._store.clock_offset)
+        offset = self._store.clock_offset
+        state = encode_topic(topic, self._store.known_sequence(topic.number), offset)
         self._own += 1
         self._writer.append(Kind.STATE_TOPIC, state)
-        self._seen = encode_seen(topic)
+        self._seen = encode_seen(topic, offset)
 
     def _complete(self) -> None:
         """It is durable: what only older checkpoints need can go."""

@@ -146,9 +146,7 @@ class Cleaner:
         pieces: list[bytes] = []
         index = 0
         while index < len(frames):
-            stop = index
-            while stop < len(frames) and frames[stop] and part.wanted[stop] and attributes[stop] == attributes[index]:
-                stop += 1
+            stop = _end_of_run(frames, part.wanted, attributes, index)
             if stop > index:
                 run = frames[index:stop]
                 first, largest = held.first + index, max(map(len, run))
@@ -182,6 +180,27 @@ class Cleaner:
         except OSError as error:
             log.error("LOG: cannot remove a cleaned segment: %s", error)
         return job.base
+
+
+def _end_of_run(frames: list[bytes], wanted: bytes, attributes: list[bytes], start: int) -> int:
+    """Where the messages end that are wanted from `start` on and have equal attributes; `start` if there are none.
+
+    Some that are not wanted may be among them, where they take less than the attributes would once more: a segment does not
+    become larger by being cleaned.
+    """
+    own = attributes[start]
+    spare = len(own) + records.PUBLISH.size if own else 0  # bytes that the gap before `at` may have
+    stop, gap = start, 0
+    for at in range(start, len(frames)):
+        if not frames[at] or attributes[at] != own:
+            break
+        if wanted[at]:
+            stop, gap = at + 1, 0
+            continue
+        gap += len(frames[at])
+        if gap > spare or at == start:
+            break
+    return stop
 
 
 def _wanted(held: Held, sequence: Sequence) -> bytes:

@@ -36,11 +36,12 @@ class LogPlan:
         room, position = self.most, self.start
         for piece in self.pieces:
             for batch in self._in(piece, position):
-                if room < len(batch.frames):
-                    count = max(that_fit(batch.frames, batch.count, batch.largest, room), 0 if batches else 1)
+                beside = len(batch.packed)  # they may be told with each message
+                if room < len(batch.frames) + beside * batch.count:
+                    count = max(that_fit(batch.frames, batch.count, batch.largest, room, beside), 0 if batches else 1)
                     return [*batches, batch.part(0, count)] if count else batches, batch.first + count
                 batches.append(batch)
-                room -= len(batch.frames)
+                room -= len(batch.frames) + beside * batch.count
                 position = batch.end
         return batches, max(position, self.upto)
 

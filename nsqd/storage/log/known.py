@@ -88,7 +88,7 @@ class KnownTopic:
     cursors: dict[str, Cursor] = field(default_factory=dict)
     keys: dict[str, int] = field(
         default_factory=dict
-    )  # as in nsqd/core/seen.py, of what was published since STATE_TOPIC
+    )  # as in nsqd/core/seen.py, in the log's time: published since STATE_TOPIC
     producers: dict[str, int] = field(default_factory=dict)
     keys_before: dict[str, int] = field(default_factory=dict)  # of what was published before
     producers_before: dict[str, int] = field(default_factory=dict)

@@ -141,7 +141,7 @@ class Replay:
         if due:
             topic.delayed.update(dict.fromkeys(range(first, first + count), due))
         if attributes:
-            topic.seen(unpack(attributes, first), count, stamp)
+            topic.seen(unpack(attributes, first), count, self.last)
         if flags & records.DISTRIBUTED:
             self._hand_out(topic, first, first + count)
 
@@ -342,7 +342,7 @@ class Replay:
             ],
             config=topic.config,
             cursors=topic.cursors,
-            keys=_newest(topic.keys_before, topic.keys),
+            keys={key: at - offset for key, at in _newest(topic.keys_before, topic.keys).items()},
             producers=_newest(topic.producers_before, topic.producers),
         )
 

@@ -20,7 +20,7 @@ besides is everything plain from its cursor to the edge.
 
 What it remembers of publishers (nsqd/core/seen.py) follows in SEEN records: behind the topic's number, in msgpack
 
-    [keys, published at, producers, numbers], the first two and the last two side by side
+    [keys, published at (the log's time), producers, numbers], the first two and the last two side by side
 
 Before format 4 `attributed` was missing, before format 3 `cursors`. In format 1 so were `far`, `oldest`, `newest`, and the last
 five of a topic, and what waits was not packed: delayed held (ordinal, due) from the edge on, returned (ordinal, attempts, due),
@@ -69,18 +69,21 @@ def encode_topic(topic: Topic, sequence: Sequence | None, offset: int) -> bytes:
     return packed
 
 
-def encode_seen(topic: Topic) -> Iterator[bytes]:
-    """The contents of its SEEN records, as things are when the first is asked for."""
+def encode_seen(topic: Topic, offset: int) -> Iterator[bytes]:
+    """The contents of its SEEN records: what it remembers now, but for what is forgotten before it is asked for.
+
+    `offset`: from the monotonic clock to the log's.
+    """
     seen = topic.seen
-    columns: list[list[Any]] = [
-        list(seen.keys),
-        list(seen.keys.values()),
-        list(seen.producers),
-        list(seen.producers.values()),
-    ]
-    for first in range(0, max(len(seen.keys), len(seen.producers)), SEEN_AT_ONCE):
-        part = [column[first : first + SEEN_AT_ONCE] for column in columns]
-        yield records.SEEN.pack(topic.number) + msgpack.packb(part)
+    seen.forget(topic.broker.now)
+    keys, producers = list(seen.keys), list(seen.producers)
+    for first in range(0, max(len(keys), len(producers)), SEEN_AT_ONCE):
+        part = {key: seen.keys[key] + offset for key in keys[first : first + SEEN_AT_ONCE] if key in seen.keys}
+        known = {
+            name: seen.producers[name] for name in producers[first : first + SEEN_AT_ONCE] if name in seen.producers
+        }
+        columns = [list(part), list(part.values()), list(known), list(known.values())]
+        yield records.SEEN.pack(topic.number) + msgpack.packb(columns)
 
 
 def decode_seen(content: bytes) -> tuple[Iterable[tuple[str, int]], Iterable[tuple[str, int]]]:

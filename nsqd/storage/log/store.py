@@ -88,6 +88,8 @@ class LogStore(MemoryStore):
         elif self._unkept:
             self._unkept, strong = False, True
         self._syncer.written(strong, published)
+        if self.watches:  # it may have been synced in this turn; if not, somebody has to
+            self.watches.look(self._now, self._is_readable)
         self.after_commit()
         return position if strong else 0
 
