@@ -22,7 +22,7 @@ from shared.version import version_line
 
 HOST = "127.0.0.1"
 LOOKUPD_TCP, LOOKUPD_HTTP = 4160, 4161
-NSQD_TCP, NSQD_HTTP = 4150, 4151
+NSQD_TCP, NSQD_HTTP, BEANSTALK = 4150, 4151, 11300
 NODE_STEP = 100  # between the ports of two nsqd: 4150, 4250, ...
 START_TIMEOUT = 15.0  # s for all daemons together to accept connections
 STOP_TIMEOUT = 10.0  # s for a daemon to stop before it is killed
@@ -42,6 +42,7 @@ class Daemon:
     flags: tuple[str, ...]
     tcp_port: int
     http_port: int
+    beanstalk_port: int = 0  # 0: none
 
     @property
     def command(self) -> list[str]:
@@ -83,12 +84,13 @@ def plan(data: Path, nodes: int, port_offset: int) -> list[Daemon]:
         flags = (
             f"-tcp-address={HOST}:{tcp}",
             f"-http-address={HOST}:{http}",
+            f"-beanstalk-address={HOST}:{BEANSTALK + number * NODE_STEP + port_offset}",
             f"-lookupd-tcp-address={HOST}:{lookupd_tcp}",
             f"-data-path={data / name}",
             f"-node-id={number}",
             f"-log-prefix=[{name}] ",
         )
-        daemons.append(Daemon(name, "nsqd", flags, tcp, http))
+        daemons.append(Daemon(name, "nsqd", flags, tcp, http, BEANSTALK + number * NODE_STEP + port_offset))
     return daemons
 
 
@@ -164,7 +166,7 @@ def _end(daemon: Daemon, process: "subprocess.Popen[bytes]") -> int:
 
 def _taken_ports(daemon: Daemon) -> list[str]:
     problems = []
-    for port in (daemon.tcp_port, daemon.http_port):
+    for port in filter(None, (daemon.tcp_port, daemon.http_port, daemon.beanstalk_port)):
         try:
             listen(f"{HOST}:{port}").close()
         except ListenError as error:
@@ -174,7 +176,11 @@ def _taken_ports(daemon: Daemon) -> list[str]:
 
 def _welcome(daemons: Sequence[Daemon]) -> str:
     width = max(len(daemon.name) for daemon in daemons)
-    lines = [f"{d.name:<{width}}  TCP {HOST}:{d.tcp_port}  HTTP http://{HOST}:{d.http_port}" for d in daemons]
+    lines = [
+        f"{d.name:<{width}}  TCP {HOST}:{d.tcp_port}  HTTP http://{HOST}:{d.http_port}"
+        + (f"  beanstalkd {HOST}:{d.beanstalk_port}" if d.beanstalk_port else "")
+        for d in daemons
+    ]
     http = daemons[1].http_port
     lines += [
         "",

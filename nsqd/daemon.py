@@ -22,15 +22,18 @@ import trio
 
 from nsqd.auth.asking import asking
 from nsqd.auth.servers import AuthServers
+from nsqd.beanstalk import Reception
 from nsqd.core.broker import Broker
 from nsqd.discovery.lookupds import Lookupds
 from nsqd.http.node import Info, Node
 from nsqd.http.routes import routes
 from nsqd.net.acceptor import ConnectionLimits
+from nsqd.net.conversation import Conversation
 from nsqd.net.reactor import Edge, Reactor, Served
-from nsqd.opening import clocks, make_broker, nsq_import, read_log
+from nsqd.opening import Wake, clocks, make_broker, nsq_import, read_log
 from nsqd.option_values import REQUIRED
 from nsqd.options import NsqdOptions
+from nsqd.protocols.nsq.peer import Peer
 from nsqd.statsd.pusher import Pusher
 from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.log.opening import OpenLog
@@ -93,6 +96,7 @@ class Doors:
     tcp: Listener
     http: Listener | None
     https: Listener | None  # never without certificates
+    beanstalk: Listener | None
     certificates: Certificates | None  # for TCP and HTTPS; None: there is no TLS
     auth_tls: ssl.SSLContext | None  # whom to trust when authorization servers are asked; None: there are none
 
@@ -107,8 +111,9 @@ def _open_doors(options: NsqdOptions) -> Iterator[Doors]:
         listening(options.tcp_address, authorizes) as tcp,
         listening_if_given(options.http_address) as http,
         listening_if_given(options.https_address if certificates else "") as https,
+        listening_if_given(options.beanstalk_address) as beanstalk,
     ):
-        yield Doors(tcp, http, https, certificates, auth_tls)
+        yield Doors(tcp, http, https, beanstalk, certificates, auth_tls)
 
 
 def _tls_files(options: NsqdOptions) -> TlsFiles:
@@ -140,23 +145,12 @@ def _files_problem(options: NsqdOptions) -> str:
     return ""
 
 
-class _Wake:
-    """Wakes the reactor, from any thread. Before there is one nobody sleeps: its first turn looks at everything."""
-
-    def __init__(self) -> None:
-        self.reactor: Reactor | None = None
-
-    def __call__(self) -> None:
-        if self.reactor is not None:
-            self.reactor.wake()
-
-
 async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None:
     """Serve until SIGINT or SIGTERM. Any exception out of here is a bug, or a machine that has ceased to work."""
     _tune_interpreter()
     health = Health()
     metadata = directory.load()
-    wake = _Wake()
+    wake = Wake()
     taking = nsq_import(directory)
     opened = read_log(options, directory, wake)
     broker = make_broker(options, metadata, opened, taking)
@@ -191,7 +185,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                 info=info,
                 bridge=bridge,
                 broker=broker,
-                peers=lambda: [connection.peer for connection in reactor.connections.values()],
+                peers=lambda: [peer for peer in _peers(reactor) if isinstance(peer, Peer)],
                 set_lookupds=lookupds.set_addresses,
                 lookupds=lookupds.addresses,
                 turns=lambda: reactor.turns,
@@ -207,6 +201,10 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
             http_server = _http_server(options, node, doors, trio_thread)
             reactor.listen(doors.tcp.socket)
             log.info("TCP: listening on %s", doors.tcp.address)
+            if doors.beanstalk:
+                reception = Reception(broker, options.max_job_size, lambda: _peers(reactor))
+                reactor.listen(doors.beanstalk.socket, reception.meet)
+                log.info("BEANSTALK: listening on %s", doors.beanstalk.address)
             nursery.start_soon(reactor.run)
             nursery.start_soon(_sync_by_time, options, opened, reactor.wake)
             lookupds.set_addresses(options.lookupd_tcp_address)
@@ -224,6 +222,10 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
         broker.commit()
         opened.close()
     log.info("NSQ: bye")
+
+
+def _peers(reactor: Reactor) -> list[Conversation]:
+    return [connection.peer for connection in reactor.connections.values()]
 
 
 def _tune_interpreter() -> None:

@@ -11,6 +11,7 @@ from nsqd.core.ids import IdSource
 from nsqd.core.keeping import Durability
 from nsqd.core.recovery import recover
 from nsqd.core.topology import TopicEntry, restore, unpaused
+from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.storage.directory import Directory, DirectoryError, Metadata
 from nsqd.storage.diskqueue import QueueError
@@ -23,6 +24,17 @@ from nsqd.storage.nsq_import import NsqImport
 def clocks() -> tuple[int, int]:
     """Monotonic ns, and ns since the epoch."""
     return time.monotonic_ns(), time.time_ns()
+
+
+class Wake:
+    """Wakes the reactor, from any thread. Before there is one nobody sleeps: its first turn looks at everything."""
+
+    def __init__(self) -> None:
+        self.reactor: Reactor | None = None
+
+    def __call__(self) -> None:
+        if self.reactor is not None:
+            self.reactor.wake()
 
 
 def nsq_import(directory: Directory) -> NsqImport:

@@ -67,6 +67,10 @@ class NsqdOptions(DaemonOptions):
     https_address: str = option(
         "127.0.0.1:4152", "<addr>:<port> to listen on for HTTPS clients, when tls-cert and tls-key are given"
     )
+    beanstalk_address: str = option(
+        "", '<addr>:<port> or unix socket path to listen on for clients of beanstalkd ("": none)'
+    )
+    max_job_size: int = option(65_535, "maximum size of a job in bytes, for clients of beanstalkd", check=at_least(1))
     broadcast_address: str = option("", "address registered with lookupd (default: loopback address, or OS hostname)")
     broadcast_tcp_port: int = option(0, "TCP port registered with lookupd (default: the one listened on)")
     broadcast_http_port: int = option(0, "HTTP port registered with lookupd (default: the one listened on)")
@@ -232,6 +236,7 @@ class NsqdOptions(DaemonOptions):
             *complaints("tcp-address", [self.tcp_address], obstructed),
             *complaints("http-address", filter(None, [self.http_address]), obstructed),
             *complaints("https-address", filter(None, [self.tls_cert and self.https_address]), obstructed),
+            *complaints("beanstalk-address", filter(None, [self.beanstalk_address]), obstructed),
             *complaints("data-path", [self.data_path], missing_directory),
         ]
 
@@ -250,6 +255,7 @@ class NsqdOptions(DaemonOptions):
         return [
             *complaints("tcp-address", [self.tcp_address], accidental_path),
             *complaints("http-address", [self.http_address], accidental_path),
+            *complaints("beanstalk-address", [self.beanstalk_address], accidental_path),
             *complaints("lookupd-tcp-address", self.lookupd_tcp_address, not_dialable),
             *complaints("auth-http-address", self.auth_http_address, odd_auth_address),
             *complaints("statsd-address", filter(None, [self.statsd_address]), no_host_port),

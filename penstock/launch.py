@@ -38,6 +38,11 @@ def to_nsq() -> None:
     _run("apps.to_nsq")
 
 
+def beanstalkd() -> None:
+    """nsqd's beanstalkd port alone."""
+    _run("nsqd.beanstalkd")
+
+
 def penstock() -> None:
     """`penstock up` and its siblings. Some of them read what only nsqd knows to read."""
     module = {"verify": "nsqd.verify", "import": "nsqd.take_over"}.get(sys.argv[1] if len(sys.argv) > 1 else "")
@@ -48,7 +53,7 @@ def penstock() -> None:
 
 
 if __name__ == "__main__":  # `python -m penstock.launch nsqd ...`: how `penstock up` starts the daemons
-    _SCRIPTS = {f.__name__: f for f in (nsqd, nsqlookupd, nsq_tail, to_nsq, penstock)}
+    _SCRIPTS = {f.__name__: f for f in (nsqd, nsqlookupd, nsq_tail, to_nsq, beanstalkd, penstock)}
     _name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
     if _name not in _SCRIPTS:
         sys.exit(f"usage: python -m penstock.launch {'|'.join(_SCRIPTS)} [flags]")

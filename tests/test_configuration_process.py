@@ -262,6 +262,7 @@ def test_sighup_says_what_it_cannot_take_over(tmp_path: Path) -> None:
 TEXT = {  # strings stand as they are
     "log_prefix": "[nsqd] ",
     "tcp_address": "127.0.0.1:0",
+    "beanstalk_address": "",
     "http_address": "127.0.0.1:0",
     "https_address": "127.0.0.1:0",
     "broadcast_address": "node.example",
@@ -324,6 +325,7 @@ JSON = {  # integers, durations in ns, and what Go has as a number: levels and T
     "max_connections": "10000",
     "max_connections_per_ip": "0",
     "identify_timeout": "10000000000",
+    "max_job_size": "65535",
     "dedup_window": "600000000000",
     "dedup_keys": "100000",
     "dedup_producers": "10000",

@@ -5,10 +5,11 @@ messages that were published together, and stand before them in the log, packed 
 
     [headers, key, producer, sequence less the ordinal of the first message]
 
-so that a part of the messages keeps the same bytes.
+so that a part of the messages keeps the same bytes. Jobs (nsqd/core/tube.py) have a fifth element, [priority, ttr, delay].
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import msgpack
@@ -28,9 +29,10 @@ class Attributes:
     key: str = ""  # of all the messages together
     producer: str = ""
     sequence: int = 0  # the producer's number of the first message; the others follow it
+    job: tuple[int, int, int] | None = None  # priority, time to run and delay (s)
 
     def __bool__(self) -> bool:
-        return bool(self.headers or self.key or self.producer)
+        return bool(self.headers or self.key or self.producer or self.job)
 
     def behind(self, count: int) -> "Attributes":
         """Those of the messages behind the first `count`."""
@@ -39,7 +41,8 @@ class Attributes:
     def pack(self, ordinal: int) -> bytes:
         """Of messages of which the first has that ordinal."""
         difference = self.sequence - ordinal if self.producer else 0  # so that equal ones have equal bytes
-        packed: bytes = msgpack.packb([self.headers, self.key, self.producer, difference])
+        job = () if self.job is None else (self.job,)
+        packed: bytes = msgpack.packb([self.headers, self.key, self.producer, difference, *job])
         return packed
 
     def told(self) -> dict[str, Any]:
@@ -51,6 +54,8 @@ class Attributes:
             told["key"] = self.key
         if self.producer:
             told |= {"producer": self.producer, "sequence": self.sequence}
+        if self.job is not None:
+            told |= dict(zip(("priority", "ttr", "delay"), self.job, strict=True))
         return told
 
 
@@ -58,9 +63,16 @@ def unpack(packed: bytes, ordinal: int) -> Attributes:
     """What was packed, of messages of which the first has that ordinal; b"": nothing."""
     if not packed:
         return NONE
-    headers, key, producer, difference = msgpack.unpackb(packed)
+    headers, key, producer, difference, *job = msgpack.unpackb(packed)
     pairs = tuple((name, value) for name, value in headers)
-    return Attributes(pairs, key, producer, difference + ordinal if producer else 0)
+    terms = (job[0][0], job[0][1], job[0][2]) if job else None
+    return Attributes(pairs, key, producer, difference + ordinal if producer else 0, terms)
+
+
+@lru_cache(maxsize=1024)
+def pack_job(priority: int, ttr: int, delay: int) -> bytes:
+    """The attributes of a job that has no others."""
+    return Attributes(job=(priority, ttr, delay)).pack(0)
 
 
 def is_word(text: str) -> bool:

@@ -18,6 +18,9 @@ from nsqd.core.scan import Queue, ScanPool
 from nsqd.core.seen import Remembered, SeenLimits
 from nsqd.core.store import Store
 from nsqd.core.topic import Topic
+from nsqd.core.tube import Tube
+from nsqd.core.tubes import Tubes
+from penstock.protocol.names import is_valid_name
 from shared.histogram import Histogram
 
 
@@ -82,7 +85,9 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.named: dict[bytes, Topic] = {}  # the same, by the names as protocols read them
         self.unsealed: list[Topic] = []  # topics with messages published in this turn
-        self.awake: dict[Channel, None] = {}  # channels with messages, and consumers that have room for them
+        # channels with messages, and consumers that have room for them; tubes with ready jobs
+        self.awake: dict[Channel | Tube, None] = {}
+        self.tubes = Tubes(self)
         self.remembered = Remembered()  # by the topics, of their publishers
         self.changes: list[Change] = []  # what happened and was not fetched yet
         self.ask_for_channels = False  # True: a new topic waits until Topic.start() (nsqlookupd is asked)
@@ -127,7 +132,7 @@ class Broker:
         """The store has what it answered None for."""
         topic = self._by_number.get(topic_number)
         if topic is not None:
-            for channel in topic.channels.values():
+            for channel in topic.readers():
                 channel.read_completed()
 
     @property
@@ -148,8 +153,8 @@ class Broker:
             topic = self.topics[name] = Topic(self, name, self.next_number())
             self.named[name.encode()] = topic
             self._by_number[topic.number] = topic
-            topic.starting = self.ask_for_channels
-            self.changes.append(Change(ChangeKind.TOPIC_CREATED, name))
+            topic.starting = self.ask_for_channels and is_valid_name(name)
+            self._tell(Change(ChangeKind.TOPIC_CREATED, name))
         return topic
 
     def delete_topic(self, name: str) -> None:
@@ -158,13 +163,17 @@ class Broker:
         del self.named[name.encode()]
         del self._by_number[topic.number]
         topic.delete()
-        self.changes.append(Change(ChangeKind.TOPIC_DELETED, name))
+        self._tell(Change(ChangeKind.TOPIC_DELETED, name))
 
     def pause(self, item: Topic | Channel, paused: bool) -> None:
         """Pause or resume a topic or a channel."""
         item.pause(paused)
         topic, channel = (item.topic.name, item.name) if isinstance(item, Channel) else (item.name, "")
-        self.changes.append(Change(ChangeKind.PAUSED, topic, channel))
+        self._tell(Change(ChangeKind.PAUSED, topic, channel))
+
+    def _tell(self, change: Change) -> None:
+        if is_valid_name(change.topic):  # else it is a tube that no client of NSQ can name
+            self.changes.append(change)
 
     def fetch_changes(self) -> list[Change]:
         """What happened since the last call."""
@@ -211,14 +220,14 @@ class Broker:
         """A topic made a channel."""
         self.channel_count += 1
         self.scan.add(channel)
-        self.changes.append(Change(ChangeKind.CHANNEL_CREATED, channel.topic.name, channel.name))
+        self._tell(Change(ChangeKind.CHANNEL_CREATED, channel.topic.name, channel.name))
 
     def channel_deleted(self, channel: Channel) -> None:
         """A topic dropped a channel."""
         self.channel_count -= 1
         self.scan.discard(channel)
         self.awake.pop(channel, None)
-        self.changes.append(Change(ChangeKind.CHANNEL_DELETED, channel.topic.name, channel.name))
+        self._tell(Change(ChangeKind.CHANNEL_DELETED, channel.topic.name, channel.name))
 
     def watch(self, queue: Queue, due: int) -> None:
         """`queue` must be scanned by `due`."""

@@ -4,6 +4,8 @@ What was in flight is ready again; attempts, delays and burials are kept. Where 
 cursor; what it owes from before the cursor comes back one by one.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 from nsqd.core.broker import Broker
@@ -13,6 +15,7 @@ from nsqd.core.cursors import Cursor
 from nsqd.core.deferred import Message
 from nsqd.core.keeping import TopicConfig
 from nsqd.core.topic import Topic
+from nsqd.core.tube import Terms, Tube
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,18 @@ class RecoveredChannel:
 
 
 @dataclass(frozen=True, slots=True)
+class RecoveredTube:
+    """A tube."""
+
+    number: int
+    start: int
+    edge: int
+    holes: list[tuple[int, int]]  # (first, end) from the edge on that it is done with, ascending
+    rows: dict[int, bytes]  # its jobs by ordinal, due: monotonic
+    buried: list[int]  # ordinals of those that are, in that order
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveredTopic:
     """A topic."""
 
@@ -55,6 +70,8 @@ class RecoveredTopic:
     cursors: dict[str, Cursor]
     keys: dict[str, int]  # what it remembers of publishers (see seen.py); monotonic ns
     producers: dict[str, int]
+    tube: RecoveredTube | None
+    terms: dict[int, Terms]  # by ordinal, of messages at or past the edge that were put; due: monotonic
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +84,8 @@ class LogPicture:
     def numbers(self) -> list[int]:
         """Of all topics and channels."""
         channels = [channel.number for topic in self.topics for channel in topic.channels]
-        return [topic.number for topic in self.topics] + channels
+        tubes = [topic.tube.number for topic in self.topics if topic.tube is not None]
+        return [topic.number for topic in self.topics] + channels + tubes
 
 
 def recover(broker: Broker, picture: LogPicture, now: int) -> None:
@@ -86,7 +104,18 @@ def _recover_topic(broker: Broker, recovered: RecoveredTopic, now: int) -> None:
     topic.resume(recovered.end, recovered.distributed, recovered.paused, recovered.delayed, now)
     for channel in recovered.channels:
         _recover_channel(broker, topic, channel, now)
+    topic.terms.update(recovered.terms)
+    if recovered.tube is not None:
+        _recover_tube(broker, topic, recovered.tube)
     topic.distribute()
+
+
+def _recover_tube(broker: Broker, topic: Topic, recovered: RecoveredTube) -> None:
+    tube = topic.tube = Tube(broker, topic, recovered.number)
+    broker.scan.add(tube)
+    broker.tubes.added(tube)
+    tube.resume(recovered.start, recovered.edge, recovered.holes, recovered.rows, recovered.buried)
+    tube.wake()
 
 
 def _recover_channel(broker: Broker, topic: Topic, recovered: RecoveredChannel, now: int) -> None:

@@ -134,6 +134,9 @@ class Store(Protocol):
         Or it is delivered again, for the `attempts`th time: should we end before its FIN, it is ready at once.
         """
 
+    def job(self, topic: int, channel: int, ordinal: int, row: bytes) -> None:
+        """A message is a job as `row` says (nsqd/core/jobs.py), from now on."""
+
     def bury(self, topic: int, channel: int, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
         """A message was given up on after `attempts` deliveries. It is still owed; `requeue` or `finish` takes it back."""
 

@@ -9,7 +9,7 @@ gets what was published before it and later ones only what comes.
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from nsqd.core.attributes import NONE, Attributes
+from nsqd.core.attributes import NONE, Attributes, pack_job
 from nsqd.core.channel import Channel
 from nsqd.core.cursors import Cursor
 from nsqd.core.deferred import Deferred, Message
@@ -17,6 +17,7 @@ from nsqd.core.frame import HEADER_SIZE, ID_SIZE, encode, encode_one
 from nsqd.core.keeping import TopicConfig
 from nsqd.core.seen import Seen
 from nsqd.core.store import Store
+from nsqd.core.tube import WORK, Terms, Tube
 from penstock.protocol.names import is_ephemeral
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class Topic:
         "end",
         "ephemeral",
         "held_back",
+        "is_foreign",
         "max_attempts",
         "message_bytes",
         "message_count",
@@ -52,9 +54,12 @@ class Topic:
         "paused",
         "promise",
         "put_count",
+        "putting",
         "seen",
         "starting",
         "store",
+        "terms",
+        "tube",
         "watched",
     )
 
@@ -66,6 +71,12 @@ class Topic:
         self.ephemeral = is_ephemeral(name)
         self.max_attempts = broker.limits.attempts(name)  # deliveries before a message is buried; 0: any number
         self.channels: dict[str, Channel] = {}
+        self.tube: Tube | None = None  # its jobs, if there are clients of beanstalkd
+        self.terms: dict[
+            int, Terms
+        ] = {}  # by ordinal, of messages that will be jobs: others are put on the usual terms
+        self.putting = -1  # ordinal of the one that is being put
+        self.is_foreign = False  # somebody published to it who is no client of beanstalkd
         self.paused = False
         self.starting = False  # True: nsqlookupd is being asked for its channels; nothing is distributed yet
         self.deleted = False
@@ -98,6 +109,7 @@ class Topic:
         """Take messages (`size` bytes of body in all); they exist from the turn's commit on."""
         if not self._pending and not self._pending_apart:
             self.broker.unsealed.append(self)
+            self.is_foreign = True
         self._pending += bodies
         self.message_count += len(bodies)
         self.message_bytes += size
@@ -123,9 +135,30 @@ class Topic:
     def _publish_apart(self, bodies: list[bytes], attributes: Attributes, due: int) -> None:
         if not self._pending and not self._pending_apart:
             self.broker.unsealed.append(self)
+            self.is_foreign = True
         self._pending_apart.append((due, bodies, attributes))
         self.message_count += len(bodies)
         self.message_bytes += sum(map(len, bodies))
+
+    def put(self, body: bytes, terms: Terms) -> bytes:
+        """Take one job, at once and ahead of what was published in this turn: its message's id."""
+        broker, ordinal = self.broker, self.end
+        message_id = broker.ids.one()
+        frame = encode_one(body, message_id, broker.wall)
+        self.terms[ordinal] = terms
+        if terms.due and (self.channels or self.paused or self.starting):  # else nobody but the tube will wait for it
+            self.delay_lane.push(terms.due, Message(ordinal, 0), broker.now)
+            self._delayed_ahead += 1
+            self._watch_lane()
+        packed = pack_job(terms.priority, terms.ttr, terms.delay)
+        self.store.publish(self.number, ordinal, [frame], message_id, len(frame), terms.due, packed)
+        self.end += 1
+        self.message_count += 1
+        self.message_bytes += len(body)
+        self.putting = ordinal
+        self.distribute()
+        self.putting = -1
+        return message_id
 
     def seal(self, now: int, wall: int) -> None:
         """Give this turn's messages their ids, frames and places, and hand them to the channels."""
@@ -142,6 +175,8 @@ class Topic:
             for index, body in enumerate(bodies):
                 self.delay_lane.push(due, Message(self.end, 0), now)
                 self._delayed_ahead += 1
+                if self.tube is not None:
+                    self.terms[self.end] = Terms(due=due)
                 self._append_one(body, due, wall, attributes.behind(index))
                 self._watch_lane()
 
@@ -193,7 +228,7 @@ class Topic:
         if only is None:
             return
         assert self.distributed == self.end
-        for channel in self.channels.values():
+        for channel in self.readers():
             if channel is not only:
                 channel.skip(first, self.end, len(frames))
                 self.store.finish(self.number, channel.number, first, len(frames))
@@ -236,18 +271,19 @@ class Topic:
     def distribute(self) -> None:
         """Move the edge to the end, if it may."""
         first, end = self.distributed, self.end
-        if first == end or not self.channels or self.paused or self.starting:
+        if first == end or self.paused or self.starting or not (self.channels or self.tube):
             return
+        readers = self.readers()
         delayed, self._delayed_ahead = self._delayed_ahead, 0
         ordinary = end - first - delayed
         self.distributed = end
         self.ordinary += ordinary
         self.put_count += end - first
         self.held_back += delayed
-        self.store.distribute(self.number, first, end, len(self.channels))
-        for channel in self.channels.values():
+        self.store.distribute(self.number, first, end, len(readers))
+        for channel in readers:
             channel.delayed += delayed
-            if channel.ephemeral or self.ephemeral:
+            if isinstance(channel, Channel) and (channel.ephemeral or self.ephemeral):
                 self._bound(channel, first, ordinary)
             channel.wake()
         self._release_overdue()
@@ -305,6 +341,31 @@ class Topic:
             self.distribute()
         return channel
 
+    def readers(self) -> list[Channel | Tube]:
+        """All that its messages are handed out to."""
+        return [*self.channels.values(), self.tube] if self.tube is not None else [*self.channels.values()]
+
+    def work(self) -> Tube:
+        """The tube, created if it is not there. Raises TooMany."""
+        if self.tube is None:
+            self.broker.admit_channel()
+            self.tube = Tube(self.broker, self, self.broker.next_number())
+            self.terms.update((message.ordinal, Terms(due=due)) for due, message in self.delay_lane.items())
+            self.store.create_channel(self.number, self.tube.number, WORK, self.tube.start)
+            self.broker.scan.add(self.tube)
+            self.broker.tubes.added(self.tube)
+            self.distribute()
+        return self.tube
+
+    def delete_tube(self) -> None:
+        """Drop the tube and its jobs."""
+        tube, self.tube = self.tube, None
+        if tube is not None:
+            tube.delete()
+            self.broker.scan.discard(tube)
+            self.broker.awake.pop(tube, None)
+            self.terms.clear()
+
     def channel_from(self, name: str, start: int, now: int) -> Channel:
         """A new channel that begins with message `start`, before the edge; from there on all is retained. Raises TooMany."""
         assert name not in self.channels
@@ -355,8 +416,9 @@ class Topic:
         self._overdue.clear()
         self._delayed_ahead = 0
         self.distributed = end
-        for channel in self.channels.values():
+        for channel in self.readers():
             channel.skip(first, end, 0)
+        self.terms.clear()
 
     def delete(self) -> None:
         """Drop everything. Called by the broker."""
@@ -366,6 +428,7 @@ class Topic:
         self.seen.clear()
         for name in list(self.channels):
             self.delete_channel(name)
+        self.delete_tube()
         self.delay_lane.clear()
         self._overdue.clear()
         self.broker.unwatch(self)
@@ -382,7 +445,7 @@ class Topic:
                 self._overdue.append(message)
                 continue
             self.held_back -= 1
-            for channel in self.channels.values():
+            for channel in self.readers():
                 if channel.start <= message.ordinal:
                     channel.release(message)
         return moved + len(released)
@@ -395,7 +458,7 @@ class Topic:
                 self.delay_lane.push(due, message, self.broker.now)
                 continue
             self.held_back -= 1
-            for channel in self.channels.values():
+            for channel in self.readers():
                 if channel.start <= message.ordinal:
                     channel.own(due, Message(message.ordinal, 0), self.broker.now)
 
@@ -439,11 +502,11 @@ class Topic:
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""
         assert 0 <= self.distributed <= self.end
-        assert self.distributed == self.end or not self.channels or self.paused or self.starting
+        assert self.distributed == self.end or not self.readers() or self.paused or self.starting
         self.delay_lane.check()
         lane = [message.ordinal for _, message in self.delay_lane.items()]
         assert self.held_back == sum(ordinal < self.distributed for ordinal in lane)
         assert self._delayed_ahead == len(self._overdue) + sum(ordinal >= self.distributed for ordinal in lane)
-        for channel in self.channels.values():
+        for channel in self.readers():
             channel.check()
             assert channel.delayed == sum(channel.start <= ordinal < self.distributed for ordinal in lane)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from nsqd.core.broker import Broker
+from penstock.protocol.names import is_valid_name
 
 UNLIMITED = 1 << 62
 
@@ -34,7 +35,7 @@ class Picture:
 
 
 def snapshot(broker: Broker) -> list[TopicEntry]:
-    """Topics and channels as they are to survive a restart: what is ephemeral does not."""
+    """Topics and channels as they are to survive a restart: not what is ephemeral, or a tube with an odd name."""
     return [
         TopicEntry(
             topic.name,
@@ -46,7 +47,7 @@ def snapshot(broker: Broker) -> list[TopicEntry]:
             ),
         )
         for topic in broker.topics.values()
-        if not topic.ephemeral
+        if not topic.ephemeral and is_valid_name(topic.name)
     ]
 
 

@@ -134,7 +134,8 @@ class Lookupds:
         """Every channel, and every topic that has none."""
         found: list[tuple[str, str | None]] = []
         for topic in self._broker.topics.values():
-            found += [(topic.name, channel) for channel in topic.channels] or [(topic.name, None)]
+            if is_valid_name(topic.name):  # else it is a tube of beanstalkd's clients alone
+                found += [(topic.name, channel) for channel in topic.channels] or [(topic.name, None)]
         return found
 
     # a new topic

@@ -18,6 +18,7 @@ from nsqd.http.node import Node
 from nsqd.http.stats_client import client
 from nsqd.http.stats_text import render
 from nsqd.protocols.nsq.peer import Peer
+from penstock.protocol.names import is_valid_name
 from shared.http.api import json_response, query, text_response
 
 PORTION = 200  # topics in one turn: about a millisecond
@@ -82,7 +83,8 @@ class Stats:
         return pictures
 
     def _portion(self, names: list[str], wanted: Wanted) -> list[dict[str, Any]]:
-        topics = [self._node.broker.topics[name] for name in names if name in self._node.broker.topics]
+        known = self._node.broker.topics
+        topics = [known[name] for name in names if name in known and is_valid_name(name)]  # not the tubes of odd names
         if wanted.channel:
             topics = [topic for topic in topics if wanted.channel in topic.channels]
         owners = {peer.consumer: peer for peer in self._node.peers() if peer.consumer is not None}

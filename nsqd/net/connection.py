@@ -9,10 +9,10 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING
 
+from nsqd.net.conversation import Conversation
 from nsqd.net.layers import Layers
 from nsqd.protocols.nsq.authorization import Question
 from nsqd.protocols.nsq.identify import Upgrade
-from nsqd.protocols.nsq.peer import Peer
 
 if TYPE_CHECKING:
     from nsqd.net.reactor import Reactor
@@ -23,7 +23,7 @@ WRITE_DEADLINE = 30_000_000_000  # ns without the network accepting a byte, for 
 
 
 class Connection:
-    """Implements Transport of nsqd.protocols.nsq.peer."""
+    """Implements nsqd.protocols.nsq.outbox.Transport."""
 
     __slots__ = (
         "_blocked_since",
@@ -54,7 +54,7 @@ class Connection:
         self.eof = False  # the client sends no more
         self.socket = sock
         self.fd = sock.fileno()
-        self.peer: Peer
+        self.peer: Conversation
         self.reading = True  # interest in epoll
         self.writing = False  # likewise
         self.timer: tuple[int, int] | None = None  # (due, handle) in the reactor's timers
@@ -111,9 +111,7 @@ class Connection:
                 self._unsent = data[sent:]
                 return True
         self._blocked_since = 0
-        consumer = self.peer.subscription.consumer
-        if consumer is not None:
-            consumer.refresh()  # there may be room for messages again
+        self.peer.network_ready()
         return True
 
     def _released(self, durable: int) -> list[bytes]:
@@ -170,4 +168,4 @@ class Connection:
         """When to give up on a network that accepts nothing."""
         if not self._unsent:
             return None
-        return self._blocked_since + (self.peer.identity.heartbeat_interval or WRITE_DEADLINE)
+        return self._blocked_since + (self.peer.patience or WRITE_DEADLINE)

@@ -12,8 +12,8 @@ Not a trio task each: measured, 50 connections of trio.SSLStream took 51 us of C
 import ssl
 from collections.abc import Callable
 
+from nsqd.net.conversation import Conversation
 from nsqd.protocols.nsq.identify import Upgrade
-from nsqd.protocols.nsq.peer import Peer
 from penstock.protocol.compression import CorruptStream, Deflate, Snappy, StreamEnded
 from shared.tls import TlsObject, describe
 
@@ -57,7 +57,7 @@ class Layers:
 
     # out
 
-    def take(self, peer: Peer) -> list[bytes]:
+    def take(self, peer: Conversation) -> list[bytes]:
         """The peer's output as it goes to the network. Adds the layer whose time has come."""
         output = self._encode(peer.take_output())
         while not peer.closing and self._add_layer():
@@ -105,7 +105,7 @@ class Layers:
 
     # in
 
-    def receive(self, data: bytes, peer: Peer) -> None:
+    def receive(self, data: bytes, peer: Conversation) -> None:
         """Bytes came from the client. The peer is told of a handshake that is done. Raises Broken."""
         if self._tls is None:
             if self._codec is None:  # sent before the answer to IDENTIFY: it is not believed
@@ -118,7 +118,7 @@ class Layers:
                 return
         self.has_more = True
 
-    def _handshake(self, peer: Peer) -> bool:
+    def _handshake(self, peer: Conversation) -> bool:
         assert self._tls is not None
         try:
             self._tls.do_handshake()

@@ -21,6 +21,7 @@ from nsqd.core.duequeue import DueQueue
 from nsqd.core.keeping import SYNCED, WRITTEN
 from nsqd.net.acceptor import Acceptor, ConnectionLimits, Visitor
 from nsqd.net.connection import DRAIN_TIME, Connection
+from nsqd.net.conversation import Conversation
 from nsqd.net.layers import Broken, Layers, Wrap
 from nsqd.net.system import System
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
@@ -35,6 +36,7 @@ CATCH_UP = 5_000_000  # ns of a turn for handshakes, and for input that is left 
 BACK_TO_TRIO = 2_000_000  # ns of turns in a row before HTTP, discovery and signals get their share
 LINGER = 0.002  # s to wait in epoll before the wait goes through trio, which costs 40 us more a wake-up
 
+Meet = Callable[[Connection, Visitor, int, int], Conversation]  # connection, who it is, now, wall: the peer to be
 Ask = Callable[[Question, Callable[[Authorization | AuthRefused], None]], None]
 
 
@@ -89,6 +91,7 @@ class Reactor:
         self._view = memoryview(self._buffer)
         self._edge = edge or Edge()
         self._acceptor = Acceptor(self._epoll, self._edge.limits, self._edge.refused)
+        self._meet: dict[int, Meet] = {}  # by the listener's file descriptor
         self._unread: dict[Connection, None] = {}  # connections with input that needs no network any more
         self._answers: list[tuple[Connection, Authorization | AuthRefused]] = []  # came since the last turn
         self._held: list[tuple[int, Served]] = []  # HTTP replies by the position they wait for
@@ -103,9 +106,13 @@ class Reactor:
             end.setblocking(False)
         self._epoll.register(self._wake_read.fileno(), select.EPOLLIN)
 
-    def listen(self, sock: socket.socket) -> None:
-        """Accept connections of a listening, non-blocking socket."""
+    def listen(self, sock: socket.socket, meet: Meet | None = None) -> None:
+        """Accept connections of a listening, non-blocking socket. `meet`: how they are met; None: as clients of NSQ."""
         self._acceptor.listen(sock)
+        self._meet[sock.fileno()] = meet or self._meet_nsq
+
+    def _meet_nsq(self, connection: Connection, visitor: Visitor, now: int, wall: int) -> Conversation:
+        return Peer(self._broker, self._settings, connection, visitor.ip, visitor.port, now, wall)
 
     def wake(self) -> None:
         """Make the next turn happen now. From any thread."""
@@ -144,7 +151,7 @@ class Reactor:
                     self._receive(connection)
             elif fd in self._acceptor:
                 for visitor in self._acceptor.accept(fd, self.now):
-                    self._add(visitor)
+                    self._add(visitor, self._meet[fd])
             elif fd == self._wake_read.fileno():
                 self._wake_read.recv(4096)
                 self._broker.begin(self.now, self.wall)  # again: who woke us may have been done since the turn began
@@ -182,12 +189,12 @@ class Reactor:
 
     # connections
 
-    def _add(self, visitor: Visitor) -> None:
+    def _add(self, visitor: Visitor, meet: Meet) -> None:
         visitor.socket.setblocking(False)
         if visitor.ip:
             visitor.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(self, visitor.socket)
-        connection.peer = Peer(self._broker, self._settings, connection, visitor.ip, visitor.port, self.now, self.wall)
+        connection.peer = meet(connection, visitor, self.now, self.wall)
         self.connections[connection.fd] = connection
         self._epoll.register(connection.fd, select.EPOLLIN)
         self.set_timer(connection)

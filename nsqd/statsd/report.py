@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from nsqd.core.channel import Channel
 from nsqd.core.latency import Snapshot
 from nsqd.core.topic import Topic
-from penstock.protocol.names import is_ephemeral
+from penstock.protocol.names import is_ephemeral, is_valid_name
 from shared.histogram import Histogram
 
 _MEMORY_GAUGES = (
@@ -58,7 +58,7 @@ class Report:
 
     def topic(self, topic: Topic, now: int) -> Iterator[None]:
         """Add a topic and its channels, `now` in monotonic ns. Yields often: there the caller may do something else."""
-        if self._exclude_ephemeral and topic.ephemeral:
+        if (self._exclude_ephemeral and topic.ephemeral) or not is_valid_name(topic.name):
             return
         channels = [channel for _, channel in sorted(topic.channels.items())]
         merged = Histogram()

@@ -100,6 +100,9 @@ class MemoryStore:
     def requeue(self, topic: int, channel: int, ordinal: int, attempts: int, due: int) -> None:
         self._position += 1
 
+    def job(self, topic: int, channel: int, ordinal: int, row: bytes) -> None:
+        self._position += 1
+
     def bury(self, topic: int, channel: int, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
         self._position += 1
 

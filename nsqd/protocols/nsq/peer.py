@@ -322,6 +322,17 @@ class Peer:
         return self.outbox.closing
 
     @property
+    def patience(self) -> int:
+        """ns that the network may take nothing; 0: as usual."""
+        return self.identity.heartbeat_interval
+
+    def network_ready(self) -> None:
+        """There may be room for messages again."""
+        consumer = self.subscription.consumer
+        if consumer is not None:
+            consumer.refresh()
+
+    @property
     def promises(self) -> int:
         """WRITTEN or SYNCED if the output says that this is so, and waits for it; 0: it says nothing of the kind."""
         return self.outbox.promises

@@ -8,12 +8,13 @@ ones are kept: should the newest be damaged, the one before it will do. What is 
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from nsqd.core.broker import Broker
 from nsqd.core.topic import Topic
 from nsqd.storage.log import records
 from nsqd.storage.log.records import Kind
-from nsqd.storage.log.state import encode_seen, encode_topic
+from nsqd.storage.log.state import encode_jobs, encode_seen, encode_topic
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
@@ -62,7 +63,7 @@ class Checkpoints:
         self._wake = wake
         self._roots = roots[-2:]
         self._waiting: list[str] | None = None  # topics to be described still; None: no checkpoint is being written
-        self._seen: Iterator[bytes] = iter(())  # what is still to be said of the last one described
+        self._details: Iterator[tuple[Kind, bytes]] = iter(())  # what is still to be said of the last one described
         self._root = 0  # of the one being written
         self._ended = 0  # position that must be durable before the one that was written counts; 0: none
         before = [*tidying.segments[:1], *roots]
@@ -129,10 +130,10 @@ class Checkpoints:
         began, before = self._monotonic(), self._writer.written
         done = False
         while not done:
-            part = next(self._seen, None)
-            if part is not None:
+            detail = next(self._details, None)
+            if detail is not None:
                 self._own += 1
-                self._writer.append(Kind.SEEN, part)
+                self._writer.append(*detail)
             elif waiting:
                 topic = self._broker.topics.get(waiting.pop())
                 if topic is not None and not topic.ephemeral:
@@ -158,7 +159,7 @@ class Checkpoints:
         state = encode_topic(topic, self._store.known_sequence(topic.number), offset)
         self._own += 1
         self._writer.append(Kind.STATE_TOPIC, state)
-        self._seen = encode_seen(topic, offset)
+        self._details = chain(_of(Kind.SEEN, encode_seen(topic, offset)), _of(Kind.JOBS, encode_jobs(topic, offset)))
 
     def _complete(self) -> None:
         """It is durable: what only older checkpoints need can go."""
@@ -166,3 +167,7 @@ class Checkpoints:
         self._roots = [*self._roots, self._root][-2:]
         if len(self._roots) == 2:
             self._tidying.begin(self._roots[0])
+
+
+def _of(kind: Kind, contents: Iterator[bytes]) -> Iterator[tuple[Kind, bytes]]:
+    return ((kind, content) for content in contents)

@@ -10,6 +10,7 @@ from nsqd.core.buried import Grave
 from nsqd.core.cursors import Cursor
 from nsqd.core.keeping import TopicConfig
 from nsqd.core.recovery import Returned
+from nsqd.core.tube import WORK, Terms
 from nsqd.storage.log.far import Far
 
 
@@ -28,6 +29,13 @@ class KnownChannel:
     buried: dict[int, tuple[bytes, Grave]] = field(default_factory=dict)  # by ordinal, the first buried first
     far: Far = field(default_factory=lambda: Far([]))  # what it handed back for long; `done` has it as if it were done
     near: dict[int, None] = field(default_factory=dict)  # what was in `far` or pulled, was noted or buried, and is owed
+    rows: dict[int, bytes] = field(default_factory=dict)  # of a tube: its jobs, by ordinal
+    edge: int = 0  # likewise: jobs before it have a row, when the checkpoint was written
+
+    @property
+    def is_tube(self) -> bool:
+        """Its messages are jobs."""
+        return self.name == WORK
 
     def noted(self, ordinal: int) -> None:
         """Something happened to this message: what `notes` or `buried` has of it counts."""
@@ -42,6 +50,9 @@ class KnownChannel:
     def finish(self, first: int, count: int) -> None:
         """It is done with these, which it was not before."""
         end = first + count
+        if self.rows:
+            for ordinal in range(first, end):
+                self.rows.pop(ordinal, None)
         self.far.remove(first, end)
         if self.notes or self.buried:  # what is in `near` is in one of them, too
             for ordinal in range(first, end):
@@ -92,6 +103,13 @@ class KnownTopic:
     producers: dict[str, int] = field(default_factory=dict)
     keys_before: dict[str, int] = field(default_factory=dict)  # of what was published before
     producers_before: dict[str, int] = field(default_factory=dict)
+    terms: dict[int, Terms] = field(default_factory=dict)  # of messages that will be jobs, due in the log's time
+    rows: dict[int, bytes] = field(default_factory=dict)  # of messages that were put, and not handed out yet
+
+    @property
+    def tube(self) -> KnownChannel | None:
+        """Its tube."""
+        return next((channel for channel in self.channels.values() if channel.is_tube), None)
 
     def seen(self, attributes: Attributes, count: int, stamp: int) -> None:
         """That was published."""

@@ -4,8 +4,8 @@ A segment is a file: a header, then records, end to end. All numbers are big-end
 
     segment header, 64 bytes
        0   8  magic "penstock"
-       8   2  format version, 4 (3: without attributes and SEEN; 2: without CURSOR; 1: without CONFIG, FIRST and ANCHOR,
-              a GROUP's time was the wall clock's)
+       8   2  format version, 4 (3: without attributes, SEEN, JOB and JOBS; 2: without CURSOR; 1: without CONFIG, FIRST and
+              ANCHOR, a GROUP's time was the wall clock's)
       10   2  node number
       12   4  generation: how often the segment was rewritten
       16  16  log id, made with the log
@@ -72,6 +72,10 @@ class Kind(IntEnum):
     ANCHOR = 21  # what the clocks tell
     CURSOR = 22  # a cursor of a topic stands there; then its name's length, its name, its owner. At GONE: it is no more
     SEEN = 23  # in a checkpoint: what a topic remembers of publishers; then a part of that, in msgpack (see state.py)
+    JOB = 24  # jobs of a tube are so from now on; then for each its ordinal and its row (nsqd/core/jobs.py), due in log time
+    JOBS = (
+        25  # in a checkpoint: all jobs of a tube with ordinals of a page; then their rows, due to be moved by `offset`
+    )
 
 
 _KINDS = [bytes((kind,)) for kind in range(256)]
@@ -89,7 +93,9 @@ DISTRIBUTED, ATTRIBUTED = 1, 2  # of these: it was at once; there are attributes
 SIZE = Struct(">I")  # bytes of the attributes
 DISTRIBUTE = Struct(">IQQ")  # topic, first, end
 ADVANCE = Struct(">IIQ")  # topic, channel, cursor
-CHANNEL_OF = Struct(">II")  # topic, channel: how FINISH, REQUEUE and DROP_CHANNEL begin
+CHANNEL_OF = Struct(">II")  # topic, channel: how FINISH, REQUEUE, JOB and DROP_CHANNEL begin
+JOBS = Struct(">IIQq")  # topic, channel, number of the page, offset
+ORDINAL = Struct(">Q")
 RUN = Struct(">QI")  # first, count
 RETURNED = Struct(">QHQ")  # ordinal, attempts, due or 0
 BURY = Struct(">IIQHQ16s")  # topic, channel, ordinal, attempts, buried at (wall), message id

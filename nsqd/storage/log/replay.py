@@ -8,14 +8,18 @@ Ephemeral topics and channels are never logged. What was handed out only to an e
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from nsqd.core.attributes import unpack
 from nsqd.core.buried import Grave
 from nsqd.core.cursors import Cursor
-from nsqd.core.frame import STAMP
-from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, Returned
+from nsqd.core.frame import STAMP, message_id
+from nsqd.core.jobs import PAGE, ROW, Job, JobState, due_of, with_due
+from nsqd.core.jobs import unpack as unpack_row
+from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, RecoveredTube, Returned
 from nsqd.core.spans import overlap, united, without
+from nsqd.core.tube import Terms
 from nsqd.storage.held import add_piece
 from nsqd.storage.log import records
 from nsqd.storage.log.clocks import Anchor, LogClock
@@ -24,7 +28,7 @@ from nsqd.storage.log.known import KnownChannel, KnownTopic
 from nsqd.storage.log.pieces import OVERHEAD
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.records import CHANNEL_OF, RETURNED, RUN, Kind
-from nsqd.storage.log.state import decode_config, decode_seen, decode_topic, retained, sequence_of, shifted
+from nsqd.storage.log.state import decode_config, decode_jobs, decode_seen, decode_topic, retained, sequence_of, shifted
 from nsqd.storage.memory import MemoryStore
 from nsqd.storage.sequence import Sequence
 
@@ -141,7 +145,10 @@ class Replay:
         if due:
             topic.delayed.update(dict.fromkeys(range(first, first + count), due))
         if attributes:
-            topic.seen(unpack(attributes, first), count, self.last)
+            said = unpack(attributes, first)
+            topic.seen(said, count, self.last)
+            if said.job is not None:
+                topic.rows[first] = _row(first, record.content[at:], said.job, due)
         if flags & records.DISTRIBUTED:
             self._hand_out(topic, first, first + count)
 
@@ -157,6 +164,11 @@ class Replay:
             self._store.distribute(topic.number, start, stop, max(1, len(topic.channels)))
         if not topic.channels:  # there was an ephemeral one, which nobody remembers
             self._done(topic.number, first, end)
+        if topic.rows:
+            tube, rows = topic.tube, topic.rows
+            topic.rows = {ordinal: row for ordinal, row in rows.items() if ordinal >= end}
+            if tube is not None:
+                tube.rows.update((ordinal, row) for ordinal, row in rows.items() if ordinal < end)
 
     def _advance(self, content: bytes) -> None:
         number, channel, cursor = records.ADVANCE.unpack_from(content)
@@ -182,6 +194,24 @@ class Replay:
             found.buried.pop(ordinal, None)
             self._noted(number, found, ordinal)
             found.notes[ordinal] = Returned(ordinal, attempts, due)
+
+    def _job(self, content: bytes) -> None:
+        number, channel = CHANNEL_OF.unpack_from(content)
+        found = self._find(number, channel)
+        if found is not None:
+            for at in range(CHANNEL_OF.size, len(content), records.ORDINAL.size + ROW.size):
+                (ordinal,) = records.ORDINAL.unpack_from(content, at)
+                at += records.ORDINAL.size
+                found.rows[ordinal] = content[at : at + ROW.size]
+
+    def _jobs(self, content: bytes) -> None:
+        """A page as it was then: what it has not is gone."""
+        number, channel, page, rows = decode_jobs(content)
+        found = self._find(number, channel)
+        if found is not None:
+            for ordinal in range(page * PAGE, (page + 1) * PAGE):
+                found.rows.pop(ordinal, None)
+            found.rows.update(rows)
 
     def _bury(self, content: bytes) -> None:
         number, channel, ordinal, attempts, wall, message_id = records.BURY.unpack_from(content)
@@ -256,12 +286,16 @@ class Replay:
         if before is not None:  # the checkpoint may not have come to its SEEN records
             topic.keys_before = _newest(before.keys_before, before.keys)
             topic.producers_before = _newest(before.producers_before, before.producers)
+            topic.rows = {ordinal: row for ordinal, row in before.rows.items() if ordinal >= distributed}
         sequence = sequence_of(extents, distributed, end)
         sequence.first, sequence.kept = first, [retained(extent) for extent in kept]
         self._store.adopt(number, sequence)
         for state in channels:
             channel = self._state_channel(topic, sequence, state)
             topic.channels[channel.number] = channel
+            known = before.channels.get(channel.number) if before is not None else None
+            if known is not None:
+                channel.rows = known.rows
         sequence.count_freed()
         self._topics[number] = topic
 
@@ -269,6 +303,9 @@ class Replay:
     def _state_channel(topic: KnownTopic, sequence: Sequence, state: list[Any]) -> KnownChannel:
         number, name, paused, start, cursor, holes, returned, buried, far = state
         channel = KnownChannel(name, number, start, cursor, paused)
+        if channel.is_tube:
+            topic.terms = {at: Terms(priority, ttr, delay, due, True) for at, priority, ttr, delay, due in buried}
+            return Replay._state_tube(channel, sequence, topic.distributed, holes)
         for ordinal, attempts, due in returned:
             channel.notes[ordinal] = Returned(ordinal, attempts, due)
             if ordinal >= cursor and _is_plain(sequence, ordinal):
@@ -277,8 +314,8 @@ class Replay:
                 topic.delayed.setdefault(ordinal, 0)
             elif ordinal >= cursor:
                 topic.delayed[ordinal] = due
-        for message_id, ordinal, attempts, reason, at in buried:
-            channel.buried[ordinal] = message_id, Grave(ordinal, attempts, reason, at)
+        for name_of_it, ordinal, attempts, reason, at in buried:
+            channel.buried[ordinal] = name_of_it, Grave(ordinal, attempts, reason, at)
             if ordinal >= cursor and _is_plain(sequence, ordinal):
                 channel.near[ordinal] = None
             elif ordinal >= cursor:  # published with a delay, for the cursor has not come by it; it may be kicked
@@ -304,6 +341,35 @@ class Replay:
             channel.done[position] = topic.distributed
         return channel
 
+    @staticmethod
+    def _state_tube(tube: KnownChannel, sequence: Sequence, end: int, holes: list[tuple[int, int]]) -> KnownChannel:
+        """It owes all there is until its JOBS records are read: `_settle` is done with the rest."""
+        tube.edge, tube.floor = tube.cursor, tube.start
+        for first, stop in holes:
+            tube.finish(first, stop - first)
+        for first, stop in tube.owed(end):
+            for held, begin, upto in sequence.present_spans(first, stop):
+                held.owe_one_more(begin, upto)
+        return tube
+
+    def _settle(self, topic: KnownTopic, tube: KnownChannel) -> int:
+        """What the checkpoint's JOBS records had no row for is done with. Returns the tube's edge."""
+        gone = []
+        edge = topic.distributed
+        for first, end in tube.owed(topic.distributed):
+            for start, stop in self._store.present(topic.number, first, end):
+                for ordinal in range(start, stop):
+                    if ordinal in tube.rows:
+                        continue
+                    if ordinal < tube.edge:
+                        gone.append(ordinal)
+                    else:
+                        edge = min(edge, ordinal)
+        for ordinal in gone:
+            tube.finish(ordinal, 1)
+            self._done(topic.number, ordinal, ordinal + 1)
+        return edge
+
     # helpers
 
     def _find(self, topic: int, channel: int) -> KnownChannel | None:
@@ -328,6 +394,8 @@ class Replay:
         return LogPicture(topics, self._highest + 1)
 
     def _recovered(self, topic: KnownTopic, monotonic: Callable[[int], int], offset: int) -> RecoveredTopic:
+        tube = topic.tube
+        edge = self._settle(topic, tube) if tube is not None else 0
         ahead = [(o, monotonic(due)) for o, due in topic.delayed.items() if o >= topic.distributed]
         plain = list(self._store.plain_spans(topic.number, topic.distributed))
         return RecoveredTopic(
@@ -338,12 +406,16 @@ class Replay:
             distributed=topic.distributed,
             delayed=ahead,
             channels=[
-                self._recovered_channel(topic, channel, plain, monotonic, offset) for channel in topic.channels.values()
+                self._recovered_channel(topic, channel, plain, monotonic, offset)
+                for channel in topic.channels.values()
+                if channel is not tube
             ],
             config=topic.config,
             cursors=topic.cursors,
             keys={key: at - offset for key, at in _newest(topic.keys_before, topic.keys).items()},
             producers=_newest(topic.producers_before, topic.producers),
+            tube=_recovered_tube(tube, edge, monotonic) if tube is not None else None,
+            terms=_recovered_terms(topic, monotonic),
         )
 
     def _recovered_channel(
@@ -428,7 +500,35 @@ _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {  # not bound to a Repl
     Kind.ANCHOR: Replay._anchor,
     Kind.CURSOR: Replay._cursor,
     Kind.SEEN: Replay._seen,
+    Kind.JOB: Replay._job,
+    Kind.JOBS: Replay._jobs,
 }
+
+
+def _row(ordinal: int, frame: bytes, terms: tuple[int, int, int], due: int) -> bytes:
+    """Of a message that was put, as it was then; `frame` is followed by others."""
+    priority, ttr, delay = terms
+    created = int.from_bytes(frame[STAMP], "big")
+    job = Job(ordinal, int(message_id(frame)[4:], 16), priority, delay, ttr, created, due)
+    job.state = JobState.DELAYED if due else JobState.READY
+    return job.pack()
+
+
+def _recovered_tube(tube: KnownChannel, edge: int, monotonic: Callable[[int], int]) -> RecoveredTube:
+    holes = united((max(first, edge), end) for first, end in sorted(tube.done.items()) if end > edge)
+    rows = {ordinal: with_due(row, monotonic(due_of(row))) for ordinal, row in tube.rows.items()}
+    buried = [ordinal for ordinal, row in tube.rows.items() if row[-1] == JobState.BURIED]
+    buried.sort(key=lambda ordinal: due_of(tube.rows[ordinal]))
+    return RecoveredTube(tube.number, tube.start, edge, holes, rows, buried)
+
+
+def _recovered_terms(topic: KnownTopic, monotonic: Callable[[int], int]) -> dict[int, Terms]:
+    """Of all that was put and is no job yet."""
+    found = {ordinal: replace(terms, due=monotonic(terms.due)) for ordinal, terms in topic.terms.items()}
+    for ordinal, row in topic.rows.items():
+        job = unpack_row(ordinal, row)
+        found[ordinal] = Terms(job.priority, job.ttr, job.delay, monotonic(job.due), True)
+    return found
 
 
 def _newest(before: dict[str, int], since: dict[str, int]) -> dict[str, int]:

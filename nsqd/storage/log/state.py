@@ -18,6 +18,10 @@
 `buried at`, and `oldest` and `newest`, when messages of an extent were published, are ns since the epoch. What a channel owes
 besides is everything plain from its cursor to the edge.
 
+A tube (nsqd/core/tube.py) is a channel of which `cursor` is the edge, and `buried` is (ordinal, priority, ttr, delay, due) of
+what was put and is no job yet. Its jobs follow in JOBS records, a page each: what has no row and is before the edge is done
+with. What is recorded of jobs between the topic's state and a page is in that page, too.
+
 What it remembers of publishers (nsqd/core/seen.py) follows in SEEN records: behind the topic's number, in msgpack
 
     [keys, published at (the log's time), producers, numbers], the first two and the last two side by side
@@ -37,8 +41,10 @@ import msgpack
 
 from nsqd.core.channel import Channel
 from nsqd.core.deferred import Deferred, pack, unpack
+from nsqd.core.jobs import PAGE, ROW, due_of, with_due
 from nsqd.core.keeping import Durability, TopicConfig
 from nsqd.core.topic import Topic
+from nsqd.core.tube import WORK, Tube
 from nsqd.storage.held import EXTENT_BYTES, Held
 from nsqd.storage.log import records
 from nsqd.storage.sequence import Sequence
@@ -57,7 +63,8 @@ def encode_topic(topic: Topic, sequence: Sequence | None, offset: int) -> bytes:
         topic.end,
         topic.distributed,
         b"".join([*_all(topic.delay_lane), *(pack(message.ordinal, 0, 0) for message in topic.overdue)]),
-        [_channel(channel) for channel in topic.channels.values() if not channel.ephemeral],
+        [_channel(channel) for channel in topic.channels.values() if not channel.ephemeral]
+        + ([_tube(topic.tube)] if topic.tube is not None else []),
         [_extent(held) for held in (sequence.live() if sequence else [])],
         _config(topic.config),
         sequence.first if sequence else None,
@@ -90,6 +97,35 @@ def decode_seen(content: bytes) -> tuple[Iterable[tuple[str, int]], Iterable[tup
     """The keys and when they were published, the producers and their last numbers."""
     keys, stamps, producers, numbers = msgpack.unpackb(memoryview(content)[records.SEEN.size :])
     return zip(keys, stamps, strict=True), zip(producers, numbers, strict=True)
+
+
+def encode_jobs(topic: Topic, offset: int) -> Iterator[bytes]:
+    """The contents of its tube's JOBS records: each page as it is when it is asked for. `offset`: as in encode_topic."""
+    tube = topic.tube
+    for number in tube.jobs.pages() if tube is not None else ():
+        rows = tube.jobs.page(number) if tube is not None else b""
+        if tube is not None and rows:
+            yield records.JOBS.pack(topic.number, tube.number, number, offset) + rows
+
+
+def decode_jobs(content: bytes) -> tuple[int, int, int, dict[int, bytes]]:
+    """Topic, channel, number of the page, and by ordinal the rows, due in the log's time."""
+    topic, channel, number, offset = records.JOBS.unpack_from(content)
+    found = {}
+    for index in range(PAGE):
+        row = content[records.JOBS.size + index * ROW.size : records.JOBS.size + (index + 1) * ROW.size]
+        if row[-1]:
+            due = due_of(row)
+            found[number * PAGE + index] = with_due(row, due + offset) if due else row
+    return topic, channel, number, found
+
+
+def _tube(tube: Tube) -> list[Any]:
+    """As a channel's; its jobs follow in JOBS records."""
+    terms = [
+        (ordinal, one.priority, one.ttr, one.delay, one.due) for ordinal, one in tube.topic.terms.items() if one.was_put
+    ]
+    return [tube.number, tube.name, False, tube.start, tube.edge, tube.holes(), b"", terms, []]
 
 
 def _channel(channel: Channel) -> list[Any]:
@@ -162,6 +198,8 @@ def decode_topic(content: bytes) -> list[Any]:
         returned = [(ordinal, attempts, due + offset if due else 0) for ordinal, due, attempts in unpack(channel[6])]
         channel[6] = returned + [(ordinal, 0, due) for ordinal, due in lane if channel[3] <= ordinal < edge]
         channel[8] = [shifted(array("q", page), offset) for page in channel[8]]
+        if channel[1] == WORK:
+            channel[7] = [(*terms, due + offset if due else 0) for *terms, due in channel[7]]
     return state
 
 

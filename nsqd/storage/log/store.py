@@ -7,6 +7,7 @@ nobody anything waits for no sync. What a promise waits for is its topic's to sa
 from collections.abc import Callable, Iterable, Mapping
 
 from nsqd.core.cursors import Cursor
+from nsqd.core.jobs import due_of, with_due
 from nsqd.core.keeping import Durability, Keeping, TopicConfig
 from nsqd.core.store import Extent
 from nsqd.storage.held import Held, add_piece
@@ -46,6 +47,7 @@ class LogStore(MemoryStore):
         self._publish: tuple[int, int, list[bytes], int, int, bytes] | None = None
         self._finished: dict[tuple[int, int], list[tuple[int, int]]] = {}  # (topic, channel) -> runs of this turn
         self._cursors: dict[tuple[int, int], int] = {}  # likewise, how far it has delivered
+        self._jobs: dict[tuple[int, int], list[bytes]] = {}  # likewise, ordinals and rows of jobs that have changed
         self._modes: dict[int, Durability] = {}  # of topics that are logged
         self._strict = 0  # of them, those whose records somebody has to sync
         self._retaining: dict[int, Keeping] = {}  # topics that keep finished messages
@@ -146,6 +148,10 @@ class LogStore(MemoryStore):
             cursors, self._cursors = self._cursors, {}
             for (topic, channel), cursor in cursors.items():
                 self._writer.append(Kind.ADVANCE, records.ADVANCE.pack(topic, channel, cursor))
+        if self._jobs:
+            jobs, self._jobs = self._jobs, {}
+            for (topic, channel), rows in jobs.items():
+                self._writer.append(Kind.JOB, records.CHANNEL_OF.pack(topic, channel) + b"".join(rows))
         if self._finished:
             finished, self._finished = self._finished, {}
             for (topic, channel), runs in finished.items():
@@ -404,6 +410,10 @@ class LogStore(MemoryStore):
             self._write_cursor(topic, channel)
             returned = records.RETURNED.pack(ordinal, attempts, self._clock.at(due))
             self._append(Kind.REQUEUE, records.CHANNEL_OF.pack(topic, channel) + returned)
+
+    def job(self, topic: int, channel: int, ordinal: int, row: bytes) -> None:
+        rows = self._jobs.setdefault((topic, channel), [])
+        rows += records.ORDINAL.pack(ordinal), with_due(row, self._clock.at(due_of(row)))
 
     def bury(self, topic: int, channel: int, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
         if channel not in self._ephemeral:

@@ -1,0 +1,58 @@
+"""beanstalkd's clients met: what their connections have in common, on whichever reactor they come."""
+
+from __future__ import annotations
+
+import os
+import platform
+import random
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterable
+
+from nsqd.core.broker import Broker
+from nsqd.net.acceptor import Visitor
+from nsqd.net.connection import Connection
+from nsqd.net.conversation import Conversation
+from nsqd.protocols.beanstalk import stats
+from nsqd.protocols.beanstalk.peer import Hall, Peer
+
+DEFAULT_MAX_JOB_SIZE = 65_535  # bytes
+MOST_JOB_SIZE = 1024 * 1024 * 1024
+
+
+class Reception:
+    """Meets those who come to the beanstalkd port."""
+
+    def __init__(self, broker: Broker, max_job_size: int, peers: Callable[[], Iterable[Conversation]]) -> None:
+        self._broker = broker
+        self._peers = peers
+        self._came = 0
+        self._started = time.monotonic()
+        self._instance = f"{random.SystemRandom().getrandbits(64):016x}"
+        self._hall = Hall(max_job_size, self._figures)
+
+    def meet(self, connection: Connection, visitor: Visitor, now: int, wall: int) -> Conversation:
+        """A peer for the connection."""
+        self._came += 1
+        return Peer(self._broker, self._hall, connection, visitor.ip, visitor.port, now)
+
+    def _figures(self) -> stats.Figures:
+        peers = [peer for peer in self._peers() if isinstance(peer, Peer)]
+        usage, system = resource.getrusage(resource.RUSAGE_SELF), os.uname()
+        return stats.Figures(
+            max_job_size=self._hall.max_job_size,
+            connections=len(peers),
+            producers=sum(peer.worker.produces for peer in peers),
+            workers=sum(peer.worker.works for peer in peers),
+            waiting=sum(peer.worker.waiting for peer in peers),
+            total_connections=self._came,
+            pid=os.getpid(),
+            user_time=usage.ru_utime,
+            system_time=usage.ru_stime,
+            uptime=int(time.monotonic() - self._started),
+            instance=self._instance,
+            hostname=socket.gethostname(),
+            os=system.version,
+            platform=platform.machine(),
+        )

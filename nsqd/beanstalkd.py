@@ -1,0 +1,264 @@
+"""`beanstalkd`: nsqd's beanstalkd port alone, by beanstalkd's own flags (specs/beanstalkd.md section 10).
+
+With -b the jobs are in a commit log in that directory, which a nsqd may use as its -data-path just as well; without it nothing
+is written to disk. Exit codes are beanstalkd's: 5 for flags, 10 for a directory in use, 111 for an address that cannot be had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import random
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
+
+import trio
+
+from nsqd.beanstalk import DEFAULT_MAX_JOB_SIZE, MOST_JOB_SIZE, Reception
+from nsqd.core.broker import Broker
+from nsqd.core.ids import IdSource
+from nsqd.net.reactor import Reactor, Served
+from nsqd.opening import Wake, clocks, make_broker, nsq_import, read_log
+from nsqd.options import NsqdOptions
+from nsqd.protocols.beanstalk.stats import VERSION
+from nsqd.storage.directory import Directory, DirectoryError
+from nsqd.storage.log.opening import OpenLog
+from nsqd.storage.memory import MemoryStore
+from shared.daemon import raise_file_limit
+from shared.listen import Listener, ListenError, listen
+from shared.log import configure, log
+from shared.values import MILLISECOND, Duration
+
+PROGRAM = "beanstalkd"
+BAD_FLAGS, IN_USE, NO_ADDRESS = 5, 10, 111
+NO_USER, NO_GROUP_SET, NO_USER_SET = 32, 33, 34
+USAGE = f"""Use: {PROGRAM} [OPTIONS]
+
+Options:
+ -b DIR   keep jobs in a commit log in DIR (must exist); without it they are in memory only
+ -f MS    sync what was answered at most MS milliseconds later (default 50); 0: before each answer
+ -F       never sync: the system writes when it likes
+ -l ADDR  listen on address (default 0.0.0.0), or unix:PATH
+ -p PORT  listen on port (default 11300)
+ -s BYTES accepted; segments of the log are 64 MiB, or an eighth of a small disk
+ -u USER  become user and their group
+ -z BYTES maximum job size (default {DEFAULT_MAX_JOB_SIZE}, at most {MOST_JOB_SIZE})
+ -v       show version
+ -V       verbose: tell on standard error what happens
+ -h       show this help
+"""
+_WITH_VALUE = "bflpsuz"
+
+
+class Usage(Exception):
+    """A flag is wrong; one line says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What was asked for."""
+
+    directory: str = ""
+    sync_after: int | None = 50  # ms; None: never
+    address: str = "0.0.0.0"
+    port: int = 11300
+    user: str = ""
+    max_job_size: int = DEFAULT_MAX_JOB_SIZE
+    verbose: bool = False
+    shows: str = ""  # text to show instead of running
+
+    @property
+    def listens_on(self) -> str:
+        """As our own listeners want it."""
+        if self.address.startswith("unix:"):
+            return self.address.removeprefix("unix:")
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+    def options(self) -> NsqdOptions:
+        """As nsqd's."""
+        sync = Duration(max(1, self.sync_after or 1) * MILLISECOND)
+        durability = "os" if self.sync_after is None else "interval" if self.sync_after else "always"
+        return replace(
+            NsqdOptions(), data_path=self.directory, durability=durability, sync_timeout=sync, sync_every=0, node_id=0
+        )
+
+
+def parse(words: list[str]) -> Flags:
+    """Flags may be glued together, and to their values. Raises Usage."""
+    flags, left = Flags(), list(words)
+    while left:
+        word = left.pop(0)
+        if not word.startswith("-") or word == "-":
+            raise Usage(f"unknown argument: {word}")
+        letters = word[1:]
+        while letters:
+            letter, letters = letters[0], letters[1:]
+            value = ""
+            if letter in _WITH_VALUE:
+                value, letters = letters or (left.pop(0) if left else ""), ""
+                if not value:
+                    raise Usage(f"flag requires an argument: -{letter}")
+            flags = _with(flags, letter, value)
+    return flags
+
+
+def _with(flags: Flags, letter: str, value: str) -> Flags:
+    match letter:
+        case "b":
+            return replace(flags, directory=value)
+        case "f":
+            return replace(flags, sync_after=_number(value))
+        case "F":
+            return replace(flags, sync_after=None)
+        case "l":
+            return replace(flags, address=value)
+        case "p":
+            return replace(flags, port=_number(value))
+        case "s":
+            _number(value)
+            return flags
+        case "u":
+            return replace(flags, user=value)
+        case "z":
+            size = _number(value)
+            if size > MOST_JOB_SIZE:
+                print(f"{PROGRAM}: maximum job size was set to {MOST_JOB_SIZE}", file=sys.stderr)
+            return replace(flags, max_job_size=min(size, MOST_JOB_SIZE))
+        case "v":
+            return replace(flags, shows=f"{PROGRAM} {VERSION}")
+        case "V":
+            return replace(flags, verbose=True)
+        case "h":
+            return replace(flags, shows=USAGE)
+        case "c" | "n":
+            print(f"{PROGRAM}: -{letter} has no effect", file=sys.stderr)
+            return flags
+    raise Usage(f"unknown flag: -{letter}")
+
+
+def _number(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise Usage(f"not a number: {text}")
+    return int(text)
+
+
+def main() -> int:
+    """The process's exit code."""
+    try:
+        flags = parse(sys.argv[1:])
+    except Usage as wrong:
+        print(f"{PROGRAM}: {wrong}\n{USAGE}", file=sys.stderr)
+        return BAD_FLAGS
+    if flags.shows:
+        print(flags.shows, file=sys.stderr if flags.shows == USAGE else sys.stdout)
+        return 0
+    configure(f"{PROGRAM}: ", "info" if flags.verbose else "warn", "nsq")
+    raise_file_limit()
+    try:
+        listener = listen(flags.listens_on)
+    except ListenError as error:
+        log.critical("%s", error)
+        return NO_ADDRESS
+    with contextlib.closing(listener), contextlib.ExitStack() as stack:
+        if flags.user and (code := _become(flags.user)):
+            return code
+        try:
+            directory = stack.enter_context(contextlib.closing(Directory(flags.directory))) if flags.directory else None
+            number = trio.run(_run, flags, listener, directory)
+        except DirectoryError as error:
+            log.critical("%s", error)
+            return IN_USE
+    signal.signal(number, signal.SIG_DFL)  # beanstalkd dies of it: who waits for us sees the same
+    os.kill(os.getpid(), number)
+    return 0
+
+
+def _become(user: str) -> int:
+    """Exit code, 0 if it went well."""
+    try:
+        entry = pwd.getpwnam(user)
+    except KeyError:
+        log.critical("getpwnam(%r): no such user", user)
+        return NO_USER
+    try:
+        os.setgid(entry.pw_gid)
+    except OSError as error:
+        log.critical("setgid(%d): %s", entry.pw_gid, error)
+        return NO_GROUP_SET
+    try:
+        os.setuid(entry.pw_uid)
+    except OSError as error:
+        log.critical("setuid(%d): %s", entry.pw_uid, error)
+        return NO_USER_SET
+    return 0
+
+
+async def _run(flags: Flags, listener: Listener, directory: Directory | None) -> int:
+    """Serve until a signal: which."""
+    options = flags.options()
+    wake = Wake()
+    opened: OpenLog | None = None
+    if directory is None:
+        broker = _in_memory(options)
+    else:
+        metadata, taking = directory.load(), nsq_import(directory)
+        opened = read_log(options, directory, wake)
+        broker = make_broker(options, metadata, opened, taking)
+
+    def after_turn() -> None:
+        broker.fetch_changes()  # nobody is told
+
+    reactor = Reactor(broker, options.settings(), clocks, _nobody_asks, after_turn)
+    wake.reactor = reactor
+    reception = Reception(broker, flags.max_job_size, lambda: [c.peer for c in reactor.connections.values()])
+    wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+    with trio.open_signal_receiver(*wanted) as signals:
+        async with trio.open_nursery() as nursery:
+            reactor.listen(listener.socket, reception.meet)
+            log.info("listening on %s", listener.address)
+            nursery.start_soon(reactor.run)
+            if opened is not None:
+                nursery.start_soon(_sync, opened, options, reactor.wake)
+            number = await _until_told(signals, broker)
+            nursery.cancel_scope.cancel()
+    reactor.close_all()
+    broker.commit()
+    if opened is not None:
+        opened.close()
+    return number
+
+
+def _in_memory(options: NsqdOptions) -> Broker:
+    def leased(ceiling: int) -> bool:
+        return True
+
+    broker = Broker(options.limits(), MemoryStore(leased), IdSource(0, 1, leased), random.Random().randrange)
+    broker.begin(*clocks())
+    return broker
+
+
+def _nobody_asks() -> Served:
+    """There is no HTTP here."""
+    return Served(lambda: None, lambda: None)
+
+
+async def _sync(opened: OpenLog, options: NsqdOptions, wake: Callable[[], None]) -> None:
+    """What nobody waits for is synced, too."""
+    interval = min(options.sync_timeout / 1e9, 1.0) if options.durability == "interval" else 1.0
+    while True:
+        await trio.sleep(interval)
+        opened.timer()
+        wake()
+
+
+async def _until_told(signals: AsyncIterator[int], broker: Broker) -> int:
+    """SIGUSR1 begins drain mode, for good."""
+    async for number in signals:
+        if number != signal.SIGUSR1:
+            return number
+        broker.tubes.draining = True
+        log.info("draining: no job is taken any more")
+    raise AssertionError("signals do not end")

@@ -1,0 +1,314 @@
+"""All tubes of a node: their names, who uses, watches and waits for them, jobs by id, and the next job for a worker.
+
+A tube is shown while it has jobs, or somebody uses or watches it; `default` always is. Its jobs are messages of the topic of
+its name. A worker waits in each tube that it watches; of these it gets the job of the lowest priority and id.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from typing import TYPE_CHECKING, Protocol
+
+from nsqd.core.jobs import Job, JobState
+from nsqd.core.tube import SECOND, Reading, Terms, Tube
+
+if TYPE_CHECKING:
+    from nsqd.core.broker import Broker
+
+DEFAULT = "default"
+MARGIN = SECOND  # ns before a reservation ends that its worker is warned
+_PAGE = 4096  # ids
+
+
+class Sink(Protocol):
+    """Where a worker's answers go: the connection, or a test."""
+
+    def reserved(self, job: Job, body: bytes) -> None:
+        """What it waited for."""
+
+    def read_completed(self) -> None:
+        """It asked for what was on disk only: it may ask again."""
+
+
+class Worker:
+    """A client: what it uses and watches, and what it has reserved."""
+
+    __slots__ = ("holds", "produces", "sink", "using", "waiting", "watching", "works")
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.using = DEFAULT
+        self.watching: list[str] = [DEFAULT]
+        self.holds: dict[tuple[Tube, int], int] = {}  # what it has reserved, by tube and ordinal: until when
+        self.waiting = False  # for a job
+        self.produces = False  # it has put a job
+        self.works = False  # it has asked for one
+
+    def lost(self, tube: Tube, ordinal: int) -> None:
+        """It has that reservation no more."""
+        self.holds.pop((tube, ordinal), None)
+
+    def warned_at(self) -> int | None:
+        """When it is to be told that a reservation will end soon (ns); None: it has none."""
+        return min(self.holds.values()) - MARGIN if self.holds else None
+
+
+class Users:
+    """Who is at a tube of that name, whether it is there or not."""
+
+    __slots__ = ("using", "waiting", "watching")
+
+    def __init__(self) -> None:
+        self.using = 0  # workers
+        self.watching = 0  # workers
+        self.waiting: dict[Worker, None] = {}  # those who wait for a job, the first to be served first
+
+
+class Tubes:
+    """See above. One of a broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._by_number: dict[int, Tube] = {}
+        self._pages: dict[int, tuple[array[int], array[int]]] = {}  # by id: ordinals + 1 (0: none), and tubes' numbers
+        self._counts: dict[int, int] = {}  # jobs of each page
+        self.names: list[str] = []  # of all there are; one that goes is replaced by the last
+        self.users: dict[str, Users] = {}  # of those that somebody uses or watches
+        self._blocked: dict[Worker, Tube] = {}  # those who wait for the disk
+        self.commands: Counter[str] = Counter()  # that were understood
+        self.of_tube: dict[str, Counter[str]] = {}  # by tube: successful deletes, pauses
+        self.timeouts = 0  # reservations that ended by themselves
+        self.total = 0  # jobs put
+        self.draining = False
+
+    # tubes come and go
+
+    def tube(self, name: str) -> Tube | None:
+        """The tube of that name, if it has been made."""
+        topic = self._broker.topics.get(name)
+        return topic.tube if topic is not None else None
+
+    def made(self, name: str) -> Tube:
+        """The tube of that name, made if it is not there. Raises TooMany."""
+        tube = self.tube(name)
+        return tube if tube is not None else self._broker.topic(name).work()
+
+    def added(self, tube: Tube) -> None:
+        """A topic has made it."""
+        self._by_number[tube.number] = tube
+        self._show(tube.topic.name)
+
+    def dropped(self, tube: Tube) -> None:
+        """Its topic has dropped it."""
+        del self._by_number[tube.number]
+        self._hide(tube.topic.name)
+
+    def _show(self, name: str) -> None:
+        if name not in self.of_tube:
+            self.names.append(name)
+            self.of_tube[name] = Counter()
+
+    def _hide(self, name: str) -> None:
+        """If nobody is there."""
+        if name in self.users or name == DEFAULT or name not in self.of_tube:
+            return
+        place, last = self.names.index(name), self.names.pop()
+        if last != name:
+            self.names[place] = last
+        del self.of_tube[name]
+
+    def leave_empty(self, name: str) -> None:
+        """If nobody uses or watches a tube without jobs it goes, and its topic too if that is nothing but the tube."""
+        tube = self.tube(name)
+        if name in self.users or (tube is not None and (tube.jobs.count or tube.reading or tube.topic.depth)):
+            return
+        topic = self._broker.topics.get(name)
+        if topic is not None and tube is not None and not topic.channels and not topic.is_foreign:
+            self._broker.delete_topic(name)
+        self._hide(name)
+
+    # workers
+
+    def join(self, worker: Worker) -> None:
+        """A client has come: it uses and watches `default`."""
+        self._show(DEFAULT)
+        users = self.users.setdefault(DEFAULT, Users())
+        users.using += 1
+        users.watching += 1
+
+    def leave(self, worker: Worker) -> None:
+        """It is gone. What it has reserved is ready again."""
+        self.stop_waiting(worker)
+        self._blocked.pop(worker, None)
+        for tube, ordinal in list(worker.holds):
+            job = tube.jobs.get(ordinal)
+            if job is not None:
+                tube.let_go(job)
+        self._use(worker, None)
+        for name in list(worker.watching):
+            self.ignore(worker, name)
+
+    def use(self, worker: Worker, name: str) -> None:
+        """What it puts goes there. Raises TooMany."""
+        if name != worker.using:
+            self.made(name)
+            self._use(worker, name)
+
+    def _use(self, worker: Worker, name: str | None) -> None:
+        before = worker.using
+        if name is not None:
+            self._show(name)
+            self.users.setdefault(name, Users()).using += 1
+            worker.using = name
+        self.users[before].using -= 1
+        self._unused(before)
+
+    def watch(self, worker: Worker, name: str) -> None:
+        """It is given jobs of that tube, too. Raises TooMany."""
+        if name not in worker.watching:
+            self.made(name)
+            self._show(name)
+            self.users.setdefault(name, Users()).watching += 1
+            worker.watching.append(name)
+
+    def ignore(self, worker: Worker, name: str) -> None:
+        """No more."""
+        if name not in worker.watching:
+            return
+        place, last = worker.watching.index(name), worker.watching.pop()
+        if last != name:
+            worker.watching[place] = last
+        self.users[name].watching -= 1
+        self._unused(name)
+
+    def _unused(self, name: str) -> None:
+        users = self.users[name]
+        if not users.using and not users.watching:
+            del self.users[name]
+            self.leave_empty(name)
+
+    def wait(self, worker: Worker) -> None:
+        """It is given the next job that there is."""
+        worker.waiting = True
+        for name in worker.watching:
+            self.users[name].waiting[worker] = None
+
+    def stop_waiting(self, worker: Worker) -> None:
+        """It waits no longer."""
+        if worker.waiting:
+            worker.waiting = False
+            for name in worker.watching:
+                self.users[name].waiting.pop(worker, None)
+
+    # jobs
+
+    def came(self, job_id: int, tube: Tube, ordinal: int) -> None:
+        """There is a job of that id."""
+        self._show(tube.topic.name)
+        page, at = divmod(job_id, _PAGE)
+        if page not in self._pages:
+            self._pages[page] = array("Q", bytes(8 * _PAGE)), array("I", bytes(4 * _PAGE))
+            self._counts[page] = 0
+        ordinals, numbers = self._pages[page]
+        ordinals[at], numbers[at] = ordinal + 1, tube.number
+        self._counts[page] += 1
+
+    def went(self, job_id: int) -> None:
+        """It is gone."""
+        page, at = divmod(job_id, _PAGE)
+        self._pages[page][0][at] = 0
+        self._counts[page] -= 1
+        if not self._counts[page]:
+            del self._pages[page], self._counts[page]
+
+    def find(self, job_id: int) -> tuple[Tube, Job] | None:
+        """The job of that id, and its tube."""
+        page, at = divmod(job_id, _PAGE)
+        if page not in self._pages:
+            return None
+        ordinals, numbers = self._pages[page]
+        if not ordinals[at]:
+            return None
+        tube = self._by_number[numbers[at]]
+        job = tube.jobs.get(ordinals[at] - 1)
+        assert job is not None
+        return tube, job
+
+    def put(self, worker: Worker, body: bytes, terms: Terms) -> int:
+        """A new job in the tube it uses: its id. Raises TooMany."""
+        tube = self.made(worker.using)
+        self.total += 1
+        return int(tube.topic.put(body, terms)[4:], 16)
+
+    def burn_id(self) -> None:
+        """One is taken, and no job has it."""
+        self._broker.ids.one()
+
+    def next_for(self, worker: Worker, now: int) -> tuple[Tube, Job, bytes] | None:
+        """The most urgent job of the tubes it watches, and its body; None: there is none. Raises Reading."""
+        while True:
+            best: tuple[int, int] | None = None
+            found: tuple[Tube, Job] | None = None
+            for name in worker.watching:
+                tube = self.tube(name)
+                job = tube.head() if tube is not None and not tube.is_paused(now) else None
+                if tube is not None and job is not None and (best is None or (job.priority, job.id) < best):
+                    best, found = (job.priority, job.id), (tube, job)
+            if found is None:
+                return None
+            body = found[0].body(found[1])
+            if body is not None:
+                return *found, body
+
+    def has_ready(self, worker: Worker) -> bool:
+        """Some tube that it watches has a ready job, paused or not."""
+        tubes = (self.tube(name) for name in worker.watching)
+        return any(tube is not None and tube.counts[JobState.READY] for tube in tubes)
+
+    def serve(self, tube: Tube, now: int) -> None:
+        """It may have jobs for those who wait."""
+        users = self.users.get(tube.topic.name)
+        while users is not None and users.waiting and not tube.is_paused(now) and tube.head() is not None:
+            worker = next(iter(users.waiting))
+            try:
+                found = self.next_for(worker, now)
+            except Reading:
+                return  # it will be awake again
+            if found is None:
+                return
+            self.stop_waiting(worker)
+            best, job, body = found
+            best.reserve(job, worker, now)
+            worker.sink.reserved(job, body)
+
+    def block(self, worker: Worker, tube: Tube) -> None:
+        """It is told when the tube has read from disk."""
+        self._blocked[worker] = tube
+
+    def read_completed(self, tube: Tube) -> None:
+        """It has."""
+        for worker in [worker for worker, waits_for in self._blocked.items() if waits_for is tube]:
+            del self._blocked[worker]
+            worker.sink.read_completed()
+
+    def counts(self, state: JobState) -> int:
+        """Jobs in that state."""
+        return sum(tube.counts[state] for tube in self._by_number.values())
+
+    @property
+    def urgent(self) -> int:
+        """Ready jobs that are urgent."""
+        return sum(tube.urgent for tube in self._by_number.values())
+
+    def check(self) -> None:
+        """Raise AssertionError if a sentence above is false."""
+        assert len(set(self.names)) == len(self.names)
+        assert set(self.names) == set(self.of_tube)
+        for tube in self._by_number.values():
+            assert tube.topic.name in self.of_tube or not tube.jobs.count
+            assert not tube.deleted
+        assert sum(self._counts.values()) == sum(tube.jobs.count for tube in self._by_number.values())
+        for users in self.users.values():
+            assert users.using or users.watching
+            assert all(worker.waiting for worker in users.waiting)

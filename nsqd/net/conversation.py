@@ -1,0 +1,59 @@
+"""What the reactor needs of a peer, whatever protocol it speaks."""
+
+from typing import Protocol
+
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused
+from nsqd.protocols.nsq.outbox import Outbox
+from shared.tls_info import TlsInfo
+
+
+class Conversation(Protocol):
+    """One client's end: bytes in, bytes out."""
+
+    remote_ip: str  # "" for a unix socket
+    port: str
+    outbox: Outbox
+    waiting: bool  # True: no more input is to be read for the moment
+    has_more: bool  # True: `receive` shall be called again, with nothing
+
+    def receive(self, data: bytes, now: int) -> None:
+        """Input has come."""
+
+    def receive_eof(self) -> None:
+        """The client sends no more."""
+
+    def authorized(self, answer: Authorization | AuthRefused, now: int) -> None:
+        """An answer to Transport.authorize."""
+
+    def upgraded(self, tls: TlsInfo | None = None) -> None:
+        """A layer stands that Transport.upgrade asked for."""
+
+    def break_off(self) -> None:
+        """End it without a word."""
+
+    def disconnected(self) -> None:
+        """The connection is gone."""
+
+    def take_output(self) -> list[bytes]:
+        """Everything that waits to be sent."""
+
+    def network_ready(self) -> None:
+        """The network has taken all that there was."""
+
+    def next_timer(self) -> int:
+        """When `tick` has something to do (ns)."""
+
+    def tick(self, now: int) -> None:
+        """It is time."""
+
+    @property
+    def closing(self) -> bool:
+        """The connection ends with its output."""
+
+    @property
+    def promises(self) -> int:
+        """What its replies wait for: WRITTEN, SYNCED; 0: nothing."""
+
+    @property
+    def patience(self) -> int:
+        """ns that the network may take nothing; 0: as usual."""

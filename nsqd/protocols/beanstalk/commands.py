@@ -1,0 +1,170 @@
+"""Reading a command line, as beanstalkd reads it (specs/beanstalkd.md sections 1 to 4): verbs by their beginning, digits only.
+
+Everything here looks at bytes; nothing changes any state.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+MAX_LINE = 224  # bytes, CR LF included
+MAX_NAME = 200
+MOST_JOBS = 100  # of a reserve-batch, or a delete-batch
+_NAME = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}")
+_NAME_BYTES = re.compile(rb"[A-Za-z0-9\-+/;.$_()]+")
+_DIGITS = re.compile(rb" *([0-9]+)")
+_STRTOUL = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
+_U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
+_I31 = (1 << 31) - 1
+HTTP = (b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE ")  # and no more
+
+Arguments = tuple[Any, ...]
+
+
+class BadFormat(Exception):
+    """The verb is known, and the rest makes no sense."""
+
+
+class UnknownCommand(Exception):
+    """No verb begins like that."""
+
+
+def _number(line: bytes, at: int, most: int) -> tuple[int, int]:
+    """A number, leading spaces passed over, and where it ends."""
+    match = _DIGITS.match(line, at)
+    if match is None or len(match[1]) > 200 or int(match[1]) > most:
+        raise BadFormat
+    return int(match[1]), match.end()
+
+
+def _numbers(line: bytes, at: int, *mosts: int) -> Arguments:
+    """So many numbers, and nothing behind them."""
+    found = []
+    for most in mosts:
+        number, at = _number(line, at, most)
+        found.append(number)
+    if at != len(line):
+        raise BadFormat
+    return tuple(found)
+
+
+def _put(line: bytes, at: int) -> Arguments:
+    """Priority, delay, ttr, size; and whether something stands behind them, which counts only if the size is allowed."""
+    found = []
+    for _ in range(4):
+        number, at = _number(line, at, _U32)
+        found.append(number)
+    return *found, at != len(line)
+
+
+def _id(line: bytes, at: int) -> Arguments:
+    return _numbers(line, at, _U64)
+
+
+def _release(line: bytes, at: int) -> Arguments:
+    return _numbers(line, at, _U64, _U32, _U32)
+
+
+def _bury(line: bytes, at: int) -> Arguments:
+    return _numbers(line, at, _U64, _U32)
+
+
+def _kick(line: bytes, at: int) -> Arguments:
+    """As C's strtoul: signs are taken, what stands behind is not looked at, and of the number 32 bits count."""
+    match = _STRTOUL.match(line, at)
+    if match is None or len(match[2]) > 200 or int(match[2]) > _U64:
+        raise BadFormat
+    number = -int(match[2]) if match[1] == b"-" else int(match[2])
+    return (number & _U32,)
+
+
+def _timeout(line: bytes, at: int) -> Arguments:
+    """What stands behind is not looked at."""
+    return (_number(line, at, _I31)[0],)
+
+
+def _name(line: bytes, at: int) -> Arguments:
+    if _NAME.fullmatch(line, at) is None:
+        raise BadFormat
+    return (line[at:].decode(),)
+
+
+def _pause(line: bytes, at: int) -> Arguments:
+    """A tube's name, which may be preceded by spaces or by nothing, and seconds."""
+    while line[at : at + 1] == b" ":
+        at += 1
+    match = _NAME_BYTES.match(line, at)
+    if match is None:
+        raise BadFormat
+    (delay,) = _numbers(line, match.end(), _U32)
+    return match[0].decode(), delay
+
+
+def _nothing(line: bytes, at: int) -> Arguments:
+    if at != len(line):
+        raise BadFormat
+    return ()
+
+
+def _anything(line: bytes, at: int) -> Arguments:
+    return ()
+
+
+def _reserve_batch(line: bytes, at: int) -> Arguments:
+    count, timeout = _numbers(line, at, _U32, _I31)
+    if not 1 <= count <= MOST_JOBS:
+        raise BadFormat
+    return count, timeout
+
+
+def _ids(line: bytes, at: int) -> Arguments:
+    words = line[at:].split(b" ")
+    if len(words) > MOST_JOBS:
+        raise BadFormat
+    return (tuple(_numbers(word, 0, _U64)[0] for word in words),)
+
+
+Reader = Callable[[bytes, int], Arguments]
+# In the order in which beanstalkd compares them, ours before those that they begin with.
+VERBS: tuple[tuple[bytes, Reader], ...] = (
+    (b"put ", _put),
+    (b"peek ", _id),
+    (b"peek-ready", _nothing),
+    (b"peek-delayed", _nothing),
+    (b"peek-buried", _nothing),
+    (b"reserve-batch ", _reserve_batch),
+    (b"reserve-with-timeout ", _timeout),
+    (b"reserve-job ", _id),
+    (b"reserve", _nothing),
+    (b"delete-batch ", _ids),
+    (b"delete ", _id),
+    (b"release ", _release),
+    (b"bury ", _bury),
+    (b"kick ", _kick),
+    (b"kick-job ", _id),
+    (b"touch ", _id),
+    (b"stats-job ", _id),
+    (b"stats-tube ", _name),
+    (b"stats", _nothing),
+    (b"use ", _name),
+    (b"watch ", _name),
+    (b"ignore ", _name),
+    (b"list-tubes-watched", _nothing),
+    (b"list-tube-used", _nothing),
+    (b"list-tubes", _nothing),
+    (b"quit", _anything),
+    (b"pause-tube", _pause),
+)
+_WITH_ARGUMENTS = {verb: reader for verb, reader in VERBS if verb.endswith(b" ")}
+
+
+def verb_of(line: bytes) -> tuple[bytes, Reader]:
+    """The verb that the line begins with, and what reads the rest. Raises UnknownCommand."""
+    space = line.find(b" ")
+    reader = _WITH_ARGUMENTS.get(line[: space + 1]) if space > 0 else None
+    if reader is not None:
+        return line[: space + 1], reader
+    for verb, other in VERBS:
+        if line.startswith(verb):
+            return verb, other
+    raise UnknownCommand

@@ -1,0 +1,145 @@
+"""What the statistics commands answer: YAML in beanstalkd's exact form, its keys in beanstalkd's order (specs section 7)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from nsqd.core.jobs import Job, JobState
+from nsqd.core.tube import SECOND, Tube
+from nsqd.core.tubes import Tubes, Users
+
+VERSION = "1.13"  # of beanstalkd whose protocol this is; clients read it as a semantic version
+STATES = {
+    JobState.READY: "ready",
+    JobState.RESERVED: "reserved",
+    JobState.BURIED: "buried",
+    JobState.DELAYED: "delayed",
+}
+_COUNTED = (
+    "put", "peek", "peek-ready", "peek-delayed", "peek-buried", "reserve", "reserve-with-timeout", "delete", "release",
+    "use", "watch", "ignore", "bury", "kick", "touch", "stats", "stats-job", "stats-tube", "list-tubes", "list-tube-used",
+    "list-tubes-watched", "pause-tube",
+)  # fmt: skip
+_NOBODY = Users()
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the process and its connections have to add."""
+
+    max_job_size: int  # bytes
+    connections: int
+    producers: int
+    workers: int
+    waiting: int
+    total_connections: int
+    pid: int
+    user_time: float  # s
+    system_time: float  # s
+    uptime: int  # s
+    binlog: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)  # oldest, current, migrated, written, largest
+    instance: str = ""  # 16 hex digits
+    hostname: str = ""
+    os: str = ""
+    platform: str = ""
+
+
+def dictionary(pairs: Mapping[str, object]) -> bytes:
+    """As an answer."""
+    return _answer("".join(f"{key}: {value}\n" for key, value in pairs.items()))
+
+
+def listing(names: Iterable[str]) -> bytes:
+    """As an answer."""
+    return _answer("".join(f"- {name}\n" for name in names))
+
+
+def _answer(lines: str) -> bytes:
+    body = b"---\n" + lines.encode()
+    return b"OK %d\r\n%s\r\n" % (len(body), body)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def of_all(tubes: Tubes, figures: Figures) -> dict[str, object]:
+    """What `stats` tells."""
+    oldest, current, migrated, written, largest = figures.binlog
+    told: dict[str, object] = {
+        "current-jobs-urgent": tubes.urgent,
+        "current-jobs-ready": tubes.counts(JobState.READY),
+        "current-jobs-reserved": tubes.counts(JobState.RESERVED),
+        "current-jobs-delayed": tubes.counts(JobState.DELAYED),
+        "current-jobs-buried": tubes.counts(JobState.BURIED),
+    }
+    told |= {f"cmd-{command}": tubes.commands[command] for command in _COUNTED}
+    return told | {
+        "job-timeouts": tubes.timeouts,
+        "total-jobs": tubes.total,
+        "max-job-size": figures.max_job_size,
+        "current-tubes": len(tubes.names),
+        "current-connections": figures.connections,
+        "current-producers": figures.producers,
+        "current-workers": figures.workers,
+        "current-waiting": figures.waiting,
+        "total-connections": figures.total_connections,
+        "pid": figures.pid,
+        "version": _quoted(VERSION),
+        "rusage-utime": f"{figures.user_time:.6f}",
+        "rusage-stime": f"{figures.system_time:.6f}",
+        "uptime": figures.uptime,
+        "binlog-oldest-index": oldest,
+        "binlog-current-index": current,
+        "binlog-records-migrated": migrated,
+        "binlog-records-written": written,
+        "binlog-max-size": largest,
+        "draining": "true" if tubes.draining else "false",
+        "id": figures.instance,
+        "hostname": _quoted(figures.hostname),
+        "os": _quoted(figures.os),
+        "platform": _quoted(figures.platform),
+    }
+
+
+def of_tube(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str, object]:
+    """What `stats-tube` tells of one that there is."""
+    users, counters = tubes.users.get(name, _NOBODY), tubes.of_tube[name]
+    counts = tube.counts if tube is not None else dict.fromkeys(JobState, 0)
+    left = max(0, tube.pause_until - now) if tube is not None else 0
+    return {
+        "name": _quoted(name),
+        "current-jobs-urgent": tube.urgent if tube is not None else 0,
+        "current-jobs-ready": counts[JobState.READY],
+        "current-jobs-reserved": counts[JobState.RESERVED],
+        "current-jobs-delayed": counts[JobState.DELAYED],
+        "current-jobs-buried": counts[JobState.BURIED],
+        "total-jobs": tube.total if tube is not None else 0,
+        "current-using": users.using,
+        "current-watching": users.watching,
+        "current-waiting": len(users.waiting),
+        "cmd-delete": counters["delete"],
+        "cmd-pause-tube": counters["pause-tube"],
+        "pause": tube.pause_asked // SECOND if tube is not None and left else 0,
+        "pause-time-left": left // SECOND,
+    }
+
+
+def of_job(tube: Tube, job: Job, now: int, wall: int) -> dict[str, object]:
+    """What `stats-job` tells."""
+    left = (job.due - now) / SECOND if job.state in (JobState.RESERVED, JobState.DELAYED) else 0
+    return {
+        "id": job.id,
+        "tube": _quoted(tube.topic.name),
+        "state": STATES[job.state],
+        "pri": job.priority,
+        "age": max(0, wall - job.created) // SECOND,
+        "delay": job.delay,
+        "ttr": job.ttr,
+        "time-left": int(left),
+        "file": 0,
+        "reserves": job.reserves,
+        "timeouts": job.timeouts,
+        "releases": job.releases,
+        "buries": job.buries,
+        "kicks": job.kicks,
+    }

@@ -1,0 +1,1 @@
+"""The beanstalkd front end without a socket."""
