@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from bench import gonsq
 from bench.figures import Figures, figures, medians
+from bench.jobs import jobs
 from bench.load import raise_file_limit
 from bench.log_line import Line
 from bench.log_sizes import HEADER as LOG_HEADER
@@ -117,6 +118,7 @@ def _asked(name: str, word: str) -> bool:
 def options(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line, read."""
     names = ", ".join([*(r.name for r in rows()), *(s.name for s in sizes()), *(s.name for s in log_sizes())])
+    names += ", " + ", ".join(row.name for row in jobs(""))
     parser = argparse.ArgumentParser("bench", description="The figures of nsqd.", epilog=f"Rows: {names}.")
     parser.add_argument(
         "--only", default="", metavar="NAMES", help="rows, separated by commas; `fanout` means all fanout-*"
@@ -130,6 +132,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
         "--quick", action="store_true", help="one run of 0.2 s, sizes of a hundredth: does it work at all?"
     )
     parser.add_argument("--nsqd", metavar="PATH", help="a Go nsqd to measure in turn with ours")
+    parser.add_argument("--beanstalkd", metavar="PATH", default="", help="a beanstalkd to measure in turn with ours")
     parser.add_argument(
         "--load", metavar="DIRECTORY", help="holds NSQ's bench_writer and bench_reader, or cload: the load"
     )
@@ -148,7 +151,7 @@ def main(arguments: Sequence[str]) -> int:
     programs = [penstock(), *([gonsq.nsqd(given.nsqd)] if given.nsqd else [])]
     available = gonsq.with_tools(rows(), given.load) if given.load else rows()
     chosen_rows, chosen_sizes = choose(available, given.only), choose(sizes(), given.only)
-    chosen_log = choose(log_sizes(), given.only)
+    chosen_log: list[LogSize] = [*choose(log_sizes(), given.only), *choose(jobs(given.beanstalkd), given.only)]
     if not chosen_rows and not chosen_sizes and not chosen_log:
         _say(f"bench: --only {given.only}: no such row; see --help")
         return 2

@@ -24,6 +24,9 @@ class JobState(IntEnum):
     DELAYED = 4
 
 
+_STATES = (JobState.READY, *JobState)  # by number; there is no 0
+
+
 @dataclass(slots=True)
 class Job:
     """What is known of a job but for its body."""
@@ -53,7 +56,7 @@ class Job:
 def unpack(ordinal: int, row: bytes | bytearray, at: int = 0) -> Job:
     """The job of a row."""
     job = Job(ordinal, *ROW.unpack_from(row, at))
-    job.state = JobState(job.state)
+    job.state = _STATES[job.state]
     return job
 
 

@@ -75,7 +75,7 @@ class Topic:
         self.terms: dict[
             int, Terms
         ] = {}  # by ordinal, of messages that will be jobs: others are put on the usual terms
-        self.putting = -1  # ordinal of the one that is being put
+        self.putting: tuple[int, bytes] | None = None  # ordinal and frame of the job that is being put
         self.is_foreign = False  # somebody published to it who is no client of beanstalkd
         self.paused = False
         self.starting = False  # True: nsqlookupd is being asked for its channels; nothing is distributed yet
@@ -155,9 +155,9 @@ class Topic:
         self.end += 1
         self.message_count += 1
         self.message_bytes += len(body)
-        self.putting = ordinal
+        self.putting = ordinal, frame
         self.distribute()
-        self.putting = -1
+        self.putting = None
         return message_id
 
     def seal(self, now: int, wall: int) -> None:

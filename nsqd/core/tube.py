@@ -15,6 +15,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from nsqd.core.deferred import Deferred, Message
+from nsqd.core.duequeue import SLACK
 from nsqd.core.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.jobs import Job, Jobs, JobState
 from nsqd.core.store import Extent
@@ -29,7 +30,6 @@ SECOND = 1_000_000_000  # ns
 URGENT = 1024  # priorities below it
 _BITS = 48  # of an ordinal in a heap's entry
 _ORDINAL = (1 << _BITS) - 1
-_SLACK = 64  # entries of a heap that are not worth sweeping
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,10 @@ class Tube:
 
     def _absorb(self) -> None:
         """What the topic has handed out becomes jobs, as far as it can be read at once."""
-        topic = self.topic
+        topic, new = self.topic, self.topic.putting
+        if new is not None and new[0] == self.edge and not self._holes:  # it need not be looked for
+            self.edge += 1
+            self._come(*new)
         while self.edge < topic.distributed and not self.reading:
             if self._holes and self._holes[0][0] <= self.edge:
                 self.edge = max(self.edge, self._holes.popleft()[1])
@@ -173,8 +176,9 @@ class Tube:
         self.total += 1
         late = terms.due > self.broker.now
         job.due = terms.due if late else 0
-        is_new = ordinal == self.topic.putting  # then its message's record says all of it
-        self._enter(job, JobState.DELAYED if late else JobState.READY, note=not is_new)
+        new = self.topic.putting  # of that one its message's record says all
+        is_known = new is not None and new[0] == ordinal
+        self._enter(job, JobState.DELAYED if late else JobState.READY, note=not is_known)
 
     # after a restart
 
@@ -219,7 +223,7 @@ class Tube:
             del self.buried[job.ordinal]
         elif job.state is JobState.RESERVED:
             worker = self.reserved.pop(job.ordinal)
-            worker.lost(self, job.ordinal)
+            worker.lost(self.number, job.ordinal)
 
     def _count(self, job: Job, state: JobState, difference: int) -> None:
         self.counts[state] += difference
@@ -234,13 +238,13 @@ class Tube:
             return
         heap = self._heaps[state]
         heappush(heap, _entry(job))
-        if len(heap) > 2 * self.counts[state] + _SLACK:
+        if len(heap) > 2 * self.counts[state] + SLACK:
             heap[:] = [entry for entry in heap if self._found(state, entry) is not None]
             heapify(heap)
         if state is JobState.READY:
             self.broker.awake[self] = None
-        else:
-            self._watch()
+        elif self.watched is None or job.due < self.watched[0]:
+            self.broker.watch(self, job.due)
 
     def _found(self, state: JobState, entry: int) -> Job | None:
         """The job of a heap's entry; None: the entry does not hold any more."""
@@ -282,13 +286,13 @@ class Tube:
         job.reserves += 1
         job.due = now + job.ttr * SECOND
         self.reserved[job.ordinal] = worker
-        worker.holds[self, job.ordinal] = job.due
+        worker.hold(self.number, job.ordinal, job.due)
         self._enter(job, JobState.RESERVED, note=True)
 
     def touch(self, job: Job, worker: Worker, now: int) -> None:
         """Its time to run begins again."""
         job.due = now + job.ttr * SECOND
-        worker.holds[self, job.ordinal] = job.due
+        worker.hold(self.number, job.ordinal, job.due)
         self._count(job, job.state, -1)
         self._enter(job, JobState.RESERVED, note=True)
 
@@ -441,4 +445,4 @@ class Tube:
             assert self.broker.tubes.find(job.id) == (self, job)
         assert found == self.counts
         assert self.urgent == sum(job.state is JobState.READY and job.priority < URGENT for job in self.jobs)
-        assert all(len(heap) <= 2 * self.counts[state] + _SLACK for state, heap in self._heaps.items())
+        assert all(len(heap) <= 2 * self.counts[state] + SLACK for state, heap in self._heaps.items())

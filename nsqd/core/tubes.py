@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
+from nsqd.core.duequeue import SLACK
 from nsqd.core.jobs import Job, JobState
 from nsqd.core.tube import SECOND, Reading, Terms, Tube
 
@@ -34,24 +36,39 @@ class Sink(Protocol):
 class Worker:
     """A client: what it uses and watches, and what it has reserved."""
 
-    __slots__ = ("holds", "produces", "sink", "using", "waiting", "watching", "works")
+    __slots__ = ("_ends", "holds", "produces", "sink", "using", "waiting", "watching", "works")
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
         self.using = DEFAULT
         self.watching: list[str] = [DEFAULT]
-        self.holds: dict[tuple[Tube, int], int] = {}  # what it has reserved, by tube and ordinal: until when
+        self.holds: dict[tuple[int, int], int] = {}  # what it has reserved, by tube's number and ordinal: until when
+        self._ends: list[
+            tuple[int, int, int]
+        ] = []  # heap of (until when, number, ordinal), of these and of some that were
         self.waiting = False  # for a job
         self.produces = False  # it has put a job
         self.works = False  # it has asked for one
 
-    def lost(self, tube: Tube, ordinal: int) -> None:
+    def hold(self, tube: int, ordinal: int, end: int) -> None:
+        """It has that reservation until then."""
+        self.holds[tube, ordinal] = end
+        ends = self._ends
+        heappush(ends, (end, tube, ordinal))
+        if len(ends) > 2 * len(self.holds) + SLACK:
+            ends[:] = [entry for entry in ends if self.holds.get(entry[1:]) == entry[0]]
+            heapify(ends)
+
+    def lost(self, tube: int, ordinal: int) -> None:
         """It has that reservation no more."""
         self.holds.pop((tube, ordinal), None)
 
     def warned_at(self) -> int | None:
         """When it is to be told that a reservation will end soon (ns); None: it has none."""
-        return min(self.holds.values()) - MARGIN if self.holds else None
+        ends, holds = self._ends, self.holds
+        while ends and holds.get(ends[0][1:]) != ends[0][0]:
+            heappop(ends)
+        return ends[0][0] - MARGIN if ends else None
 
 
 class Users:
@@ -141,7 +158,8 @@ class Tubes:
         """It is gone. What it has reserved is ready again."""
         self.stop_waiting(worker)
         self._blocked.pop(worker, None)
-        for tube, ordinal in list(worker.holds):
+        for number, ordinal in list(worker.holds):
+            tube = self._by_number[number]
             job = tube.jobs.get(ordinal)
             if job is not None:
                 tube.let_go(job)

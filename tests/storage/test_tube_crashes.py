@@ -175,7 +175,9 @@ class Run:
         if not client.worker.holds:
             self._reserve(client)
             return
-        tube, ordinal = random.choice(list(client.worker.holds))
+        number, ordinal = random.choice(list(client.worker.holds))
+        tubes = [topic.tube for topic in self.node.broker.topics.values() if topic.tube is not None]
+        (tube,) = [tube for tube in tubes if tube.number == number]
         job = tube.jobs.get(ordinal)
         assert job is not None
         deed = random.randrange(5)

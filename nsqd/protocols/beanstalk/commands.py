@@ -14,6 +14,7 @@ _NAME = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}")
 _NAME_BYTES = re.compile(rb"[A-Za-z0-9\-+/;.$_()]+")
 _DIGITS = re.compile(rb" *([0-9]+)")
 _STRTOUL = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
+_USUAL_PUT = re.compile(rb"([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10})")  # behind the verb
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
 _I31 = (1 << 31) - 1
 HTTP = (b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE ")  # and no more
@@ -50,6 +51,11 @@ def _numbers(line: bytes, at: int, *mosts: int) -> Arguments:
 
 def _put(line: bytes, at: int) -> Arguments:
     """Priority, delay, ttr, size; and whether something stands behind them, which counts only if the size is allowed."""
+    usual = _USUAL_PUT.fullmatch(line, at)
+    if usual is not None:
+        priority, delay, ttr, size = map(int, usual.groups())
+        if max(priority, delay, ttr, size) <= _U32:
+            return priority, delay, ttr, size, False
     found = []
     for _ in range(4):
         number, at = _number(line, at, _U32)

@@ -91,16 +91,23 @@ class Peer:
     def receive(self, data: bytes, now: int) -> None:
         """Handle the complete commands there are, up to MOST_COMMANDS; keep the rest."""
         self._now = now
-        self._buffer += data
         self.has_more = False
+        if not (self._buffer or self._wait or self.outbox.closing):
+            self._look(data)
+            return
+        self._buffer += data
         if self._wait or self.outbox.closing:
             self.waiting = len(self._buffer) > MOST_KEPT and not self.outbox.closing
         elif self._put is None or len(self._buffer) >= self._put.size + 2:  # a large body is not copied for each piece
-            self._look()
+            self._look_again()
 
-    def _look(self) -> None:
+    def _look_again(self) -> None:
+        """At what was kept."""
         data = bytes(self._buffer)
         self._buffer.clear()
+        self._look(data)
+
+    def _look(self, data: bytes) -> None:
         at = 0
         for _ in range(MOST_COMMANDS):
             if self._wait or self.outbox.closing:
@@ -111,7 +118,7 @@ class Peer:
             at = end
         else:
             self.has_more = at < len(data)
-        if not self.outbox.closing:
+        if at < len(data) and not self.outbox.closing:
             self._buffer += data[at:] if at else data
         self.waiting = self._wait and len(self._buffer) > MOST_KEPT
         if self._eof and not self._wait and not self.has_more:
@@ -197,7 +204,7 @@ class Peer:
     def read_completed(self) -> None:
         """The disk has answered: the command is looked at again, at once, for what was read is not kept for long."""
         self._wait = self.waiting = False
-        self._look()
+        self._look_again()
         self._transport.output_ready()
 
     def _answer(self, reply: bytes) -> None:
