@@ -126,6 +126,21 @@ class Jobs:
             if state
         ]
 
+    def in_state(self, state: JobState, after: int) -> Iterator[Job]:
+        """Those in that state whose ids are above `after`, ascending. Nothing may change meanwhile."""
+        for page in sorted(self._pages):
+            rows = self._pages[page]
+            states = bytes(rows[_STATE :: ROW.size])
+            last = len(states.rstrip(b"\0")) - 1
+            if unpack(0, rows, last * ROW.size).id <= after:  # ids ascend with ordinals
+                continue
+            index = states.find(state)
+            while index >= 0:
+                job = unpack(page * PAGE + index, rows, index * ROW.size)
+                if job.id > after:
+                    yield job
+                index = states.find(state, index + 1)
+
     def pages(self) -> list[int]:
         """The numbers of those that there are, ascending."""
         return sorted(self._pages)

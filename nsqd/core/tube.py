@@ -302,8 +302,16 @@ class Tube:
         job.due = 0
         self._enter(job, JobState.READY, note=True)
 
+    def is_given_up(self, job: Job) -> bool:
+        """It has been reserved as often as its topic allows (-max-attempts)."""
+        return 0 < self.topic.max_attempts <= job.reserves
+
     def hand_back(self, job: Job, priority: int, delay: int, now: int) -> None:
-        """It is ready again, or delayed, with that priority."""
+        """It is ready again, or delayed, with that priority; or buried if it is given up."""
+        if self.is_given_up(job):
+            job.releases += 1
+            self.bury(job, priority)
+            return
         self._leave(job)
         job.priority, job.delay = priority, delay
         job.releases += 1
@@ -335,6 +343,10 @@ class Tube:
         ordinals = [ordinal for ordinal, _ in zip(self.buried, range(count), strict=False)]
         return [job for job in map(self.jobs.get, ordinals) if job is not None]
 
+    def next_to_kick(self, state: JobState) -> Job | None:
+        """The one that was buried first, or that is ready the soonest of those that are delayed."""
+        return next(iter(self.first_buried()), None) if state is JobState.BURIED else self.head(state)
+
     def pause(self, paused: bool) -> None:
         """As NSQ's channels; nobody does so."""
         self.paused = paused
@@ -358,10 +370,13 @@ class Tube:
                 if state is JobState.RESERVED:
                     job.timeouts += 1
                     self.broker.tubes.timeouts += 1
+                moved += 1
+                if state is JobState.RESERVED and self.is_given_up(job):
+                    self.bury(job, job.priority)
+                    continue
                 self._leave(job)
                 job.due = 0
                 self._enter(job, JobState.READY, note=True)
-                moved += 1
         if self.pause_until and self.pause_until <= now:
             self.pause_until = self.pause_asked = 0
             moved += 1

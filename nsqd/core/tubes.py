@@ -255,9 +255,12 @@ class Tubes:
 
     def put(self, worker: Worker, body: bytes, terms: Terms) -> int:
         """A new job in the tube it uses: its id. Raises TooMany."""
-        tube = self.made(worker.using)
         self.total += 1
-        return int(tube.topic.put(body, terms)[4:], 16)
+        return self.put_to(worker.using, body, terms)
+
+    def put_to(self, name: str, body: bytes, terms: Terms) -> int:
+        """A new job in a tube: its id. Raises TooMany."""
+        return int(self.made(name).topic.put(body, terms)[4:], 16)
 
     def burn_id(self) -> None:
         """One is taken, and no job has it."""

@@ -2,6 +2,8 @@
 
 import pytest
 
+from nsqd.core.broker import Limits
+from nsqd.core.jobs import JobState
 from nsqd.protocols.beanstalk.peer import Hall
 from tests.beanstalk.wire import Wire, facts, put
 from tests.core.node import Node
@@ -459,3 +461,59 @@ def test_batches(wire: Wire) -> None:
     wire.send(b"reserve-batch 5 10\r\n")
     Wire(wire.node).ask(put(b"4"))
     assert wire.said() == b"RESERVED 4 1\r\n4\r\n"
+
+
+def test_a_job_that_was_reserved_too_often_is_buried() -> None:
+    wire = Wire(Node(Limits(max_attempts={"work": 2})))
+    wire.ask(b"use work\r\nwatch work\r\n" + put(b"x", ttr=1))
+    wire.ask(b"reserve\r\n")
+    assert wire.ask(b"release 1 0 0\r\n") == b"RELEASED\r\n"
+    wire.ask(b"reserve\r\n")
+    assert wire.ask(b"release 1 5 9\r\n") == b"BURIED\r\n"
+    told = facts(wire.ask(b"stats-job 1\r\n"))
+    assert (told["state"], told["pri"], told["releases"], told["buries"]) == ("buried", "5", "2", "1")
+    wire.ask(b"reserve-job 1\r\n")
+    wire.advance(1200)
+    assert facts(wire.ask(b"stats-job 1\r\n"))["state"] == "buried"
+    wire.node.broker.check()
+    wire.node.broker.tubes.check()
+
+
+def test_clearing_moving_and_listing(wire: Wire) -> None:
+    wire.ask(b"use a\r\nwatch a\r\n" + put(b"1") + put(b"2") + put(b"3", 7, delay=9) + put(b"4"))
+    wire.ask(b"reserve\r\nreserve-job 4\r\nbury 4 0\r\n")
+    assert wire.ask(b"list-jobs a ready 10\r\n") == b"OK 8\r\n---\n- 2\n\r\n"
+    assert wire.ask(b"list-jobs a delayed 10 2\r\n") == b"OK 8\r\n---\n- 3\n\r\n"
+    assert wire.ask(b"list-jobs a delayed 10 3\r\n") == b"OK 4\r\n---\n\r\n"
+    assert wire.ask(b"move-job 3 b\r\n") == b"MOVED 5\r\n"
+    told = facts(wire.ask(b"stats-job 5\r\n"))
+    assert told == told | {"tube": '"b"', "state": "delayed", "pri": "7", "delay": "9"}
+    assert wire.ask(b"peek 3\r\n") == b"NOT_FOUND\r\n"
+    other = Wire(wire.node)
+    assert other.ask(b"move-job 1 b\r\n") == b"NOT_FOUND\r\n"  # reserved by somebody else
+    assert other.ask(b"clear-tube a\r\n") == b"CLEARED 2\r\n"
+    assert wire.ask(b"delete 1\r\n") == b"DELETED\r\n"
+    assert wire.ask(b"clear-tube nowhere\r\n") == b"NOT_FOUND\r\n"
+    for line in (
+        b"list-jobs a ready",
+        b"list-jobs a odd 5",
+        b"list-jobs a ready 0",
+        b"list-jobs a ready 1001",
+        b"move-job 1",
+    ):
+        assert wire.ask(line + b"\r\n") == b"BAD_FORMAT\r\n", line
+    wire.node.broker.check()
+    wire.node.broker.tubes.check()
+
+
+def test_kicking_and_clearing_many_take_several_turns_and_tell_all(wire: Wire) -> None:
+    for _ in range(12):
+        wire.ask(put(b"x", delay=1000) * 100)
+    assert wire.ask(b"kick 1150\r\nlist-tube-used\r\n") == b"KICKED 1150\r\nUSING default\r\n"
+    assert wire.node.broker.tubes.counts(JobState.DELAYED) == 50
+    wire.peer.receive(b"clear-tube default\r\n", wire.node.now)
+    assert wire.peer.has_more
+    assert 0 < wire.node.broker.tubes.counts(JobState.READY) < 1150
+    assert wire.said() == b"CLEARED 1200\r\n"
+    assert wire.ask(b"kick 5\r\n") == b"KICKED 0\r\n"
+    wire.node.broker.tubes.check()

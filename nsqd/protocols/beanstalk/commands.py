@@ -123,6 +123,22 @@ def _reserve_batch(line: bytes, at: int) -> Arguments:
     return count, timeout
 
 
+def _id_and_name(line: bytes, at: int) -> Arguments:
+    number, at = _number(line, at, _U64)
+    if line[at : at + 1] != b" ":
+        raise BadFormat
+    return number, *_name(line, at + 1)
+
+
+def _list(line: bytes, at: int) -> Arguments:
+    """A tube's name, a state, a limit, and an id (or nothing)."""
+    words = line[at:].split(b" ")
+    if not 3 <= len(words) <= 4:
+        raise BadFormat
+    numbers = [_numbers(word, 0, _U64)[0] for word in words[2:]]
+    return *_name(words[0], 0), words[1].decode("latin-1"), numbers[0], numbers[1] if len(numbers) > 1 else 0
+
+
 def _ids(line: bytes, at: int) -> Arguments:
     words = line[at:].split(b" ")
     if len(words) > MOST_JOBS:
@@ -160,6 +176,9 @@ VERBS: tuple[tuple[bytes, Reader], ...] = (
     (b"list-tubes", _nothing),
     (b"quit", _anything),
     (b"pause-tube", _pause),
+    (b"clear-tube ", _name),
+    (b"move-job ", _id_and_name),
+    (b"list-jobs ", _list),
 )
 _WITH_ARGUMENTS = {verb: reader for verb, reader in VERBS if verb.endswith(b" ")}
 

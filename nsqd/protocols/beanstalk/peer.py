@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from nsqd.core.broker import Broker, TooMany
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from nsqd.protocols.nsq.authorization import Authorization, AuthRefused
 
 MOST_COMMANDS = 512  # in a turn: no client gets a long one
+SLICE = 500  # jobs of a command in a turn: about 5 ms
+MOST_LISTED = 1000  # ids in an answer
 MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
 NOT_FOUND = b"NOT_FOUND\r\n"
 DEADLINE_SOON, TIMED_OUT = b"DEADLINE_SOON\r\n", b"TIMED_OUT\r\n"
@@ -53,6 +56,7 @@ class Peer:
         "_discard",
         "_eof",
         "_hall",
+        "_long",
         "_now",
         "_put",
         "_skips_line",
@@ -82,6 +86,7 @@ class Peer:
         self._skips_line = False  # True: the line was too long; its end is looked for
         self._wait = False  # True: no command is looked at until a reserve, or the disk, has answered
         self._deadline = NEVER  # when a reserve that waits is given up
+        self._long: Callable[[], bytes | None] | None = None  # a command that is not done yet
         self._eof = False
         self._now = now
         broker.tubes.join(self.worker)
@@ -98,7 +103,9 @@ class Peer:
         self._buffer += data
         if self._wait or self.outbox.closing:
             self.waiting = len(self._buffer) > MOST_KEPT and not self.outbox.closing
-        elif self._put is None or len(self._buffer) >= self._put.size + 2:  # a large body is not copied for each piece
+        elif (
+            self._put is None or self._long is not None or len(self._buffer) >= self._put.size + 2
+        ):  # a large body is not copied for each piece
             self._look_again()
 
     def _look_again(self) -> None:
@@ -110,7 +117,7 @@ class Peer:
     def _look(self, data: bytes) -> None:
         at = 0
         for _ in range(MOST_COMMANDS):
-            if self._wait or self.outbox.closing:
+            if self._wait or self.outbox.closing or (at == len(data) and self._long is None):
                 break
             end = self._step(data, at)
             if end < 0:
@@ -118,6 +125,8 @@ class Peer:
             at = end
         else:
             self.has_more = at < len(data)
+        if self._long is not None:
+            self.has_more = True
         if at < len(data) and not self.outbox.closing:
             self._buffer += data[at:] if at else data
         self.waiting = self._wait and len(self._buffer) > MOST_KEPT
@@ -126,6 +135,9 @@ class Peer:
 
     def _step(self, data: bytes, at: int) -> int:
         """Take one line or body: where it ended; -1: it is not complete."""
+        if self._long is not None:
+            self._go_on_long()
+            return at if self._long is None else -1
         if self._discard:
             size = min(self._discard, len(data) - at)
             self._discard -= size
@@ -425,7 +437,7 @@ class Peer:
         if found is not None:
             found[0].hand_back(found[1], priority, delay, self._now)
             self._promise(found[0].topic.name)
-            self.outbox.reply(b"RELEASED\r\n")
+            self.outbox.reply(b"BURIED\r\n" if found[1].state is JobState.BURIED else b"RELEASED\r\n")
 
     def _bury(self, job_id: int, priority: int) -> None:
         self._count("bury")
@@ -481,17 +493,35 @@ class Peer:
 
     def _kick(self, bound: int) -> None:
         self._count("kick")
-        tube, kicked = self._broker.tubes.tube(self.worker.using), 0
-        if tube is not None:
-            buried = tube.first_buried(bound) if tube.buried else []
-            for job in buried:
+        name, kicked = self.worker.using, 0
+        tube = self._broker.tubes.tube(name)
+        state = JobState.BURIED if tube is not None and tube.buried else JobState.DELAYED
+
+        def some() -> bytes | None:
+            nonlocal kicked
+            tube = self._broker.tubes.tube(name)
+            for _ in range(SLICE):
+                job = tube.next_to_kick(state) if tube is not None and kicked < bound else None
+                if tube is None or job is None:
+                    self._promise(name)
+                    return b"KICKED %d\r\n" % kicked
                 tube.kick(job)
-            kicked = len(buried)
-            while not buried and kicked < bound and (delayed := tube.head(JobState.DELAYED)) is not None:
-                tube.kick(delayed)
                 kicked += 1
-            self._promise(tube.topic.name)
-        self.outbox.reply(b"KICKED %d\r\n" % kicked)
+            return None
+
+        self._begin_long(some)
+
+    def _begin_long(self, some: Callable[[], bytes | None]) -> None:
+        """A command that may take several turns: `some` does a part of it, and answers when all is done."""
+        self._long = some
+        self._go_on_long()
+
+    def _go_on_long(self) -> None:
+        assert self._long is not None
+        reply = self._long()
+        if reply is not None:
+            self._long = None
+            self.outbox.reply(reply)
 
     def _kick_job(self, job_id: int) -> None:
         found = self._broker.tubes.find(job_id)
@@ -501,6 +531,60 @@ class Peer:
         found[0].kick(found[1])
         self._promise(found[0].topic.name)
         self.outbox.reply(b"KICKED\r\n")
+
+    def _clear_tube(self, name: str) -> None:
+        """CLEARED, and how many jobs are gone: ready, delayed and buried ones; reserved ones are their workers'."""
+        tubes = self._broker.tubes
+        if name not in tubes.of_tube:
+            self.outbox.reply(NOT_FOUND)
+            return
+        count = 0
+
+        def some() -> bytes | None:
+            nonlocal count
+            tube = tubes.tube(name)
+            for state in (JobState.READY, JobState.DELAYED, JobState.BURIED) if tube is not None else ():
+                for job in list(islice(tube.jobs.in_state(state, -1), SLICE)) if tube is not None else ():
+                    if tube is not None:
+                        tube.finish(job)
+                    count += 1
+                if tube is not None and tube.counts[state]:
+                    return None
+            self._promise(name)
+            tubes.leave_empty(name)
+            return b"CLEARED %d\r\n" % count
+
+        self._begin_long(some)
+
+    def _move_job(self, job_id: int, name: str) -> None:
+        """MOVED, and its new id: it is put to the other tube, on the terms it has, and deleted where it was."""
+        tubes, found = self._broker.tubes, self._broker.tubes.find(job_id)
+        if found is None or found[0].reserved.get(found[1].ordinal, self.worker) is not self.worker:
+            self.outbox.reply(NOT_FOUND)
+            return
+        tube, job = found
+        body = tube.body(job)
+        if body is None:
+            self.outbox.reply(NOT_FOUND)
+            return
+        due = job.due if job.state is JobState.DELAYED else 0
+        number = tubes.put_to(name, body, Terms(job.priority, job.ttr, job.delay if due else 0, due, True))
+        self._promise(name)
+        self._finish(job_id)
+        self.outbox.reply(b"MOVED %d\r\n" % number)
+
+    def _list_jobs(self, name: str, state: str, limit: int, after: int) -> None:
+        """Ids of jobs in that state, ascending, above `after`: up to `limit`."""
+        tubes = self._broker.tubes
+        wanted = next((number for number, word in stats.STATES.items() if word == state), None)
+        if wanted is None or not 1 <= limit <= MOST_LISTED:
+            raise BadFormat
+        tube = tubes.tube(name)
+        if name not in tubes.of_tube:
+            self.outbox.reply(NOT_FOUND)
+            return
+        found = islice(tube.jobs.in_state(wanted, after), limit) if tube is not None else ()
+        self.outbox.reply(stats.listing(str(job.id) for job in found))
 
     def _pause_tube(self, name: str, seconds: int) -> None:
         tubes = self._broker.tubes
@@ -586,4 +670,7 @@ _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"list-tubes": Peer._list_tubes,
     b"quit": Peer._quit,
     b"pause-tube": Peer._pause_tube,
+    b"clear-tube ": Peer._clear_tube,
+    b"move-job ": Peer._move_job,
+    b"list-jobs ": Peer._list_jobs,
 }
