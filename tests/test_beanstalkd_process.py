@@ -94,6 +94,9 @@ def test_a_worker_written_with_greenstalk_over_a_restart(how: int, sync: str, tm
         assert client.kick(1) == 1  # the buried one
         client.bury(fourth)
         before = client.stats_job(third)
+        with daemon.raw() as raw:
+            raw.sendall(b"use unique\r\nput-unique once 0 0 60 1\r\nx\r\nquit\r\n")
+            assert raw.makefile("rb").read().startswith(b"USING unique\r\nINSERTED ")
         assert daemon.stop(how) == -how
     with Beanstalkd("-b", str(tmp_path), sync) as daemon, daemon.client(use="work", watch="work") as client:
         assert client.peek_buried().id == 5
@@ -105,6 +108,9 @@ def test_a_worker_written_with_greenstalk_over_a_restart(how: int, sync: str, tm
         assert [client.reserve(timeout=0).id for _ in range(4)] == [3, 6, 4, 2]
         with pytest.raises(greenstalk.TimedOutError):
             client.reserve(timeout=0)
+        with daemon.raw() as raw:
+            raw.sendall(b"use unique\r\nput-unique once 0 0 60 1\r\nx\r\nquit\r\n")
+            assert raw.makefile("rb").read() == b"USING unique\r\nDUPLICATE\r\n"
         assert client.put("new") > late
         assert client.stats_job(4)["kicks"] == 1
 

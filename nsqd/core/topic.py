@@ -140,7 +140,13 @@ class Topic:
         self.message_count += len(bodies)
         self.message_bytes += sum(map(len, bodies))
 
-    def put(self, body: bytes, terms: Terms) -> bytes:
+    def knows(self, key: str) -> bool:
+        """Something was published with that key lately; if not, it is from now on."""
+        known = self.seen.admit(Attributes(key=key), 1, self.broker.now) > 0
+        self.duplicate_count += known
+        return known
+
+    def put(self, body: bytes, terms: Terms, key: str = "") -> bytes:
         """Take one job, at once and ahead of what was published in this turn: its message's id."""
         broker, ordinal = self.broker, self.end
         message_id = broker.ids.one()
@@ -151,6 +157,8 @@ class Topic:
             self._delayed_ahead += 1
             self._watch_lane()
         packed = pack_job(terms.priority, terms.ttr, terms.delay)
+        if key:
+            packed = Attributes(key=key, job=(terms.priority, terms.ttr, terms.delay)).pack(ordinal)
         self.store.publish(self.number, ordinal, [frame], message_id, len(frame), terms.due, packed)
         self.end += 1
         self.message_count += 1

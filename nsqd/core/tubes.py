@@ -253,10 +253,13 @@ class Tubes:
         assert job is not None
         return tube, job
 
-    def put(self, worker: Worker, body: bytes, terms: Terms) -> int:
-        """A new job in the tube it uses: its id. Raises TooMany."""
+    def put(self, worker: Worker, body: bytes, terms: Terms, key: str = "") -> int:
+        """A new job in the tube it uses: its id; 0: it was given one with that key already. Raises TooMany."""
+        tube = self.made(worker.using)
+        if key and tube.topic.knows(key):
+            return 0
         self.total += 1
-        return self.put_to(worker.using, body, terms)
+        return int(tube.topic.put(body, terms, key)[4:], 16)
 
     def put_to(self, name: str, body: bytes, terms: Terms) -> int:
         """A new job in a tube: its id. Raises TooMany."""

@@ -517,3 +517,19 @@ def test_kicking_and_clearing_many_take_several_turns_and_tell_all(wire: Wire) -
     assert wire.said() == b"CLEARED 1200\r\n"
     assert wire.ask(b"kick 5\r\n") == b"KICKED 0\r\n"
     wire.node.broker.tubes.check()
+
+
+def test_a_unique_job_is_put_once(wire: Wire) -> None:
+    one = b"put-unique k1 5 0 60 1\r\nx\r\n"
+    assert wire.ask(one + one) == b"INSERTED 1\r\nDUPLICATE\r\n"
+    assert wire.ask(b"use other\r\n" + one) == b"USING other\r\nINSERTED 2\r\n"
+    assert wire.ask(b"put-unique k2 5 0 60 99999\r\n" + b"x" * 100_001) == b"JOB_TOO_BIG\r\n"
+    assert wire.ask(b"put-unique k2 5 0 60 1\r\nabc") == b"EXPECTED_CRLF\r\n"
+    assert wire.ask(b"put-unique k2 5 0 60 1\r\na\r\n") == b"INSERTED 4\r\n"  # neither was put
+    for line in (
+        b"put-unique  5 0 60 1",
+        b"put-unique k",
+        b"put-unique k 5 0 60",
+        b"put-unique " + b"k" * 129 + b" 5 0 60 1",
+    ):
+        assert wire.ask(line + b"\r\n") == b"BAD_FORMAT\r\n", line

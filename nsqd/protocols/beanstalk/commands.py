@@ -7,6 +7,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from nsqd.core.attributes import is_word
+
 MAX_LINE = 224  # bytes, CR LF included
 MAX_NAME = 200
 MOST_JOBS = 100  # of a reserve-batch, or a delete-batch
@@ -61,6 +63,15 @@ def _put(line: bytes, at: int) -> Arguments:
         number, at = _number(line, at, _U32)
         found.append(number)
     return *found, at != len(line)
+
+
+def _put_unique(line: bytes, at: int) -> Arguments:
+    """A key, and then as `put`."""
+    key, space, _ = line[at:].partition(b" ")
+    text = key.decode("latin-1")
+    if not space or not is_word(text):
+        raise BadFormat
+    return text, *_put(line, at + len(key) + 1)
 
 
 def _id(line: bytes, at: int) -> Arguments:
@@ -150,6 +161,7 @@ Reader = Callable[[bytes, int], Arguments]
 # In the order in which beanstalkd compares them, ours before those that they begin with.
 VERBS: tuple[tuple[bytes, Reader], ...] = (
     (b"put ", _put),
+    (b"put-unique ", _put_unique),
     (b"peek ", _id),
     (b"peek-ready", _nothing),
     (b"peek-delayed", _nothing),

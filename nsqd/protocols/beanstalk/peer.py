@@ -44,6 +44,7 @@ class _Put:
 
     terms: tuple[int, int, int]  # priority, delay, ttr
     size: int  # bytes
+    key: str = ""  # of a put-unique
 
 
 class Peer:
@@ -283,6 +284,12 @@ class Peer:
 
     # producers
 
+    def _begin_unique(self, key: str, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
+        """As put; but DUPLICATE if the tube was given a job with that key lately (-dedup-window)."""
+        self._begin_put(priority, delay, ttr, size, trailing)
+        if self._put is not None:
+            self._put.key = key
+
     def _begin_put(self, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
         self._count("put")
         if size > self._hall.max_job_size:
@@ -312,12 +319,13 @@ class Peer:
             priority, delay, ttr = put.terms
             due = self._now + delay * SECOND if delay else 0
             try:
-                number = tubes.put(self.worker, data[at : end - 2], Terms(priority, ttr or 1, delay, due, True))
+                terms = Terms(priority, ttr or 1, delay, due, True)
+                number = tubes.put(self.worker, data[at : end - 2], terms, put.key)
             except TooMany:
                 self.outbox.reply(b"OUT_OF_MEMORY\r\n")
             else:
                 self._promise(self.worker.using)
-                self.outbox.reply(b"INSERTED %d\r\n" % number)
+                self.outbox.reply(b"INSERTED %d\r\n" % number if number else b"DUPLICATE\r\n")
         return end
 
     def _promise(self, name: str) -> None:
@@ -644,6 +652,7 @@ def _at(tube: Tube | None, job: Job | None) -> tuple[Tube, Job] | None:
 
 _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"put ": Peer._begin_put,
+    b"put-unique ": Peer._begin_unique,
     b"peek ": Peer._peek,
     b"peek-ready": Peer._peek_ready,
     b"peek-delayed": Peer._peek_delayed,
