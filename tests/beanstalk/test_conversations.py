@@ -533,3 +533,13 @@ def test_a_unique_job_is_put_once(wire: Wire) -> None:
         b"put-unique " + b"k" * 129 + b" 5 0 60 1",
     ):
         assert wire.ask(line + b"\r\n") == b"BAD_FORMAT\r\n", line
+
+
+def test_who_leaves_leaves_once(wire: Wire) -> None:
+    other = Wire(wire.node)
+    other.ask(b"use a\r\nwatch b\r\n")
+    for _ in range(2):
+        other.leave()
+    told = facts(wire.ask(b"stats-tube default\r\n"))
+    assert (told["current-using"], told["current-watching"]) == ("1", "1")
+    assert wire.ask(b"list-tubes\r\n") == b"OK 14\r\n---\n- default\n\r\n"

@@ -57,6 +57,7 @@ class Peer:
         "_discard",
         "_eof",
         "_hall",
+        "_is_gone",
         "_long",
         "_now",
         "_put",
@@ -88,7 +89,7 @@ class Peer:
         self._wait = False  # True: no command is looked at until a reserve, or the disk, has answered
         self._deadline = NEVER  # when a reserve that waits is given up
         self._long: Callable[[], bytes | None] | None = None  # a command that is not done yet
-        self._eof = False
+        self._eof = self._is_gone = False
         self._now = now
         broker.tubes.join(self.worker)
 
@@ -198,11 +199,13 @@ class Peer:
             self.outbox.end()
 
     def disconnected(self) -> None:
-        """The connection is gone."""
+        """The connection is gone. Said once more when it was drained first."""
         self.outbox.closing = True
         self._buffer.clear()
         self.has_more = False
-        self._broker.tubes.leave(self.worker)
+        if not self._is_gone:
+            self._is_gone = True
+            self._broker.tubes.leave(self.worker)
 
     def break_off(self) -> None:
         """End the connection without a word."""
