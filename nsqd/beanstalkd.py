@@ -21,7 +21,7 @@ from nsqd.beanstalk import DEFAULT_MAX_JOB_SIZE, MOST_JOB_SIZE, Reception
 from nsqd.core.broker import Broker
 from nsqd.core.ids import IdSource
 from nsqd.net.reactor import Reactor, Served
-from nsqd.opening import Wake, clocks, make_broker, nsq_import, read_log
+from nsqd.opening import Wake, clocks, imports, make_broker, read_log
 from nsqd.options import NsqdOptions
 from nsqd.protocols.beanstalk.stats import VERSION
 from nsqd.storage.directory import Directory, DirectoryError
@@ -204,9 +204,9 @@ async def _run(flags: Flags, listener: Listener, directory: Directory | None) ->
     if directory is None:
         broker = _in_memory(options)
     else:
-        metadata, taking = directory.load(), nsq_import(directory)
+        metadata, (taking, binlogs) = directory.load(), imports(directory)
         opened = read_log(options, directory, wake)
-        broker = make_broker(options, metadata, opened, taking)
+        broker = make_broker(options, metadata, opened, taking, binlogs)
 
     def after_turn() -> None:
         broker.fetch_changes()  # nobody is told

@@ -30,7 +30,7 @@ from nsqd.http.routes import routes
 from nsqd.net.acceptor import ConnectionLimits
 from nsqd.net.conversation import Conversation
 from nsqd.net.reactor import Edge, Reactor, Served
-from nsqd.opening import Wake, clocks, make_broker, nsq_import, read_log
+from nsqd.opening import Wake, clocks, imports, make_broker, read_log
 from nsqd.option_values import REQUIRED
 from nsqd.options import NsqdOptions
 from nsqd.protocols.nsq.peer import Peer
@@ -151,9 +151,9 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
     health = Health()
     metadata = directory.load()
     wake = Wake()
-    taking = nsq_import(directory)
+    taking, binlogs = imports(directory)
     opened = read_log(options, directory, wake)
-    broker = make_broker(options, metadata, opened, taking)
+    broker = make_broker(options, metadata, opened, taking, binlogs)
     info = _info(options, doors)
     memory = Memory()
     auth_servers = _auth_servers(options, doors.auth_tls)

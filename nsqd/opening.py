@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from functools import partial
 
 from nsqd.core.broker import Broker
 from nsqd.core.ids import IdSource
 from nsqd.core.keeping import Durability
 from nsqd.core.recovery import recover
-from nsqd.core.topology import TopicEntry, restore, unpaused
+from nsqd.core.topology import restore, unpaused
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
+from nsqd.storage.binlog import find_binlogs
+from nsqd.storage.binlog_import import BinlogImport
 from nsqd.storage.directory import Directory, DirectoryError, Metadata
 from nsqd.storage.diskqueue import QueueError
 from nsqd.storage.log.disk import RealDisk
@@ -37,14 +40,18 @@ class Wake:
             self.reactor.wake()
 
 
-def nsq_import(directory: Directory) -> NsqImport:
-    """What there is to be taken over: its queues; none of them: nothing. Raises DirectoryError."""
-    taking = NsqImport(directory.path)
+def imports(directory: Directory) -> tuple[NsqImport, BinlogImport]:
+    """What there is to be taken over of NSQ's, and of beanstalkd's. Raises DirectoryError."""
+    path = directory.path
+    taking, binlogs = NsqImport(path), BinlogImport(path)
     try:
+        if find_binlogs(path) and any(path.glob("*.diskqueue.*")):
+            raise DirectoryError(f"{path} holds files of both NSQ's queues and beanstalkd's: move one of them away")
+        binlogs.prepare()
         taking.prepare()
-        return taking
     except (QueueError, OSError) as error:
-        raise DirectoryError(f"failed to take over NSQ's data - {error}") from None
+        raise DirectoryError(f"failed to take over the data in {path} - {error}") from None
+    return taking, binlogs
 
 
 def read_log(options: NsqdOptions, directory: Directory, wake: Callable[[], None]) -> OpenLog:
@@ -58,10 +65,16 @@ def read_log(options: NsqdOptions, directory: Directory, wake: Callable[[], None
         raise DirectoryError(f"failed to open the log in {directory.path / 'log'} - {error}") from None
 
 
-def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, taking: NsqImport) -> Broker:
-    """The core, with what the log remembers, or nsqd.dat and NSQ's queues while there is none. Raises DirectoryError."""
+def make_broker(
+    options: NsqdOptions, metadata: Metadata, opened: OpenLog, taking: NsqImport, binlogs: BinlogImport
+) -> Broker:
+    """The core, with what the log remembers; while there is none, with nsqd.dat and what NSQ and beanstalkd have left.
+
+    Raises DirectoryError.
+    """
     now, wall = clocks()
-    ids = IdSource(options.node_number(), max(metadata.ids, opened.lease), opened.store.lease)
+    first = max(metadata.ids, opened.lease, binlogs.binlog.highest + 1)
+    ids = IdSource(options.node_number(), first, opened.store.lease)
     if opened.writer.failure:
         raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
     broker = Broker(options.limits(), opened.store, ids, random.Random().randrange)
@@ -74,31 +87,32 @@ def make_broker(options: NsqdOptions, metadata: Metadata, opened: OpenLog, takin
         restore(broker, map(unpaused, topics) if taking.queues else topics)
     broker.commit()
     opened.serve(broker)
-    if taking.queues:
-        _take_over(taking, broker, opened, topics)
+    commit = partial(_commit, broker, opened)
+    try:
+        if binlogs.wanted:
+            binlogs.run(broker, commit)
+            _sync(opened)
+            binlogs.finish()
+        if taking.queues:
+            taking.run(broker, True, commit)
+            restore(broker, topics)  # what is paused is from now on
+            taking.run(broker, False, commit)
+            commit()
+            _sync(opened)
+            taking.finish()
+    except OSError as error:
+        raise DirectoryError(f"failed to take over data - {error}; the next start tries again") from None
     return broker
 
 
-def _take_over(taking: NsqImport, broker: Broker, opened: OpenLog, topics: Iterable[TopicEntry]) -> None:
-    """NSQ's messages, into channels that exist and are not paused yet. Raises DirectoryError."""
+def _commit(broker: Broker, opened: OpenLog) -> None:
+    """A turn ends, and one begins. Raises OSError."""
+    broker.commit()
+    if opened.writer.failure:
+        raise OSError(opened.writer.failure)
+    broker.begin(*clocks())
 
-    def commit() -> None:
-        broker.commit()
-        if opened.writer.failure:
-            raise DirectoryError(
-                f"failed to take over NSQ's data - {opened.writer.failure}; the next start tries again"
-            )
-        broker.begin(*clocks())
 
-    try:
-        taking.run(broker, True, commit)
-        restore(broker, topics)  # what is paused is from now on
-        taking.run(broker, False, commit)
-        commit()
-        if not opened.syncer.now():
-            raise DirectoryError(
-                f"failed to take over NSQ's data - {opened.writer.failure}; the next start tries again"
-            )
-        taking.finish()
-    except OSError as error:
-        raise DirectoryError(f"failed to take over NSQ's data - {error}; the next start tries again") from None
+def _sync(opened: OpenLog) -> None:
+    if not opened.syncer.now():
+        raise OSError(opened.writer.failure)

@@ -1,4 +1,4 @@
-"""`penstock import DIR`: take over the data directory of an NSQ nsqd, as the first start of Penstock's nsqd there would.
+"""`penstock import DIR`: take over the directory of an NSQ nsqd, or of beanstalkd -b, as our first start there would.
 
 Everything is published into a log in DIR and synced, then NSQ's files are moved to imported-from-nsq, in DIR. If it is
 interrupted, the next import or the next start of nsqd begins anew: until all is taken over, NSQ's files stay as they are.
@@ -15,8 +15,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nsqd.opening import make_broker, nsq_import, read_log
+from nsqd.opening import imports, make_broker, read_log
 from nsqd.options import NsqdOptions
+from nsqd.storage.binlog_import import ASIDE as ASIDE_JOBS
+from nsqd.storage.binlog_import import BinlogImport
 from nsqd.storage.directory import Directory, DirectoryError, Metadata
 from nsqd.storage.nsq_import import ASIDE, NsqImport
 from shared.log import log
@@ -40,7 +42,7 @@ def main() -> int:
     start_log(options)
     try:
         with contextlib.closing(Directory(options.data_path)) as directory:
-            taking = _take_over(options, directory)
+            taking, binlogs = _take_over(options, directory)
             if taking.left:
                 log.critical(
                     "start NSQ's nsqd on a copy of it, and publish from there (nsq_to_nsq) what is missing here"
@@ -49,44 +51,47 @@ def main() -> int:
     except DirectoryError as error:
         log.critical("%s", error)
         return FAILED
-    print(json.dumps(_told(taking)) if arguments.json else _text(taking, arguments.directory))
-    return PARTLY if any(queue.unreadable for queue, _ in taking.taken) else DONE
+    print(json.dumps(_told(taking, binlogs)) if arguments.json else _text(taking, binlogs, arguments.directory))
+    return PARTLY if _told(taking, binlogs)["unreadable"] else DONE
 
 
-def _take_over(options: NsqdOptions, directory: Directory) -> NsqImport:
+def _take_over(options: NsqdOptions, directory: Directory) -> tuple[NsqImport, BinlogImport]:
     metadata = directory.load()
-    taking = nsq_import(directory)
-    if taking.queues:
-        _read(options, directory, metadata, taking)
-    return taking
+    taking, binlogs = imports(directory)
+    if taking.queues or binlogs.wanted:
+        _read(options, directory, metadata, taking, binlogs)
+    return taking, binlogs
 
 
-def _read(options: NsqdOptions, directory: Directory, metadata: Metadata, taking: NsqImport) -> None:
+def _read(
+    options: NsqdOptions, directory: Directory, metadata: Metadata, taking: NsqImport, binlogs: BinlogImport
+) -> None:
     """Everything into the log."""
     opened = read_log(options, directory, lambda: None)
     try:
-        make_broker(options, metadata, opened, taking)
+        make_broker(options, metadata, opened, taking, binlogs)
     finally:
         opened.close()
 
 
-def _told(taking: NsqImport) -> dict[str, Any]:
+def _told(taking: NsqImport, binlogs: BinlogImport) -> dict[str, Any]:
+    unreadable = [one for queue, _ in taking.taken for one in queue.unreadable] + binlogs.binlog.unreadable
     return {
         "messages": sum(count for _, count in taking.taken),
         "queues": [
             {"topic": queue.topic, "channel": queue.channel, "messages": count} for queue, count in taking.taken
         ],
-        "unreadable": [
-            {"file": path.name, "from": start, "to": end}
-            for queue, _ in taking.taken
-            for path, start, end in queue.unreadable
-        ],
+        "jobs": len(binlogs.binlog.jobs),
+        "unreadable": [{"file": path.name, "from": start, "to": end} for path, start, end in unreadable],
     }
 
 
-def _text(taking: NsqImport, directory: Path) -> str:
+def _text(taking: NsqImport, binlogs: BinlogImport, directory: Path) -> str:
+    if binlogs.wanted:
+        jobs = len(binlogs.binlog.jobs)
+        return f"{jobs} jobs taken over; beanstalkd's files are in {directory / ASIDE_JOBS}. Start beanstalkd -b {directory}"
     if not taking.taken:
-        return f"there is nothing of NSQ's to take over in {directory}"
+        return f"there is nothing of NSQ's or beanstalkd's to take over in {directory}"
     messages = sum(count for _, count in taking.taken)
     return (
         f"{messages} messages taken over from {len(taking.taken)} queues; NSQ's files are in {directory / ASIDE}."

@@ -163,7 +163,7 @@ def in_every_state(node: Daemon, topic: str) -> tuple[Consumer, dict[str, int]]:
     taken: list[Any] = []
     while len(taken) < 3:
         taken += consumer.poll(10)
-    taken[0].requeue(600)
+    taken[0].requeue(600_000)
     consumer.poll(0.1)
     assert act(node, "bury", topic, offset=1) == {"buried": 1}
     httpx.post(f"http://{node.http}/channel/pause", params={"topic": topic, "channel": "c"}).raise_for_status()

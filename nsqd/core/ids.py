@@ -65,6 +65,10 @@ class IdSource:
             self._renew(end)
         return b"%04x%012x" % (self._node, number)
 
+    def named(self, number: int) -> bytes:
+        """The id with that sequence; it is not issued by this."""
+        return b"%04x%012x" % (self._node, number)
+
     def take(self, n: int) -> list[Ids]:
         """The next n ids, in order."""
         first = self._next

@@ -18,7 +18,7 @@ from nsqd.core.keeping import TopicConfig
 from nsqd.core.seen import Seen
 from nsqd.core.store import Store
 from nsqd.core.tube import WORK, Terms, Tube
-from penstock.protocol.names import is_ephemeral
+from penstock.protocol.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
     from nsqd.core.broker import Broker
@@ -45,6 +45,7 @@ class Topic:
         "ephemeral",
         "held_back",
         "is_foreign",
+        "is_tubes_own",
         "max_attempts",
         "message_bytes",
         "message_count",
@@ -76,6 +77,7 @@ class Topic:
             int, Terms
         ] = {}  # by ordinal, of messages that will be jobs: others are put on the usual terms
         self.putting: tuple[int, bytes] | None = None  # ordinal and frame of the job that is being put
+        self.is_tubes_own = not is_valid_name(name)  # clients of beanstalkd made it: it may go with its tube
         self.is_foreign = False  # somebody published to it who is no client of beanstalkd
         self.paused = False
         self.starting = False  # True: nsqlookupd is being asked for its channels; nothing is distributed yet
@@ -146,11 +148,14 @@ class Topic:
         self.duplicate_count += known
         return known
 
-    def put(self, body: bytes, terms: Terms, key: str = "") -> bytes:
-        """Take one job, at once and ahead of what was published in this turn: its message's id."""
+    def put(self, body: bytes, terms: Terms, key: str = "", known: tuple[int, int] | None = None) -> bytes:
+        """Take one job, at once and ahead of what was published in this turn: its message's id.
+
+        `known`: it has an id, higher than all before and lower than any to be issued, and was put then (ns since the epoch).
+        """
         broker, ordinal = self.broker, self.end
-        message_id = broker.ids.one()
-        frame = encode_one(body, message_id, broker.wall)
+        message_id = broker.ids.one() if known is None else broker.ids.named(known[0])
+        frame = encode_one(body, message_id, broker.wall if known is None else known[1])
         self.terms[ordinal] = terms
         if terms.due and (self.channels or self.paused or self.starting):  # else nobody but the tube will wait for it
             self.delay_lane.push(terms.due, Message(ordinal, 0), broker.now)
@@ -348,6 +353,16 @@ class Topic:
             self.broker.channel_created(channel)
             self.distribute()
         return channel
+
+    @property
+    def may_go(self) -> bool:
+        """Nothing is lost with it but a tube without jobs."""
+        plain = (
+            self.config == TopicConfig()
+            and not self.cursors
+            and not self.config.over(self.broker.limits.keeping).retains
+        )
+        return self.is_tubes_own and not self.is_foreign and not self.channels and plain
 
     def readers(self) -> list[Channel | Tube]:
         """All that its messages are handed out to."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 WORK = ":work"  # the channel's name: no client of NSQ can name it
 SECOND = 1_000_000_000  # ns
+ABSORBED_AT_ONCE = 2000  # messages that become jobs in a turn: about 10 ms
 URGENT = 1024  # priorities below it
 _BITS = 48  # of an ordinal in a heap's entry
 _ORDINAL = (1 << _BITS) - 1
@@ -147,7 +148,11 @@ class Tube:
         if new is not None and new[0] == self.edge and not self._holes:  # it need not be looked for
             self.edge += 1
             self._come(*new)
+        left = ABSORBED_AT_ONCE
         while self.edge < topic.distributed and not self.reading:
+            if left <= 0:
+                self.broker.awake[self] = None  # `serve` goes on
+                return
             if self._holes and self._holes[0][0] <= self.edge:
                 self.edge = max(self.edge, self._holes.popleft()[1])
                 continue
@@ -161,7 +166,8 @@ class Tube:
             ):  # somebody has finished what was between, or it was damaged
                 self.edge = min(extent.first, limit) if extent.frames else limit
                 continue
-            stop = min(extent.end, limit)
+            stop = min(extent.end, limit, self.edge + left)
+            left -= stop - self.edge
             for ordinal in range(self.edge, stop):
                 frame = extent.frames[ordinal - extent.first]
                 if frame and self.jobs.get(ordinal) is None:
@@ -221,7 +227,11 @@ class Tube:
         self._count(job, job.state, -1)
         if job.state is JobState.BURIED:
             del self.buried[job.ordinal]
-        elif job.state is JobState.RESERVED:
+            return
+        heap = self._heaps[job.state]
+        if heap and heap[0] == _entry(job):
+            heappop(heap)
+        if job.state is JobState.RESERVED:
             worker = self.reserved.pop(job.ordinal)
             worker.lost(self.number, job.ordinal)
 
@@ -239,7 +249,7 @@ class Tube:
         heap = self._heaps[state]
         heappush(heap, _entry(job))
         if len(heap) > 2 * self.counts[state] + SLACK:
-            heap[:] = [entry for entry in heap if self._found(state, entry) is not None]
+            heap[:] = {entry for entry in heap if self._found(state, entry) is not None}
             heapify(heap)
         if state is JobState.READY:
             self.broker.awake[self] = None
@@ -326,6 +336,16 @@ class Tube:
         job.buries += 1
         self._enter(job, JobState.BURIED, note=True)
 
+    def amend(self, ordinal: int, counts: tuple[int, int, int, int, int], state: JobState | None) -> None:
+        """A job that was just put has been elsewhere before: what happened to it there; None: it stays in its state."""
+        job = self.jobs.get(ordinal)
+        assert job is not None
+        self._leave(job)
+        job.reserves, job.timeouts, job.releases, job.buries, job.kicks = counts
+        if state is JobState.BURIED:
+            self._buried_last = job.due = max(self.broker.now, self._buried_last + 1)
+        self._enter(job, job.state if state is None else state, note=True)
+
     def kick(self, job: Job) -> None:
         """A buried or delayed one is ready."""
         self._leave(job)
@@ -351,9 +371,10 @@ class Tube:
         """As NSQ's channels; nobody does so."""
         self.paused = paused
 
-    def pause_for(self, ns: int, asked: int, now: int) -> None:
-        """No job is given out for so long."""
-        self.pause_until, self.pause_asked = now + ns, asked
+    def pause_for(self, ns: int, now: int) -> None:
+        """No job is given out for so long; 0: they are again."""
+        self.pause_until, self.pause_asked = (now + ns if ns else 0), ns
+        self.broker.awake[self] = None
         self._watch()
 
     def is_paused(self, now: int) -> bool:
@@ -398,6 +419,7 @@ class Tube:
 
     def serve(self, now: int) -> None:
         """Give jobs to those who wait."""
+        self._absorb()
         self.broker.tubes.serve(self, now)
 
     def read_completed(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Protocol
 
@@ -20,7 +21,41 @@ if TYPE_CHECKING:
 
 DEFAULT = "default"
 MARGIN = SECOND  # ns before a reservation ends that its worker is warned
-_PAGE = 4096  # ids
+_PAGE = 64  # ids
+
+
+class Names:
+    """Names in the order of their coming; but one that goes is replaced by the last. None is there twice."""
+
+    __slots__ = ("_names", "_places")
+
+    def __init__(self, *names: str) -> None:
+        self._names: list[str] = []
+        self._places: dict[str, int] = {}
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        """It is there."""
+        if name not in self._places:
+            self._places[name] = len(self._names)
+            self._names.append(name)
+
+    def remove(self, name: str) -> None:
+        """It is there no more."""
+        place, last = self._places.pop(name), self._names.pop()
+        if last != name:
+            self._names[place] = last
+            self._places[last] = place
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
 
 
 class Sink(Protocol):
@@ -41,7 +76,7 @@ class Worker:
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
         self.using = DEFAULT
-        self.watching: list[str] = [DEFAULT]
+        self.watching = Names(DEFAULT)
         self.holds: dict[tuple[int, int], int] = {}  # what it has reserved, by tube's number and ordinal: until when
         self._ends: list[
             tuple[int, int, int]
@@ -90,7 +125,7 @@ class Tubes:
         self._by_number: dict[int, Tube] = {}
         self._pages: dict[int, tuple[array[int], array[int]]] = {}  # by id: ordinals + 1 (0: none), and tubes' numbers
         self._counts: dict[int, int] = {}  # jobs of each page
-        self.names: list[str] = []  # of all there are; one that goes is replaced by the last
+        self.names = Names()  # of all there are
         self.users: dict[str, Users] = {}  # of those that somebody uses or watches
         self._blocked: dict[Worker, Tube] = {}  # those who wait for the disk
         self.commands: Counter[str] = Counter()  # that were understood
@@ -109,7 +144,12 @@ class Tubes:
     def made(self, name: str) -> Tube:
         """The tube of that name, made if it is not there. Raises TooMany."""
         tube = self.tube(name)
-        return tube if tube is not None else self._broker.topic(name).work()
+        if tube is not None:
+            return tube
+        is_new = name not in self._broker.topics
+        topic = self._broker.topic(name)
+        topic.is_tubes_own |= is_new
+        return topic.work()
 
     def added(self, tube: Tube) -> None:
         """A topic has made it."""
@@ -120,28 +160,28 @@ class Tubes:
         """Its topic has dropped it."""
         del self._by_number[tube.number]
         self._hide(tube.topic.name)
+        self.read_completed(tube)  # who waits for its bodies asks again, and is told that they are gone
 
     def _show(self, name: str) -> None:
         if name not in self.of_tube:
-            self.names.append(name)
+            self.names.add(name)
             self.of_tube[name] = Counter()
 
     def _hide(self, name: str) -> None:
         """If nobody is there."""
         if name in self.users or name == DEFAULT or name not in self.of_tube:
             return
-        place, last = self.names.index(name), self.names.pop()
-        if last != name:
-            self.names[place] = last
+        self.names.remove(name)
         del self.of_tube[name]
 
     def leave_empty(self, name: str) -> None:
         """If nobody uses or watches a tube without jobs it goes, and its topic too if that is nothing but the tube."""
         tube = self.tube(name)
-        if name in self.users or (tube is not None and (tube.jobs.count or tube.reading or tube.topic.depth)):
+        has_jobs = tube is not None and (tube.jobs.count or tube.reading or tube.topic.depth)
+        if name in self.users or name == DEFAULT or has_jobs:
             return
         topic = self._broker.topics.get(name)
-        if topic is not None and tube is not None and not topic.channels and not topic.is_foreign:
+        if topic is not None and tube is not None and topic.may_go:
             self._broker.delete_topic(name)
         self._hide(name)
 
@@ -188,15 +228,13 @@ class Tubes:
             self.made(name)
             self._show(name)
             self.users.setdefault(name, Users()).watching += 1
-            worker.watching.append(name)
+            worker.watching.add(name)
 
     def ignore(self, worker: Worker, name: str) -> None:
         """No more."""
         if name not in worker.watching:
             return
-        place, last = worker.watching.index(name), worker.watching.pop()
-        if last != name:
-            worker.watching[place] = last
+        worker.watching.remove(name)
         self.users[name].watching -= 1
         self._unused(name)
 
@@ -293,18 +331,18 @@ class Tubes:
     def serve(self, tube: Tube, now: int) -> None:
         """It may have jobs for those who wait."""
         users = self.users.get(tube.topic.name)
-        while users is not None and users.waiting and not tube.is_paused(now) and tube.head() is not None:
-            worker = next(iter(users.waiting))
+        for worker in list(users.waiting) if users is not None else ():
+            if tube.is_paused(now) or tube.head() is None:
+                return
             try:
                 found = self.next_for(worker, now)
             except Reading:
-                return  # it will be awake again
-            if found is None:
-                return
-            self.stop_waiting(worker)
-            best, job, body = found
-            best.reserve(job, worker, now)
-            worker.sink.reserved(job, body)
+                continue  # what is read may be of another tube: this one's jobs are for the others meanwhile
+            if found is not None:
+                self.stop_waiting(worker)
+                best, job, body = found
+                best.reserve(job, worker, now)
+                worker.sink.reserved(job, body)
 
     def block(self, worker: Worker, tube: Tube) -> None:
         """It is told when the tube has read from disk."""

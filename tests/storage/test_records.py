@@ -49,6 +49,8 @@ CONTENTS = {
     Kind.ANCHOR: records.ANCHOR,
     Kind.CURSOR: records.CURSOR,
     Kind.SEEN: records.SEEN,
+    Kind.JOB: records.CHANNEL_OF,
+    Kind.JOBS: records.JOBS,
 }
 HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, made=1_800_000_000_000_000_000)
 

@@ -97,6 +97,7 @@ class Run:
         self.slice = random.choice((0, 1000 * SECOND))
         self.bodies: dict[int, bytes] = {}  # by id, of what was put or seen
         self.gone: set[int] = set()  # ids of jobs that were deleted
+        self.places: dict[tuple[int, int], int] = {}  # ids of jobs by topic and ordinal
         self.worlds: dict[int, tuple[World, frozenset[int]]] = {}  # and those, by the position of the log
         self.safe = self.written = 0
 
@@ -132,7 +133,11 @@ class Run:
         random, node = self.random, self.node
         client = random.choice(clients)
         deeds = (
-            [self._put] * 4 + [self._reserve] * 3 + [self._act] * 4 + [self._use, self._kick, self._nsq, self._pause]
+            [self._put] * 4
+            + [self._reserve] * 3
+            + [self._act] * 4
+            + [self._use, self._kick, self._nsq, self._pause]
+            + [self._empty]
         )
         node.turn(*[partial(random.choice(deeds), client) for _ in range(random.choice((0, 1, 3)))])
         if random.random() < 0.2:
@@ -157,7 +162,10 @@ class Run:
             terms = Terms(
                 random.choice((0, 5, 2000)), random.choice((1, 30)), delay, now + delay * SECOND if delay else 0, True
             )
-            self.bodies[self.node.broker.tubes.put(client.worker, body, terms)] = body
+            topic = self.node.broker.tubes.made(client.worker.using).topic
+            place = topic.number, topic.end
+            job = self.node.broker.tubes.put(client.worker, body, terms)
+            self.bodies[job], self.places[place] = body, job
 
     def _reserve(self, client: Client) -> None:
         tubes = self.node.broker.tubes
@@ -223,6 +231,17 @@ class Run:
         topic = self.node.broker.topics.get(self.random.choice(NAMES))
         if topic is not None:
             self.node.broker.pause(topic, not topic.paused)
+
+    def _empty(self, client: Client) -> None:
+        """What a topic has handed out to none is dropped."""
+        topic = self.node.broker.topics.get(self.random.choice(NAMES))
+        if topic is not None and self.random.random() < 0.3:
+            self.gone.update(
+                self.places[topic.number, ordinal]
+                for ordinal in range(topic.distributed, topic.end)
+                if (topic.number, ordinal) in self.places
+            )
+            topic.empty()
 
     # crashes
 

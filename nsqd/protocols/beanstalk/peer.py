@@ -22,7 +22,9 @@ from nsqd.protocols.nsq.outbox import NEVER, Outbox, Transport
 if TYPE_CHECKING:
     from nsqd.protocols.nsq.authorization import Authorization, AuthRefused
 
-MOST_COMMANDS = 512  # in a turn: no client gets a long one
+UNITS_OF_A_TURN = 1024  # commands and replies count one each, and what is large more: no client gets a long turn
+BYTES_OF_A_UNIT = 1024  # of replies: a megabyte in a turn
+TUBES_OF_A_UNIT = 8  # that are looked at
 SLICE = 500  # jobs of a command in a turn: about 5 ms
 MOST_LISTED = 1000  # ids in an answer
 MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
@@ -62,6 +64,7 @@ class Peer:
         "_now",
         "_put",
         "_skips_line",
+        "_spent",
         "_transport",
         "_wait",
         "has_more",
@@ -84,6 +87,7 @@ class Peer:
         self.worker = Worker(self)
         self._buffer = bytearray()
         self._put: _Put | None = None
+        self._spent = 0  # of UNITS_OF_A_TURN
         self._discard = 0  # bytes of a body that are still to be thrown away
         self._skips_line = False  # True: the line was too long; its end is looked for
         self._wait = False  # True: no command is looked at until a reserve, or the disk, has answered
@@ -96,7 +100,7 @@ class Peer:
     # input
 
     def receive(self, data: bytes, now: int) -> None:
-        """Handle the complete commands there are, up to MOST_COMMANDS; keep the rest."""
+        """Handle the complete commands there are, up to UNITS_OF_A_TURN; keep the rest."""
         self._now = now
         self.has_more = False
         if not (self._buffer or self._wait or self.outbox.closing):
@@ -117,8 +121,9 @@ class Peer:
         self._look(data)
 
     def _look(self, data: bytes) -> None:
-        at = 0
-        for _ in range(MOST_COMMANDS):
+        at = self._spent = 0
+        while self._spent < UNITS_OF_A_TURN:
+            self._spent += 1
             if self._wait or self.outbox.closing or (at == len(data) and self._long is None):
                 break
             end = self._step(data, at)
@@ -145,7 +150,7 @@ class Peer:
             self._discard -= size
             if self._discard:
                 return len(data) if size else -1
-            self.outbox.reply(b"JOB_TOO_BIG\r\n")
+            self._reply(b"JOB_TOO_BIG\r\n")
             return at + size
         if self._put is not None:
             return self._body(self._put, data, at)
@@ -155,7 +160,7 @@ class Peer:
                 keep = 1 if data.endswith(b"\r") else 0
                 return len(data) - keep if len(data) - keep > at else -1
             self._skips_line = False
-            self.outbox.reply(b"BAD_FORMAT\r\n")
+            self._reply(b"BAD_FORMAT\r\n")
             return newline + 2
         if newline < 0 or newline + 2 - at > MAX_LINE:
             if newline < 0 and len(data) - at < MAX_LINE:
@@ -181,14 +186,18 @@ class Peer:
             arguments = reader(line, len(verb))
             _HANDLERS[verb](self, *arguments)
         except BadFormat:
-            self.outbox.reply(b"BAD_FORMAT\r\n")
+            self._reply(b"BAD_FORMAT\r\n")
         except UnknownCommand:
-            self.outbox.reply(b"UNKNOWN_COMMAND\r\n")
+            self._reply(b"UNKNOWN_COMMAND\r\n")
         except TooMany:
-            self.outbox.reply(b"OUT_OF_MEMORY\r\n")
+            self._reply(b"OUT_OF_MEMORY\r\n")
         except Reading as reading:
             self._broker.tubes.block(self.worker, reading.tube)
             self._wait, self._deadline = True, -1
+
+    def _reply(self, data: bytes) -> None:
+        self._spent += 1 + len(data) // BYTES_OF_A_UNIT
+        self.outbox.reply(data)
 
     def receive_eof(self) -> None:
         """The client sends no more: what it has sent is answered, and it does not wait for a job."""
@@ -227,7 +236,7 @@ class Peer:
         """To a reserve that waits."""
         self._broker.tubes.stop_waiting(self.worker)
         self._deadline = NEVER
-        self.outbox.reply(reply)
+        self._reply(reply)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -311,13 +320,13 @@ class Peer:
         tubes = self._broker.tubes
         if data[end - 2 : end] != b"\r\n":
             tubes.burn_id()
-            self.outbox.reply(b"EXPECTED_CRLF\r\n")
+            self._reply(b"EXPECTED_CRLF\r\n")
         elif tubes.draining:
             tubes.burn_id()
-            self.outbox.reply(b"DRAINING\r\n")
+            self._reply(b"DRAINING\r\n")
         elif self._broker.refusal:
             tubes.burn_id()
-            self.outbox.reply(b"OUT_OF_MEMORY\r\n")
+            self._reply(b"OUT_OF_MEMORY\r\n")
         else:
             priority, delay, ttr = put.terms
             due = self._now + delay * SECOND if delay else 0
@@ -325,10 +334,10 @@ class Peer:
                 terms = Terms(priority, ttr or 1, delay, due, True)
                 number = tubes.put(self.worker, data[at : end - 2], terms, put.key)
             except TooMany:
-                self.outbox.reply(b"OUT_OF_MEMORY\r\n")
+                self._reply(b"OUT_OF_MEMORY\r\n")
             else:
                 self._promise(self.worker.using)
-                self.outbox.reply(b"INSERTED %d\r\n" % number if number else b"DUPLICATE\r\n")
+                self._reply(b"INSERTED %d\r\n" % number if number else b"DUPLICATE\r\n")
         return end
 
     def _promise(self, name: str) -> None:
@@ -341,7 +350,7 @@ class Peer:
     def _use(self, name: str) -> None:
         self._count("use")
         self._broker.tubes.use(self.worker, name)
-        self.outbox.reply(b"USING %s\r\n" % name.encode())
+        self._reply(b"USING %s\r\n" % name.encode())
 
     # workers
 
@@ -353,6 +362,7 @@ class Peer:
 
     def _begin_reserve(self, command: str, seconds: int | None) -> None:
         tubes, worker, now = self._broker.tubes, self.worker, self._now
+        self._spent += len(worker.watching) // TUBES_OF_A_UNIT
         worker.works = True
         warned = worker.warned_at()
         soon = warned is not None and warned <= now
@@ -362,13 +372,13 @@ class Peer:
                 self._count(command)
                 tube, job, body = found
                 tube.reserve(job, worker, now)
-                self.outbox.reply(_job(b"RESERVED", job, body))
+                self._reply(_job(b"RESERVED", job, body))
                 return
         self._count(command)
         if soon:
-            self.outbox.reply(DEADLINE_SOON)
+            self._reply(DEADLINE_SOON)
         elif seconds == 0 or self._eof:
-            self.outbox.reply(TIMED_OUT)
+            self._reply(TIMED_OUT)
         else:
             tubes.wait(worker)
             self._wait = True
@@ -393,37 +403,37 @@ class Peer:
             tube.reserve(job, worker, self._now)
             replies.append(_job(b"RESERVED", job, body))
         if replies:
-            self.outbox.reply(b"RESERVED_BATCH %d\r\n" % len(replies) + b"".join(replies))
+            self._reply(b"RESERVED_BATCH %d\r\n" % len(replies) + b"".join(replies))
         else:  # the first one that comes, or what reserve-with-timeout says
             self._begin_reserve("reserve-with-timeout", seconds)
 
     def _reserve_job(self, job_id: int) -> None:
-        self.worker.works = True
         found = self._broker.tubes.find(job_id)
         body = None
         if found is not None and found[1].state is not JobState.RESERVED:
             body = found[0].body(found[1])
         if found is None or body is None:
-            self.outbox.reply(NOT_FOUND)
+            self._reply(NOT_FOUND)
             return
+        self.worker.works = True
         tube, job = found
         tube.reserve(job, self.worker, self._now)
-        self.outbox.reply(_job(b"RESERVED", job, body))
+        self._reply(_job(b"RESERVED", job, body))
 
     def _own(self, job_id: int) -> tuple[Tube, Job] | None:
         """The job, if this worker has it reserved; else it is told NOT_FOUND."""
         found = self._broker.tubes.find(job_id)
         if found is not None and found[0].reserved.get(found[1].ordinal) is self.worker:
             return found
-        self.outbox.reply(NOT_FOUND)
+        self._reply(NOT_FOUND)
         return None
 
     def _delete(self, job_id: int) -> None:
         self._count("delete")
         if not self._finish(job_id):
-            self.outbox.reply(NOT_FOUND)
+            self._reply(NOT_FOUND)
             return
-        self.outbox.reply(b"DELETED\r\n")
+        self._reply(b"DELETED\r\n")
 
     def _finish(self, job_id: int) -> bool:
         tubes = self._broker.tubes
@@ -440,7 +450,7 @@ class Peer:
 
     def _delete_batch(self, job_ids: tuple[int, ...]) -> None:
         """DELETED_BATCH, and how many of them were there and not somebody else's."""
-        self.outbox.reply(b"DELETED_BATCH %d\r\n" % sum(self._finish(job_id) for job_id in job_ids))
+        self._reply(b"DELETED_BATCH %d\r\n" % sum(self._finish(job_id) for job_id in job_ids))
 
     def _release(self, job_id: int, priority: int, delay: int) -> None:
         self._count("release")
@@ -448,7 +458,7 @@ class Peer:
         if found is not None:
             found[0].hand_back(found[1], priority, delay, self._now)
             self._promise(found[0].topic.name)
-            self.outbox.reply(b"BURIED\r\n" if found[1].state is JobState.BURIED else b"RELEASED\r\n")
+            self._reply(b"BURIED\r\n" if found[1].state is JobState.BURIED else b"RELEASED\r\n")
 
     def _bury(self, job_id: int, priority: int) -> None:
         self._count("bury")
@@ -456,27 +466,27 @@ class Peer:
         if found is not None:
             found[0].bury(found[1], priority)
             self._promise(found[0].topic.name)
-            self.outbox.reply(b"BURIED\r\n")
+            self._reply(b"BURIED\r\n")
 
     def _touch(self, job_id: int) -> None:
         self._count("touch")
         found = self._own(job_id)
         if found is not None:
             found[0].touch(found[1], self.worker, self._now)
-            self.outbox.reply(b"TOUCHED\r\n")
+            self._reply(b"TOUCHED\r\n")
 
     def _watch(self, name: str) -> None:
         self._count("watch")
         self._broker.tubes.watch(self.worker, name)
-        self.outbox.reply(b"WATCHING %d\r\n" % len(self.worker.watching))
+        self._reply(b"WATCHING %d\r\n" % len(self.worker.watching))
 
     def _ignore(self, name: str) -> None:
         self._count("ignore")
-        if self.worker.watching == [name]:
-            self.outbox.reply(b"NOT_IGNORED\r\n")
+        if name in self.worker.watching and len(self.worker.watching) == 1:
+            self._reply(b"NOT_IGNORED\r\n")
             return
         self._broker.tubes.ignore(self.worker, name)
-        self.outbox.reply(b"WATCHING %d\r\n" % len(self.worker.watching))
+        self._reply(b"WATCHING %d\r\n" % len(self.worker.watching))
 
     # looking
 
@@ -498,7 +508,7 @@ class Peer:
     def _tell(self, command: str, found: tuple[Tube, Job] | None) -> None:
         body = found[0].body(found[1]) if found is not None else None
         self._count(command)
-        self.outbox.reply(NOT_FOUND if found is None or body is None else _job(b"FOUND", found[1], body))
+        self._reply(NOT_FOUND if found is None or body is None else _job(b"FOUND", found[1], body))
 
     # operators
 
@@ -532,22 +542,22 @@ class Peer:
         reply = self._long()
         if reply is not None:
             self._long = None
-            self.outbox.reply(reply)
+            self._reply(reply)
 
     def _kick_job(self, job_id: int) -> None:
         found = self._broker.tubes.find(job_id)
         if found is None or found[1].state not in (JobState.BURIED, JobState.DELAYED):
-            self.outbox.reply(NOT_FOUND)
+            self._reply(NOT_FOUND)
             return
         found[0].kick(found[1])
         self._promise(found[0].topic.name)
-        self.outbox.reply(b"KICKED\r\n")
+        self._reply(b"KICKED\r\n")
 
     def _clear_tube(self, name: str) -> None:
         """CLEARED, and how many jobs are gone: ready, delayed and buried ones; reserved ones are their workers'."""
         tubes = self._broker.tubes
         if name not in tubes.of_tube:
-            self.outbox.reply(NOT_FOUND)
+            self._reply(NOT_FOUND)
             return
         count = 0
 
@@ -571,18 +581,18 @@ class Peer:
         """MOVED, and its new id: it is put to the other tube, on the terms it has, and deleted where it was."""
         tubes, found = self._broker.tubes, self._broker.tubes.find(job_id)
         if found is None or found[0].reserved.get(found[1].ordinal, self.worker) is not self.worker:
-            self.outbox.reply(NOT_FOUND)
+            self._reply(NOT_FOUND)
             return
         tube, job = found
         body = tube.body(job)
         if body is None:
-            self.outbox.reply(NOT_FOUND)
+            self._reply(NOT_FOUND)
             return
         due = job.due if job.state is JobState.DELAYED else 0
         number = tubes.put_to(name, body, Terms(job.priority, job.ttr, job.delay if due else 0, due, True))
         self._promise(name)
         self._finish(job_id)
-        self.outbox.reply(b"MOVED %d\r\n" % number)
+        self._reply(b"MOVED %d\r\n" % number)
 
     def _list_jobs(self, name: str, state: str, limit: int, after: int) -> None:
         """Ids of jobs in that state, ascending, above `after`: up to `limit`."""
@@ -592,51 +602,52 @@ class Peer:
             raise BadFormat
         tube = tubes.tube(name)
         if name not in tubes.of_tube:
-            self.outbox.reply(NOT_FOUND)
+            self._reply(NOT_FOUND)
             return
         found = islice(tube.jobs.in_state(wanted, after), limit) if tube is not None else ()
-        self.outbox.reply(stats.listing(str(job.id) for job in found))
+        self._reply(stats.listing(str(job.id) for job in found))
 
     def _pause_tube(self, name: str, seconds: int) -> None:
         tubes = self._broker.tubes
         if name not in tubes.of_tube:
-            self.outbox.reply(NOT_FOUND)
+            self._reply(NOT_FOUND)
             return
         tubes.of_tube[name]["pause-tube"] += 1
-        tubes.made(name).pause_for(seconds * SECOND or 1, seconds * SECOND, self._now)
-        self.outbox.reply(b"PAUSED\r\n")
+        tubes.made(name).pause_for(seconds * SECOND, self._now)
+        self._reply(b"PAUSED\r\n")
 
     def _stats(self) -> None:
+        self._spent += len(self._broker.tubes.names) // TUBES_OF_A_UNIT
         self._count("stats")
-        self.outbox.reply(stats.dictionary(stats.of_all(self._broker.tubes, self._hall.figures())))
+        self._reply(stats.dictionary(stats.of_all(self._broker.tubes, self._hall.figures())))
 
     def _stats_job(self, job_id: int) -> None:
         self._count("stats-job")
         found = self._broker.tubes.find(job_id)
         if found is None:
-            self.outbox.reply(NOT_FOUND)
+            self._reply(NOT_FOUND)
         else:
-            self.outbox.reply(stats.dictionary(stats.of_job(*found, self._now, self._broker.wall)))
+            self._reply(stats.dictionary(stats.of_job(*found, self._now, self._broker.wall)))
 
     def _stats_tube(self, name: str) -> None:
         self._count("stats-tube")
         tubes = self._broker.tubes
         if name not in tubes.of_tube:
-            self.outbox.reply(NOT_FOUND)
+            self._reply(NOT_FOUND)
         else:
-            self.outbox.reply(stats.dictionary(stats.of_tube(tubes, name, tubes.tube(name), self._now)))
+            self._reply(stats.dictionary(stats.of_tube(tubes, name, tubes.tube(name), self._now)))
 
     def _list_tubes(self) -> None:
         self._count("list-tubes")
-        self.outbox.reply(stats.listing(self._broker.tubes.names))
+        self._reply(stats.listing(self._broker.tubes.names))
 
     def _list_tube_used(self) -> None:
         self._count("list-tube-used")
-        self.outbox.reply(b"USING %s\r\n" % self.worker.using.encode())
+        self._reply(b"USING %s\r\n" % self.worker.using.encode())
 
     def _list_tubes_watched(self) -> None:
         self._count("list-tubes-watched")
-        self.outbox.reply(stats.listing(self.worker.watching))
+        self._reply(stats.listing(self.worker.watching))
 
     def _quit(self) -> None:
         self.outbox.end()

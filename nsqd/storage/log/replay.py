@@ -249,6 +249,8 @@ class Replay:
         self._store.hole(number, first, end)
         topic.distributed = end
         topic.delayed = {ordinal: due for ordinal, due in topic.delayed.items() if ordinal < first}
+        topic.rows = {ordinal: row for ordinal, row in topic.rows.items() if ordinal < first}
+        topic.terms = {ordinal: terms for ordinal, terms in topic.terms.items() if ordinal < first}
         for channel in topic.channels.values():
             channel.finish(first, end - first)
 

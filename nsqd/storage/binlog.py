@@ -1,0 +1,105 @@
+"""Reading beanstalkd's binlog, version 7 (specs/beanstalkd.md section 9). Changes nothing.
+
+    binlog.N      int32 version, then records, little-endian, up to zeros or the end
+    record        int32 length of the tube's name; the name; 80 bytes of the job; its body, CR LF included
+                  a name of length 0: only the 80 bytes, of a job that is known
+
+Files are read in the order of their numbers. A record that makes no sense ends its file, as for beanstalkd; but the size of a
+body is no reason here: beanstalkd loses jobs of its largest sizes, and what stands behind them.
+"""
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from struct import Struct
+
+VERSION = 7
+MOST_BODY = 1 << 30  # bytes: beanstalkd allows no more
+MOST_NAME = 200
+_FILE = re.compile(r"binlog\.([0-9]{1,9})")
+_INT = Struct("<i")
+_JOB = Struct("<QIxxxxqqixxxxqqIIIIIBxxx")
+DELETED, READY, RESERVED, BURIED, DELAYED = range(5)  # states
+
+
+@dataclass(slots=True)
+class LoggedJob:
+    """A job as it was written last."""
+
+    id: int
+    tube: str
+    body: bytes
+    priority: int = 0
+    delay: int = 0  # ns; likewise
+    ttr: int = 0
+    created: int = 0  # ns since the epoch; likewise
+    due: int = 0
+    counts: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)  # reserves, timeouts, releases, buries, kicks
+    state: int = READY
+
+
+@dataclass(slots=True)
+class Binlog:
+    """What is there."""
+
+    files: list[Path] = field(default_factory=list)
+    jobs: dict[int, LoggedJob] = field(default_factory=dict)  # by id
+    highest: int = 0  # id that was ever given, as far as the files tell
+    unreadable: list[tuple[Path, int, int]] = field(default_factory=list)  # (file, from, its size)
+
+
+def find_binlogs(path: Path) -> list[Path]:
+    """beanstalkd's files in the directory, in the order of their numbers. Raises OSError."""
+    found = [(int(match[1]), file) for file in path.iterdir() if (match := _FILE.fullmatch(file.name))]
+    return [file for _, file in sorted(found)]
+
+
+def read_binlogs(files: list[Path]) -> Binlog:
+    """All jobs that were not deleted. Raises OSError."""
+    binlog = Binlog(files)
+    for file in files:
+        data = file.read_bytes()
+        at = _INT.size
+        if len(data) < at or _INT.unpack_from(data)[0] != VERSION:
+            if data.strip(b"\0"):
+                binlog.unreadable.append((file, 0, len(data)))
+            continue
+        while at < len(data):
+            end = _read(binlog, data, at)
+            if end <= at:
+                if end < 0:
+                    binlog.unreadable.append((file, at, len(data)))
+                break
+            at = end
+    return binlog
+
+
+def _read(binlog: Binlog, data: bytes, at: int) -> int:
+    """One record: where it ends; 0: there are no more; -1: it makes no sense."""
+    if len(data) < at + _INT.size + _JOB.size:
+        return -1 if data[at:].strip(b"\0") else 0
+    (name_size,) = _INT.unpack_from(data, at)
+    job_at: int = at + _INT.size + name_size
+    if not 0 <= name_size <= MOST_NAME or len(data) < job_at + _JOB.size:
+        return -1
+    fields: tuple[int, ...] = _JOB.unpack_from(data, job_at)
+    number, priority, delay, ttr, size, created, due, *counts, state = fields
+    if not number:
+        return 0 if not name_size else -1
+    end = job_at + _JOB.size
+    known = binlog.jobs.get(number)
+    if name_size:
+        if not 2 <= size <= MOST_BODY + 2 or len(data) < end + size or not 0 <= state <= DELAYED:
+            return -1
+        name = data[at + _INT.size : job_at].decode("latin-1")
+        known = LoggedJob(number, name, data[end : end + size - 2])
+        end += size
+    binlog.highest = max(binlog.highest, number)
+    if state == DELETED:
+        binlog.jobs.pop(number, None)
+    elif known is not None:
+        known.priority, known.delay, known.ttr, known.created, known.due = priority, delay, ttr, created, due
+        known.counts = (counts[0], counts[1], counts[2], counts[3], counts[4])
+        known.state = state
+        binlog.jobs[number] = known
+    return end

@@ -1,0 +1,95 @@
+"""Tubes beside NSQ's side of their topics, and what must not grow without bound."""
+
+from collections.abc import Callable
+
+from nsqd.core.broker import Limits
+from nsqd.core.jobs import JobState
+from nsqd.core.keeping import TopicConfig
+from nsqd.core.topic import Topic
+from nsqd.core.tube import SECOND
+from tests.beanstalk.wire import Wire, facts, put
+from tests.core.node import Node, bodies
+
+
+def test_a_topic_with_more_than_the_tube_does_not_go_with_it() -> None:
+    wire = Wire()
+    broker = wire.node.broker
+    spoilers: dict[str, Callable[[Topic], object]] = {
+        "config": lambda topic: topic.configure(TopicConfig(retention=SECOND)),
+        "published": lambda topic: topic.publish([b"x"], 1),
+        "channel": lambda topic: topic.channel("c"),
+        "nothing": lambda topic: None,
+    }
+    for name, spoil in spoilers.items():
+        wire.ask(b"watch %s\r\n" % name.encode())
+        spoil(broker.topics[name])
+        wire.node.turn()
+        while (found := wire.ask(b"reserve-with-timeout 0\r\n")) != b"TIMED_OUT\r\n":
+            wire.ask(b"delete %s\r\n" % found.split()[1])
+        wire.ask(b"ignore %s\r\n" % name.encode())
+    broker.topic("made")
+    wire.ask(b"use made\r\nuse default\r\n")
+    assert set(broker.topics) == {"config", "published", "channel", "made", "default"}
+    broker.check()
+    broker.tubes.check()
+
+
+def test_a_tube_comes_back_with_its_topic_for_those_who_watch_it() -> None:
+    wire = Wire()
+    wire.ask(b"watch q\r\nuse q\r\n" + put(b"x"))
+    wire.node.broker.delete_topic("q")
+    assert wire.ask(b"peek 1\r\nreserve-with-timeout 0\r\n") == b"NOT_FOUND\r\nTIMED_OUT\r\n"
+    wire.send(b"reserve\r\n")
+    wire.node.publish("q", b"again")
+    assert wire.said() == b"RESERVED 2 5\r\nagain\r\n"
+    wire.node.broker.check()
+    wire.node.broker.tubes.check()
+
+
+def test_both_sides_get_every_message_and_finish_it_alone() -> None:
+    node = Node(Limits())
+    wire = Wire(node)
+    wire.ask(b"use t\r\nwatch t\r\n")
+    consumer, inbox = node.subscribe("t", "c", 10)
+    wire.ask(put(b"1", 5) + put(b"2", 1, delay=2))
+    node.publish("t", b"3")
+    assert bodies(inbox.take()) == [b"1", b"3"]
+    assert wire.ask(b"reserve\r\ndelete 1\r\n").endswith(b"DELETED\r\n")
+    assert consumer.in_flight == 2
+    wire.advance(2100)
+    assert bodies(inbox.take()) == [b"2"]
+    assert wire.ask(b"reserve\r\n") == b"RESERVED 2 1\r\n2\r\n"
+    assert wire.ask(b"reserve\r\n") == b"RESERVED 3 1\r\n3\r\n"
+    node.broker.check()
+    node.broker.tubes.check()
+
+
+def test_going_round_leaves_no_trail() -> None:
+    wire = Wire()
+    wire.ask(put(b"x") * 5)
+    for _ in range(300):
+        wire.ask(b"reserve-job 3\r\nrelease 3 0 0\r\n" * 10)
+        wire.ask(b"reserve-job 2\r\ntouch 2\r\nbury 2 0\r\nkick-job 2\r\n" * 3)
+    wire.node.broker.tubes.check()  # its heaps are bounded by its jobs
+    assert facts(wire.ask(b"stats-job 3\r\n"))["releases"] == "3000"
+
+
+def test_a_long_backlog_becomes_jobs_over_several_turns() -> None:
+    node = Node()
+    node.publish("t", *[b"x"] * 7000)
+    wire = Wire(node)
+    wire.peer.receive(b"watch t\r\n", node.now)
+    tube = node.broker.topics["t"].tube
+    assert tube is not None
+    assert 0 < tube.counts[JobState.READY] < 7000
+    node.turn()
+    assert tube.counts[JobState.READY] == 7000
+    node.broker.tubes.check()
+
+
+def test_replies_of_a_turn_are_bounded() -> None:
+    wire = Wire()
+    wire.ask(put(b"x" * 60_000))
+    wire.peer.receive(b"peek 1\r\n" * 500, wire.node.now)
+    assert sum(map(len, wire.peer.take_output())) < 1_300_000
+    assert wire.peer.has_more
