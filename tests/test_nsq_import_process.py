@@ -251,7 +251,7 @@ def test_the_command_does_what_a_first_start_would(tmp_path: Path) -> None:
     code, out, progress = run_import(str(tmp_path), "--node-id", "77")
     assert (code, out.partition(" messages")[0]) == (0, "5010"), out + progress
     assert "IMPORT: channel a of topic t: 4998 messages" in progress
-    assert run_import(str(tmp_path)) == (0, f"there is nothing of NSQ's to take over in {tmp_path}\n", "")
+    assert run_import(str(tmp_path)) == (0, f"there is nothing of NSQ's or beanstalkd's to take over in {tmp_path}\n", "")
     with nsqd(tmp_path) as node:
         assert depths(node) == {"t": (10, {"a": 4998, "b": 1}), "u": (0, {"empty": 1})}
         unpause(node, "t")
@@ -280,6 +280,7 @@ def test_the_command_tells_what_it_could_not_read(tmp_path: Path) -> None:
         3,
         {
             "messages": 1,
+            "jobs": 0,
             "queues": [{"topic": "t", "channel": "", "messages": 1}],
             "unreadable": [{"file": "t.diskqueue.000000.dat", "from": size, "to": size + 4}],
         },
