@@ -251,7 +251,11 @@ def test_the_command_does_what_a_first_start_would(tmp_path: Path) -> None:
     code, out, progress = run_import(str(tmp_path), "--node-id", "77")
     assert (code, out.partition(" messages")[0]) == (0, "5010"), out + progress
     assert "IMPORT: channel a of topic t: 4998 messages" in progress
-    assert run_import(str(tmp_path)) == (0, f"there is nothing of NSQ's or beanstalkd's to take over in {tmp_path}\n", "")
+    assert run_import(str(tmp_path)) == (
+        0,
+        f"there is nothing of NSQ's or beanstalkd's to take over in {tmp_path}\n",
+        "",
+    )
     with nsqd(tmp_path) as node:
         assert depths(node) == {"t": (10, {"a": 4998, "b": 1}), "u": (0, {"empty": 1})}
         unpause(node, "t")
