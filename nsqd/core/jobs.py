@@ -12,6 +12,8 @@ PAGE = 64  # jobs: where one of a page is left, so much is not given back
 ROW = Struct("<QIIIQQIIIIIB")  # the fields of Job, in their order, less the ordinal
 _ABSENT = bytes(ROW.size)
 _STATE = ROW.size - 1  # of a row's bytes
+_BRIEF = Struct("<QI16xQ")
+_READY = b"\1"
 _DUE, _DUE_AT = Struct("<Q"), 28  # likewise
 
 
@@ -68,6 +70,17 @@ def due_of(row: bytes) -> int:
 def with_due(row: bytes, due: int) -> bytes:
     """The same with another."""
     return row[:_DUE_AT] + _DUE.pack(due) + row[_DUE_AT + _DUE.size :]
+
+
+def brief(row: bytes) -> tuple[int, int, int, int]:
+    """Its id, priority, due and state."""
+    number, priority, due = _BRIEF.unpack_from(row)
+    return number, priority, due, row[_STATE]
+
+
+def as_ready(row: bytes) -> bytes:
+    """The same, ready."""
+    return with_due(row, 0)[:_STATE] + _READY
 
 
 class Jobs:

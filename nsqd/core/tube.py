@@ -8,16 +8,18 @@ hold are passed over, and swept when they outnumber the jobs. Nothing here waits
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from nsqd.core.deferred import Deferred, Message
+from nsqd.core.deferred import Message
 from nsqd.core.duequeue import SLACK
 from nsqd.core.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.core.jobs import Job, Jobs, JobState
+from nsqd.core.jobs import Job, Jobs, JobState, as_ready, brief, with_due
+from nsqd.core.spans import without
 from nsqd.core.store import Extent
 
 if TYPE_CHECKING:
@@ -71,17 +73,14 @@ class Tube:
         "broker",
         "buried",
         "counts",
-        "deferred",
         "delayed",
         "deleted",
         "edge",
-        "ephemeral",
         "jobs",
         "name",
         "number",
         "pause_asked",
         "pause_until",
-        "paused",
         "reading",
         "reserved",
         "start",
@@ -96,13 +95,10 @@ class Tube:
         self.topic = topic
         self.name = WORK
         self.number = number  # never used again on this node
-        self.ephemeral = False
         self.deleted = False
-        self.paused = False  # as a channel; a tube's own pause has an end
         self.start = self.edge = topic.distributed  # messages before the edge are jobs, or are gone
         self._holes: deque[tuple[int, int]] = deque()  # spans from the edge on that are not for us, ascending
         self.delayed = 0  # messages in the topic's delay lane that the topic counts as ours; they are jobs already
-        self.deferred = Deferred(number)  # always empty: what waits is in the heap of times
         self.jobs = Jobs()
         self.buried: dict[int, None] = {}  # ordinals, the first buried first
         self.reserved: dict[int, Worker] = {}  # by ordinal
@@ -194,21 +190,29 @@ class Tube:
         """It begins with `start`; messages before `edge` are among `rows`, by ordinal, or gone. `buried`: in that order."""
         self.start, self.edge = start, edge
         self._holes.extend(holes)
+        now, tubes, put = self.broker.now, self.broker.tubes, self.jobs.put_row
+        ready, delayed = self._heaps[JobState.READY], self._heaps[JobState.DELAYED]
         for ordinal, row in rows.items():
-            self.jobs.put_row(ordinal, row)
-        graves = {ordinal: self.broker.now - len(buried) + place for place, ordinal in enumerate(buried)}
+            number, priority, due, state = brief(row)
+            if state == JobState.RESERVED or (state == JobState.DELAYED and due <= now):
+                state, row = JobState.READY, as_ready(row)
+            if state == JobState.READY:
+                ready.append(priority << _BITS | ordinal)
+                self.urgent += priority < URGENT
+            elif state == JobState.DELAYED:
+                delayed.append(due << _BITS | ordinal)
+            put(ordinal, row)
+            tubes.came(number, self, ordinal)
+        for place, ordinal in enumerate(buried, now - len(buried)):  # their order is in their dues
+            put(ordinal, with_due(rows[ordinal], place))
         self.buried.update(dict.fromkeys(buried))
-        self._buried_last = self.broker.now
-        for job in self.jobs:
-            self.broker.tubes.came(job.id, self, job.ordinal)
-            state = JobState.READY if job.state is JobState.RESERVED else job.state
-            if state is not JobState.DELAYED or job.due <= self.broker.now:
-                job.due = graves.get(job.ordinal, 0)
-                state = JobState.READY if state is JobState.DELAYED else state
-            self._count(job, state, 1)
-            job.state = state
-            self.jobs.put(job)
-            self._index(job)
+        self._buried_last = now
+        for state, heap in self._heaps.items():
+            self.counts[state] = len(heap)
+            heapify(heap)
+        self.counts[JobState.BURIED] = len(buried)
+        if ready:
+            self.broker.awake[self] = None
         self._watch()
 
     # states
@@ -264,6 +268,8 @@ class Tube:
     def _forget(self, job: Job) -> None:
         """It is gone, and the log knows or need not."""
         self._leave(job)
+        if job.ordinal >= self.edge:  # known from before a restart: it is not to come again
+            insort(self._holes, (job.ordinal, job.ordinal + 1))
         self.jobs.remove(job.ordinal)
         self.broker.tubes.went(job.id)
 
@@ -367,10 +373,6 @@ class Tube:
         """The one that was buried first, or that is ready the soonest of those that are delayed."""
         return next(iter(self.first_buried()), None) if state is JobState.BURIED else self.head(state)
 
-    def pause(self, paused: bool) -> None:
-        """As NSQ's channels; nobody does so."""
-        self.paused = paused
-
     def pause_for(self, ns: int, now: int) -> None:
         """No job is given out for so long; 0: they are again."""
         self.pause_until, self.pause_asked = (now + ns if ns else 0), ns
@@ -431,10 +433,12 @@ class Tube:
     # operators, and what NSQ's side asks of a channel
 
     def empty(self) -> None:
-        """All jobs are gone."""
+        """All jobs are gone, and what is to become one."""
         end = self.topic.distributed
         owed = [(ordinal, 1) for ordinal in self.jobs.ordinals()]
-        self._absorb_nothing(owed)
+        for first, stop, _ in self.topic.store.extents(self.topic.number, self.edge, end):
+            for start, upto in without(first, stop, self._holes):
+                owed += [(ordinal, 1) for ordinal in range(start, upto) if self.jobs.get(ordinal) is None]
         self.topic.store.finish_all(self.topic.number, self.number, end, owed)
         for job in list(self.jobs):
             self._forget(job)
@@ -443,11 +447,6 @@ class Tube:
         for heap in self._heaps.values():
             heap.clear()
 
-    def _absorb_nothing(self, owed: list[tuple[int, int]]) -> None:
-        """What is not a job yet is owed, too."""
-        for first, end, _ in self.topic.store.extents(self.topic.number, self.edge, self.topic.distributed):
-            owed.append((first, end - first))
-
     def delete(self) -> None:
         """All jobs are gone, and the tube. Called by the topic."""
         self.empty()
@@ -455,11 +454,6 @@ class Tube:
         self.deleted = True
         self.broker.unwatch(self)
         self.broker.tubes.dropped(self)
-
-    @property
-    def depth(self) -> int:
-        """Jobs that are ready."""
-        return self.counts[JobState.READY]
 
     def holes(self) -> list[tuple[int, int]]:
         """Spans (first, end) from the edge on that are not for us."""

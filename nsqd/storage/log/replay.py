@@ -518,7 +518,8 @@ def _row(ordinal: int, frame: bytes, terms: tuple[int, int, int], due: int) -> b
 
 def _recovered_tube(tube: KnownChannel, edge: int, monotonic: Callable[[int], int]) -> RecoveredTube:
     holes = united((max(first, edge), end) for first, end in sorted(tube.done.items()) if end > edge)
-    rows = {ordinal: with_due(row, monotonic(due_of(row))) for ordinal, row in tube.rows.items()}
+    dues = ((ordinal, row, due_of(row)) for ordinal, row in tube.rows.items())
+    rows = {ordinal: with_due(row, monotonic(due)) if due else row for ordinal, row, due in dues}
     buried = [ordinal for ordinal, row in tube.rows.items() if row[-1] == JobState.BURIED]
     buried.sort(key=lambda ordinal: due_of(tube.rows[ordinal]))
     return RecoveredTube(tube.number, tube.start, edge, holes, rows, buried)
