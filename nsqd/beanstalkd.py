@@ -12,7 +12,7 @@ import pwd
 import random
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 import trio
@@ -21,7 +21,7 @@ from nsqd.beanstalk import DEFAULT_MAX_JOB_SIZE, MOST_JOB_SIZE, Reception
 from nsqd.core.broker import Broker
 from nsqd.core.ids import IdSource
 from nsqd.net.reactor import Reactor, Served
-from nsqd.opening import Wake, clocks, imports, make_broker, read_log
+from nsqd.opening import Wake, clocks, imports, make_broker, read_log, sync_by_time
 from nsqd.options import NsqdOptions
 from nsqd.protocols.beanstalk.stats import VERSION
 from nsqd.storage.directory import Directory, DirectoryError
@@ -79,7 +79,7 @@ class Flags:
 
     def options(self) -> NsqdOptions:
         """As nsqd's."""
-        sync = Duration(max(1, self.sync_after or 1) * MILLISECOND)
+        sync = Duration(min(1000, max(1, self.sync_after or 1)) * MILLISECOND)
         durability = "os" if self.sync_after is None else "interval" if self.sync_after else "always"
         return replace(
             NsqdOptions(), data_path=self.directory, durability=durability, sync_timeout=sync, sync_every=0, node_id=0
@@ -221,7 +221,7 @@ async def _run(flags: Flags, listener: Listener, directory: Directory | None) ->
             log.info("listening on %s", listener.address)
             nursery.start_soon(reactor.run)
             if opened is not None:
-                nursery.start_soon(_sync, opened, options, reactor.wake)
+                nursery.start_soon(sync_by_time, options, opened, reactor.wake)
             number = await _until_told(signals, broker)
             nursery.cancel_scope.cancel()
     reactor.close_all()
@@ -243,15 +243,6 @@ def _in_memory(options: NsqdOptions) -> Broker:
 def _nobody_asks() -> Served:
     """There is no HTTP here."""
     return Served(lambda: None, lambda: None)
-
-
-async def _sync(opened: OpenLog, options: NsqdOptions, wake: Callable[[], None]) -> None:
-    """What nobody waits for is synced, too."""
-    interval = min(options.sync_timeout / 1e9, 1.0) if options.durability == "interval" else 1.0
-    while True:
-        await trio.sleep(interval)
-        opened.timer()
-        wake()
 
 
 async def _until_told(signals: AsyncIterator[int], broker: Broker) -> int:

@@ -14,7 +14,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,13 +30,12 @@ from nsqd.http.routes import routes
 from nsqd.net.acceptor import ConnectionLimits
 from nsqd.net.conversation import Conversation
 from nsqd.net.reactor import Edge, Reactor, Served
-from nsqd.opening import Wake, clocks, imports, make_broker, read_log
+from nsqd.opening import Wake, clocks, imports, make_broker, read_log, sync_by_time
 from nsqd.option_values import REQUIRED
 from nsqd.options import NsqdOptions
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.statsd.pusher import Pusher
 from nsqd.storage.directory import Directory, DirectoryError
-from nsqd.storage.log.opening import OpenLog
 from nsqd.storage.saver import Health, Saver
 from shared.daemon import (
     SIGNALS,
@@ -206,7 +205,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                 reactor.listen(doors.beanstalk.socket, reception.meet)
                 log.info("BEANSTALK: listening on %s", doors.beanstalk.address)
             nursery.start_soon(reactor.run)
-            nursery.start_soon(_sync_by_time, options, opened, reactor.wake)
+            nursery.start_soon(sync_by_time, options, opened, reactor.wake)
             lookupds.set_addresses(options.lookupd_tcp_address)
             if options.statsd_address:
                 pusher = Pusher(options, info.broadcast_address, info.http_port, broker, memory.figures)
@@ -270,17 +269,6 @@ def _auth_servers(options: NsqdOptions, tls: ssl.SSLContext | None) -> AuthServe
         tls,
         random.Random().randrange,
     )
-
-
-async def _sync_by_time(options: NsqdOptions, opened: OpenLog, wake: Callable[[], None]) -> None:
-    """What nobody waits for is synced, too."""
-    interval = options.sync_timeout / 1e9  # a topic may be kept in the mode `interval` whatever the node's is
-    if options.durability != "interval":
-        interval = min(interval, 1.0)
-    while True:
-        await trio.sleep(interval)
-        opened.timer()
-        wake()
 
 
 def _http_server(options: NsqdOptions, node: Node, doors: Doors, trio_thread: TrioThread) -> HttpServer:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import trio
+
 from nsqd.core.broker import Broker
 from nsqd.core.ids import IdSource
 from nsqd.core.keeping import Durability
@@ -22,6 +24,7 @@ from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import OpenLog, open_log
 from nsqd.storage.log.reader import LogError
 from nsqd.storage.nsq_import import NsqImport
+from nsqd.storage.takeover import TakeOverError
 
 
 def clocks() -> tuple[int, int]:
@@ -49,7 +52,7 @@ def imports(directory: Directory) -> tuple[NsqImport, BinlogImport]:
             raise DirectoryError(f"{path} holds files of both NSQ's queues and beanstalkd's: move one of them away")
         binlogs.prepare()
         taking.prepare()
-    except (QueueError, OSError) as error:
+    except (QueueError, TakeOverError, OSError) as error:
         raise DirectoryError(f"failed to take over the data in {path} - {error}") from None
     return taking, binlogs
 
@@ -116,3 +119,14 @@ def _commit(broker: Broker, opened: OpenLog) -> None:
 def _sync(opened: OpenLog) -> None:
     if not opened.syncer.now():
         raise OSError(opened.writer.failure)
+
+
+async def sync_by_time(options: NsqdOptions, opened: OpenLog, wake: Callable[[], None]) -> None:
+    """What nobody waits for is synced, too."""
+    interval = options.sync_timeout / 1e9  # a topic may be kept in the mode `interval` whatever the node's is
+    if options.durability != "interval":
+        interval = min(interval, 1.0)
+    while True:
+        await trio.sleep(interval)
+        opened.timer()
+        wake()

@@ -43,9 +43,9 @@ def main() -> int:
     try:
         with contextlib.closing(Directory(options.data_path)) as directory:
             taking, binlogs = _take_over(options, directory)
-            if taking.left:
+            if taking.left or binlogs.left:
                 log.critical(
-                    "start NSQ's nsqd on a copy of it, and publish from there (nsq_to_nsq) what is missing here"
+                    "start the daemon that wrote them on a copy of it, and publish from there what is missing here"
                 )
                 return FAILED
     except DirectoryError as error:

@@ -20,7 +20,7 @@ import pytest
 
 from nsqd.storage.binlog import find_binlogs, read_binlogs
 from nsqd.storage.binlog_import import ASIDE, MARKER
-from nsqd.storage.nsq_import import READING
+from nsqd.storage.takeover import READING
 from tests.daemons import ROOT
 from tests.test_beanstalkd_process import Beanstalkd
 
@@ -95,6 +95,17 @@ def test_an_interrupted_import_begins_anew(tmp_path: Path) -> None:
     with Beanstalkd("-b", str(tmp_path)) as daemon, daemon.client(watch="work") as client:
         assert client.stats_tube("work")["current-jobs-ready"] == 2
         assert client.stats_tube("work")["current-jobs-buried"] == 1
+
+
+def test_an_interrupted_import_whose_files_are_gone_is_not_begun_with_half_a_log(tmp_path: Path) -> None:
+    compose(tmp_path)
+    with Beanstalkd("-b", str(tmp_path)):
+        pass
+    (tmp_path / MARKER).write_bytes(READING)
+    command = [sys.executable, "-m", "penstock.launch", "beanstalkd", "-l127.0.0.1", "-p0", "-b", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    assert done.returncode == 10
+    assert "it was interrupted, and beanstalkd's files are gone" in done.stderr
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ import httpx
 import pytest
 
 from nsqd.storage.diskqueue import Queue, QueueError, find_queues
-from nsqd.storage.nsq_import import ASIDE, MARKER, MOVING, READING
+from nsqd.storage.nsq_import import ASIDE, MARKER
+from nsqd.storage.takeover import MOVING, READING
 from penstock.client import Consumer
 from tests.daemons import ROOT, Daemon, nsqd
 

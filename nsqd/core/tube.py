@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from nsqd.core.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.jobs import Job, Jobs, JobState, as_ready, brief, with_due
 from nsqd.core.spans import without
 from nsqd.core.store import Extent
+from shared.values import SECOND
 
 if TYPE_CHECKING:
     from nsqd.core.broker import Broker
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from nsqd.core.tubes import Worker
 
 WORK = ":work"  # the channel's name: no client of NSQ can name it
-SECOND = 1_000_000_000  # ns
 ABSORBED_AT_ONCE = 2000  # messages that become jobs in a turn: about 10 ms
 URGENT = 1024  # priorities below it
 _BITS = 48  # of an ordinal in a heap's entry
@@ -458,10 +457,6 @@ class Tube:
     def holes(self) -> list[tuple[int, int]]:
         """Spans (first, end) from the edge on that are not for us."""
         return list(self._holes)
-
-    def __iter__(self) -> Iterator[Job]:
-        """All jobs, by ordinal."""
-        return iter(self.jobs)
 
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""

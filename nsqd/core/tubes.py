@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from nsqd.core.duequeue import SLACK
 from nsqd.core.jobs import Job, JobState
-from nsqd.core.tube import SECOND, Reading, Terms, Tube
+from nsqd.core.tube import Reading, Terms, Tube
+from shared.values import SECOND
 
 if TYPE_CHECKING:
     from nsqd.core.broker import Broker

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from nsqd.core.broker import Broker, TooMany
 from nsqd.core.jobs import Job, JobState
-from nsqd.core.tube import SECOND, Reading, Terms, Tube
+from nsqd.core.tube import Reading, Terms, Tube
 from nsqd.core.tubes import Worker
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.commands import HTTP, MAX_LINE, BadFormat, UnknownCommand, verb_of
 from nsqd.protocols.nsq.outbox import NEVER, Outbox, Transport
+from shared.values import SECOND
 
 if TYPE_CHECKING:
     from nsqd.protocols.nsq.authorization import Authorization, AuthRefused
