@@ -15,7 +15,8 @@ from nsqd.net.acceptor import Visitor
 from nsqd.net.connection import Connection
 from nsqd.net.conversation import Conversation
 from nsqd.protocols.beanstalk import stats
-from nsqd.protocols.beanstalk.peer import Hall, Peer
+from nsqd.protocols.beanstalk.client import Hall
+from nsqd.protocols.beanstalk.peer import Peer
 
 DEFAULT_MAX_JOB_SIZE = 65_535  # bytes
 MOST_JOB_SIZE = 1024 * 1024 * 1024

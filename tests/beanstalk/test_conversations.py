@@ -4,7 +4,7 @@ import pytest
 
 from nsqd.core.broker import Limits
 from nsqd.core.jobs import JobState
-from nsqd.protocols.beanstalk.peer import Hall
+from nsqd.protocols.beanstalk.client import Hall
 from tests.beanstalk.wire import Wire, facts, put
 from tests.core.node import Node
 

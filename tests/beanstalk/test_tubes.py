@@ -6,9 +6,8 @@ from nsqd.core.broker import Limits
 from nsqd.core.jobs import JobState
 from nsqd.core.keeping import TopicConfig
 from nsqd.core.topic import Topic
-from nsqd.core.tube import SECOND
 from tests.beanstalk.wire import Wire, facts, put
-from tests.core.node import Node, bodies
+from tests.core.node import SECOND, Node, bodies
 
 
 def test_a_topic_with_more_than_the_tube_does_not_go_with_it() -> None:

@@ -1,7 +1,8 @@
 """A client's end of a beanstalkd peer: bytes in, bytes out, in virtual time. No socket."""
 
 from nsqd.core.broker import Limits
-from nsqd.protocols.beanstalk.peer import Hall, Peer
+from nsqd.protocols.beanstalk.client import Hall
+from nsqd.protocols.beanstalk.peer import Peer
 from nsqd.protocols.nsq.authorization import Question
 from nsqd.protocols.nsq.identify import Upgrade
 from tests.core.node import MS, Node

@@ -1,0 +1,318 @@
+"""How the bytes of a client of beanstalkd become commands, and answers bytes (specs/beanstalkd.md). Sans-IO.
+
+Commands are answered in their order. While a reserve waits, what follows is kept and not looked at; likewise while a body is
+read from disk. A body that is too large is thrown away as it comes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nsqd.core.broker import Broker, TooMany
+from nsqd.core.jobs import Job
+from nsqd.core.tube import Reading
+from nsqd.core.tubes import Worker
+from nsqd.protocols.beanstalk import stats
+from nsqd.protocols.beanstalk.commands import HTTP, MAX_LINE, BadFormat, UnknownCommand, verb_of
+from nsqd.protocols.nsq.outbox import NEVER, Outbox, Transport
+
+UNITS_OF_A_TURN = 1024  # commands and replies count one each, and what is large more: no client gets a long turn
+BYTES_OF_A_UNIT = 1024  # of replies: a megabyte in a turn
+TUBES_OF_A_UNIT = 8  # that are looked at
+MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
+NOT_FOUND = b"NOT_FOUND\r\n"
+DEADLINE_SOON, TIMED_OUT = b"DEADLINE_SOON\r\n", b"TIMED_OUT\r\n"
+
+
+@dataclass(slots=True)
+class Hall:
+    """What the connections to a node have in common."""
+
+    max_job_size: int = 65_535  # bytes
+    figures: Callable[[], stats.Figures] = lambda: stats.Figures(65_535, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0)
+
+
+@dataclass(slots=True)
+class Put:
+    """A put whose body is still coming."""
+
+    terms: tuple[int, int, int]  # priority, delay, ttr
+    size: int  # bytes
+    key: str = ""  # of a put-unique
+
+
+def job_reply(word: bytes, job: Job, body: bytes) -> bytes:
+    """An answer with a job in it."""
+    return b"%s %d %d\r\n%s\r\n" % (word, job.id, len(body), body)
+
+
+class Client(ABC):
+    """See above."""
+
+    __slots__ = (
+        "_broker",
+        "_buffer",
+        "_deadline",
+        "_discard",
+        "_eof",
+        "_hall",
+        "_is_gone",
+        "_long",
+        "_now",
+        "_put",
+        "_skips_line",
+        "_spent",
+        "_transport",
+        "_wait",
+        "has_more",
+        "outbox",
+        "port",
+        "remote_ip",
+        "waiting",
+        "worker",
+    )
+
+    def __init__(self, broker: Broker, hall: Hall, transport: Transport, remote_ip: str, port: str, now: int) -> None:
+        self._broker = broker
+        self._hall = hall
+        self._transport = transport
+        self.remote_ip = remote_ip  # "" for a unix socket
+        self.port = port
+        self.outbox = Outbox(transport)
+        self.waiting = False  # so much input is kept that no more is to be read
+        self.has_more = False  # True: there is input to be looked at without any more coming
+        self.worker = Worker(self)
+        self._buffer = bytearray()
+        self._put: Put | None = None
+        self._spent = 0  # of UNITS_OF_A_TURN
+        self._discard = 0  # bytes of a body that are still to be thrown away
+        self._skips_line = False  # True: the line was too long; its end is looked for
+        self._wait = False  # True: no command is looked at until a reserve, or the disk, has answered
+        self._deadline = NEVER  # when a reserve that waits is given up
+        self._long: Callable[[], bytes | None] | None = None  # a command that is not done yet
+        self._eof = self._is_gone = False
+        self._now = now
+        broker.tubes.join(self.worker)
+
+    # input
+
+    def receive(self, data: bytes, now: int) -> None:
+        """Handle the complete commands there are, up to UNITS_OF_A_TURN; keep the rest."""
+        self._now = now
+        self.has_more = False
+        if not (self._buffer or self._wait or self.outbox.closing):
+            self._look(data)
+            return
+        self._buffer += data
+        if self._wait or self.outbox.closing:
+            self.waiting = len(self._buffer) > MOST_KEPT and not self.outbox.closing
+        elif (
+            self._put is None or self._long is not None or len(self._buffer) >= self._put.size + 2
+        ):  # a large body is not copied for each piece
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """At what was kept."""
+        data = bytes(self._buffer)
+        self._buffer.clear()
+        self._look(data)
+
+    def _look(self, data: bytes) -> None:
+        at = self._spent = 0
+        while self._spent < UNITS_OF_A_TURN:
+            self._spent += 1
+            if self._wait or self.outbox.closing or (at == len(data) and self._long is None):
+                break
+            end = self._step(data, at)
+            if end < 0:
+                break
+            at = end
+        else:
+            self.has_more = at < len(data)
+        if self._long is not None:
+            self.has_more = True
+        if at < len(data) and not self.outbox.closing:
+            self._buffer += data[at:] if at else data
+        self.waiting = self._wait and len(self._buffer) > MOST_KEPT
+        if self._eof and not self._wait and not self.has_more:
+            self.outbox.end()
+
+    def _step(self, data: bytes, at: int) -> int:
+        """Take one line or body: where it ended; -1: it is not complete."""
+        if self._long is not None:
+            self._go_on_long()
+            return at if self._long is None else -1
+        if self._discard:
+            size = min(self._discard, len(data) - at)
+            self._discard -= size
+            if self._discard:
+                return len(data) if size else -1
+            self._reply(b"JOB_TOO_BIG\r\n")
+            return at + size
+        if self._put is not None:
+            return self._body(self._put, data, at)
+        newline = data.find(b"\r\n", at)
+        if self._skips_line:
+            if newline < 0:
+                keep = 1 if data.endswith(b"\r") else 0
+                return len(data) - keep if len(data) - keep > at else -1
+            self._skips_line = False
+            self._reply(b"BAD_FORMAT\r\n")
+            return newline + 2
+        if newline < 0 or newline + 2 - at > MAX_LINE:
+            if newline < 0 and len(data) - at < MAX_LINE:
+                return -1
+            self._skips_line = True
+            return at
+        self._line(data[at:newline])
+        if self._wait and self._deadline < 0:  # the disk is to answer first: the line is looked at again
+            self._deadline = NEVER
+            return -1
+        return newline + 2
+
+    def _line(self, line: bytes) -> None:
+        if line.startswith(HTTP):
+            self.outbox.break_off()
+            return
+        try:
+            if b"\0" in line:
+                raise BadFormat
+            verb, reader = verb_of(line)
+            if verb == b"pause-tube":  # counted whatever follows
+                self._broker.tubes.commands["pause-tube"] += 1
+            arguments = reader(line, len(verb))
+            self._do(verb, arguments)
+        except BadFormat:
+            self._reply(b"BAD_FORMAT\r\n")
+        except UnknownCommand:
+            self._reply(b"UNKNOWN_COMMAND\r\n")
+        except TooMany:
+            self._reply(b"OUT_OF_MEMORY\r\n")
+        except Reading as reading:
+            self._broker.tubes.block(self.worker, reading.tube)
+            self._wait, self._deadline = True, -1
+
+    def _reply(self, data: bytes) -> None:
+        self._spent += 1 + len(data) // BYTES_OF_A_UNIT
+        self.outbox.reply(data)
+
+    def receive_eof(self) -> None:
+        """The client sends no more: what it has sent is answered, and it does not wait for a job."""
+        self._eof = True
+        if self._wait and self.worker.waiting:
+            self._answer(TIMED_OUT)
+        if not self._wait and not self.has_more:
+            self.outbox.end()
+
+    def disconnected(self) -> None:
+        """The connection is gone. Said once more when it was drained first."""
+        self.outbox.closing = True
+        self._buffer.clear()
+        self.has_more = False
+        if not self._is_gone:
+            self._is_gone = True
+            self._broker.tubes.leave(self.worker)
+
+    def break_off(self) -> None:
+        """End the connection without a word."""
+        self.outbox.break_off()
+
+    # Sink of its worker
+
+    def reserved(self, job: Job, body: bytes) -> None:
+        """What it waited for."""
+        self._answer(job_reply(b"RESERVED", job, body))
+
+    def read_completed(self) -> None:
+        """The disk has answered: the command is looked at again, at once, for what was read is not kept for long."""
+        self._wait = self.waiting = False
+        self._look_again()
+        self._transport.output_ready()
+
+    def _answer(self, reply: bytes) -> None:
+        """To a reserve that waits."""
+        self._broker.tubes.stop_waiting(self.worker)
+        self._deadline = NEVER
+        self._reply(reply)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """What was kept is looked at in the next turn."""
+        self._wait = self.waiting = False
+        self.has_more = bool(self._buffer)
+        self._transport.output_ready()
+        if self._eof and not self.has_more:
+            self.outbox.end()
+
+    # time
+
+    def next_timer(self) -> int:
+        """When tick has something to do (ns)."""
+        if not self.worker.waiting:
+            return NEVER
+        warned = self.worker.warned_at()
+        return self._deadline if warned is None else min(self._deadline, warned)
+
+    def tick(self, now: int) -> None:
+        """A reserve has waited long enough, or a reservation ends soon."""
+        self._now = now
+        if not self.worker.waiting or now < self.next_timer():
+            return
+        warned = self.worker.warned_at()
+        self._answer(DEADLINE_SOON if warned is not None and warned <= now else TIMED_OUT)
+
+    # what the reactor asks of every peer
+
+    @property
+    def closing(self) -> bool:
+        """The connection ends with its output."""
+        return self.outbox.closing
+
+    @property
+    def promises(self) -> int:
+        """What its replies wait for."""
+        return self.outbox.promises
+
+    def take_output(self) -> list[bytes]:
+        """Everything that waits to be sent."""
+        return self.outbox.take()
+
+    @property
+    def patience(self) -> int:
+        """ns that the network may take nothing; 0: as usual."""
+        return 0
+
+    # what the commands need
+
+    def _promise(self, name: str) -> None:
+        """The reply waits for what the tube's records are promised to be."""
+        topic = self._broker.topics.get(name)
+        if topic is not None:
+            topic.store.promise(topic.number)
+            self.outbox.promises |= topic.promise
+
+    def _count(self, command: str) -> None:
+        self._broker.tubes.commands[command] += 1
+
+    def _begin_long(self, some: Callable[[], bytes | None]) -> None:
+        """A command that may take several turns: `some` does a part of it, and answers when all is done."""
+        self._long = some
+        self._go_on_long()
+
+    def _go_on_long(self) -> None:
+        assert self._long is not None
+        reply = self._long()
+        if reply is not None:
+            self._long = None
+            self._reply(reply)
+
+    @abstractmethod
+    def _do(self, verb: bytes, arguments: tuple[Any, ...]) -> None:
+        """A command. Raises BadFormat, TooMany, Reading."""
+
+    @abstractmethod
+    def _body(self, put: Put, data: bytes, at: int) -> int:
+        """The body of a put, if it is complete: where it ended; else -1."""

@@ -1,0 +1,187 @@
+"""What clients of beanstalkd ask to see, and what operators do to tubes and their jobs."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from nsqd.core.jobs import Job, JobState
+from nsqd.core.tube import Terms, Tube
+from nsqd.protocols.beanstalk import stats
+from nsqd.protocols.beanstalk.client import NOT_FOUND, TUBES_OF_A_UNIT, Client, job_reply
+from nsqd.protocols.beanstalk.commands import BadFormat
+from shared.values import SECOND
+
+SLICE = 500  # jobs of a command in a turn: about 5 ms
+MOST_LISTED = 1000  # ids in an answer
+
+
+class Operator(Client):
+    """See above."""
+
+    __slots__ = ()
+
+    # looking
+
+    def _peek(self, job_id: int) -> None:
+        self._tell("peek", self._broker.tubes.find(job_id))
+
+    def _peek_ready(self) -> None:
+        tube = self._broker.tubes.tube(self.worker.using)
+        self._tell("peek-ready", _at(tube, tube.head() if tube is not None else None))
+
+    def _peek_delayed(self) -> None:
+        tube = self._broker.tubes.tube(self.worker.using)
+        self._tell("peek-delayed", _at(tube, tube.head(JobState.DELAYED) if tube is not None else None))
+
+    def _peek_buried(self) -> None:
+        tube = self._broker.tubes.tube(self.worker.using)
+        self._tell("peek-buried", _at(tube, next(iter(tube.first_buried()), None) if tube is not None else None))
+
+    def _tell(self, command: str, found: tuple[Tube, Job] | None) -> None:
+        body = found[0].body(found[1]) if found is not None else None
+        self._count(command)
+        self._reply(NOT_FOUND if found is None or body is None else job_reply(b"FOUND", found[1], body))
+
+    # operators
+
+    def _kick(self, bound: int) -> None:
+        self._count("kick")
+        name, kicked = self.worker.using, 0
+        tube = self._broker.tubes.tube(name)
+        state = JobState.BURIED if tube is not None and tube.buried else JobState.DELAYED
+
+        def some() -> bytes | None:
+            nonlocal kicked
+            tube = self._broker.tubes.tube(name)
+            for _ in range(SLICE):
+                job = tube.next_to_kick(state) if tube is not None and kicked < bound else None
+                if tube is None or job is None:
+                    self._promise(name)
+                    return b"KICKED %d\r\n" % kicked
+                tube.kick(job)
+                kicked += 1
+            return None
+
+        self._begin_long(some)
+
+    def _kick_job(self, job_id: int) -> None:
+        found = self._broker.tubes.find(job_id)
+        if found is None or found[1].state not in (JobState.BURIED, JobState.DELAYED):
+            self._reply(NOT_FOUND)
+            return
+        found[0].kick(found[1])
+        self._promise(found[0].topic.name)
+        self._reply(b"KICKED\r\n")
+
+    def _clear_tube(self, name: str) -> None:
+        """CLEARED, and how many jobs are gone: ready, delayed and buried ones; reserved ones are their workers'."""
+        tubes = self._broker.tubes
+        if name not in tubes.of_tube:
+            self._reply(NOT_FOUND)
+            return
+        count = 0
+
+        def some() -> bytes | None:
+            nonlocal count
+            tube = tubes.tube(name)
+            for state in (JobState.READY, JobState.DELAYED, JobState.BURIED) if tube is not None else ():
+                for job in list(islice(tube.jobs.in_state(state, -1), SLICE)) if tube is not None else ():
+                    if tube is not None:
+                        tube.finish(job)
+                    count += 1
+                if tube is not None and tube.counts[state]:
+                    return None
+            self._promise(name)
+            tubes.leave_empty(name)
+            return b"CLEARED %d\r\n" % count
+
+        self._begin_long(some)
+
+    def _move_job(self, job_id: int, name: str) -> None:
+        """MOVED, and its new id: it is put to the other tube, on the terms it has, and deleted where it was."""
+        tubes, found = self._broker.tubes, self._broker.tubes.find(job_id)
+        if found is None or found[0].reserved.get(found[1].ordinal, self.worker) is not self.worker:
+            self._reply(NOT_FOUND)
+            return
+        tube, job = found
+        body = tube.body(job)
+        if body is None:
+            self._reply(NOT_FOUND)
+            return
+        due = job.due if job.state is JobState.DELAYED else 0
+        number = tubes.put_to(name, body, Terms(job.priority, job.ttr, job.delay if due else 0, due, True))
+        self._promise(name)
+        self._finish(job_id)
+        self._reply(b"MOVED %d\r\n" % number)
+
+    def _list_jobs(self, name: str, state: str, limit: int, after: int) -> None:
+        """Ids of jobs in that state, ascending, above `after`: up to `limit`."""
+        tubes = self._broker.tubes
+        wanted = next((number for number, word in stats.STATES.items() if word == state), None)
+        if wanted is None or not 1 <= limit <= MOST_LISTED:
+            raise BadFormat
+        tube = tubes.tube(name)
+        if name not in tubes.of_tube:
+            self._reply(NOT_FOUND)
+            return
+        found = islice(tube.jobs.in_state(wanted, after), limit) if tube is not None else ()
+        self._reply(stats.listing(str(job.id) for job in found))
+
+    def _pause_tube(self, name: str, seconds: int) -> None:
+        tubes = self._broker.tubes
+        if name not in tubes.of_tube:
+            self._reply(NOT_FOUND)
+            return
+        tubes.of_tube[name]["pause-tube"] += 1
+        tubes.made(name).pause_for(seconds * SECOND, self._now)
+        self._reply(b"PAUSED\r\n")
+
+    def _stats(self) -> None:
+        self._spent += len(self._broker.tubes.names) // TUBES_OF_A_UNIT
+        self._count("stats")
+        self._reply(stats.dictionary(stats.of_all(self._broker.tubes, self._hall.figures())))
+
+    def _stats_job(self, job_id: int) -> None:
+        self._count("stats-job")
+        found = self._broker.tubes.find(job_id)
+        if found is None:
+            self._reply(NOT_FOUND)
+        else:
+            self._reply(stats.dictionary(stats.of_job(*found, self._now, self._broker.wall)))
+
+    def _stats_tube(self, name: str) -> None:
+        self._count("stats-tube")
+        tubes = self._broker.tubes
+        if name not in tubes.of_tube:
+            self._reply(NOT_FOUND)
+        else:
+            self._reply(stats.dictionary(stats.of_tube(tubes, name, tubes.tube(name), self._now)))
+
+    def _list_tubes(self) -> None:
+        self._count("list-tubes")
+        self._reply(stats.listing(self._broker.tubes.names))
+
+    def _list_tube_used(self) -> None:
+        self._count("list-tube-used")
+        self._reply(b"USING %s\r\n" % self.worker.using.encode())
+
+    def _list_tubes_watched(self) -> None:
+        self._count("list-tubes-watched")
+        self._reply(stats.listing(self.worker.watching))
+
+    def _finish(self, job_id: int) -> bool:
+        tubes = self._broker.tubes
+        found = tubes.find(job_id)
+        if found is None or found[0].reserved.get(found[1].ordinal, self.worker) is not self.worker:
+            return False
+        tube, job = found
+        name = tube.topic.name
+        tube.finish(job)
+        tubes.of_tube[name]["delete"] += 1
+        self._promise(name)
+        tubes.leave_empty(name)
+        return True
+
+
+def _at(tube: Tube | None, job: Job | None) -> tuple[Tube, Job] | None:
+    return (tube, job) if tube is not None and job is not None else None
