@@ -8,16 +8,14 @@ Ephemeral topics and channels are never logged. What was handed out only to an e
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
 from nsqd.core.attributes import unpack
 from nsqd.core.buried import Grave
 from nsqd.core.cursors import Cursor
-from nsqd.core.frame import STAMP, message_id
-from nsqd.core.jobs import PAGE, ROW, Job, JobState, due_of, with_due
-from nsqd.core.jobs import unpack as unpack_row
-from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, RecoveredTube, Returned
+from nsqd.core.frame import STAMP
+from nsqd.core.jobs import PAGE, ROW
+from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, Returned
 from nsqd.core.spans import overlap, united, without
 from nsqd.core.tube import Terms
 from nsqd.storage.held import add_piece
@@ -25,6 +23,7 @@ from nsqd.storage.log import records
 from nsqd.storage.log.clocks import Anchor, LogClock
 from nsqd.storage.log.far import Far
 from nsqd.storage.log.known import KnownChannel, KnownTopic
+from nsqd.storage.log.known_jobs import owe_all, recovered_terms, recovered_tube, row_of_put, settle
 from nsqd.storage.log.pieces import OVERHEAD
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.records import CHANNEL_OF, RETURNED, RUN, Kind
@@ -148,7 +147,7 @@ class Replay:
             said = unpack(attributes, first)
             topic.seen(said, count, self.last)
             if said.job is not None:
-                topic.rows[first] = _row(first, record.content[at:], said.job, due)
+                topic.rows[first] = row_of_put(first, record.content[at:], said.job, due)
         if flags & records.DISTRIBUTED:
             self._hand_out(topic, first, first + count)
 
@@ -239,6 +238,7 @@ class Replay:
         found.done = {first: stop for first, stop in found.done.items() if first >= end}
         found.notes.clear()
         found.buried.clear()
+        found.rows = {ordinal: row for ordinal, row in found.rows.items() if ordinal >= end}
         found.cursor = max(found.cursor, end)
 
     def _hole(self, content: bytes) -> None:
@@ -307,7 +307,7 @@ class Replay:
         channel = KnownChannel(name, number, start, cursor, paused)
         if channel.is_tube:
             topic.terms = {at: Terms(priority, ttr, delay, due, True) for at, priority, ttr, delay, due in buried}
-            return Replay._state_tube(channel, sequence, topic.distributed, holes)
+            return owe_all(channel, sequence, topic.distributed, holes)
         for ordinal, attempts, due in returned:
             channel.notes[ordinal] = Returned(ordinal, attempts, due)
             if ordinal >= cursor and _is_plain(sequence, ordinal):
@@ -343,35 +343,6 @@ class Replay:
             channel.done[position] = topic.distributed
         return channel
 
-    @staticmethod
-    def _state_tube(tube: KnownChannel, sequence: Sequence, end: int, holes: list[tuple[int, int]]) -> KnownChannel:
-        """It owes all there is until its JOBS records are read: `_settle` is done with the rest."""
-        tube.edge, tube.floor = tube.cursor, tube.start
-        for first, stop in holes:
-            tube.finish(first, stop - first)
-        for first, stop in tube.owed(end):
-            for held, begin, upto in sequence.present_spans(first, stop):
-                held.owe_one_more(begin, upto)
-        return tube
-
-    def _settle(self, topic: KnownTopic, tube: KnownChannel) -> int:
-        """What the checkpoint's JOBS records had no row for is done with. Returns the tube's edge."""
-        gone = []
-        edge = topic.distributed
-        for first, end in tube.owed(topic.distributed):
-            for start, stop in self._store.present(topic.number, first, end):
-                for ordinal in range(start, stop):
-                    if ordinal in tube.rows:
-                        continue
-                    if ordinal < tube.edge:
-                        gone.append(ordinal)
-                    else:
-                        edge = min(edge, ordinal)
-        for ordinal in gone:
-            tube.finish(ordinal, 1)
-            self._done(topic.number, ordinal, ordinal + 1)
-        return edge
-
     # helpers
 
     def _find(self, topic: int, channel: int) -> KnownChannel | None:
@@ -397,7 +368,7 @@ class Replay:
 
     def _recovered(self, topic: KnownTopic, monotonic: Callable[[int], int], offset: int) -> RecoveredTopic:
         tube = topic.tube
-        edge = self._settle(topic, tube) if tube is not None else 0
+        edge = settle(self._store, topic, tube) if tube is not None else 0
         ahead = [(o, monotonic(due)) for o, due in topic.delayed.items() if o >= topic.distributed]
         plain = list(self._store.plain_spans(topic.number, topic.distributed))
         return RecoveredTopic(
@@ -416,8 +387,8 @@ class Replay:
             cursors=topic.cursors,
             keys={key: at - offset for key, at in _newest(topic.keys_before, topic.keys).items()},
             producers=_newest(topic.producers_before, topic.producers),
-            tube=_recovered_tube(tube, edge, monotonic) if tube is not None else None,
-            terms=_recovered_terms(topic, monotonic),
+            tube=recovered_tube(tube, edge, monotonic) if tube is not None else None,
+            terms=recovered_terms(topic, monotonic),
         )
 
     def _recovered_channel(
@@ -505,33 +476,6 @@ _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {  # not bound to a Repl
     Kind.JOB: Replay._job,
     Kind.JOBS: Replay._jobs,
 }
-
-
-def _row(ordinal: int, frame: bytes, terms: tuple[int, int, int], due: int) -> bytes:
-    """Of a message that was put, as it was then; `frame` is followed by others."""
-    priority, ttr, delay = terms
-    created = int.from_bytes(frame[STAMP], "big")
-    job = Job(ordinal, int(message_id(frame)[4:], 16), priority, delay, ttr, created, due)
-    job.state = JobState.DELAYED if due else JobState.READY
-    return job.pack()
-
-
-def _recovered_tube(tube: KnownChannel, edge: int, monotonic: Callable[[int], int]) -> RecoveredTube:
-    holes = united((max(first, edge), end) for first, end in sorted(tube.done.items()) if end > edge)
-    dues = ((ordinal, row, due_of(row)) for ordinal, row in tube.rows.items())
-    rows = {ordinal: with_due(row, monotonic(due)) if due else row for ordinal, row, due in dues}
-    buried = [ordinal for ordinal, row in tube.rows.items() if row[-1] == JobState.BURIED]
-    buried.sort(key=lambda ordinal: due_of(tube.rows[ordinal]))
-    return RecoveredTube(tube.number, tube.start, edge, holes, rows, buried)
-
-
-def _recovered_terms(topic: KnownTopic, monotonic: Callable[[int], int]) -> dict[int, Terms]:
-    """Of all that was put and is no job yet."""
-    found = {ordinal: replace(terms, due=monotonic(terms.due)) for ordinal, terms in topic.terms.items()}
-    for ordinal, row in topic.rows.items():
-        job = unpack_row(ordinal, row)
-        found[ordinal] = Terms(job.priority, job.ttr, job.delay, monotonic(job.due), True)
-    return found
 
 
 def _newest(before: dict[str, int], since: dict[str, int]) -> dict[str, int]:
