@@ -85,6 +85,7 @@ class Broker:
         self.topics: dict[str, Topic] = {}
         self.named: dict[bytes, Topic] = {}  # the same, by the names as protocols read them
         self.unsealed: list[Topic] = []  # topics with messages published in this turn
+        self.unsettled: list[Topic] = []  # topics with jobs put in this turn
         # channels with messages, and consumers that have room for them; tubes with ready jobs
         self.awake: dict[Channel | Tube, None] = {}
         self.tubes = Tubes(self)
@@ -104,14 +105,24 @@ class Broker:
     # the turn
 
     def begin(self, now: int, wall: int) -> None:
-        """A turn begins. The wall clock may step; the monotonic one must not."""
+        """A turn begins. The wall clock may step; the monotonic one must not. Said again, the same turn goes on with them."""
+        if self.unsettled:
+            self.settle()
         self.now = now
         self.wall = wall
         self.store.begin(now, wall)
         self.refusal = self.store.refusal
 
+    def settle(self) -> None:
+        """The jobs that were put so far exist: for whoever looks at them in the same turn."""
+        topics, self.unsettled = self.unsettled, []
+        for topic in topics:
+            topic.settle()
+
     def commit(self) -> int:
         """Seal what this turn published. Returns what Store.commit does."""
+        if self.unsettled:
+            self.settle()
         unsealed, self.unsealed = self.unsealed, []
         for topic in unsealed:
             topic.seal(self.now, self.wall)

@@ -41,7 +41,7 @@ def between(first: bytes, last: bytes, count: int) -> bytes:
 class IdSource:
     """Issues the ids of one node."""
 
-    __slots__ = ("_lease", "_next", "_node", "_renew_at")
+    __slots__ = ("_lease", "_node", "_renew_at", "next")
 
     def __init__(self, node: int, first: int, lease: Callable[[int], bool]) -> None:
         """`first`: the lowest sequence that was never leased; a block from there is leased at once.
@@ -52,15 +52,15 @@ class IdSource:
         if not 0 <= node < 1 << 16:
             raise ValueError(f"node number {node} is not within 16 bits")
         self._node = node
-        self._next = first
+        self.next = first  # the sequence of the next id
         self._lease = lease
         self._renew_at = 0  # the id with which the next block is leased
         self._renew(first)
 
     def one(self) -> bytes:
         """The next id."""
-        number = self._next
-        self._next = end = number + 1
+        number = self.next
+        self.next = end = number + 1
         if end > self._renew_at:
             self._renew(end)
         return b"%04x%012x" % (self._node, number)
@@ -71,8 +71,8 @@ class IdSource:
 
     def take(self, n: int) -> list[Ids]:
         """The next n ids, in order."""
-        first = self._next
-        self._next = end = first + n
+        first = self.next
+        self.next = end = first + n
         if end > self._renew_at:
             self._renew(end)
         blocks = []

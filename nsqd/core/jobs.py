@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
+from nsqd.core.puts import Puts
+
 PAGE = 64  # jobs: where one of a page is left, so much is not given back
 ROW = Struct("<QIIIQQIIIIIB")  # the fields of Job, in their order, less the ordinal
 _ABSENT = bytes(ROW.size)
 _STATE = ROW.size - 1  # of a row's bytes
+_ID = Struct("<Q")  # a row begins with it
 _BRIEF = Struct("<QI16xQ")
 _READY = b"\1"
 _DUE, _DUE_AT = Struct("<Q"), 28  # likewise
@@ -83,6 +86,13 @@ def as_ready(row: bytes) -> bytes:
     return with_due(row, 0)[:_STATE] + _READY
 
 
+def rows_of_puts(puts: Puts, due: int, state: JobState) -> list[bytes]:
+    """Of jobs that have just come."""
+    terms = puts.terms
+    row = ROW.pack(0, terms.priority, terms.delay, terms.ttr, puts.created, due, 0, 0, 0, 0, 0, state)[_ID.size :]
+    return [number + row for number in map(_ID.pack, puts.numbers)]
+
+
 class Jobs:
     """The jobs of a tube, by ordinal."""
 
@@ -118,6 +128,21 @@ class Jobs:
             self._counts[page] += 1
             self.count += 1
         rows[at : at + ROW.size] = row
+
+    def put_rows(self, first: int, new: list[bytes]) -> None:
+        """Jobs with ordinals from `first` on, of which none was there."""
+        at, end = 0, len(new)
+        while at < end:
+            page, place = divmod(first + at, PAGE)
+            some = new[at : at + PAGE - place]
+            rows = self._pages.get(page)
+            if rows is None:
+                rows = self._pages[page] = bytearray(PAGE * ROW.size)
+                self._counts[page] = 0
+            rows[place * ROW.size : (place + len(some)) * ROW.size] = b"".join(some)
+            self._counts[page] += len(some)
+            at += len(some)
+        self.count += end
 
     def remove(self, ordinal: int) -> None:
         """The job, which is there, is gone."""

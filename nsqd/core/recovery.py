@@ -14,8 +14,9 @@ from nsqd.core.channel import Channel
 from nsqd.core.cursors import Cursor
 from nsqd.core.deferred import Message
 from nsqd.core.keeping import TopicConfig
+from nsqd.core.puts import Terms
 from nsqd.core.topic import Topic
-from nsqd.core.tube import Terms, Tube
+from nsqd.core.tube import Tube
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,10 @@ from nsqd.core.cursors import Cursor
 from nsqd.core.deferred import Deferred, Message
 from nsqd.core.frame import HEADER_SIZE, ID_SIZE, encode, encode_one
 from nsqd.core.keeping import TopicConfig
+from nsqd.core.puts import Puts, Terms
 from nsqd.core.seen import Seen
 from nsqd.core.store import Store
-from nsqd.core.tube import WORK, Terms, Tube
+from nsqd.core.tube import WORK, Tube
 from penstock.protocol.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ class Topic:
         "_overdue",
         "_pending",
         "_pending_apart",
+        "_puts",
         "broker",
         "channels",
         "config",
@@ -76,7 +78,8 @@ class Topic:
         self.terms: dict[
             int, Terms
         ] = {}  # by ordinal, of messages that will be jobs: others are put on the usual terms
-        self.putting: tuple[int, bytes] | None = None  # ordinal and frame of the job that is being put
+        self._puts: list[Puts] = []  # what clients of beanstalkd put in this turn
+        self.putting: Puts | None = None  # what becomes jobs just now
         self.is_tubes_own = not is_valid_name(name)  # clients of beanstalkd made it: it may go with its tube
         self.is_foreign = False  # somebody published to it who is no client of beanstalkd
         self.paused = False
@@ -148,30 +151,80 @@ class Topic:
         self.duplicate_count += known
         return known
 
-    def put(self, body: bytes, terms: Terms, key: str = "", known: tuple[int, int] | None = None) -> bytes:
-        """Take one job, at once and ahead of what was published in this turn: its message's id.
+    def put(self, bodies: list[bytes], terms: Terms, key: str = "") -> int:
+        """Take jobs: the number of the first one's id; the others' follow. They exist from Broker.settle on.
 
-        `known`: it has an id, higher than all before and lower than any to be issued, and was put then (ns since the epoch).
+        `key`: of the one job that there is, as Attributes have it.
         """
-        broker, ordinal = self.broker, self.end
-        message_id = broker.ids.one() if known is None else broker.ids.named(known[0])
-        frame = encode_one(body, message_id, broker.wall if known is None else known[1])
-        self.terms[ordinal] = terms
-        if terms.due and (self.channels or self.paused or self.starting):  # else nobody but the tube will wait for it
-            self.delay_lane.push(terms.due, Message(ordinal, 0), broker.now)
-            self._delayed_ahead += 1
-            self._watch_lane()
-        packed = pack_job(terms.priority, terms.ttr, terms.delay)
-        if key:
-            packed = Attributes(key=key, job=(terms.priority, terms.ttr, terms.delay)).pack(ordinal)
-        self.store.publish(self.number, ordinal, [frame], message_id, len(frame), terms.due, packed)
-        self.end += 1
+        ids = self.broker.ids
+        puts = self._puts_on(terms, key)
+        number = ids.next
+        if len(bodies) == 1:
+            (body,) = bodies
+            message_id = ids.one()
+            frame = encode_one(body, message_id, puts.created)
+            puts.ids.append(message_id)
+            puts.frames.append(frame)
+            puts.numbers.append(number)
+            if len(frame) > puts.largest:
+                puts.largest = len(frame)
+            self.message_bytes += len(body)
+        else:
+            blocks, sizes = ids.take(len(bodies)), set(map(len, bodies))
+            puts.ids += [block.joined for block in blocks]
+            puts.frames += encode(bodies, sizes, blocks, puts.created)
+            puts.numbers += range(number, number + len(bodies))
+            puts.largest = max(puts.largest, max(sizes) + HEADER_SIZE)
+            self.message_bytes += sum(map(len, bodies))
+        self.message_count += len(bodies)
+        return number
+
+    def _puts_on(self, terms: Terms, key: str) -> Puts:
+        """What was put last in this turn, if it was so on the same terms; else there is nothing yet."""
+        puts = self._puts[-1] if self._puts else None
+        if puts is not None and puts.terms == terms and not puts.key and not key:
+            return puts
+        if puts is None:
+            self.broker.unsettled.append(self)
+        puts = Puts(terms, self.broker.wall, key)
+        self._puts.append(puts)
+        return puts
+
+    def put_known(self, body: bytes, terms: Terms, number: int, created: int) -> None:
+        """Take one job, at once, that has an id, higher than all before and lower than any to be issued, and was put then."""
+        puts = Puts(terms, created)
+        message_id = self.broker.ids.named(number)
+        puts.ids, puts.numbers, puts.frames = [message_id], [number], [encode_one(body, message_id, created)]
+        puts.largest = len(body) + HEADER_SIZE
         self.message_count += 1
         self.message_bytes += len(body)
-        self.putting = ordinal, frame
+        self._seal_puts(puts)
+
+    def settle(self) -> None:
+        """What was put in this turn exists, ahead of what was published in it."""
+        puts, self._puts = self._puts, []
+        for some in puts:
+            self._seal_puts(some)
+
+    def _seal_puts(self, puts: Puts) -> None:
+        first, terms, count = self.end, puts.terms, len(puts.frames)
+        puts.first = first
+        if terms.due and (self.channels or self.paused or self.starting):  # else nobody but the tube will wait for them
+            for ordinal in range(first, first + count):
+                self.delay_lane.push(terms.due, Message(ordinal, 0), self.broker.now)
+            self._delayed_ahead += count
+            self._watch_lane()
+        packed = pack_job(terms.priority, terms.ttr, terms.delay)
+        if puts.key:
+            packed = Attributes(key=puts.key, job=(terms.priority, terms.ttr, terms.delay)).pack(first)
+        self.store.publish(self.number, first, puts.frames, b"".join(puts.ids), puts.largest, terms.due, packed)
+        self.end += count
+        self.putting = puts
         self.distribute()
         self.putting = None
-        return message_id
+        edge = first if self.tube is None else self.tube.edge
+        if edge < self.end:  # they are no jobs yet
+            self.terms.update(dict.fromkeys(range(max(first, edge), self.end), terms))
 
     def seal(self, now: int, wall: int) -> None:
         """Give this turn's messages their ids, frames and places, and hand them to the channels."""
@@ -448,6 +501,7 @@ class Topic:
         self.deleted = True
         self._pending.clear()
         self._pending_apart.clear()
+        self._puts.clear()
         self.seen.clear()
         for name in list(self.channels):
             self.delete_channel(name)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from nsqd.core.deferred import Message
 from nsqd.core.duequeue import SLACK
 from nsqd.core.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.core.jobs import Job, Jobs, JobState, as_ready, brief, with_due
+from nsqd.core.jobs import Job, Jobs, JobState, as_ready, brief, rows_of_puts, with_due
+from nsqd.core.puts import USUAL, Puts
 from nsqd.core.spans import without
 from nsqd.core.store import Extent
 from shared.values import SECOND
@@ -34,18 +34,6 @@ _BITS = 48  # of an ordinal in a heap's entry
 _ORDINAL = (1 << _BITS) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """On what a job is put."""
-
-    priority: int = 65_536  # of what NSQ's clients publish, as clients of beanstalkd have it
-    ttr: int = 60  # s
-    delay: int = 0  # s
-    due: int = 0  # monotonic ns: when the delay is over; 0: there is none
-    was_put: bool = False  # by a client of beanstalkd: the message's record says so
-
-
-USUAL = Terms()
 _IN_ORDER = (JobState.READY, JobState.DELAYED, JobState.RESERVED)
 
 
@@ -139,10 +127,10 @@ class Tube:
 
     def _absorb(self) -> None:
         """What the topic has handed out becomes jobs, as far as it can be read at once."""
-        topic, new = self.topic, self.topic.putting
-        if new is not None and new[0] == self.edge and not self._holes:  # it need not be looked for
-            self.edge += 1
-            self._come(*new)
+        topic, puts = self.topic, self.topic.putting
+        if puts is not None and puts.first == self.edge and not self._holes:  # they need not be looked for
+            self.edge = puts.end
+            self._come_together(puts)
         left = ABSORBED_AT_ONCE
         while self.edge < topic.distributed and not self.reading:
             if left <= 0:
@@ -170,16 +158,35 @@ class Tube:
             self.edge = stop
 
     def _come(self, ordinal: int, frame: bytes) -> None:
-        terms = self.topic.terms.pop(ordinal, USUAL)
+        puts = self.topic.putting
+        is_known = puts is not None and ordinal in puts  # its message's record says all
+        terms = puts.terms if puts is not None and is_known else self.topic.terms.pop(ordinal, USUAL)
         number, created = int(message_id(frame)[4:], 16), int.from_bytes(frame[STAMP], "big")
         job = Job(ordinal, number, terms.priority, terms.delay, terms.ttr, created)
         self.broker.tubes.came(number, self, ordinal)
         self.total += 1
         late = terms.due > self.broker.now
         job.due = terms.due if late else 0
-        new = self.topic.putting  # of that one its message's record says all
-        is_known = new is not None and new[0] == ordinal
         self._enter(job, JobState.DELAYED if late else JobState.READY, note=not is_known)
+
+    def _come_together(self, puts: Puts) -> None:
+        """As `_come` for each of them, for a fifth of what that costs."""
+        terms, first, count = puts.terms, puts.first, len(puts.frames)
+        late = terms.due > self.broker.now
+        state, due = (JobState.DELAYED, terms.due) if late else (JobState.READY, 0)
+        self.jobs.put_rows(first, rows_of_puts(puts, due, state))
+        self.broker.tubes.came_together(puts.numbers, self, first)
+        self.total += count
+        self.counts[state] += count
+        if not late and terms.priority < URGENT:
+            self.urgent += count
+        heap, base = self._heaps[state], (due if late else terms.priority) << _BITS
+        for entry in range(base | first, (base | first) + count):
+            heappush(heap, entry)
+        if not late:
+            self.broker.awake[self] = None
+        elif self.watched is None or due < self.watched[0]:
+            self.broker.watch(self, due)
 
     # after a restart
 

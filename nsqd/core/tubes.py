@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from nsqd.core.duequeue import SLACK
 from nsqd.core.jobs import Job, JobState
-from nsqd.core.tube import Reading, Terms, Tube
+from nsqd.core.puts import Terms
+from nsqd.core.tube import Reading, Tube
 from shared.values import SECOND
 
 if TYPE_CHECKING:
@@ -263,13 +264,35 @@ class Tubes:
     def came(self, job_id: int, tube: Tube, ordinal: int) -> None:
         """There is a job of that id."""
         self._show(tube.topic.name)
-        page, at = divmod(job_id, _PAGE)
-        if page not in self._pages:
-            self._pages[page] = array("Q", bytes(8 * _PAGE)), array("I", bytes(4 * _PAGE))
-            self._counts[page] = 0
-        ordinals, numbers = self._pages[page]
+        ordinals, numbers, at = self._page(job_id)
         ordinals[at], numbers[at] = ordinal + 1, tube.number
-        self._counts[page] += 1
+        self._counts[job_id // _PAGE] += 1
+
+    def came_together(self, job_ids: list[int], tube: Tube, first: int) -> None:
+        """There are jobs of these ids, ascending, and of ordinals from `first` on."""
+        start, count = job_ids[0], len(job_ids)
+        if job_ids[-1] - start != count - 1:
+            for ordinal, job_id in enumerate(job_ids, first):
+                self.came(job_id, tube, ordinal)
+            return
+        self._show(tube.topic.name)
+        done = 0
+        while done < count:
+            ordinals, numbers, at = self._page(start + done)
+            end = min(_PAGE, at + count - done)
+            ordinals[at:end] = array("Q", range(first + done + 1, first + done + 1 + end - at))
+            numbers[at:end] = array("I", (tube.number,)) * (end - at)
+            self._counts[(start + done) // _PAGE] += end - at
+            done += end - at
+
+    def _page(self, job_id: int) -> tuple[array[int], array[int], int]:
+        """Where an id is noted: ordinals and numbers of its page, and its place there."""
+        page, at = divmod(job_id, _PAGE)
+        found = self._pages.get(page)
+        if found is None:
+            found = self._pages[page] = array("Q", bytes(8 * _PAGE)), array("I", bytes(4 * _PAGE))
+            self._counts[page] = 0
+        return *found, at
 
     def went(self, job_id: int) -> None:
         """It is gone."""
@@ -292,17 +315,25 @@ class Tubes:
         assert job is not None
         return tube, job
 
-    def put(self, worker: Worker, body: bytes, terms: Terms, key: str = "") -> int:
+    def put(self, worker: Worker, bodies: list[bytes], terms: Terms) -> int:
+        """New jobs in the tube it uses: the id of the first; the others' follow it. Raises TooMany."""
+        topic = self.made(worker.using).topic
+        self.total += len(bodies)
+        return topic.put(bodies, terms)
+
+    def put_unique(self, worker: Worker, body: bytes, terms: Terms, key: str) -> int:
         """A new job in the tube it uses: its id; 0: it was given one with that key already. Raises TooMany."""
-        tube = self.made(worker.using)
-        if key and tube.topic.knows(key):
+        topic = self.made(worker.using).topic
+        if topic.knows(key):
             return 0
         self.total += 1
-        return int(tube.topic.put(body, terms, key)[4:], 16)
+        return topic.put([body], terms, key)
 
     def put_to(self, name: str, body: bytes, terms: Terms) -> int:
         """A new job in a tube: its id. Raises TooMany."""
-        return int(self.made(name).topic.put(body, terms)[4:], 16)
+        number = self.made(name).topic.put([body], terms)
+        self._broker.settle()  # what follows, in the log too, may count upon it
+        return number
 
     def burn_id(self) -> None:
         """One is taken, and no job has it."""

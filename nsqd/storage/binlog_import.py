@@ -6,7 +6,7 @@ from pathlib import Path
 
 from nsqd.core.broker import Broker
 from nsqd.core.jobs import JobState
-from nsqd.core.tube import Terms
+from nsqd.core.puts import Terms
 from nsqd.storage.binlog import BURIED, DELAYED, Binlog, LoggedJob, find_binlogs, read_binlogs
 from nsqd.storage.takeover import TakeOver
 from shared.log import log
@@ -64,6 +64,6 @@ def _put(broker: Broker, job: LoggedJob) -> None:
     delay, ttr = min(_U32, max(0, job.delay) // SECOND), min(_U32, max(1, job.ttr // SECOND))
     due = broker.now + max(0, job.due - broker.wall) if job.state == DELAYED else 0
     ordinal = tube.topic.end
-    tube.topic.put(job.body, Terms(job.priority, ttr, delay, due, True), known=(job.id, max(0, job.created)))
+    tube.topic.put_known(job.body, Terms(job.priority, ttr, delay, due, True), job.id, max(0, job.created))
     state = JobState.BURIED if job.state == BURIED else None
     tube.amend(ordinal, job.counts, state)

@@ -163,6 +163,60 @@ def test_a_bad_put_does_not_take_its_body(wire: Wire) -> None:
     assert wire.ask(b"put 0 0 x 5\r\nhello\r\n") == b"BAD_FORMAT\r\nUNKNOWN_COMMAND\r\n"
 
 
+def test_puts_of_one_piece_are_answered_one_by_one(wire: Wire) -> None:
+    assert wire.ask(put(b"first")) == b"INSERTED 1\r\n"  # the line is known now
+    alike = put(b"alike") * 3
+    assert wire.ask(alike) == b"INSERTED 2\r\nINSERTED 3\r\nINSERTED 4\r\n"
+    assert wire.ask(alike + put(b"later", delay=5) + put(b"urgent", 1) + alike[:-9]).count(b"INSERTED") == 7
+    assert wire.ask(alike[-9:]) == b"INSERTED 12\r\n"
+    assert wire.ask(put(b"alike") + put(b"alike")[:-2] + b"xx" + put(b"alike")) == (
+        b"INSERTED 13\r\nEXPECTED_CRLF\r\nINSERTED 15\r\n"
+    )
+    tube = wire.node.broker.tubes.tube("default")
+    assert tube is not None
+    found = [(job.id, job.state, job.priority, tube.body(job)) for job in tube.jobs]
+    assert found[0] == (1, JobState.READY, 0, b"first")
+    assert [job for job in found if job[3] == b"later"] == [(8, JobState.DELAYED, 0, b"later")]
+    assert [job for job in found if job[3] == b"urgent"] == [(9, JobState.READY, 1, b"urgent")]
+    assert sorted(job[0] for job in found) == [*range(1, 14), 15]
+    tube.check()
+    wire.node.broker.tubes.check()
+
+
+@pytest.mark.parametrize(
+    ("command", "reply"),
+    [
+        (b"reserve\r\n", b"RESERVED 3 1\r\nc\r\n"),
+        (b"reserve-job 2\r\n", b"RESERVED 2 1\r\nb\r\n"),
+        (b"peek 2\r\n", b"FOUND 2 1\r\nb\r\n"),
+        (b"delete 2\r\n", b"DELETED\r\n"),
+        (b"kick 1\r\n", b"KICKED 1\r\n"),
+        (b"kick-job 4\r\n", b"KICKED\r\n"),
+        (b"list-jobs default ready 9\r\n", b"OK 16\r\n---\n- 1\n- 2\n- 3\n\r\n"),
+        (b"clear-tube default\r\n", b"CLEARED 4\r\n"),
+        (b"move-job 2 other\r\n", b"MOVED 5\r\n"),
+        (b"put-unique k 0 0 1 1\r\ne\r\nput-unique k 0 0 1 1\r\ne\r\n", b"INSERTED 5\r\nDUPLICATE\r\n"),
+    ],
+)
+def test_what_is_put_can_be_looked_at_in_the_same_turn(wire: Wire, command: bytes, reply: bytes) -> None:
+    """Also by others: what is told of a job must not depend on when the node's turn ends."""
+    jobs = put(b"a", 5) + put(b"b", 5) + put(b"c", 4) + put(b"d", 5, 100)
+    other = Wire(wire.node)
+    other.peer.receive(jobs, wire.node.now)
+    answer = wire.ask(command)
+    assert answer == reply
+    assert other.said() == b"".join(b"INSERTED %d\r\n" % number for number in range(1, 5))
+    wire.node.broker.check()
+    wire.node.broker.tubes.check()
+
+
+def test_who_puts_and_leaves_has_put(wire: Wire) -> None:
+    wire.ask(b"use t\r\n")
+    wire.peer.receive(put(b"a") * 2, wire.node.now)
+    wire.leave()
+    assert Wire(wire.node).ask(b"watch t\r\nreserve\r\n") == b"WATCHING 2\r\nRESERVED 1 1\r\na\r\n"
+
+
 def test_drain_mode(wire: Wire) -> None:
     wire.ask(put(b"x"))
     wire.node.broker.tubes.draining = True

@@ -14,7 +14,8 @@ from nsqd.core import ids
 from nsqd.core.broker import Limits
 from nsqd.core.jobs import Job, JobState
 from nsqd.core.keeping import Durability
-from nsqd.core.tube import Reading, Terms, Tube
+from nsqd.core.puts import Terms
+from nsqd.core.tube import Reading, Tube
 from nsqd.core.tubes import Worker
 from nsqd.storage.log import checkpoint, tidying
 from tests.core.node import MS, SECOND, Inbox
@@ -156,16 +157,20 @@ class Run:
     # deeds
 
     def _put(self, client: Client) -> None:
-        random, now = self.random, self.node.clock.now
+        random, now, broker = self.random, self.node.clock.now, self.node.broker
+        topic = broker.tubes.made(client.worker.using).topic
+        first, jobs = topic.end, []
         for _ in range(random.choice((1, 1, 5))):
-            body, delay = b"x" * random.choice((0, 5, 300)), random.choice((0, 0, 0, 1, 90))
+            bodies = [b"x" * random.choice((0, 5, 300)) for _ in range(random.choice((1, 1, 3)))]
+            delay = random.choice((0, 0, 0, 1, 90))
             terms = Terms(
                 random.choice((0, 5, 2000)), random.choice((1, 30)), delay, now + delay * SECOND if delay else 0, True
             )
-            topic = self.node.broker.tubes.made(client.worker.using).topic
-            place = topic.number, topic.end
-            job = self.node.broker.tubes.put(client.worker, body, terms)
-            self.bodies[job], self.places[place] = body, job
+            number = broker.tubes.put(client.worker, bodies, terms)
+            self.bodies.update(enumerate(bodies, number))
+            jobs += range(number, number + len(bodies))
+        broker.settle()
+        self.places.update(((topic.number, ordinal), job) for ordinal, job in enumerate(jobs, first))
 
     def _reserve(self, client: Client) -> None:
         tubes = self.node.broker.tubes

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from nsqd.core.broker import Broker, TooMany
 from nsqd.core.jobs import Job
+from nsqd.core.puts import Terms
 from nsqd.core.tube import Reading
 from nsqd.core.tubes import Worker
 from nsqd.protocols.beanstalk import stats
@@ -21,6 +22,7 @@ from nsqd.protocols.nsq.outbox import NEVER, Outbox, Transport
 
 UNITS_OF_A_TURN = 1024  # commands and replies count one each, and what is large more: no client gets a long turn
 BYTES_OF_A_UNIT = 1024  # of replies: a megabyte in a turn
+MOST_USUAL = 1024  # lines of put that are known: clients put on the same terms again and again
 TUBES_OF_A_UNIT = 8  # that are looked at
 MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
 NOT_FOUND = b"NOT_FOUND\r\n"
@@ -33,6 +35,17 @@ class Hall:
 
     max_job_size: int = 65_535  # bytes
     figures: Callable[[], stats.Figures] = lambda: stats.Figures(65_535, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0)
+    # lines of put that came lately: the body's size, and the terms but for when the delay is over
+    usual: dict[bytes, tuple[int, Terms]] = field(default_factory=dict)
+
+    def learn(self, line: bytes, arguments: tuple[Any, ...]) -> None:
+        """A line of put, and what it says: it will come again."""
+        priority, delay, ttr, size, trailing = arguments
+        if trailing or size > self.max_job_size:
+            return
+        if len(self.usual) >= MOST_USUAL:
+            self.usual.clear()
+        self.usual[line] = size, Terms(priority, ttr or 1, delay, 0, True)
 
 
 @dataclass(slots=True)
@@ -167,7 +180,13 @@ class Client(ABC):
                 return -1
             self._skips_line = True
             return at
-        self._line(data[at:newline])
+        line = data[at:newline]
+        usual = self._hall.usual.get(line)
+        if usual is not None:
+            end = self._put_together(usual, data, at, newline + 2)
+            if end:
+                return end
+        self._line(line)
         if self._wait and self._deadline < 0:  # the disk is to answer first: the line is looked at again
             self._deadline = NEVER
             return -1
@@ -184,6 +203,8 @@ class Client(ABC):
             if verb == b"pause-tube":  # counted whatever follows
                 self._broker.tubes.commands["pause-tube"] += 1
             arguments = reader(line, len(verb))
+            if verb == b"put ":
+                self._hall.learn(line, arguments)
             self._do(verb, arguments)
         except BadFormat:
             self._reply(b"BAD_FORMAT\r\n")
@@ -214,6 +235,7 @@ class Client(ABC):
         self.has_more = False
         if not self._is_gone:
             self._is_gone = True
+            self._broker.settle()
             self._broker.tubes.leave(self.worker)
 
     def break_off(self) -> None:
@@ -304,10 +326,18 @@ class Client(ABC):
 
     def _go_on_long(self) -> None:
         assert self._long is not None
+        self._broker.settle()
         reply = self._long()
         if reply is not None:
             self._long = None
             self._reply(reply)
+
+    @abstractmethod
+    def _put_together(self, usual: tuple[int, Terms], data: bytes, at: int, body: int) -> int:
+        """A put that is complete, and those like it that follow: where the last one ended; 0: nothing was done.
+
+        Its line is at `at`, its body at `body`.
+        """
 
     @abstractmethod
     def _do(self, verb: bytes, arguments: tuple[Any, ...]) -> None:

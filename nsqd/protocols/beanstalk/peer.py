@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from nsqd.core.broker import TooMany
 from nsqd.core.jobs import Job, JobState
-from nsqd.core.tube import Reading, Terms, Tube
+from nsqd.core.puts import Terms
+from nsqd.core.tube import Reading, Tube
 from nsqd.protocols.beanstalk.client import (
     DEADLINE_SOON,
     NOT_FOUND,
     TIMED_OUT,
     TUBES_OF_A_UNIT,
+    UNITS_OF_A_TURN,
     Put,
     job_reply,
 )
@@ -31,9 +33,38 @@ class Peer(Operator):
     __slots__ = ()
 
     def _do(self, verb: bytes, arguments: tuple[Any, ...]) -> None:
+        if self._broker.unsettled and verb not in _PUTS:
+            self._broker.settle()
         _HANDLERS[verb](self, *arguments)
 
     # producers
+
+    def _put_together(self, usual: tuple[int, Terms], data: bytes, at: int, body: int) -> int:
+        size, terms = usual
+        tubes, worker = self._broker.tubes, self.worker
+        end = body + size + 2
+        if data[end - 2 : end] != b"\r\n" or tubes.draining or self._broker.refusal:
+            return 0  # it is not complete, or has another answer
+        bodies = [data[body : end - 2]]
+        line, step, most = data[at:body], end - at, UNITS_OF_A_TURN - self._spent
+        while data.startswith(line, end) and data[end + step - 2 : end + step] == b"\r\n" and len(bodies) < most:
+            bodies.append(data[end + len(line) : end + step - 2])
+            end += step
+        if terms.delay:
+            terms = terms._replace(due=self._now + terms.delay * SECOND)
+        try:
+            first = tubes.put(worker, bodies, terms)
+        except TooMany:
+            return 0
+        worker.produces = True
+        tubes.commands["put"] += len(bodies)
+        self._promise(worker.using)
+        if len(bodies) == 1:
+            self.outbox.reply(b"INSERTED %d\r\n" % first)
+        else:
+            self._spent += len(bodies) - 1
+            self.outbox.reply(b"".join([b"INSERTED %d\r\n" % number for number in range(first, first + len(bodies))]))
+        return end
 
     def _begin_unique(self, key: str, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
         """As put; but DUPLICATE if the tube was given a job with that key lately (-dedup-window)."""
@@ -69,9 +100,12 @@ class Peer(Operator):
         else:
             priority, delay, ttr = put.terms
             due = self._now + delay * SECOND if delay else 0
+            terms, body = Terms(priority, ttr or 1, delay, due, True), data[at : end - 2]
             try:
-                terms = Terms(priority, ttr or 1, delay, due, True)
-                number = tubes.put(self.worker, data[at : end - 2], terms, put.key)
+                if put.key:
+                    number = tubes.put_unique(self.worker, body, terms, put.key)
+                else:
+                    number = tubes.put(self.worker, [body], terms)
             except TooMany:
                 self._reply(b"OUT_OF_MEMORY\r\n")
             else:
@@ -222,6 +256,7 @@ class Peer(Operator):
         """There are no layers."""
 
 
+_PUTS = (b"put ", b"put-unique ")  # they look at no jobs
 _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"put ": Peer._begin_put,
     b"put-unique ": Peer._begin_unique,

@@ -9,8 +9,9 @@ from nsqd.core.attributes import Attributes
 from nsqd.core.buried import Grave
 from nsqd.core.cursors import Cursor
 from nsqd.core.keeping import TopicConfig
+from nsqd.core.puts import Terms
 from nsqd.core.recovery import Returned
-from nsqd.core.tube import WORK, Terms
+from nsqd.core.tube import WORK
 from nsqd.storage.log.far import Far
 
 

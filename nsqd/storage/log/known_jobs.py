@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 
-from nsqd.core.frame import STAMP, message_id
-from nsqd.core.jobs import Job, JobState, due_of, with_due
+from nsqd.core.frame import HEADER_SIZE, STAMP, numbers_of
+from nsqd.core.jobs import JobState, due_of, rows_of_puts, with_due
 from nsqd.core.jobs import unpack as unpack_row
+from nsqd.core.puts import Puts, Terms
 from nsqd.core.recovery import RecoveredTube
 from nsqd.core.spans import united
-from nsqd.core.tube import Terms
 from nsqd.storage.log.known import KnownChannel, KnownTopic
 from nsqd.storage.memory import MemoryStore
 from nsqd.storage.sequence import Sequence
 
 
-def row_of_put(ordinal: int, frame: bytes, terms: tuple[int, int, int], due: int) -> bytes:
-    """Of a message that was put, as it was then; `frame` is followed by others."""
+def rows_of_publish(
+    first: int, content: bytes, at: int, count: int, largest: int, terms: tuple[int, int, int], due: int
+) -> Iterable[tuple[int, bytes]]:
+    """Of messages that were put together, as they were then, by ordinal; their frames are in `content`, from `at` on."""
     priority, ttr, delay = terms
-    created = int.from_bytes(frame[STAMP], "big")
-    job = Job(ordinal, int(message_id(frame)[4:], 16), priority, delay, ttr, created, due)
-    job.state = JobState.DELAYED if due else JobState.READY
-    return job.pack()
+    puts = Puts(Terms(priority, ttr, delay), int.from_bytes(content[at : at + HEADER_SIZE][STAMP], "big"))
+    puts.numbers = numbers_of(content, at, count, largest)
+    return enumerate(rows_of_puts(puts, due, JobState.DELAYED if due else JobState.READY), first)
 
 
 def owe_all(tube: KnownChannel, sequence: Sequence, end: int, holes: list[tuple[int, int]]) -> KnownChannel:
@@ -67,7 +67,7 @@ def recovered_tube(tube: KnownChannel, edge: int, monotonic: Callable[[int], int
 
 def recovered_terms(topic: KnownTopic, monotonic: Callable[[int], int]) -> dict[int, Terms]:
     """Of all that was put and is no job yet."""
-    found = {ordinal: replace(terms, due=monotonic(terms.due)) for ordinal, terms in topic.terms.items()}
+    found = {ordinal: terms._replace(due=monotonic(terms.due)) for ordinal, terms in topic.terms.items()}
     for ordinal, row in topic.rows.items():
         job = unpack_row(ordinal, row)
         found[ordinal] = Terms(job.priority, job.ttr, job.delay, monotonic(job.due), True)

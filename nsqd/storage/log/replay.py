@@ -13,17 +13,17 @@ from typing import Any
 from nsqd.core.attributes import unpack
 from nsqd.core.buried import Grave
 from nsqd.core.cursors import Cursor
-from nsqd.core.frame import STAMP
+from nsqd.core.frame import HEADER_SIZE, STAMP
 from nsqd.core.jobs import PAGE, ROW
+from nsqd.core.puts import Terms
 from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, Returned
 from nsqd.core.spans import overlap, united, without
-from nsqd.core.tube import Terms
 from nsqd.storage.held import add_piece
 from nsqd.storage.log import records
 from nsqd.storage.log.clocks import Anchor, LogClock
 from nsqd.storage.log.far import Far
 from nsqd.storage.log.known import KnownChannel, KnownTopic
-from nsqd.storage.log.known_jobs import owe_all, recovered_terms, recovered_tube, row_of_put, settle
+from nsqd.storage.log.known_jobs import owe_all, recovered_terms, recovered_tube, rows_of_publish, settle
 from nsqd.storage.log.pieces import OVERHEAD
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.records import CHANNEL_OF, RETURNED, RUN, Kind
@@ -127,13 +127,13 @@ class Replay:
 
     def _publish(self, record: Record) -> None:
         """The messages stay on disk until somebody wants them."""
-        number, first, count, due, _, flags = records.PUBLISH.unpack_from(record.content)
+        number, first, count, due, largest, flags = records.PUBLISH.unpack_from(record.content)
         topic = self._topics.get(number)
         if topic is None:
             return
         extents = self._store.sequence(number).append_cold(first, count, due != 0, record.end - record.start)
         attributes, at = records.attributes_of(record.content, 0, flags)
-        stamp = int.from_bytes(record.content[at:][STAMP], "big")
+        stamp = int.from_bytes(record.content[at : at + HEADER_SIZE][STAMP], "big")
         for held in extents:
             held.published(stamp)
             held.attributed |= bool(attributes)
@@ -147,7 +147,7 @@ class Replay:
             said = unpack(attributes, first)
             topic.seen(said, count, self.last)
             if said.job is not None:
-                topic.rows[first] = row_of_put(first, record.content[at:], said.job, due)
+                topic.rows.update(rows_of_publish(first, record.content, at, count, largest, said.job, due))
         if flags & records.DISTRIBUTED:
             self._hand_out(topic, first, first + count)
 
