@@ -3,7 +3,7 @@
 A million jobs as objects would take 400 MB; here what is asked for is unpacked, changed and packed again.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
@@ -15,8 +15,7 @@ ROW = Struct("<QIIIQQIIIIIB")  # the fields of Job, in their order, less the ord
 _ABSENT = bytes(ROW.size)
 _STATE = ROW.size - 1  # of a row's bytes
 _ID = Struct("<Q")  # a row begins with it
-_BRIEF = Struct("<QI16xQ")
-_READY = b"\1"
+_BRIEF = Struct("<QI16xQ20xB")  # of a row: id, priority, due, state
 _DUE, _DUE_AT = Struct("<Q"), 28  # likewise
 
 
@@ -42,7 +41,9 @@ class Job:
     delay: int  # s, as it was asked for last
     ttr: int  # s that a reservation lasts
     created: int  # ns since the epoch
-    due: int = 0  # ns: when it is ready, its reservation ends, or it was buried; 0: none of these
+    due: int = (
+        0  # ns: when it is ready, or its reservation ends; of buried ones a number, the first buried has the lowest
+    )
     reserves: int = 0
     timeouts: int = 0
     releases: int = 0
@@ -65,25 +66,23 @@ def unpack(ordinal: int, row: bytes | bytearray, at: int = 0) -> Job:
     return job
 
 
-def due_of(row: bytes) -> int:
-    """Its `due`."""
-    return int(_DUE.unpack_from(row, _DUE_AT)[0])
+def time_of(row: bytes) -> int:
+    """Its `due`, if that is a time; else 0."""
+    return int(_DUE.unpack_from(row, _DUE_AT)[0]) if row[_STATE] != JobState.BURIED else 0
 
 
-def with_due(row: bytes, due: int) -> bytes:
+def with_time(row: bytes, due: int) -> bytes:
     """The same with another."""
     return row[:_DUE_AT] + _DUE.pack(due) + row[_DUE_AT + _DUE.size :]
 
 
-def brief(row: bytes) -> tuple[int, int, int, int]:
-    """Its id, priority, due and state."""
-    number, priority, due = _BRIEF.unpack_from(row)
-    return number, priority, due, row[_STATE]
-
-
-def as_ready(row: bytes) -> bytes:
-    """The same, ready."""
-    return with_due(row, 0)[:_STATE] + _READY
+def moved(page: bytes, offset: int) -> bytes:
+    """A page of rows with every time that there is later by so much."""
+    rows, buried = bytearray(page), int(JobState.BURIED)
+    for at, (_, _, due, state) in enumerate(_BRIEF.iter_unpack(page)):
+        if due and state != buried:
+            _DUE.pack_into(rows, at * ROW.size + _DUE_AT, due + offset)
+    return bytes(rows)
 
 
 def rows_of_puts(puts: Puts, due: int, state: JobState) -> list[bytes]:
@@ -130,7 +129,7 @@ class Jobs:
         rows[at : at + ROW.size] = row
 
     def put_rows(self, first: int, new: list[bytes]) -> None:
-        """Jobs with ordinals from `first` on, of which none was there."""
+        """Those with ordinals from `first` on are so from now on."""
         at, end = 0, len(new)
         while at < end:
             page, place = divmod(first + at, PAGE)
@@ -139,10 +138,41 @@ class Jobs:
             if rows is None:
                 rows = self._pages[page] = bytearray(PAGE * ROW.size)
                 self._counts[page] = 0
-            rows[place * ROW.size : (place + len(some)) * ROW.size] = b"".join(some)
-            self._counts[page] += len(some)
+            span = slice(place * ROW.size, (place + len(some)) * ROW.size)
+            more = rows[span][_STATE :: ROW.size].count(0)
+            rows[span] = b"".join(some)
+            self._counts[page] += more
+            self.count += more
             at += len(some)
-        self.count += end
+
+    def put_page(self, number: int, rows: bytes) -> None:
+        """The page is so from now on; `rows` as `page` tells them."""
+        self.count -= self._counts.pop(number, 0)
+        self._pages.pop(number, None)
+        count = PAGE - rows[_STATE :: ROW.size].count(0)
+        if count:
+            self._pages[number], self._counts[number] = bytearray(rows), count
+            self.count += count
+
+    def restart(self, offset: int, now: int) -> Iterator[tuple[int, list[tuple[int, int, int, int]]]]:
+        """Nobody has reserved any, and what was delayed long enough is ready. Times are earlier by `offset`.
+
+        For each page: its number, and all its rows' ids, priorities, dues and states; absent ones have the state 0.
+        """
+        reserved, buried = int(JobState.RESERVED), int(JobState.BURIED)
+        for number in sorted(self._pages):
+            rows = self._pages[number]
+            briefs = list(_BRIEF.iter_unpack(rows))
+            for at, (job_id, priority, due, state) in enumerate(briefs):
+                if not due or state == buried:
+                    continue
+                due -= offset
+                if state == reserved or due <= now:
+                    state, due = JobState.READY, 0
+                    rows[at * ROW.size + _STATE] = state
+                _DUE.pack_into(rows, at * ROW.size + _DUE_AT, due)
+                briefs[at] = job_id, priority, due, state
+            yield number, briefs
 
     def remove(self, ordinal: int) -> None:
         """The job, which is there, is gone."""
@@ -154,6 +184,34 @@ class Jobs:
             del self._counts[page], self._pages[page]
             return
         self._pages[page][at : at + ROW.size] = _ABSENT
+
+    def discard(self, first: int, end: int) -> None:
+        """The jobs of first..end, if there are any, are gone."""
+        if end - first > PAGE:  # else it is quicker to look
+            ordinals: Iterable[int] = [ordinal for ordinal in self.ordinals() if first <= ordinal < end]
+        else:
+            ordinals = [ordinal for ordinal in range(first, end) if ordinal in self]
+        for ordinal in ordinals:
+            self.remove(ordinal)
+
+    def absent(self, first: int, end: int) -> Iterator[int]:
+        """The ordinals of first..end of which there is no job."""
+        while first < end:
+            page, at = divmod(first, PAGE)
+            stop = min(PAGE, at + end - first)
+            rows = self._pages.get(page)
+            states = rows[at * ROW.size + _STATE : stop * ROW.size : ROW.size] if rows is not None else bytes(stop - at)
+            index = states.find(0)
+            while index >= 0:
+                yield first + index
+                index = states.find(0, index + 1)
+            first += stop - at
+
+    def __contains__(self, ordinal: int) -> bool:
+        """There is a job of that ordinal."""
+        page, at = divmod(ordinal, PAGE)
+        rows = self._pages.get(page)
+        return rows is not None and rows[at * ROW.size + _STATE] != 0
 
     def ordinals(self) -> list[int]:
         """Of all jobs, ascending."""

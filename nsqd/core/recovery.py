@@ -13,6 +13,7 @@ from nsqd.core.buried import Grave
 from nsqd.core.channel import Channel
 from nsqd.core.cursors import Cursor
 from nsqd.core.deferred import Message
+from nsqd.core.jobs import Jobs
 from nsqd.core.keeping import TopicConfig
 from nsqd.core.puts import Terms
 from nsqd.core.topic import Topic
@@ -52,8 +53,8 @@ class RecoveredTube:
     start: int
     edge: int
     holes: list[tuple[int, int]]  # (first, end) from the edge on that it is done with, ascending
-    rows: dict[int, bytes]  # its jobs by ordinal, due: monotonic
-    buried: list[int]  # ordinals of those that are, in that order
+    jobs: Jobs  # as they were
+    offset: int  # their times are later by so much than the core counts
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def _recover_tube(broker: Broker, topic: Topic, recovered: RecoveredTube) -> Non
     tube = topic.tube = Tube(broker, topic, recovered.number)
     broker.scan.add(tube)
     broker.tubes.added(tube)
-    tube.resume(recovered.start, recovered.edge, recovered.holes, recovered.rows, recovered.buried)
+    tube.resume(recovered.start, recovered.edge, recovered.holes, recovered.jobs, recovered.offset)
     tube.wake()
 
 

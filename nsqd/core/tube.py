@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from nsqd.core.deferred import Message
 from nsqd.core.duequeue import SLACK
 from nsqd.core.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.core.jobs import Job, Jobs, JobState, as_ready, brief, rows_of_puts, with_due
+from nsqd.core.jobs import PAGE, Job, Jobs, JobState, rows_of_puts
 from nsqd.core.puts import USUAL, Puts
 from nsqd.core.spans import without
 from nsqd.core.store import Extent
@@ -93,7 +93,7 @@ class Tube:
         self.urgent = 0  # ready jobs of a priority below URGENT
         self.total = 0  # jobs that came since the process started
         self.pause_until = self.pause_asked = 0  # monotonic ns; ns
-        self._buried_last = 0  # ns: when the last one was, or a little later
+        self._buried_last = 0  # the number of the last one
         self.reading = False
         self.watched: tuple[int, int] | None = None  # (due, handle) of our entry in the scan's index
         # by state, heaps of priority (or due) << _BITS | ordinal: of all jobs in it, and of some that were
@@ -190,29 +190,32 @@ class Tube:
 
     # after a restart
 
-    def resume(
-        self, start: int, edge: int, holes: list[tuple[int, int]], rows: dict[int, bytes], buried: list[int]
-    ) -> None:
-        """It begins with `start`; messages before `edge` are among `rows`, by ordinal, or gone. `buried`: in that order."""
-        self.start, self.edge = start, edge
+    def resume(self, start: int, edge: int, holes: list[tuple[int, int]], jobs: Jobs, offset: int) -> None:
+        """It begins with `start`; messages before `edge` are among `jobs`, or gone. `offset`: see Jobs.restart."""
+        self.start, self.edge, self.jobs = start, edge, jobs
         self._holes.extend(holes)
-        now, tubes, put = self.broker.now, self.broker.tubes, self.jobs.put_row
+        now = self.broker.now
         ready, delayed = self._heaps[JobState.READY], self._heaps[JobState.DELAYED]
-        for ordinal, row in rows.items():
-            number, priority, due, state = brief(row)
-            if state == JobState.RESERVED or (state == JobState.DELAYED and due <= now):
-                state, row = JobState.READY, as_ready(row)
-            if state == JobState.READY:
-                ready.append(priority << _BITS | ordinal)
-                self.urgent += priority < URGENT
-            elif state == JobState.DELAYED:
-                delayed.append(due << _BITS | ordinal)
-            put(ordinal, row)
-            tubes.came(number, self, ordinal)
-        for place, ordinal in enumerate(buried, now - len(buried)):  # their order is in their dues
-            put(ordinal, with_due(rows[ordinal], place))
-        self.buried.update(dict.fromkeys(buried))
-        self._buried_last = now
+        buried: list[tuple[int, int]] = []  # due, ordinal
+        is_ready, is_delayed = int(JobState.READY), int(JobState.DELAYED)
+        for page, briefs in jobs.restart(offset, now):
+            ids: list[int] = []
+            for ordinal, (job_id, priority, due, state) in enumerate(briefs, page * PAGE):
+                if state == is_ready:
+                    ready.append(priority << _BITS | ordinal)
+                    self.urgent += priority < URGENT
+                elif state == is_delayed:
+                    delayed.append(due << _BITS | ordinal)
+                elif state:
+                    buried.append((due, ordinal))
+                else:  # there is none
+                    self._found_again(ids, ordinal)
+                    continue
+                ids.append(job_id)
+            self._found_again(ids, (page + 1) * PAGE)
+        buried.sort()
+        self.buried.update((ordinal, None) for _, ordinal in buried)
+        self._buried_last = buried[-1][0] if buried else 0
         for state, heap in self._heaps.items():
             self.counts[state] = len(heap)
             heapify(heap)
@@ -220,6 +223,12 @@ class Tube:
         if ready:
             self.broker.awake[self] = None
         self._watch()
+
+    def _found_again(self, ids: list[int], end: int) -> None:
+        """Jobs with ordinals up to `end` have these ids, which are noted and taken from the list."""
+        if ids:
+            self.broker.tubes.came_together(ids, self, end - len(ids))
+            ids.clear()
 
     # states
 
@@ -343,7 +352,7 @@ class Tube:
     def bury(self, job: Job, priority: int) -> None:
         """It waits until it is kicked."""
         self._leave(job)
-        self._buried_last = max(self.broker.now, self._buried_last + 1)
+        self._buried_last += 1
         job.priority, job.due = priority, self._buried_last  # so they come back from the log in their order
         job.buries += 1
         self._enter(job, JobState.BURIED, note=True)
@@ -355,7 +364,7 @@ class Tube:
         self._leave(job)
         job.reserves, job.timeouts, job.releases, job.buries, job.kicks = counts
         if state is JobState.BURIED:
-            self._buried_last = job.due = max(self.broker.now, self._buried_last + 1)
+            self._buried_last = job.due = self._buried_last + 1
         self._enter(job, job.state if state is None else state, note=True)
 
     def kick(self, job: Job) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from nsqd.core.attributes import Attributes
 from nsqd.core.buried import Grave
 from nsqd.core.cursors import Cursor
+from nsqd.core.jobs import Jobs
 from nsqd.core.keeping import TopicConfig
 from nsqd.core.puts import Terms
 from nsqd.core.recovery import Returned
@@ -30,7 +31,7 @@ class KnownChannel:
     buried: dict[int, tuple[bytes, Grave]] = field(default_factory=dict)  # by ordinal, the first buried first
     far: Far = field(default_factory=lambda: Far([]))  # what it handed back for long; `done` has it as if it were done
     near: dict[int, None] = field(default_factory=dict)  # what was in `far` or pulled, was noted or buried, and is owed
-    rows: dict[int, bytes] = field(default_factory=dict)  # of a tube: its jobs, by ordinal
+    jobs: Jobs = field(default_factory=Jobs)  # of a tube; due in the log's time
     edge: int = 0  # likewise: jobs before it have a row, when the checkpoint was written
 
     @property
@@ -51,9 +52,8 @@ class KnownChannel:
     def finish(self, first: int, count: int) -> None:
         """It is done with these, which it was not before."""
         end = first + count
-        if self.rows:
-            for ordinal in range(first, end):
-                self.rows.pop(ordinal, None)
+        if self.jobs.count:
+            self.jobs.discard(first, end)
         self.far.remove(first, end)
         if self.notes or self.buried:  # what is in `near` is in one of them, too
             for ordinal in range(first, end):
@@ -111,6 +111,11 @@ class KnownTopic:
     def tube(self) -> KnownChannel | None:
         """Its tube."""
         return next((channel for channel in self.channels.values() if channel.is_tube), None)
+
+    @property
+    def has_tube_only(self) -> bool:
+        """What it hands out is for its tube alone, where each job has its own time."""
+        return bool(self.channels) and all(channel.is_tube for channel in self.channels.values())
 
     def seen(self, attributes: Attributes, count: int, stamp: int) -> None:
         """That was published."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from nsqd.core.frame import HEADER_SIZE, STAMP, numbers_of
-from nsqd.core.jobs import JobState, due_of, rows_of_puts, with_due
+from nsqd.core.jobs import JobState, rows_of_puts
 from nsqd.core.jobs import unpack as unpack_row
 from nsqd.core.puts import Puts, Terms
 from nsqd.core.recovery import RecoveredTube
@@ -16,13 +16,13 @@ from nsqd.storage.sequence import Sequence
 
 
 def rows_of_publish(
-    first: int, content: bytes, at: int, count: int, largest: int, terms: tuple[int, int, int], due: int
-) -> Iterable[tuple[int, bytes]]:
-    """Of messages that were put together, as they were then, by ordinal; their frames are in `content`, from `at` on."""
+    content: bytes, at: int, count: int, largest: int, terms: tuple[int, int, int], due: int
+) -> list[bytes]:
+    """Of messages that were put together, as they were then; their frames are in `content`, from `at` on."""
     priority, ttr, delay = terms
     puts = Puts(Terms(priority, ttr, delay), int.from_bytes(content[at : at + HEADER_SIZE][STAMP], "big"))
     puts.numbers = numbers_of(content, at, count, largest)
-    return enumerate(rows_of_puts(puts, due, JobState.DELAYED if due else JobState.READY), first)
+    return rows_of_puts(puts, due, JobState.DELAYED if due else JobState.READY)
 
 
 def owe_all(tube: KnownChannel, sequence: Sequence, end: int, holes: list[tuple[int, int]]) -> KnownChannel:
@@ -42,9 +42,7 @@ def settle(store: MemoryStore, topic: KnownTopic, tube: KnownChannel) -> int:
     edge = topic.distributed
     for first, end in tube.owed(topic.distributed):
         for start, stop in store.present(topic.number, first, end):
-            for ordinal in range(start, stop):
-                if ordinal in tube.rows:
-                    continue
+            for ordinal in tube.jobs.absent(start, stop):
                 if ordinal < tube.edge:
                     gone.append(ordinal)
                 else:
@@ -55,14 +53,10 @@ def settle(store: MemoryStore, topic: KnownTopic, tube: KnownChannel) -> int:
     return edge
 
 
-def recovered_tube(tube: KnownChannel, edge: int, monotonic: Callable[[int], int]) -> RecoveredTube:
-    """The result. `edge`: as `settle` found it; `monotonic`: a due of the log's, as the core counts."""
+def recovered_tube(tube: KnownChannel, edge: int, offset: int) -> RecoveredTube:
+    """The result. `edge`: as `settle` found it; `offset`: the log's clock's."""
     holes = united((max(first, edge), end) for first, end in sorted(tube.done.items()) if end > edge)
-    dues = ((ordinal, row, due_of(row)) for ordinal, row in tube.rows.items())
-    rows = {ordinal: with_due(row, monotonic(due)) if due else row for ordinal, row, due in dues}
-    buried = [ordinal for ordinal, row in tube.rows.items() if row[-1] == JobState.BURIED]
-    buried.sort(key=lambda ordinal: due_of(tube.rows[ordinal]))
-    return RecoveredTube(tube.number, tube.start, edge, holes, rows, buried)
+    return RecoveredTube(tube.number, tube.start, edge, holes, tube.jobs, offset)
 
 
 def recovered_terms(topic: KnownTopic, monotonic: Callable[[int], int]) -> dict[int, Terms]:

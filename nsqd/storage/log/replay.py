@@ -14,7 +14,7 @@ from nsqd.core.attributes import unpack
 from nsqd.core.buried import Grave
 from nsqd.core.cursors import Cursor
 from nsqd.core.frame import HEADER_SIZE, STAMP
-from nsqd.core.jobs import PAGE, ROW
+from nsqd.core.jobs import ROW
 from nsqd.core.puts import Terms
 from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, Returned
 from nsqd.core.spans import overlap, united, without
@@ -132,6 +132,7 @@ class Replay:
         if topic is None:
             return
         extents = self._store.sequence(number).append_cold(first, count, due != 0, record.end - record.start)
+        rows: list[bytes] = []  # of jobs
         attributes, at = records.attributes_of(record.content, 0, flags)
         stamp = int.from_bytes(record.content[at : at + HEADER_SIZE][STAMP], "big")
         for held in extents:
@@ -141,15 +142,20 @@ class Replay:
             held.size += (record.end - record.start + count * OVERHEAD) // len(extents)
         self.messages += count
         topic.end = first + count
-        if due:
+        if due and not (flags & records.DISTRIBUTED and topic.has_tube_only):
             topic.delayed.update(dict.fromkeys(range(first, first + count), due))
         if attributes:
             said = unpack(attributes, first)
             topic.seen(said, count, self.last)
             if said.job is not None:
-                topic.rows.update(rows_of_publish(first, record.content, at, count, largest, said.job, due))
+                rows = rows_of_publish(record.content, at, count, largest, said.job, due)
         if flags & records.DISTRIBUTED:
             self._hand_out(topic, first, first + count)
+            tube = topic.tube if rows else None
+            if tube is not None:
+                tube.jobs.put_rows(first, rows)
+        else:
+            topic.rows.update(enumerate(rows, first))
 
     def _distribute(self, content: bytes) -> None:
         number, first, end = records.DISTRIBUTE.unpack_from(content)
@@ -166,8 +172,9 @@ class Replay:
         if topic.rows:
             tube, rows = topic.tube, topic.rows
             topic.rows = {ordinal: row for ordinal, row in rows.items() if ordinal >= end}
-            if tube is not None:
-                tube.rows.update((ordinal, row) for ordinal, row in rows.items() if ordinal < end)
+            for ordinal, row in rows.items():
+                if tube is not None and ordinal < end:
+                    tube.jobs.put_row(ordinal, row)
 
     def _advance(self, content: bytes) -> None:
         number, channel, cursor = records.ADVANCE.unpack_from(content)
@@ -201,16 +208,14 @@ class Replay:
             for at in range(CHANNEL_OF.size, len(content), records.ORDINAL.size + ROW.size):
                 (ordinal,) = records.ORDINAL.unpack_from(content, at)
                 at += records.ORDINAL.size
-                found.rows[ordinal] = content[at : at + ROW.size]
+                found.jobs.put_row(ordinal, content[at : at + ROW.size])
 
     def _jobs(self, content: bytes) -> None:
         """A page as it was then: what it has not is gone."""
         number, channel, page, rows = decode_jobs(content)
         found = self._find(number, channel)
         if found is not None:
-            for ordinal in range(page * PAGE, (page + 1) * PAGE):
-                found.rows.pop(ordinal, None)
-            found.rows.update(rows)
+            found.jobs.put_page(page, rows)
 
     def _bury(self, content: bytes) -> None:
         number, channel, ordinal, attempts, wall, message_id = records.BURY.unpack_from(content)
@@ -238,7 +243,7 @@ class Replay:
         found.done = {first: stop for first, stop in found.done.items() if first >= end}
         found.notes.clear()
         found.buried.clear()
-        found.rows = {ordinal: row for ordinal, row in found.rows.items() if ordinal >= end}
+        found.jobs.discard(0, end)
         found.cursor = max(found.cursor, end)
 
     def _hole(self, content: bytes) -> None:
@@ -297,7 +302,7 @@ class Replay:
             topic.channels[channel.number] = channel
             known = before.channels.get(channel.number) if before is not None else None
             if known is not None:
-                channel.rows = known.rows
+                channel.jobs = known.jobs
         sequence.count_freed()
         self._topics[number] = topic
 
@@ -387,7 +392,7 @@ class Replay:
             cursors=topic.cursors,
             keys={key: at - offset for key, at in _newest(topic.keys_before, topic.keys).items()},
             producers=_newest(topic.producers_before, topic.producers),
-            tube=recovered_tube(tube, edge, monotonic) if tube is not None else None,
+            tube=recovered_tube(tube, edge, offset) if tube is not None else None,
             terms=recovered_terms(topic, monotonic),
         )
 

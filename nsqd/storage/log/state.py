@@ -41,7 +41,7 @@ import msgpack
 
 from nsqd.core.channel import Channel
 from nsqd.core.deferred import Deferred, pack, unpack
-from nsqd.core.jobs import PAGE, ROW, due_of, with_due
+from nsqd.core.jobs import moved
 from nsqd.core.keeping import Durability, TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.core.tube import WORK, Tube
@@ -108,16 +108,10 @@ def encode_jobs(topic: Topic, offset: int) -> Iterator[bytes]:
             yield records.JOBS.pack(topic.number, tube.number, number, offset) + rows
 
 
-def decode_jobs(content: bytes) -> tuple[int, int, int, dict[int, bytes]]:
-    """Topic, channel, number of the page, and by ordinal the rows, due in the log's time."""
+def decode_jobs(content: bytes) -> tuple[int, int, int, bytes]:
+    """Topic, channel, number of the page, and its rows, due in the log's time."""
     topic, channel, number, offset = records.JOBS.unpack_from(content)
-    found = {}
-    for index in range(PAGE):
-        row = content[records.JOBS.size + index * ROW.size : records.JOBS.size + (index + 1) * ROW.size]
-        if row[-1]:
-            due = due_of(row)
-            found[number * PAGE + index] = with_due(row, due + offset) if due else row
-    return topic, channel, number, found
+    return topic, channel, number, moved(content[records.JOBS.size :], offset)
 
 
 def _tube(tube: Tube) -> list[Any]:

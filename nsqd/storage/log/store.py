@@ -7,7 +7,7 @@ nobody anything waits for no sync. What a promise waits for is its topic's to sa
 from collections.abc import Callable, Iterable, Mapping
 
 from nsqd.core.cursors import Cursor
-from nsqd.core.jobs import due_of, with_due
+from nsqd.core.jobs import time_of, with_time
 from nsqd.core.keeping import Durability, Keeping, TopicConfig
 from nsqd.core.store import Extent
 from nsqd.storage.held import Held, add_piece
@@ -413,7 +413,8 @@ class LogStore(MemoryStore):
 
     def job(self, topic: int, channel: int, ordinal: int, row: bytes) -> None:
         rows = self._jobs.setdefault((topic, channel), [])
-        rows += records.ORDINAL.pack(ordinal), with_due(row, self._clock.at(due_of(row)))
+        due = time_of(row)
+        rows += records.ORDINAL.pack(ordinal), with_time(row, self._clock.at(due)) if due else row
 
     def bury(self, topic: int, channel: int, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
         if channel not in self._ephemeral:
