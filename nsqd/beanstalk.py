@@ -17,6 +17,7 @@ from nsqd.net.conversation import Conversation
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.client import Hall
 from nsqd.protocols.beanstalk.peer import Peer
+from nsqd.protocols.nsq.identify import Upgrade
 
 DEFAULT_MAX_JOB_SIZE = 65_535  # bytes
 MOST_JOB_SIZE = 1024 * 1024 * 1024
@@ -25,9 +26,17 @@ MOST_JOB_SIZE = 1024 * 1024 * 1024
 class Reception:
     """Meets those who come to the beanstalkd port."""
 
-    def __init__(self, broker: Broker, max_job_size: int, peers: Callable[[], Iterable[Conversation]]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        max_job_size: int,
+        peers: Callable[[], Iterable[Conversation]],
+        files: Callable[[], tuple[int, int, int, int, int]],
+    ) -> None:
+        """`files`: see OpenLog.files."""
         self._broker = broker
         self._peers = peers
+        self._files = files
         self._came = 0
         self._started = time.monotonic()
         self._instance = f"{random.SystemRandom().getrandbits(64):016x}"
@@ -37,6 +46,13 @@ class Reception:
         """A peer for the connection."""
         self._came += 1
         return Peer(self._broker, self._hall, connection, visitor.ip, visitor.port, now)
+
+    def meet_tls(self, connection: Connection, visitor: Visitor, now: int, wall: int) -> Conversation:
+        """The same, in TLS from the first byte on."""
+        peer = self.meet(connection, visitor, now, wall)
+        connection.upgrade(Upgrade(tls=True))
+        connection.output_ready()
+        return peer
 
     def _figures(self) -> stats.Figures:
         peers = [peer for peer in self._peers() if isinstance(peer, Peer)]
@@ -52,6 +68,7 @@ class Reception:
             user_time=usage.ru_utime,
             system_time=usage.ru_stime,
             uptime=int(time.monotonic() - self._started),
+            binlog=self._files(),
             instance=self._instance,
             hostname=socket.gethostname(),
             os=system.version,

@@ -25,7 +25,8 @@ from nsqd.opening import Wake, clocks, imports, make_broker, read_log, sync_by_t
 from nsqd.options import NsqdOptions
 from nsqd.protocols.beanstalk.stats import VERSION
 from nsqd.storage.directory import Directory, DirectoryError
-from nsqd.storage.log.opening import OpenLog
+from nsqd.storage.log.opening import SMALLEST_SEGMENT, OpenLog
+from nsqd.storage.log.writer import SEGMENT_SIZE
 from nsqd.storage.memory import MemoryStore
 from shared.daemon import raise_file_limit
 from shared.listen import Listener, ListenError, listen
@@ -43,7 +44,7 @@ Options:
  -F       never sync: the system writes when it likes
  -l ADDR  listen on address (default 0.0.0.0), or unix:PATH
  -p PORT  listen on port (default 11300)
- -s BYTES accepted; segments of the log are 64 MiB, or an eighth of a small disk
+ -s BYTES size of the log's segments (default {SEGMENT_SIZE}, or an eighth of a small disk; at least {SMALLEST_SEGMENT})
  -u USER  become user and their group
  -z BYTES maximum job size (default {DEFAULT_MAX_JOB_SIZE}, at most {MOST_JOB_SIZE})
  -v       show version
@@ -65,6 +66,7 @@ class Flags:
     sync_after: int | None = 50  # ms; None: never
     address: str = "0.0.0.0"
     port: int = 11300
+    segment_size: int = 0  # bytes; 0: not said
     user: str = ""
     max_job_size: int = DEFAULT_MAX_JOB_SIZE
     verbose: bool = False
@@ -118,8 +120,7 @@ def _with(flags: Flags, letter: str, value: str) -> Flags:
         case "p":
             return replace(flags, port=_number(value))
         case "s":
-            _number(value)
-            return flags
+            return replace(flags, segment_size=_number(value))
         case "u":
             return replace(flags, user=value)
         case "z":
@@ -205,7 +206,7 @@ async def _run(flags: Flags, listener: Listener, directory: Directory | None) ->
         broker = _in_memory(options)
     else:
         metadata, (taking, binlogs) = directory.load(), imports(directory)
-        opened = read_log(options, directory, wake)
+        opened = read_log(options, directory, wake, flags.segment_size)
         broker = make_broker(options, metadata, opened, taking, binlogs)
 
     def after_turn() -> None:
@@ -213,7 +214,8 @@ async def _run(flags: Flags, listener: Listener, directory: Directory | None) ->
 
     reactor = Reactor(broker, options.settings(), clocks, _nobody_asks, after_turn)
     wake.reactor = reactor
-    reception = Reception(broker, flags.max_job_size, lambda: [c.peer for c in reactor.connections.values()])
+    files = opened.files if opened is not None else lambda: (0, 0, 0, 0, flags.segment_size or SEGMENT_SIZE)
+    reception = Reception(broker, flags.max_job_size, lambda: [c.peer for c in reactor.connections.values()], files)
     wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
     with trio.open_signal_receiver(*wanted) as signals:
         async with trio.open_nursery() as nursery:

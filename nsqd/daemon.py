@@ -96,6 +96,7 @@ class Doors:
     http: Listener | None
     https: Listener | None  # never without certificates
     beanstalk: Listener | None
+    beanstalk_tls: Listener | None  # likewise
     certificates: Certificates | None  # for TCP and HTTPS; None: there is no TLS
     auth_tls: ssl.SSLContext | None  # whom to trust when authorization servers are asked; None: there are none
 
@@ -111,8 +112,20 @@ def _open_doors(options: NsqdOptions) -> Iterator[Doors]:
         listening_if_given(options.http_address) as http,
         listening_if_given(options.https_address if certificates else "") as https,
         listening_if_given(options.beanstalk_address) as beanstalk,
+        listening_if_given(options.beanstalk_tls_address) as beanstalk_tls,
     ):
-        yield Doors(tcp, http, https, beanstalk, certificates, auth_tls)
+        yield Doors(tcp, http, https, beanstalk, beanstalk_tls, certificates, auth_tls)
+
+
+def _meet_beanstalkds(doors: Doors, reception: Reception, reactor: Reactor) -> None:
+    """Let beanstalkd's clients in."""
+    for door, meet, name in (
+        (doors.beanstalk, reception.meet, "BEANSTALK"),
+        (doors.beanstalk_tls, reception.meet_tls, "BEANSTALK TLS"),
+    ):
+        if door is not None:
+            reactor.listen(door.socket, meet)
+            log.info("%s: listening on %s", name, door.address)
 
 
 def _tls_files(options: NsqdOptions) -> TlsFiles:
@@ -200,10 +213,9 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
             http_server = _http_server(options, node, doors, trio_thread)
             reactor.listen(doors.tcp.socket)
             log.info("TCP: listening on %s", doors.tcp.address)
-            if doors.beanstalk:
-                reception = Reception(broker, options.max_job_size, lambda: _peers(reactor))
-                reactor.listen(doors.beanstalk.socket, reception.meet)
-                log.info("BEANSTALK: listening on %s", doors.beanstalk.address)
+            _meet_beanstalkds(
+                doors, Reception(broker, options.max_job_size, lambda: _peers(reactor), opened.files), reactor
+            )
             nursery.start_soon(reactor.run)
             nursery.start_soon(sync_by_time, options, opened, reactor.wake)
             lookupds.set_addresses(options.lookupd_tcp_address)

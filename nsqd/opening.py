@@ -57,13 +57,13 @@ def imports(directory: Directory) -> tuple[NsqImport, BinlogImport]:
     return taking, binlogs
 
 
-def read_log(options: NsqdOptions, directory: Directory, wake: Callable[[], None]) -> OpenLog:
-    """Read the log. Raises DirectoryError."""
+def read_log(options: NsqdOptions, directory: Directory, wake: Callable[[], None], segment_size: int = 0) -> OpenLog:
+    """Read the log. `segment_size`: bytes; 0: the usual. Raises DirectoryError."""
     durability = Durability(options.durability)
     try:
         disk = RealDisk(directory.path / "log")
         node, every, budget = options.node_number(), options.sync_every, options.mem_budget
-        return open_log(disk, node, durability, every, budget, wake)
+        return open_log(disk, node, durability, every, budget, wake, segment_size=segment_size)
     except (LogError, OSError) as error:
         raise DirectoryError(f"failed to open the log in {directory.path / 'log'} - {error}") from None
 

@@ -70,6 +70,9 @@ class NsqdOptions(DaemonOptions):
     beanstalk_address: str = option(
         "", '<addr>:<port> or unix socket path to listen on for clients of beanstalkd ("": none)'
     )
+    beanstalk_tls_address: str = option(
+        "", "<addr>:<port> to listen on for clients of beanstalkd that speak TLS, when tls-cert and tls-key are given"
+    )
     max_job_size: int = option(65_535, "maximum size of a job in bytes, for clients of beanstalkd", check=at_least(1))
     broadcast_address: str = option("", "address registered with lookupd (default: loopback address, or OS hostname)")
     broadcast_tcp_port: int = option(0, "TCP port registered with lookupd (default: the one listened on)")
@@ -225,6 +228,8 @@ class NsqdOptions(DaemonOptions):
                     f"--tls-client-auth-policy {self.tls_client_auth_policy!r}: want require or require-verify"
                 )
             wrong.append("cannot require TLS client connections without TLS key and cert")
+        if self.beanstalk_tls_address and not self.tls_cert:
+            wrong.append("--beanstalk-tls-address needs --tls-cert and --tls-key")
         for value in self.e2e_processing_latency_percentile:
             if not 0 < value <= 1:
                 wrong.append(f"invalid E2E processing latency percentile: {value:g}")
@@ -237,6 +242,7 @@ class NsqdOptions(DaemonOptions):
             *complaints("http-address", filter(None, [self.http_address]), obstructed),
             *complaints("https-address", filter(None, [self.tls_cert and self.https_address]), obstructed),
             *complaints("beanstalk-address", filter(None, [self.beanstalk_address]), obstructed),
+            *complaints("beanstalk-tls-address", filter(None, [self.beanstalk_tls_address]), obstructed),
             *complaints("data-path", [self.data_path], missing_directory),
         ]
 
@@ -256,6 +262,7 @@ class NsqdOptions(DaemonOptions):
             *complaints("tcp-address", [self.tcp_address], accidental_path),
             *complaints("http-address", [self.http_address], accidental_path),
             *complaints("beanstalk-address", [self.beanstalk_address], accidental_path),
+            *complaints("beanstalk-tls-address", [self.beanstalk_tls_address], accidental_path),
             *complaints("lookupd-tcp-address", self.lookupd_tcp_address, not_dialable),
             *complaints("auth-http-address", self.auth_http_address, odd_auth_address),
             *complaints("statsd-address", filter(None, [self.statsd_address]), no_host_port),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import select
@@ -21,6 +22,7 @@ import pytest
 
 from penstock.client import Consumer
 from tests.beanstalk.wire import facts, put
+from tests.certificates import Authority
 from tests.daemons import ROOT, STOP_TIMEOUT, Daemon, eventually, nsqd
 
 pytestmark = pytest.mark.process
@@ -255,6 +257,52 @@ def run(*flags: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+def test_segments_are_of_the_size_that_was_asked_for_and_told_in_the_statistics(tmp_path: Path) -> None:
+    with Beanstalkd("-b", str(tmp_path), "-s300000") as daemon, daemon.client() as client:
+        jobs = [client.put("x" * 60_000) for _ in range(20)]
+        stats = client.stats()
+        assert stats["binlog-max-size"] == 300_000
+        assert stats["binlog-oldest-index"] == 1
+        assert 4 <= stats["binlog-current-index"] <= 5
+        assert stats["binlog-records-written"] > 20
+        assert stats["binlog-records-migrated"] == 0
+        files = [client.stats_job(job)["file"] for job in jobs]
+        assert files == sorted(files)
+        assert (files[0], files[-1]) == (1, 4)
+        daemon.stop(signal.SIGTERM)
+    assert 4 <= len(list((tmp_path / "log").glob("*.log"))) <= 8
+    with Beanstalkd("-s300000") as daemon, daemon.client() as client:
+        stats = client.stats()
+        assert (stats["binlog-max-size"], stats["binlog-current-index"]) == (300_000, 0)
+        assert client.stats_job(client.put("x"))["file"] == 0
+
+
+def test_clients_of_beanstalkd_may_speak_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    flags = ("-beanstalk-tls-address", "127.0.0.1:0", *authority.flags())
+    with nsqd(tmp_path, "-max-job-size", "1000000", *flags) as node:
+        address = beanstalk(node, "BEANSTALK TLS")
+        body = b"x" * 400_000
+        with (
+            socket.create_connection(address, 10) as plain,
+            authority.client().wrap_socket(plain, server_hostname="localhost") as sock,
+        ):
+            sock.sendall(put(body) + b"reserve\r\n")
+            answer = b"INSERTED 1\r\nRESERVED 1 400000\r\n" + body + b"\r\n"
+            said = b""
+            while len(said) < len(answer):
+                part = sock.recv(1 << 20)
+                assert part
+                said += part
+            assert said.startswith(b"INSERTED ")
+            assert said.endswith(b" 400000\r\n" + body + b"\r\n")
+            with socket.create_connection(address, 10) as stranger:  # who speaks none is not answered
+                stranger.sendall(b"put 0 0 1 1\r\nx\r\n" * 100)
+                assert b"INSERTED" not in until_closed(stranger)
+            sock.sendall(b"stats-tube default\r\n")
+            assert b"total-jobs: 1\n" in sock.recv(1 << 20)
+
+
 def test_flags_and_exit_codes(shared: Beanstalkd, tmp_path: Path) -> None:
     assert run("-v") == (0, "beanstalkd 1.13\n", "")
     code, out, error = run("-h")
@@ -310,8 +358,16 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
         assert client.reserve(timeout=0).body == "hidden"
 
 
-def beanstalk(node: Daemon) -> tuple[str, int]:
-    line = node.wait_for_line("BEANSTALK: listening on")
+def until_closed(sock: socket.socket) -> bytes:
+    said = b""
+    with contextlib.suppress(ConnectionError):
+        while part := sock.recv(65_536):
+            said += part
+    return said
+
+
+def beanstalk(node: Daemon, name: str = "BEANSTALK") -> tuple[str, int]:
+    line = node.wait_for_line(f"{name}: listening on")
     host, _, port = line.split()[-1].rpartition(":")
     return host, int(port)
 

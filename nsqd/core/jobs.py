@@ -109,6 +109,11 @@ class Jobs:
         at *= ROW.size
         return unpack(ordinal, rows, at) if rows is not None and rows[at + _STATE] else None
 
+    def row(self, ordinal: int) -> bytes:
+        """The job's row; b"": there is none."""
+        page, at = divmod(ordinal, PAGE)
+        return bytes(self._pages[page][at * ROW.size : (at + 1) * ROW.size]) if ordinal in self else b""
+
     def put(self, job: Job) -> bytes:
         """The job is so from now on. Returns its row."""
         row = job.pack()

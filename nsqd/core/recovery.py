@@ -54,6 +54,7 @@ class RecoveredTube:
     edge: int
     holes: list[tuple[int, int]]  # (first, end) from the edge on that it is done with, ascending
     jobs: Jobs  # as they were
+    again: tuple[int, int]  # of these messages no later record may tell that they are jobs: it is to be told anew
     offset: int  # their times are later by so much than the core counts
 
 
@@ -117,6 +118,12 @@ def _recover_tube(broker: Broker, topic: Topic, recovered: RecoveredTube) -> Non
     broker.scan.add(tube)
     broker.tubes.added(tube)
     tube.resume(recovered.start, recovered.edge, recovered.holes, recovered.jobs, recovered.offset)
+    for ordinal in range(*recovered.again):
+        row = tube.jobs.row(ordinal)
+        if row:
+            broker.store.job(topic.number, tube.number, ordinal, row)
+    for ordinal in [ordinal for ordinal in topic.terms if ordinal < tube.edge or ordinal in tube.jobs]:
+        del topic.terms[ordinal]
     tube.wake()
 
 

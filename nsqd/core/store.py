@@ -164,6 +164,9 @@ class Store(Protocol):
     def look(self, topic: int, ordinal: int) -> bytes:
         """The message's frame if it is in memory, and has no attributes; else b"". Nothing is read for it."""
 
+    def file_number(self, topic: int, ordinal: int) -> int:
+        """The number of the file in which the message is, about, from 1 on; later ones are higher. 0: it is in none."""
+
     def read(self, topic: int, ordinal: int) -> Extent | None:
         """The extent that holds `ordinal`; if nobody owes that any more and it is gone, the next there is; at the end of the
         sequence an empty one. None: it is being read, and `Broker.read_completed(topic)` will be called."""

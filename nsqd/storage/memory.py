@@ -126,6 +126,9 @@ class MemoryStore:
             return b""
         return held.extent.frames[ordinal - held.first]
 
+    def file_number(self, topic: int, ordinal: int) -> int:
+        return 0
+
     def read(self, topic: int, ordinal: int) -> Extent | None:
         sequence = self._topics.get(topic)
         return sequence.at(ordinal) if sequence else Extent(0, False)

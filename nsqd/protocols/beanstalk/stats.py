@@ -37,7 +37,13 @@ class Figures:
     user_time: float  # s
     system_time: float  # s
     uptime: int  # s
-    binlog: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)  # oldest, current, migrated, written, largest
+    binlog: tuple[int, int, int, int, int] = (
+        0,
+        0,
+        0,
+        0,
+        0,
+    )  # oldest and current file, records migrated and written, bytes of a file
     instance: str = ""  # 16 hex digits
     hostname: str = ""
     os: str = ""
@@ -137,7 +143,7 @@ def of_job(tube: Tube, job: Job, now: int, wall: int) -> dict[str, object]:
         "delay": job.delay,
         "ttr": job.ttr,
         "time-left": int(left),
-        "file": 0,
+        "file": tube.topic.store.file_number(tube.topic.number, job.ordinal),
         "reserves": job.reserves,
         "timeouts": job.timeouts,
         "releases": job.releases,

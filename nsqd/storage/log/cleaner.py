@@ -41,6 +41,7 @@ class Part:
     pieces: list[Piece]  # in that segment
     wanted: bytes  # for each message of the extent, 0 if nobody owes it and it is not retained
     place: Piece | None = None  # the result
+    records: int = 0  # it has
 
 
 @dataclass(slots=True)
@@ -53,6 +54,7 @@ class Job:
     failure: str = ""
     damaged: bool = False  # then there is no sense in another try
     size: int = 0  # bytes of the new file
+    records: int = 0  # in it
     done: threading.Event = field(default_factory=threading.Event)
 
 
@@ -63,6 +65,7 @@ class Cleaner:
         self, disk: Disk, identity: LogIdentity, generations: dict[int, int], wake: Callable[[], None]
     ) -> None:
         self.cleaned = 0  # segments
+        self.records = 0  # that were written again
         self._disk = disk
         self._identity = identity
         self._generations = generations  # of segments that were cleaned, by base; the cache reads by it, too
@@ -131,6 +134,7 @@ class Cleaner:
         finally:
             file.close()
         job.size = at + size
+        job.records = sum(part.records for part in job.parts)
         self._disk.rename(f"{name}.tmp", name)
         self._disk.sync_directory()
 
@@ -149,6 +153,7 @@ class Cleaner:
             stop = _end_of_run(frames, part.wanted, attributes, index)
             if stop > index:
                 run = frames[index:stop]
+                part.records += 1
                 first, largest = held.first + index, max(map(len, run))
                 head = records.pack_publish(part.topic, first, len(run), 0, largest, True, attributes[index])
                 record = encode(seed, at, Kind.PUBLISH, head, b"".join(run))
@@ -174,6 +179,7 @@ class Cleaner:
             kept = [piece for piece in part.held.pieces if piece[0] != job.base]
             part.held.pieces = sorted([*kept, part.place])
         self.cleaned += 1
+        self.records += job.records
         self.size = job.size
         try:
             self._disk.remove(segment_name(job.base, job.generation))

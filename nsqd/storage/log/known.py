@@ -33,6 +33,9 @@ class KnownChannel:
     near: dict[int, None] = field(default_factory=dict)  # what was in `far` or pulled, was noted or buried, and is owed
     jobs: Jobs = field(default_factory=Jobs)  # of a tube; due in the log's time
     edge: int = 0  # likewise: jobs before it have a row, when the checkpoint was written
+    # Likewise: messages that were no jobs yet for a checkpoint. What is known of them from before it, a replay that begins with
+    # it must be told by later records.
+    unsaid: tuple[int, int] = (0, 0)
 
     @property
     def is_tube(self) -> bool:

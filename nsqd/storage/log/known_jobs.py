@@ -56,7 +56,7 @@ def settle(store: MemoryStore, topic: KnownTopic, tube: KnownChannel) -> int:
 def recovered_tube(tube: KnownChannel, edge: int, offset: int) -> RecoveredTube:
     """The result. `edge`: as `settle` found it; `offset`: the log's clock's."""
     holes = united((max(first, edge), end) for first, end in sorted(tube.done.items()) if end > edge)
-    return RecoveredTube(tube.number, tube.start, edge, holes, tube.jobs, offset)
+    return RecoveredTube(tube.number, tube.start, edge, holes, tube.jobs, tube.unsaid, offset)
 
 
 def recovered_terms(topic: KnownTopic, monotonic: Callable[[int], int]) -> dict[int, Terms]:

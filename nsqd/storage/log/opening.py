@@ -112,6 +112,15 @@ class OpenLog:
             syncs=self.syncer.latencies.copy(),
         )
 
+    def files(self) -> tuple[int, int, int, int, int]:
+        """As beanstalkd's clients are told: the numbers of the oldest and the newest file, records moved and written since the
+        start, and bytes of a file."""
+        assert self.tidying is not None
+        writer = self.writer
+        oldest = self.segments[0] if self.segments else writer.base
+        moved, size = self.tidying.moved, writer.segment_size
+        return writer.number_of(oldest), writer.number_of(writer.base), moved, writer.records, size
+
     def close(self) -> None:
         """Leave a checkpoint, sync what is left, and close the files."""
         if self.checkpoints is not None and self.checkpoints.finish() and self.syncer.now():
@@ -143,15 +152,19 @@ def open_log(
     budget: int,
     wake: Callable[[], None],
     simulated: Simulated | None = None,
+    segment_size: int = 0,
 ) -> OpenLog:
-    """`budget`: bytes of messages in memory. Raises LogError with one line that says what is wrong."""
+    """`budget`: bytes of messages in memory; `segment_size`: bytes; 0: the usual.
+
+    Raises LogError with one line that says what is wrong.
+    """
     parts = simulated or Simulated()
     began = time.perf_counter()
     try:
         reader = Reader(disk)
         replay, recovered, root = replayed(reader)
         most = max(SMALLEST_SEGMENT, disk.total() // SEGMENTS_ON_DISK)
-        segment_size = min(parts.segment_size, most)
+        segment_size = min(max(segment_size, SMALLEST_SEGMENT) if segment_size else parts.segment_size, most)
         spare = parts.spare(disk, segment_size)
     except OSError as error:
         raise LogError(f"cannot read the log: {error}") from None

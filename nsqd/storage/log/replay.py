@@ -303,6 +303,8 @@ class Replay:
             known = before.channels.get(channel.number) if before is not None else None
             if known is not None:
                 channel.jobs = known.jobs
+                if known.unsaid[1]:
+                    channel.unsaid = min(known.unsaid[0], channel.unsaid[0]), max(known.unsaid[1], channel.unsaid[1])
         sequence.count_freed()
         self._topics[number] = topic
 
@@ -312,6 +314,7 @@ class Replay:
         channel = KnownChannel(name, number, start, cursor, paused)
         if channel.is_tube:
             topic.terms = {at: Terms(priority, ttr, delay, due, True) for at, priority, ttr, delay, due in buried}
+            channel.unsaid = cursor, topic.end
             return owe_all(channel, sequence, topic.distributed, holes)
         for ordinal, attempts, due in returned:
             channel.notes[ordinal] = Returned(ordinal, attempts, due)

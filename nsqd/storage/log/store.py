@@ -405,6 +405,11 @@ class LogStore(MemoryStore):
             self._cache.fetch(topic, sequence, place)
         return extent
 
+    def file_number(self, topic: int, ordinal: int) -> int:
+        sequence = self._topics.get(topic)
+        held = sequence.holder(ordinal) if sequence is not None else None
+        return self._writer.number_of(held.pieces[0][0]) if held is not None and held.pieces else 0
+
     def requeue(self, topic: int, channel: int, ordinal: int, attempts: int, due: int) -> None:
         if channel not in self._ephemeral:
             self._write_cursor(topic, channel)

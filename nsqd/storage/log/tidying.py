@@ -99,6 +99,11 @@ class Tidying:
         """From now on; 0: no longer."""
         self._held_until = self._monotonic() + ns if ns else 0
 
+    @property
+    def moved(self) -> int:
+        """Records that were written again, since the start."""
+        return self._cleaner.records
+
     def file_name(self, base: int) -> str:
         """A segment's."""
         return segment_name(base, self._generations.get(base, 0))

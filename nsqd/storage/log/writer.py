@@ -190,6 +190,15 @@ class Writer:
         """Of the newest segment."""
         return self._base
 
+    def number_of(self, base: int) -> int:
+        """A segment's, from 1 on: later ones have higher numbers, not always the next."""
+        return base // self._segment_size + 1
+
+    @property
+    def segment_size(self) -> int:
+        """Bytes, about, after which a segment is full."""
+        return self._segment_size
+
     # durability
 
     def sync_job(self) -> SyncJob | None:
