@@ -168,6 +168,75 @@ def test_a_req_that_may_have_died_with_the_server_delays_nothing(settled: bool, 
     assert books.verdict().early == early
 
 
+@pytest.mark.parametrize(
+    ("settled", "crashed", "early"), [(False, False, 1), (False, True, 0), (True, True, 1), (True, False, 1)]
+)
+def test_what_is_buried_does_not_come(settled: bool, crashed: bool, early: int) -> None:
+    books = Books()
+    message = books.acked()
+    copy = books.deliver(message)
+    command = books.ledger.bury(copy, 0)
+    if settled:
+        books.ledger.settle([(copy, command)], T)
+    if crashed:
+        books.ledger.crash(T)
+    books.deliver(message, at=T + MS)
+
+    assert (books.verdict().early, books.verdict().duplicated) == (early, 0)
+    assert not early or "though buried" in books.ledger.troubles[0]
+
+
+@pytest.mark.parametrize("all_of_it", [False, True])
+def test_what_is_kicked_may_come(all_of_it: bool) -> None:
+    books = Books()
+    message = books.acked()
+    copy = books.deliver(message)
+    books.ledger.settle([(copy, books.ledger.bury(copy, 0))], T)
+    if all_of_it:
+        books.ledger.kick_all()
+    else:
+        books.ledger.kick(copy)
+    books.deliver(message, at=T + MS)
+
+    assert books.verdict().early == 0
+
+
+# order
+
+
+@pytest.mark.parametrize(
+    ("places", "inverted"),
+    [
+        ([(0, 1), (0, 2), (1, 0)], 0),
+        ([(1, 1), (0, 2)], 1),
+        ([(0, 2), (0, 1)], 1),
+        ([(5, 9), (0, 1), (0, 2), (5, 8)], 1),
+        ([(1, 1), (None, 2), (1, 3)], 0),
+    ],
+)
+def test_the_last_client_must_get_all_in_order(places: list[tuple[int | None, int]], inverted: int) -> None:
+    books = Books()
+    for priority, job in places:
+        copy = books.deliver(books.acked(), id=b"%d" % job)
+        copy.priority = priority
+        books.ledger.delivered_last(copy, job)
+
+    assert books.verdict().inverted == inverted
+
+
+def test_a_priority_that_was_changed_in_doubt_tells_nothing() -> None:
+    books = Books()
+    first, second = books.acked(), books.acked()
+    copy = books.deliver(first)
+    books.ledger.requeue(copy, 0, T, priority=7)
+    books.ledger.crash(T)
+    for message in (first, second):
+        books.ledger.delivered_last(books.deliver(message), message.number)
+
+    assert books.verdict().inverted == 0
+    assert copy.priority is None
+
+
 def test_a_req_that_was_settled_within_the_window_may_be_taken_back() -> None:
     books = Books(window=100 * MS)
     message = books.acked()

@@ -15,7 +15,7 @@ from bench.crash.campaign import Campaign
 from bench.crash.history import History
 from bench.crash.mix import Mix
 from bench.crash.process import Process
-from bench.crash.subjects import penstock
+from bench.crash.subjects import penstock, penstock_jobs
 from bench.crash.trial import Result, Trial
 from tests.daemons import ROOT
 
@@ -56,6 +56,15 @@ def test_kills_lose_nothing(mode: str, kills: int, tmp_path: Path) -> None:
     assert result.verdict.excused == 0  # that is for power cuts: the kernel may lie to a sync of that very moment
 
 
+@pytest.mark.parametrize(("mode", "kills"), [("always", 4), ("os", 2)])
+def test_kills_lose_no_job_and_change_no_order(mode: str, kills: int, tmp_path: Path) -> None:
+    result = run(Campaign(penstock_jobs(mode), "kill", kills), volume.Plain(), tmp_path)
+    assert_kept(result, kills)
+    assert result.verdict.excused == 0
+    history = (tmp_path / "history").read_text()
+    assert all(f" {word} default" in history for word in ("bury", "kick", "req", "fin"))
+
+
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_power_cuts_lose_nothing_in_the_mode_always(kind: str, tmp_path: Path) -> None:
     kinds, reason = volume.kinds()
@@ -67,6 +76,18 @@ def test_power_cuts_lose_nothing_in_the_mode_always(kind: str, tmp_path: Path) -
         pytest.skip(f"no power can be cut: {error}")
 
     assert_kept(run(Campaign(penstock("always"), kind, 2), place, tmp_path), 2)
+
+
+def test_a_power_cut_loses_no_job_in_the_mode_always(tmp_path: Path) -> None:
+    kinds, reason = volume.kinds()
+    if "ext4" not in kinds:
+        pytest.skip(f"no power can be cut: {reason}")
+    try:
+        place = volume.Loop("ext4", iter([volume.Cut.STILL, volume.Cut.KILL, volume.Cut.FAILING] * 9).__next__)
+    except volume.CrashError as error:
+        pytest.skip(f"no power can be cut: {error}")
+
+    assert_kept(run(Campaign(penstock_jobs("always"), "ext4", 1), place, tmp_path), 1)
 
 
 class Forgetful(volume.Plain):

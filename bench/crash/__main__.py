@@ -19,7 +19,7 @@ from bench.table import table
 
 _MODES = ("always", "interval", "os")
 _HEADER = (
-    "row", "crash", "crashes", "outstanding", "acked", "survived", "lost", "excused", "early", "dup", "resurrected",
+    "row", "crash", "crashes", "outstanding", "acked", "survived", "lost", "excused", "early", "inverted", "dup", "resurrected",
     "unexpected", "ids", "s/crash",
 )  # fmt: skip
 _QUICK_KILLS, _QUICK_CUTS = 4, 2
@@ -28,7 +28,11 @@ _QUICK_KILLS, _QUICK_CUTS = 4, 2
 def campaigns(given: argparse.Namespace) -> tuple[list[Campaign], list[str]]:
     """What to run, and what cannot be run and why."""
     modes = _MODES if given.mode == "all" else (given.mode,)
-    ours: list[Subject] = [subjects.penstock(mode, given.flag) for mode in modes]
+    ours: list[Subject] = []
+    if given.protocol != "beanstalkd":
+        ours += [subjects.penstock(mode, given.flag) for mode in modes]
+    if given.protocol != "nsq":
+        ours += [subjects.penstock_jobs(mode) for mode in modes]
     others: list[Subject] = [
         *(subjects.go_nsqds(given.nsqd) if given.nsqd else []),
         *(subjects.beanstalkds(given.beanstalkd) if given.beanstalkd else []),
@@ -46,7 +50,7 @@ def campaigns(given: argparse.Namespace) -> tuple[list[Campaign], list[str]]:
 def line(campaign: Campaign, result: Result) -> list[str]:
     """Of the table."""
     v = result.verdict
-    counts = [result.crashes, result.outstanding, v.acked, v.survived, v.lost, v.excused, v.early]
+    counts = [result.crashes, result.outstanding, v.acked, v.survived, v.lost, v.excused, v.early, v.inverted]
     rate = f"{100 * v.duplicated / v.deliveries:.2f} %" if v.deliveries else "-"
     pace = f"{result.seconds / result.crashes:.2f}" if result.crashes else "-"
     rest = [str(v.resurrected), str(v.unexpected), str(v.collisions), pace]
@@ -57,6 +61,9 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line, read."""
     parser = argparse.ArgumentParser("bench.crash", description="What survives kill -9 and power cuts.")
     parser.add_argument("--mode", choices=(*_MODES, "all"), default="all", help="durability of our nsqd (all)")
+    parser.add_argument(
+        "--protocol", choices=("nsq", "beanstalkd", "both"), default="both", help="whose clients try our daemon (both)"
+    )
     parser.add_argument("--kills", type=int, default=200, help="of each server (200)")
     parser.add_argument("--power-cuts", type=int, default=100, help="of each server and file system, as root (100)")
     parser.add_argument("--round", type=int, default=50, help="crashes before the directory is emptied (50)")

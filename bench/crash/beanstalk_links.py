@@ -1,4 +1,7 @@
-"""The checker as a client of beanstalkd: put, reserve, delete and release. Every command has a reply, which settles it."""
+"""The checker as a client of beanstalkd: put, reserve, delete, release, bury, kick. A reply settles its command.
+
+What is put, released or buried has one of three priorities; the drain, a single client, must get all in their order.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,9 @@ TUBE = "default"
 _SECOND = 1000  # ms: the unit of its delays
 _TTR = 600  # s: longer than any run of it
 _RESERVE = b"reserve\r\n"
+_RESERVES = 50  # of a drain at once
+_BURIED, _KICKED = 0.4, 0.1  # of the jobs that would be released at once; of the replies, if it has buried one
+_LATE = 1_200_000_000  # ns by which a delay may end too late
 
 
 class Putter(Link):
@@ -34,9 +40,11 @@ class Putter(Link):
     def step(self, now: int) -> None:
         while len(self._pending) < self._window:
             order = self._mix.order(batches=False, delay_unit_ms=_SECOND)
-            (message,) = self._ledger.publish(TUBE, [min(order.sizes[0], 60_000)], order.delay_ms * MS, now)
-            self._history.add(f"publish {TUBE} {message.number} delay={order.delay_ms}")
-            self.say(b"put 0 %d %d %d\r\n%b\r\n" % (order.delay_ms // 1000, _TTR, len(message.body), message.body))
+            size, priority = min(order.sizes[0], 60_000), _priority(self._mix)
+            (message,) = self._ledger.publish(TUBE, [size], order.delay_ms * MS, now, priority)
+            self._history.add(f"publish {TUBE} {message.number} delay={order.delay_ms} priority={priority}")
+            terms = priority, order.delay_ms // 1000, _TTR, len(message.body), message.body
+            self.say(b"put %d %d %d %d\r\n%b\r\n" % terms)
             self._pending.append((message, self.queued))
 
     def received(self, data: bytes, now: int) -> None:
@@ -49,42 +57,41 @@ class Putter(Link):
 
 
 class Worker(Link):
-    """Reserves one job after the other, and deletes, releases or keeps it. At the drain it deletes all that come."""
+    """Reserves one job after the other, and deletes, releases, buries or keeps it; kicks one at times that it has buried."""
 
-    def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix, drain: bool) -> None:
+    def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix) -> None:
         super().__init__(sock)
         self._ledger = ledger
         self._history = history
         self._mix = mix
-        self._drain = drain
         self._left = 0  # jobs it keeps
+        self._buried: list[tuple[bytes, Copy]] = []
         self._in = b""
-        self._said: tuple[Copy, int] | None = None  # the delete or release that waits for its reply
+        self._said: tuple[Copy, int] | None = None  # the command that waits for its reply
         self.say(_RESERVE)
 
     def received(self, data: bytes, now: int) -> None:
-        self._in += data
-        while (end := self._in.find(b"\r\n")) >= 0:
-            words = self._in[:end].split()
-            rest = self._in[end + 2 :]
-            if words[0] != b"RESERVED":
-                self._in = rest
+        replies, self._in = _replies(self._in + data)
+        for words, body in replies:
+            if words[0] == b"RESERVED":
+                self._reserved(words[1], body, now)
+            else:
                 self._settle(b" ".join(words), now)
-                continue
-            size = int(words[2])
-            if len(rest) < size + 2:
-                return
-            self._in = rest[size + 2 :]
-            self._reserved(words[1], rest[:size], now)
 
     def _settle(self, reply: bytes, now: int) -> None:
-        if self._said is not None and reply in (b"DELETED", b"RELEASED"):
+        if self._said is not None and reply in (b"DELETED", b"RELEASED", b"BURIED"):
             self._ledger.settle([self._said], now)
             self._history.add("settled 1")
-        else:
+        elif self._said is not None:
             self._history.add(f"error {reply!r}")
         self._said = None
-        self.say(_RESERVE)
+        if self._buried and self._mix.chance(_KICKED):
+            job, copy = self._buried.pop()
+            self._ledger.kick(copy)
+            self._history.add(f"kick {TUBE} {copy.message.number}")
+            self.say(b"kick-job %b\r\n" % job)
+        else:
+            self.say(_RESERVE)
 
     def _reserved(self, job: bytes, body: bytes, now: int) -> None:
         copy = self._ledger.delivered(TUBE, TUBE, body, job, now)
@@ -93,16 +100,75 @@ class Worker(Link):
         if copy is None:
             self.say(b"delete %b\r\n" % job)
             return
-        answer = Answer.FINISH if self._drain else self._mix.answer(copy.deliveries)
+        answer, priority = self._mix.answer(copy.deliveries), _priority(self._mix)
         if answer is Answer.LEAVE and self._left < LEFT_IN_FLIGHT:
             self._left += 1
             self.say(_RESERVE)
+        elif answer is Answer.REQUEUE and self._mix.chance(_BURIED):
+            self._said = copy, self._ledger.bury(copy, priority)
+            self._history.add(f"bury {TUBE} {number} priority={priority}")
+            self._buried.append((job, copy))
+            self.say(b"bury %b %d\r\n" % (job, priority))
         elif answer in (Answer.REQUEUE, Answer.REQUEUE_LATER):
             seconds = self._mix.delay_ms(_SECOND) // 1000 if answer is Answer.REQUEUE_LATER else 0
-            self._said = copy, self._ledger.requeue(copy, seconds * 1000 * MS, now)
-            self._history.add(f"req {TUBE} {number} delay={seconds * 1000}")
-            self.say(b"release %b 0 %d\r\n" % (job, seconds))
+            self._said = copy, self._ledger.requeue(copy, seconds * 1000 * MS, now, priority)
+            self._history.add(f"req {TUBE} {number} delay={seconds * 1000} priority={priority}")
+            self.say(b"release %b %d %d\r\n" % (job, priority, seconds))
         else:
             self._said = copy, self._ledger.finish(copy)
             self._history.add(f"fin {TUBE} {number}")
             self.say(b"delete %b\r\n" % job)
+
+
+class Drainer(Link):
+    """Takes all that is left, alone, when nothing is delayed any more: it must come in order. First it kicks what is buried."""
+
+    def __init__(self, sock: socket, ledger: Ledger, history: History) -> None:
+        super().__init__(sock)
+        self._ledger = ledger
+        self._history = history
+        self._begun = False
+        self._in = b""
+        self._said: list[tuple[Copy, int]] = []  # deletes that wait for their replies
+
+    def step(self, now: int) -> None:
+        if not self._begun and now > self._ledger.last_due + _LATE:
+            self._begun = True
+            self._ledger.kick_all()
+            self._history.add(f"kick {TUBE} all")
+            self.say(b"kick 4000000000\r\n" + _RESERVE * _RESERVES)
+
+    def received(self, data: bytes, now: int) -> None:
+        replies, self._in = _replies(self._in + data)
+        for words, body in replies:
+            if words[0] == b"RESERVED":
+                self._reserved(words[1], body, now)
+            elif words[0] == b"DELETED":
+                self._ledger.settle([self._said.pop(0)], now)
+            elif words[0] != b"KICKED":
+                self._history.add(f"error {words!r}")
+
+    def _reserved(self, job: bytes, body: bytes, now: int) -> None:
+        copy = self._ledger.delivered(TUBE, TUBE, body, job, now)
+        self._history.add(f"deliver {TUBE} {copy.message.number if copy else -1} id={job.decode()}")
+        if copy is not None:
+            self._ledger.delivered_last(copy, int(job))
+            self._said.append((copy, self._ledger.finish(copy)))
+        self.say(b"delete %b\r\n" % job + _RESERVE)
+
+
+def _replies(data: bytes) -> tuple[list[tuple[list[bytes], bytes]], bytes]:
+    """The words of each whole reply and its body, b"" if it has none; and what is left."""
+    found = []
+    while (end := data.find(b"\r\n")) >= 0:
+        words, rest = data[:end].split(), data[end + 2 :]
+        size = int(words[2]) + 2 if words[0] == b"RESERVED" else 0
+        if len(rest) < size:
+            break
+        found.append((words, rest[: max(0, size - 2)]))
+        data = rest[size:]
+    return found, data
+
+
+def _priority(mix: Mix) -> int:
+    return int(mix.uniform(0, 3)) * 1000

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
-from bench.crash.messages import Copy, Fate, Message, Verdict
+from bench.crash.messages import NEVER, Copy, Fate, Message, Verdict
 
 EARLY_BY = 1_000_000  # ns before its time that a message may come: delays are stated in ms
 _MOST_TROUBLES = 20  # that are told in words
@@ -39,16 +39,17 @@ class Ledger:
         self._counts = Verdict()
         self.last_due = 0  # no message has a later time
         self.last_delivery = 0  # when
+        self._last_place = (-1, 0)  # priority and id of the one that `delivered_last` was told of last
         self.troubles: list[str] = []  # the first few, in words
 
     # what the client does and sees
 
-    def publish(self, topic: str, sizes: Sequence[int], delay: int, now: int) -> list[Message]:
+    def publish(self, topic: str, sizes: Sequence[int], delay: int, now: int, priority: int = 0) -> list[Message]:
         """A publish is about to be sent; `delay` in ns."""
         first = len(self._messages)
         due = now + delay if delay else 0
         self.last_due = max(self.last_due, due)
-        made = [Message(first + n, size, topic, self._crashes, now, due) for n, size in enumerate(sizes)]
+        made = [Message(first + n, size, topic, self._crashes, now, due, priority) for n, size in enumerate(sizes)]
         self._messages += made
         return made
 
@@ -69,7 +70,7 @@ class Ledger:
         self._check_id(message, message_id)
         copy = message.copies.get(channel)
         if copy is None:
-            copy = message.copies[channel] = Copy(message, channel, message.due)
+            copy = message.copies[channel] = Copy(message, channel, message.due, priority=message.priority)
         self._check_delivery(copy, now)
         copy.deliveries += 1
         copy.not_before = 0
@@ -82,12 +83,41 @@ class Ledger:
         copy.finished = True
         return self._command(copy)
 
-    def requeue(self, copy: Copy, delay: int, now: int) -> int:
-        """A REQ is about to be sent; `delay` in ns. Returns what `settle` is to be told."""
+    def requeue(self, copy: Copy, delay: int, now: int, priority: int = 0) -> int:
+        """A REQ, or a release, is about to be sent; `delay` in ns. Returns what `settle` is to be told."""
         copy.returned = True
+        copy.priority = priority
         copy.not_before = now + delay if delay else 0
         self.last_due = max(self.last_due, copy.not_before)
         return self._command(copy)
+
+    def bury(self, copy: Copy, priority: int) -> int:
+        """A bury is about to be sent. Returns what `settle` is to be told."""
+        copy.returned = True
+        copy.priority = priority
+        copy.not_before = NEVER
+        return self._command(copy)
+
+    def kick(self, copy: Copy) -> None:
+        """It is about to be kicked."""
+        copy.not_before = 0
+
+    def kick_all(self) -> None:
+        """All that is buried is about to be kicked."""
+        for message in self._messages:
+            for copy in message.copies.values():
+                if copy.not_before == NEVER:
+                    copy.not_before = 0
+
+    def delivered_last(self, copy: Copy, job: int) -> None:
+        """To the only one who takes anything out, when all is ready: it must not be more urgent than the one before."""
+        if copy.priority is None:
+            return
+        place = copy.priority, job
+        if place < self._last_place:
+            self._counts.inverted += 1
+            self._trouble(f"inverted: message {copy.message.number}, of {place}, came behind one of {self._last_place}")
+        self._last_place = place
 
     def settle(self, commands: Sequence[tuple[Copy, int]], now: int) -> None:
         """The server has certainly handled these FINs and REQs."""
@@ -107,6 +137,7 @@ class Ledger:
             window = self._windows[copy.message.topic]
             if not copy.settled or (power and _in_doubt(copy.settled, at, gone, window)):
                 copy.settled = copy.not_before = 0
+                copy.priority = None
                 del self._unsafe[key]
         if power:
             self._unsafe.clear()
@@ -164,7 +195,8 @@ class Ledger:
         where = f"message {copy.message.number} on {copy.message.topic}/{copy.channel}"
         if now < copy.not_before - EARLY_BY:
             self._counts.early += 1
-            self._trouble(f"early: {where}, by {(copy.not_before - now) / 1e6:.1f} ms")
+            ahead = "though buried" if copy.not_before == NEVER else f"by {(copy.not_before - now) / 1e6:.1f} ms"
+            self._trouble(f"early: {where}, {ahead}")
         if copy.finished and copy.settled:
             self._counts.resurrected += 1
         elif copy.deliveries and not copy.returned:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from enum import Enum
 
+NEVER = 1 << 62  # ns: later than any time
+
 
 class Fate(Enum):
     """What became of a publish."""
@@ -20,12 +22,13 @@ class Copy:
 
     message: Message
     channel: str
-    not_before: int  # the earliest time it may be delivered; 0: at any time
+    not_before: int  # the earliest time it may be delivered; 0: at any time; NEVER: not before it is kicked
     deliveries: int = 0
     finished: bool = False  # a FIN was sent since it was delivered last
     returned: bool = False  # likewise a REQ
     commands: int = 0  # of both, ever
     settled: int = 0  # when it was known that the last of them had been handled; 0: it is not
+    priority: int | None = 0  # None: that of the last command, or the one before
 
 
 @dataclass(slots=True)
@@ -38,6 +41,7 @@ class Message:
     life: int  # of the server: how often it had crashed before
     invoked: int
     due: int  # the earliest time it may be delivered; 0: at any time
+    priority: int = 0  # it is published with
     fate: Fate = Fate.UNKNOWN
     answered: int = 0  # when that was known
     copies: dict[str, Copy] = field(default_factory=dict)  # by channel, as they come
@@ -63,6 +67,7 @@ class Verdict:
     resurrected: int = 0  # delivered again though its end was settled
     early: int = 0  # delivered before its time
     unexpected: int = 0  # nothing that was ever published, or with another content, or to another topic
+    inverted: int = 0  # delivered though something more urgent was ready
     collisions: int = 0  # two messages of a topic under one id
 
     def add(self, other: Verdict) -> None:

@@ -21,6 +21,7 @@ HOST = "127.0.0.1"
 INTERVAL_MS = 200  # sync-timeout in the mode interval
 SYNC_MS = 1000  # what a sync may take beyond that, on a busy machine
 NO_PROMISE_MS = 10**9  # in the mode os a power cut may take everything
+_WINDOWS_MS = {"always": 0, "interval": INTERVAL_MS + SYNC_MS, "os": NO_PROMISE_MS}
 _REQUEST_TIMEOUT = 10.0  # s
 _PRODUCERS, _WINDOW = 3, 6  # over TCP, and how many unanswered publishes each has
 
@@ -128,10 +129,10 @@ class Nsqd:
 
 @dataclass(frozen=True, slots=True)
 class Beanstalkd:
-    """A beanstalkd. Its port is taken beforehand: it does not tell which one it got."""
+    """A beanstalkd, ours or the original. Its port is taken beforehand: it does not tell which one it got."""
 
     name: str
-    path: str
+    program: tuple[str, ...]
     flags: tuple[str, ...]
     window_ms: int = 0
     ours: bool = False
@@ -147,7 +148,7 @@ class Beanstalkd:
     def launch(self, directory: Path) -> Process:
         with socket.create_server((HOST, 0)) as free:
             port: int = free.getsockname()[1]
-        command = (self.path, "-l", HOST, "-p", str(port), "-b", str(directory), *self.flags)
+        command = (*self.program, "-l", HOST, "-p", str(port), "-b", str(directory), *self.flags)
         process = Process(self.name, command)
         process.ports["TCP"] = port
         return process
@@ -165,19 +166,25 @@ class Beanstalkd:
     def load(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
         address = HOST, process.ports["TCP"]
         putters = [beanstalk_links.Putter(dial(address), ledger, history, mix, _WINDOW) for _ in range(_PRODUCERS)]
-        return [*putters, *(beanstalk_links.Worker(dial(address), ledger, history, mix, drain=False) for _ in range(2))]
+        return [*putters, *(beanstalk_links.Worker(dial(address), ledger, history, mix) for _ in range(2))]
 
     def drain(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
         address = HOST, process.ports["TCP"]
-        return [beanstalk_links.Worker(dial(address), ledger, history, mix, drain=True) for _ in range(8)]
+        return [beanstalk_links.Drainer(dial(address), ledger, history)]
 
 
 def penstock(mode: str, flags: Sequence[str] = ()) -> Nsqd:
     """This project's nsqd in one of its durability modes."""
-    windows = {"always": 0, "interval": INTERVAL_MS + SYNC_MS, "os": NO_PROMISE_MS}
     own = ("-durability", mode, "-sync-timeout", f"{INTERVAL_MS}ms")
     command = (sys.executable, "-m", "penstock.launch", "nsqd", *own, *flags)
-    return Nsqd(f"penstock {mode}", command, ours=True, window_ms=windows[mode])
+    return Nsqd(f"penstock {mode}", command, ours=True, window_ms=_WINDOWS_MS[mode])
+
+
+def penstock_jobs(mode: str) -> Beanstalkd:
+    """This project's beanstalkd in one of its durability modes."""
+    flags = {"always": ("-f0",), "interval": (f"-f{INTERVAL_MS}",), "os": ("-F",)}
+    program = (sys.executable, "-m", "penstock.launch", "beanstalkd")
+    return Beanstalkd(f"penstock jobs {mode}", program, flags[mode], window_ms=_WINDOWS_MS[mode], ours=True)
 
 
 def go_nsqds(path: str) -> list[Nsqd]:
@@ -189,7 +196,7 @@ def go_nsqds(path: str) -> list[Nsqd]:
 
 def beanstalkds(path: str) -> list[Beanstalkd]:
     """A sync for each write, and its default: one each 50 ms, when something is written then."""
-    return [Beanstalkd("beanstalkd -f0", path, ("-f0",)), Beanstalkd("beanstalkd", path, ())]
+    return [Beanstalkd("beanstalkd -f0", (path,), ("-f0",)), Beanstalkd("beanstalkd", (path,), ())]
 
 
 def _addresses(process: Process) -> tuple[Address, Address]:

@@ -58,7 +58,8 @@ class Result:
     def bad(self) -> bool:
         """Something happened that a server which keeps its promises never does."""
         counts = self.verdict
-        return bool(counts.lost or counts.early or counts.unexpected or counts.collisions or self.alarms)
+        wrong = counts.lost or counts.early or counts.inverted or counts.unexpected or counts.collisions
+        return bool(wrong or self.alarms)
 
 
 class Trial:
