@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup up test check bench crash format clean
@@ -14,7 +15,7 @@ setup: .venv/.dev ## .venv with everything that running, testing and measuring n
 up: .venv/.runtime ## the daemon set in the foreground, data in ./data; ARGS="--nodes 3 --port-offset 1000"
 	@exec $(BIN)/penstock up --data ./data $(ARGS)
 
-test: .venv/.dev tests/clients/nsqjs/node_modules/.made .venv/nginx/usr/sbin/nginx ## every test, and make check; ARGS goes to pytest
+test: .venv/.dev $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx ## every test, and make check; ARGS goes to pytest
 	@$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest $(ARGS)
 
@@ -35,7 +36,7 @@ format: .venv/.dev ## let ruff write the style
 	$(BIN)/ruff check --fix .
 
 clean: ## remove what the targets above made, but not ./data
-	rm -rf .venv tests/clients/nsqjs/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv tests/clients/*/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # The virtual environment. Debian's python3 comes without ensurepip; root gets it installed, others are told.
 $(BIN)/python:
@@ -54,10 +55,10 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch .venv/.runtime $@
 
-# An unchanged client in another language; without npm its tests skip with a reason (and fail in CI).
-tests/clients/nsqjs/node_modules/.made: tests/clients/nsqjs/package-lock.json
-	@if command -v npm >/dev/null; then cd tests/clients/nsqjs && npm ci --silent --no-audit --no-fund --ignore-scripts && touch node_modules/.made; \
-	  else echo "npm is missing: the tests with nsqjs will be skipped"; fi
+# Unchanged clients in another language; without npm their tests skip with a reason (and fail in CI).
+tests/clients/%/node_modules/.made: tests/clients/%/package-lock.json
+	@if command -v npm >/dev/null; then cd $(<D) && npm ci --silent --no-audit --no-fund --ignore-scripts && touch node_modules/.made; \
+	  else echo "npm is missing: the tests with $* will be skipped"; fi
 
 # Debian's nginx, unpacked below .venv and not installed: tests look at our HTTP from behind it. Where apt's lists are empty
 # they are fetched to the same place. Without apt those tests skip with a reason (and fail in CI).

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-NODE_MODULES = Path(__file__).parent / "clients" / "nsqjs" / "node_modules"
+CLIENTS = Path(__file__).parent / "clients"
+NODE_MODULES = CLIENTS / "nsqjs" / "node_modules"
 NGINX = Path(__file__).parent.parent / ".venv" / "nginx" / "usr" / "sbin" / "nginx"  # see the Makefile
 
 
@@ -42,7 +43,8 @@ def _missing(name: str) -> str:
     if name == "node":
         if shutil.which("node") is None:
             return "node is not installed"
-        return "" if (NODE_MODULES / "nsqjs").is_dir() else "nsqjs is not installed (make test does that)"
+        absent = [name for name in ("nsqjs", "jackd") if not (CLIENTS / name / "node_modules" / name).is_dir()]
+        return f"{' and '.join(absent)} not installed (make test does that)" if absent else ""
     if name == "nginx":
         return "" if nginx() else "nginx is not there (make test fetches it by apt-get)"
     if name == "java":
