@@ -12,7 +12,7 @@ from typing import Any
 from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.reader import LogError
-from nsqd.storage.log.verify import Findings, verify, waiting
+from nsqd.storage.log.verify import Findings, jobs_of, verify, waiting
 
 PROGRAM = "penstock verify"
 WHOLE, DAMAGED, NO_LOOK = 0, 1, 2
@@ -62,6 +62,7 @@ def _told(findings: Findings) -> dict[str, Any]:
                 "retained": findings.retained[topic.name],
                 "not_distributed": topic.end - topic.distributed,
                 "channels": [{"channel": channel.name, **waiting(channel)} for channel in topic.channels],
+                **({"tube": jobs_of(topic.tube)} if topic.tube is not None else {}),
             }
             for topic in topics
         ],
@@ -81,6 +82,8 @@ def _text(findings: Findings) -> str:
             f" {channel['buried']} buried"
             for channel in topic["channels"]
         ]
+        if "tube" in topic:
+            lines.append("  tube: " + ", ".join(f"{count} {state}" for state, count in topic["tube"].items()))
     if findings.torn:
         lines.append(f"{findings.torn} bytes at the end were never acknowledged; the next start cuts them off")
     lines += [f"{name} is no log segment, or was never finished" for name in findings.unreadable]

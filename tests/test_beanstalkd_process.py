@@ -345,11 +345,41 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
             message.finish()
             client.use("a/b;c")  # no topic's name: beanstalkd's clients' alone
             client.put("hidden")
+            client.put("later", delay=1000)
             stats = httpx.get(f"http://{node.http}/stats?format=json").json()
             assert {topic["topic_name"] for topic in stats["topics"]} >= {"mail"}
             (mail,) = [topic for topic in stats["topics"] if topic["topic_name"] == "mail"]
             assert [channel["channel_name"] for channel in mail["channels"]] == ["copy"]
+            assert (mail["tube"]["buried_count"], mail["tube"]["watching_count"]) == (1, 1)
+            told = httpx.get(f"http://{node.http}/tubes").json()
+            assert [tube["tube_name"] for tube in told["tubes"]] == ["a/b;c", "mail"]
+            assert told["tube_count"] == 2
+            assert told["tubes"][0] == dict.fromkeys(told["tubes"][0], 0) | {
+                "tube_name": "a/b;c",
+                "ready_count": 1,
+                "delayed_count": 1,
+                "job_count": 2,
+                "using_count": 1,
+            }
+            page = httpx.get(f"http://{node.http}/tubes", params={"limit": 5, "after": "a/b;c"}).json()
+            assert [tube["tube_name"] for tube in page["tubes"]] == ["mail"]
+            assert httpx.get(f"http://{node.http}/tubes?limit=x").status_code == 400
+            metrics = httpx.get(f"http://{node.http}/metrics").text
+            for line in (
+                'nsqd_tube_delayed{tube="a/b;c"} 1.0',
+                'nsqd_tube_ready{tube="a/b;c"} 1.0',
+                'nsqd_tube_buried{tube="mail"} 1.0',
+                'nsqd_tube_jobs_total{tube="mail"} 2.0',
+            ):
+                assert f"{line}\n" in metrics
         node.stop(signal.SIGKILL)
+    verified = subprocess.run(
+        [sys.executable, "-m", "penstock.launch", "penstock", "verify", str(tmp_path)],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert verified.returncode == 0
+    assert "  tube: 1 ready, 1 delayed, 0 buried\n" in verified.stdout
+    assert "  tube: 0 ready, 0 delayed, 1 buried\n" in verified.stdout
     with (
         nsqd(tmp_path, *flags) as node,
         greenstalk.Client(beanstalk(node), use="mail", watch=["mail", "a/b;c"]) as client,

@@ -218,6 +218,11 @@ class Jobs:
         rows = self._pages.get(page)
         return rows is not None and rows[at * ROW.size + _STATE] != 0
 
+    def states(self) -> dict[JobState, int]:
+        """How many are in each."""
+        rows = self._pages.values()
+        return {state: sum(page[_STATE :: ROW.size].count(state) for page in rows) for state in JobState}
+
     def ordinals(self) -> list[int]:
         """Of all jobs, ascending."""
         return [

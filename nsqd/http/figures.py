@@ -13,9 +13,11 @@ from typing import NamedTuple
 
 from nsqd.core.broker import Broker
 from nsqd.core.channel import Channel
+from nsqd.core.jobs import JobState
 from nsqd.core.scan import ScanStatistics
 from nsqd.core.store import LogFigures
 from nsqd.core.topic import Topic
+from nsqd.core.tube import Tube
 from nsqd.http.node import Node
 from shared.histogram import Histogram
 
@@ -25,9 +27,9 @@ PORTION = 200  # rows in one turn: less than a millisecond
 
 
 class Row(NamedTuple):
-    """A topic, a channel, or a sum of them. What gauges and counters mean goes by TOPIC_ and CHANNEL_ names below."""
+    """A topic, a channel, a tube, or a sum. What gauges and counters mean goes by TOPIC_, CHANNEL_ and TUBE_ names below."""
 
-    key: tuple[str, ...]  # (topic,) or (topic, channel)
+    key: tuple[str, ...]  # (topic,) or (topic, channel); (tube,)
     gauges: tuple[int, ...]
     counters: tuple[int, ...]
 
@@ -35,6 +37,7 @@ class Row(NamedTuple):
 TOPIC_GAUGES, TOPIC_COUNTERS = ("depth",), ("messages", "message_bytes", "dropped", "duplicates")
 CHANNEL_GAUGES = ("depth", "in_flight", "deferred", "buried", "clients")
 CHANNEL_COUNTERS = ("messages", "requeued", "timed_out", "dropped")
+TUBE_GAUGES, TUBE_COUNTERS = ("ready", "reserved", "delayed", "buried", "urgent", "waiting"), ("jobs",)
 
 
 class Chosen:
@@ -62,7 +65,7 @@ class Chosen:
     def _rest(self, others: Sequence[Row]) -> Row | None:
         if not self._total:
             return None
-        gauges = add([row.gauges for row in others]) or (0,) * len(CHANNEL_GAUGES)  # of topics, more than are looked at
+        gauges = add([row.gauges for row in others]) or (0,) * len(TUBE_GAUGES)  # of others, more than are looked at
         return Row((), gauges, self._total)
 
 
@@ -72,6 +75,7 @@ class Figures:
 
     topics: list[Row]
     channels: list[Row]
+    tubes: list[Row]
     connections: int
     turns: int
     scan: ScanStatistics
@@ -83,23 +87,24 @@ class Figures:
 async def take(node: Node) -> Figures:
     """Look. (HTTP thread)"""
     walk = _walk(node.broker)
-    rows: list[Row] = []
+    rows: dict[str, list[Row]] = {"topics": [], "channels": [], "tubes": []}
     while portion := await node.bridge.call(lambda: list(islice(walk, PORTION))):
-        rows += portion
-    topics = [row for row in rows if len(row.key) == 1]
-    channels = [row for row in rows if len(row.key) == 2]
-    return await node.bridge.call(lambda: _whole(node, topics, channels))
+        for kind, row in portion:
+            rows[kind].append(row)
+    return await node.bridge.call(lambda: _whole(node, rows))
 
 
-def _walk(broker: Broker) -> Iterator[Row]:
-    """Every topic and channel. Goes on in the trio thread only; what is deleted meanwhile is left out."""
+def _walk(broker: Broker) -> Iterator[tuple[str, Row]]:
+    """Every topic, channel and tube. Goes on in the trio thread only; what is deleted meanwhile is left out."""
     for topic in list(broker.topics.values()):
         if topic.deleted:
             continue
-        yield _topic(topic)
+        yield "topics", _topic(topic)
+        if topic.tube is not None:
+            yield "tubes", _tube(topic.tube)
         for channel in list(topic.channels.values()):
             if not channel.deleted:
-                yield _channel(channel)
+                yield "channels", _channel(channel)
 
 
 def _topic(topic: Topic) -> Row:
@@ -113,10 +118,20 @@ def _channel(channel: Channel) -> Row:
     return Row((channel.topic.name, channel.name), (*waiting, len(channel.consumers)), counters)
 
 
-def _whole(node: Node, topics: list[Row], channels: list[Row]) -> Figures:
+def _tube(tube: Tube) -> Row:
+    users = tube.broker.tubes.users.get(tube.topic.name)
+    states = (JobState.READY, JobState.RESERVED, JobState.DELAYED, JobState.BURIED)
+    gauges = (*(tube.counts[state] for state in states), tube.urgent, len(users.waiting) if users is not None else 0)
+    return Row((tube.topic.name,), gauges, (tube.total,))
+
+
+def _whole(node: Node, rows: dict[str, list[Row]]) -> Figures:
     scan = ScanStatistics(**asdict(node.broker.scan.statistics))
     latency = node.broker.latencies.copy() if node.broker.limits.latency_percentiles else None
-    return Figures(topics, channels, len(node.peers()), node.turns(), scan, latency, node.refused(), node.log())
+    connections, turns = len(node.peers()), node.turns()
+    return Figures(
+        **rows, connections=connections, turns=turns, scan=scan, latency=latency, refused=node.refused(), log=node.log()
+    )
 
 
 def _rank(row: Row) -> tuple[int, int, tuple[str, ...]]:

@@ -15,6 +15,8 @@ from nsqd.http.figures import (
     CHANNEL_GAUGES,
     TOPIC_COUNTERS,
     TOPIC_GAUGES,
+    TUBE_COUNTERS,
+    TUBE_GAUGES,
     Chosen,
     Figures,
     Row,
@@ -40,7 +42,14 @@ _HELP = {
     "timed_out": "Messages not finished in time",
     "dropped": "Messages that there was no room for, being ephemeral",
     "duplicates": "Messages that were published before, and so not again",
+    "ready": "Jobs that can be reserved",
+    "reserved": "Jobs that workers have",
+    "delayed": "Jobs that wait for their time",
+    "urgent": "Ready jobs of a priority below 1024",
+    "waiting": "Workers that wait for a job",
+    "jobs": "Jobs that came",
 }
+_TUBE_HELP = {"buried": "Jobs that wait to be kicked"}
 
 
 class MetricsRoute:
@@ -50,6 +59,7 @@ class MetricsRoute:
         self._node = node
         self._topics = Chosen()
         self._channels = Chosen()
+        self._tubes = Chosen()
 
     async def metrics(self, request: Request) -> Response:
         """Everything, as text."""
@@ -60,6 +70,7 @@ class MetricsRoute:
             *_log(figures.log),
             *_labelled("topic", TOPIC_GAUGES, TOPIC_COUNTERS, *self._topics.choose(figures.topics)),
             *_labelled("channel", CHANNEL_GAUGES, CHANNEL_COUNTERS, *self._channels.choose(figures.channels)),
+            *_labelled("tube", TUBE_GAUGES, TUBE_COUNTERS, *self._tubes.choose(figures.tubes)),
             *_latency(figures.latency),
         ]
         return Response(generate_latest(_Families(families)), media_type=CONTENT_TYPE_LATEST)
@@ -131,16 +142,17 @@ def _scan(scan: ScanStatistics) -> Iterator[Metric]:
 def _labelled(
     kind: str, gauges: Sequence[str], counters: Sequence[str], chosen: Sequence[Row], rest: Row | None
 ) -> Iterator[Metric]:
-    """Topics or channels, each with its name, and the sum of those without."""
-    labels = ["topic", "channel"] if kind == "channel" else ["topic"]
+    """Topics, channels or tubes, each with its name, and the sum of those without."""
+    labels = ["topic", "channel"] if kind == "channel" else [kind]
+    texts = _HELP | _TUBE_HELP if kind == "tube" else _HELP
     rows = [*chosen, rest._replace(key=(OTHER,) * len(labels))] if rest else chosen
     for place, name in enumerate(gauges):
-        gauge = GaugeMetricFamily(f"nsqd_{kind}_{name}", f"{_HELP[name]}, by {kind}", labels=labels)
+        gauge = GaugeMetricFamily(f"nsqd_{kind}_{name}", f"{texts[name]}, by {kind}", labels=labels)
         for row in rows:
             gauge.add_metric(row.key, row.gauges[place])
         yield gauge
     for place, name in enumerate(counters):
-        counter = CounterMetricFamily(f"nsqd_{kind}_{name}", f"{_HELP[name]}, by {kind}", labels=labels)
+        counter = CounterMetricFamily(f"nsqd_{kind}_{name}", f"{texts[name]}, by {kind}", labels=labels)
         for row in rows:
             counter.add_metric(row.key, row.counters[place])
         yield counter

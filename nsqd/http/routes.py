@@ -14,6 +14,7 @@ from nsqd.http.read_back import ReadBack
 from nsqd.http.stats import Stats
 from nsqd.http.topic_config import TopicConfigRoutes
 from nsqd.http.topology import Topology
+from nsqd.http.tubes import TubesRoute
 from shared.http.api import Routes
 from shared.http.debug import Debug
 
@@ -36,6 +37,7 @@ def routes(node: Node) -> Routes:
         **Cursors(node).routes(),
         **Messages(node).routes(),
         **Acting(node).routes(),
+        **TubesRoute(node).routes(),
         "/metrics": {"GET": MetricsRoute(node).metrics},
         "/livez": {"GET": observe.livez},
         "/readyz": {"GET": observe.readyz},

@@ -17,6 +17,7 @@ from nsqd.core.topic import Topic
 from nsqd.http.node import Node
 from nsqd.http.stats_client import client
 from nsqd.http.stats_text import render
+from nsqd.http.tubes import picture as tube_picture
 from nsqd.protocols.nsq.peer import Peer
 from penstock.protocol.names import is_valid_name
 from shared.http.api import json_response, query, text_response
@@ -111,6 +112,7 @@ def _topic(topic: Topic, wanted: Wanted, owners: dict[Any, Peer], now: int) -> d
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
         LATENCY: [channel.latency and channel.latency.snapshot(now) for channel in topic.channels.values()],
+        **({"tube": tube_picture(topic.tube, now)} if topic.tube is not None else {}),
     }
 
 

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nsqd.core.deferred import FAR_SIZE
-from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic
+from nsqd.core.jobs import JobState
+from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, RecoveredTube
 from nsqd.storage.log.clocks import LogClock, system_clocks
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.frozen import FrozenDisk
@@ -83,6 +84,20 @@ def _counted(store: MemoryStore, topic: RecoveredTopic) -> tuple[int, int]:
         return live, 0
     kept = sum(held.end - max(first, held.first) for held in sequence.retained())
     return live, kept + sum(held.freed for held in sequence.live() if held.first >= first)
+
+
+def jobs_of(tube: RecoveredTube) -> dict[str, int]:
+    """How many jobs of a tube are in which state after a start; messages that are none yet will be."""
+    found = dict.fromkeys(("ready", "delayed", "buried"), 0)
+    names = {
+        JobState.READY: "ready",
+        JobState.RESERVED: "ready",
+        JobState.DELAYED: "delayed",
+        JobState.BURIED: "buried",
+    }
+    for state, count in tube.jobs.states().items():
+        found[names[state]] += count
+    return found
 
 
 def waiting(channel: RecoveredChannel) -> dict[str, int]:
