@@ -19,7 +19,7 @@ USUAL = Terms()
 class Puts:
     """Jobs of a topic, one behind the other, on the same terms: one record."""
 
-    __slots__ = ("created", "first", "frames", "ids", "key", "largest", "numbers", "terms")
+    __slots__ = ("came", "created", "first", "frames", "ids", "key", "largest", "numbers", "terms")
 
     def __init__(self, terms: Terms, created: int, key: str = "") -> None:
         self.terms = terms
@@ -30,10 +30,7 @@ class Puts:
         self.frames: list[bytes] = []
         self.ids: list[bytes] = []  # 16 bytes for each, end to end
         self.largest = 0  # bytes of the largest frame
-
-    def __contains__(self, ordinal: int) -> bool:
-        """It is one of them."""
-        return 0 <= ordinal - self.first < len(self.frames)
+        self.came = False  # they are jobs
 
     @property
     def end(self) -> int:

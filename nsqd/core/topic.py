@@ -222,9 +222,8 @@ class Topic:
         self.putting = puts
         self.distribute()
         self.putting = None
-        edge = first if self.tube is None else self.tube.edge
-        if edge < self.end:  # they are no jobs yet
-            self.terms.update(dict.fromkeys(range(max(first, edge), self.end), terms))
+        if not puts.came:
+            self.terms.update(dict.fromkeys(range(first, self.end), terms))
 
     def seal(self, now: int, wall: int) -> None:
         """Give this turn's messages their ids, frames and places, and hand them to the channels."""
@@ -494,7 +493,7 @@ class Topic:
         self.distributed = end
         for channel in self.readers():
             channel.skip(first, end, 0)
-        self.terms.clear()
+        self.terms = {ordinal: terms for ordinal, terms in self.terms.items() if ordinal < first}
 
     def delete(self) -> None:
         """Drop everything. Called by the broker."""

@@ -128,8 +128,10 @@ class Tube:
     def _absorb(self) -> None:
         """What the topic has handed out becomes jobs, as far as it can be read at once."""
         topic, puts = self.topic, self.topic.putting
-        if puts is not None and puts.first == self.edge and not self._holes:  # they need not be looked for
-            self.edge = puts.end
+        if puts is not None and not puts.came:  # they need not be looked for, whatever stands before them
+            puts.came = True
+            if puts.first == self.edge and not self._holes:
+                self.edge = puts.end
             self._come_together(puts)
         left = ABSORBED_AT_ONCE
         while self.edge < topic.distributed and not self.reading:
@@ -158,16 +160,14 @@ class Tube:
             self.edge = stop
 
     def _come(self, ordinal: int, frame: bytes) -> None:
-        puts = self.topic.putting
-        is_known = puts is not None and ordinal in puts  # its message's record says all
-        terms = puts.terms if puts is not None and is_known else self.topic.terms.pop(ordinal, USUAL)
+        terms = self.topic.terms.pop(ordinal, USUAL)
         number, created = int(message_id(frame)[4:], 16), int.from_bytes(frame[STAMP], "big")
         job = Job(ordinal, number, terms.priority, terms.delay, terms.ttr, created)
         self.broker.tubes.came(number, self, ordinal)
         self.total += 1
         late = terms.due > self.broker.now
         job.due = terms.due if late else 0
-        self._enter(job, JobState.DELAYED if late else JobState.READY, note=not is_known)
+        self._enter(job, JobState.DELAYED if late else JobState.READY, note=True)
 
     def _come_together(self, puts: Puts) -> None:
         """As `_come` for each of them, for a fifth of what that costs."""

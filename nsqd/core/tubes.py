@@ -135,6 +135,7 @@ class Tubes:
         self.timeouts = 0  # reservations that ended by themselves
         self.total = 0  # jobs put
         self.draining = False
+        self._waiting = 0  # workers that wait for a job
 
     # tubes come and go
 
@@ -249,6 +250,7 @@ class Tubes:
     def wait(self, worker: Worker) -> None:
         """It is given the next job that there is."""
         worker.waiting = True
+        self._waiting += 1
         for name in worker.watching:
             self.users[name].waiting[worker] = None
 
@@ -256,6 +258,7 @@ class Tubes:
         """It waits no longer."""
         if worker.waiting:
             worker.waiting = False
+            self._waiting -= 1
             for name in worker.watching:
                 self.users[name].waiting.pop(worker, None)
 
@@ -355,6 +358,20 @@ class Tubes:
             if body is not None:
                 return *found, body
 
+    def match(self) -> None:
+        """Jobs that are ready now are for those who wait, before anybody else asks."""
+        broker = self._broker
+        if broker.unsettled:
+            broker.settle()
+        if self._waiting:
+            for tube in [one for one in broker.awake if isinstance(one, Tube)]:
+                tube.serve(broker.now)
+
+    @property
+    def is_awaited(self) -> bool:
+        """Somebody waits for a job, of whatever tube."""
+        return self._waiting > 0
+
     def has_ready(self, worker: Worker) -> bool:
         """Some tube that it watches has a ready job, paused or not."""
         tubes = (self.tube(name) for name in worker.watching)
@@ -406,3 +423,4 @@ class Tubes:
         for users in self.users.values():
             assert users.using or users.watching
             assert all(worker.waiting for worker in users.waiting)
+        assert self._waiting == len({worker for users in self.users.values() for worker in users.waiting})

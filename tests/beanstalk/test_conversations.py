@@ -4,6 +4,7 @@ import pytest
 
 from nsqd.core.broker import Limits
 from nsqd.core.jobs import JobState
+from nsqd.core.puts import Terms
 from nsqd.protocols.beanstalk.client import Hall
 from tests.beanstalk.wire import Wire, facts, put
 from tests.core.node import Node
@@ -208,6 +209,63 @@ def test_what_is_put_can_be_looked_at_in_the_same_turn(wire: Wire, command: byte
     assert other.said() == b"".join(b"INSERTED %d\r\n" % number for number in range(1, 5))
     wire.node.broker.check()
     wire.node.broker.tubes.check()
+
+
+@pytest.mark.parametrize(
+    ("commands", "answers", "got"),
+    [
+        (put(b"a") + b"reserve-with-timeout 0\r\n", b"INSERTED 2\r\nTIMED_OUT\r\n", b"RESERVED 2 1\r\na\r\n"),
+        (put(b"a") + b"delete 2\r\n", b"INSERTED 2\r\nNOT_FOUND\r\n", b"RESERVED 2 1\r\na\r\n"),
+        (put(b"a", 9) + put(b"b", 1), b"INSERTED 2\r\nINSERTED 3\r\n", b"RESERVED 2 1\r\na\r\n"),
+        (put(b"a") * 2, b"INSERTED 2\r\nINSERTED 3\r\n", b"RESERVED 2 1\r\na\r\n"),
+        (
+            b"release 1 0 0\r\nreserve-with-timeout 0\r\n",
+            b"RELEASED\r\nTIMED_OUT\r\n",
+            b"RESERVED 1 3\r\nold\r\n",
+        ),
+        (b"bury 1 0\r\nkick 5\r\npeek-ready\r\n", b"BURIED\r\nKICKED 1\r\nNOT_FOUND\r\n", b"RESERVED 1 3\r\nold\r\n"),
+    ],
+)
+def test_who_waits_is_before_whoever_asks_later(wire: Wire, commands: bytes, answers: bytes, got: bytes) -> None:
+    """Also before the one who put it, in the same piece."""
+    assert wire.ask(put(b"old") + b"reserve\r\n").endswith(b"old\r\n")
+    waiting = Wire(wire.node).send(b"reserve\r\n")
+    assert wire.ask(commands) == answers
+    assert waiting.said() == got
+
+
+def test_a_job_put_behind_messages_that_are_no_jobs_yet_is_there_at_once(wire: Wire) -> None:
+    wire.ask(b"use t\r\nwatch t\r\n")
+    topic = wire.node.broker.topic("t")
+    topic.publish([b"nsq"] * 5000, 15_000)
+    wire.node.turn()
+    assert wire.ask(put(b"urgent", 1) + b"peek 5001\r\nreserve\r\n") == (
+        b"INSERTED 5001\r\nFOUND 5001 6\r\nurgent\r\nRESERVED 5001 6\r\nurgent\r\n"
+    )
+    while wire.node.broker.awake:
+        wire.node.turn()
+    facts_of = facts(wire.ask(b"stats-tube t\r\n"))
+    assert (facts_of["current-jobs-ready"], facts_of["current-jobs-reserved"]) == ("5000", "1")
+    assert facts_of["total-jobs"] == "5001"
+    wire.node.broker.tubes.check()
+
+
+def test_emptying_a_topic_leaves_what_was_handed_out_on_its_terms(wire: Wire) -> None:
+    broker = wire.node.broker
+    topic = broker.tubes.made("q").topic
+    broker.pause(topic, True)
+    topic.put([b"x"] * 3000, Terms(5, 60, 1000, wire.node.now + 1000 * 10**9, True))
+    wire.node.turn()
+    broker.pause(topic, False)  # 2000 become jobs in this turn
+    broker.pause(topic, True)
+    topic.put([b"y"], Terms(5, 60, 0, 0, True))
+    broker.settle()
+    topic.empty()
+    for _ in range(3):
+        wire.node.turn()
+    assert topic.tube is not None
+    assert topic.tube.counts[JobState.DELAYED] == 3000
+    assert {(job.priority, job.delay) for job in topic.tube.jobs} == {(5, 1000)}
 
 
 def test_who_puts_and_leaves_has_put(wire: Wire) -> None:

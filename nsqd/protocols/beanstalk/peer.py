@@ -33,8 +33,8 @@ class Peer(Operator):
     __slots__ = ()
 
     def _do(self, verb: bytes, arguments: tuple[Any, ...]) -> None:
-        if self._broker.unsettled and verb not in _PUTS:
-            self._broker.settle()
+        if verb not in _PUTS:
+            self._broker.tubes.match()
         _HANDLERS[verb](self, *arguments)
 
     # producers
@@ -46,7 +46,8 @@ class Peer(Operator):
         if data[end - 2 : end] != b"\r\n" or tubes.draining or self._broker.refusal:
             return 0  # it is not complete, or has another answer
         bodies = [data[body : end - 2]]
-        line, step, most = data[at:body], end - at, UNITS_OF_A_TURN - self._spent
+        line, step = data[at:body], end - at
+        most = 1 if tubes.is_awaited else UNITS_OF_A_TURN - self._spent
         while data.startswith(line, end) and data[end + step - 2 : end + step] == b"\r\n" and len(bodies) < most:
             bodies.append(data[end + len(line) : end + step - 2])
             end += step
@@ -56,6 +57,8 @@ class Peer(Operator):
             first = tubes.put(worker, bodies, terms)
         except TooMany:
             return 0
+        if tubes.is_awaited:
+            tubes.match()
         worker.produces = True
         tubes.commands["put"] += len(bodies)
         self._promise(worker.using)
@@ -109,6 +112,8 @@ class Peer(Operator):
             except TooMany:
                 self._reply(b"OUT_OF_MEMORY\r\n")
             else:
+                if tubes.is_awaited:
+                    tubes.match()
                 self._promise(self.worker.using)
                 self._reply(b"INSERTED %d\r\n" % number if number else b"DUPLICATE\r\n")
         return end

@@ -176,7 +176,8 @@ def open_log(
     if replay.last:
         clock.resume(replay.anchor, replay.last)
     space = Space(disk)
-    writer = Writer(disk, identity, reader.end, clock, space, spare, segment_size)
+    bases = [segment.base for segment in reader.segments]
+    writer = Writer(disk, identity, reader.end, clock, space, spare, segment_size, bases)
     syncer = parts.syncer(writer, space, durability, sync_every, wake)
     cache = parts.cache(disk, log_id, budget, wake)
     cache.generations.update({s.base: s.header.generation for s in reader.segments if s.header.generation})
@@ -184,7 +185,6 @@ def open_log(
     picture = replay.picture(clock) if reader.segments else None
     if picture is not None:
         store.know(picture.numbers())
-    bases = [segment.base for segment in reader.segments]
     return OpenLog(
         disk=disk,
         identity=identity,

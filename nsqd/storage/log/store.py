@@ -408,7 +408,15 @@ class LogStore(MemoryStore):
     def file_number(self, topic: int, ordinal: int) -> int:
         sequence = self._topics.get(topic)
         held = sequence.holder(ordinal) if sequence is not None else None
-        return self._writer.number_of(held.pieces[0][0]) if held is not None and held.pieces else 0
+        if held is None:
+            return 0
+        pieces = held.pieces or [(self._writer.base, 0, 0, 1)]
+        at = (ordinal - held.first) * sum(end - start for _, _, start, end in pieces) // held.count  # about
+        for base, _, start, end in pieces:
+            at -= end - start
+            if at < 0:
+                return self._writer.number_of(base)
+        return 0
 
     def requeue(self, topic: int, channel: int, ordinal: int, attempts: int, due: int) -> None:
         if channel not in self._ephemeral:

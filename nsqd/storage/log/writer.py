@@ -5,6 +5,7 @@ waits for it waits on. What a failed sync leaves on the disk nobody knows: after
 """
 
 import errno
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -56,8 +57,9 @@ class Writer:
         space: Space,
         spare: Spare,
         segment_size: int = SEGMENT_SIZE,
+        bases: Sequence[int] = (),
     ) -> None:
-        """A new segment is begun at `position`, with the first group."""
+        """A new segment is begun at `position`, with the first group. `bases`: of those there are."""
         self._disk = disk
         self._identity = identity
         self._clock = clock
@@ -79,6 +81,7 @@ class Writer:
         self.broken = False  # a sync has failed: nothing becomes durable any more
         self.records = 0  # written
         self._begins_state = False  # the next group begins a segment, with a STATE
+        self._numbers = {one: number for number, one in enumerate(bases, 1)}
 
     def append(self, kind: int, content: bytes, frames: bytes = b"") -> None:
         """A record for the next group."""
@@ -169,6 +172,7 @@ class Writer:
             raise
         if self._file is not None:
             self._unsynced.append(self._file)
+        self._numbers.setdefault(header.base, len(self._numbers) + 1)
         self._file, self._base, self._seed, self._size = file, header.base, header.seed, HEADER_SIZE
         self._ahead = made_ahead is not None
         self._new = True
@@ -191,8 +195,8 @@ class Writer:
         return self._base
 
     def number_of(self, base: int) -> int:
-        """A segment's, from 1 on: later ones have higher numbers, not always the next."""
-        return base // self._segment_size + 1
+        """A segment's: those that were there at the start from 1 on, then each that is begun."""
+        return self._numbers.get(base, 0)
 
     @property
     def segment_size(self) -> int:
