@@ -5,12 +5,14 @@ ARGS ?=
 NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up test check bench crash format clean
+.PHONY: help setup spark up test check bench crash format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.dev ## .venv with everything that running, testing and measuring needs
+
+spark: .venv/.spark ## what penstock pipeline needs beyond Java: Spark, about 500 MB
 
 up: .venv/.runtime ## the daemon set in the foreground, data in ./data; ARGS="--nodes 3 --port-offset 1000"
 	@exec $(BIN)/penstock up --data ./data $(ARGS)
@@ -51,9 +53,13 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-.venv/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+.venv/.spark: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark]'
 	@touch .venv/.runtime $@
+
+.venv/.dev: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	@touch .venv/.runtime .venv/.spark $@
 
 # Unchanged clients in another language; without npm their tests skip with a reason (and fail in CI).
 tests/clients/%/node_modules/.made: tests/clients/%/package-lock.json

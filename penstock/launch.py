@@ -1,8 +1,8 @@
 """Entry points of the console scripts.
 
-Installed from a wheel, the rooms (nsqd, lookupd, apps, shared) live below `penstock/_app`, so that site-packages gains
-the one name `penstock`; in a checkout they are importable as they stand. Either way a script enters here, and rooms are
-imported only inside the functions.
+Installed from a wheel, the rooms (nsqd, lookupd, apps, shared, pipeline) live below `penstock/_app`, so that site-packages
+gains the names `penstock` and `pyspark_nsq` only; in a checkout they are importable as they stand. Either way a script enters
+here, and rooms are imported only inside the functions.
 """
 
 import sys
@@ -10,6 +10,12 @@ from importlib import import_module
 from pathlib import Path
 
 _APP = Path(__file__).parent / "_app"
+_ELSEWHERE = {  # commands of `penstock` that are not of apps
+    "verify": "nsqd.verify",
+    "import": "nsqd.take_over",
+    "pipeline": "pipeline.main",
+    "doctor": "pipeline.doctor",
+}
 
 
 def _run(module: str) -> None:
@@ -45,7 +51,7 @@ def beanstalkd() -> None:
 
 def penstock() -> None:
     """`penstock up` and its siblings. Some of them read what only nsqd knows to read."""
-    module = {"verify": "nsqd.verify", "import": "nsqd.take_over"}.get(sys.argv[1] if len(sys.argv) > 1 else "")
+    module = _ELSEWHERE.get(sys.argv[1] if len(sys.argv) > 1 else "")
     if module:
         del sys.argv[1]
         _run(module)

@@ -1,4 +1,4 @@
-"""The wheel: `penstock` is its only top-level name, and the console scripts run from it."""
+"""The wheel: `penstock` and `pyspark_nsq` are its only top-level names, and the console scripts run from it."""
 
 import subprocess
 import sys
@@ -21,9 +21,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-def test_one_top_level_name(wheel: Path) -> None:
+def test_two_top_level_names(wheel: Path) -> None:
     names = {name.split("/")[0] for name in zipfile.ZipFile(wheel).namelist()}
-    assert {name for name in names if not name.endswith(".dist-info")} == {"penstock"}
+    assert {name for name in names if not name.endswith(".dist-info")} == {"penstock", "pyspark_nsq"}
 
 
 def test_rooms_are_inside(wheel: Path) -> None:

@@ -300,6 +300,9 @@ class Run:
                 continue
             node.broker.pause(topic, False)
             node.turn()
+            while tube.edge < topic.distributed:  # what is no job yet becomes one
+                node.cache.step()
+                node.turn()
             for job in list(tube.jobs):
                 reader = Reader(node, tube, job)
                 while reader.waits:

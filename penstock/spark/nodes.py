@@ -1,0 +1,90 @@
+"""Which nodes have the topics, and what each has of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.spark.ask import Asker, Refused, Unreachable
+from penstock.spark.offsets import Place, There
+from penstock.spark.options import ReadOptions
+
+
+class Nobody(Exception):
+    """No node, or no nsqlookupd, could be asked; one line says which and why."""
+
+
+class Nodes:
+    """See above."""
+
+    def __init__(self, nsqd: tuple[str, ...], lookupd: tuple[str, ...]) -> None:
+        self._nsqd = nsqd
+        self._lookupd = lookupd
+
+    def addresses(self, asker: Asker, topic: str = "") -> list[str]:
+        """Of the nodes' HTTP: those that have the topic, or all. One nsqlookupd that answers is enough. Raises Nobody."""
+        if self._nsqd:
+            return list(self._nsqd)
+        found: dict[str, None] = {}
+        failures = []
+        for lookupd in self._lookupd:
+            try:
+                told = asker.json(lookupd, "/lookup", {"topic": topic}) if topic else asker.json(lookupd, "/nodes", {})
+            except Refused as refused:
+                if refused.status == 404:
+                    continue
+                failures.append(str(refused))
+                continue
+            except Unreachable as gone:
+                failures.append(str(gone))
+                continue
+            for one in _producers(told):
+                found[f"{one['broadcast_address']}:{one['http_port']}"] = None
+        if len(failures) == len(self._lookupd):
+            raise Nobody(f"no nsqlookupd could be asked: {'; '.join(failures)}")
+        return list(found)
+
+    def topics(self, asker: Asker, options: ReadOptions) -> list[str]:
+        """Those that are wanted: named, or all that the pattern matches wholly. Raises Nobody."""
+        if not options.pattern:
+            return list(options.topics)
+        pattern = re.compile(options.pattern)
+        found: set[str] = set()
+        for address in self.addresses(asker):
+            try:
+                told = asker.json(
+                    address, "/stats", {"format": "json", "include_clients": "false", "include_mem": "false"}
+                )
+            except (Refused, Unreachable):
+                continue
+            found.update(topic["topic_name"] for topic in told.get("topics") or [])
+        return sorted(topic for topic in found if pattern.fullmatch(topic))
+
+    def look(self, asker: Asker, topics: Iterable[str]) -> tuple[dict[Place, There], list[str]]:
+        """What there is, and why somebody could not be asked. Raises Nobody."""
+        there: dict[Place, There] = {}
+        failures: list[str] = []
+        for topic in topics:
+            for address in self.addresses(asker, topic):
+                try:
+                    told = asker.json(address, "/topic/offsets", {"topic": topic})
+                except Unreachable as gone:
+                    failures.append(str(gone))
+                except Refused as refused:
+                    if refused.message != "TOPIC_NOT_FOUND":
+                        failures.append(str(refused))
+                else:
+                    place = Place(topic, str(told["node"]))
+                    if place in there and there[place].address != address and there[place].log != told["log"]:
+                        raise Nobody(
+                            f"{address} and {there[place].address} are both node {place.node}:"
+                            " give one of them another -node-id"
+                        )
+                    there[place] = There(address, told["log"], told["first"], told["next"], told["bytes"])
+        return there, failures
+
+
+def _producers(told: Any) -> list[dict[str, Any]]:
+    found = told.get("producers") if isinstance(told, dict) else None
+    return [one for one in found or [] if isinstance(one, dict) and "broadcast_address" in one and "http_port" in one]

@@ -1,0 +1,133 @@
+"""How far a query has read: for each topic and node the log it reads and the next offset. Pure.
+
+As Spark stores it: {"orders/617": {"log": "c0ffee...", "next": 17}, ..., "v": 1}. Spark compares the text: keys are in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+VERSION = 1
+
+
+class Place(NamedTuple):
+    """A topic on a node."""
+
+    topic: str
+    node: str
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.node}"
+
+
+class At(NamedTuple):
+    """Where somebody stands there."""
+
+    log: str  # which log; another one has other messages at the same offsets
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
+class There:
+    """What a topic on a node has."""
+
+    address: str  # of the node's HTTP
+    log: str
+    first: int  # the earliest message that is there
+    next: int  # behind the last that is durable
+    size: int  # bytes of all of them
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Messages of a topic on a node, from one offset to another."""
+
+    place: Place
+    log: str
+    first: int
+    end: int
+    address: str = ""  # where the node was last; "": nobody has asked
+
+
+class OffsetError(ValueError):
+    """An offset that this version cannot read."""
+
+
+def encode(offsets: Mapping[Place, At]) -> dict[str, Any]:
+    """As Spark stores it."""
+    told: dict[str, Any] = {str(place): {"log": at.log, "next": at.next} for place, at in offsets.items()}
+    return dict(sorted(told.items())) | {"v": VERSION}
+
+
+def decode(told: Mapping[str, Any]) -> dict[Place, At]:
+    """The other way. Raises OffsetError."""
+    if told.get("v") != VERSION:
+        raise OffsetError(
+            f"the checkpoint is of version {told.get('v')!r} of this source's offsets, which knows {VERSION}"
+        )
+    found = {}
+    for key, value in told.items():
+        if key == "v":
+            continue
+        topic, slash, node = key.rpartition("/")
+        try:
+            found[Place(topic, node)] = At(str(value["log"]), int(value["next"]))
+        except (TypeError, KeyError, ValueError):
+            slash = ""
+        if not slash:
+            raise OffsetError(f"the checkpoint is not of this source: {key!r}: {value!r}")
+    return found
+
+
+def ends(start: Mapping[Place, At], there: Mapping[Place, There]) -> dict[Place, At]:
+    """Up to where there is something. A place that does not answer stays where it is; a new one is at its earliest message."""
+    found = dict(start)
+    found.update((place, At(one.log, one.next)) for place, one in there.items())
+    return found
+
+
+def clipped(
+    start: Mapping[Place, At], end: Mapping[Place, At], firsts: Mapping[Place, int], most: int
+) -> dict[Place, At]:
+    """As far towards `end` as `most` messages reach, shared among the places by what they have. `firsts`: of logs not begun."""
+    waiting = {place: at.next - _begin(start, place, at, firsts) for place, at in end.items()}
+    total = sum(count for count in waiting.values() if count > 0)
+    if total <= most:
+        return dict(end)
+    found, left = {}, most
+    for place, at in sorted(end.items()):
+        count = max(0, waiting[place])
+        share = min(left, -(-count * most // total))
+        left -= share
+        if share or place in start:
+            found[place] = At(at.log, at.next - count + share) if count else at
+    return found
+
+
+def spans(
+    start: Mapping[Place, At], end: Mapping[Place, At], firsts: Mapping[Place, int], least: int = 0
+) -> list[Span]:
+    """What is between, in at least `least` parts if there are so many messages; one for each place else."""
+    parts = []
+    for place, at in sorted(end.items()):
+        first = _begin(start, place, at, firsts)
+        if at.next > first:
+            parts.append(Span(place, at.log, first, at.next))
+    total = sum(part.end - part.first for part in parts)
+    if len(parts) >= least or not total:
+        return parts
+    return [piece for part in parts for piece in _split(part, -(-(part.end - part.first) * least // total))]
+
+
+def _begin(start: Mapping[Place, At], place: Place, at: At, firsts: Mapping[Place, int]) -> int:
+    before = start.get(place)
+    return before.next if before is not None and before.log == at.log else firsts.get(place, 0)
+
+
+def _split(span: Span, count: int) -> Iterable[Span]:
+    size = span.end - span.first
+    marks = [span.first + size * number // count for number in range(count + 1)]
+    return (Span(span.place, span.log, first, end) for first, end in pairwise(marks) if end > first)

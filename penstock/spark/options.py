@@ -1,0 +1,221 @@
+"""What a user says by `.option(...)`, checked before any job starts. Spark gives names in any case, and values as text."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+EARLIEST, LATEST = "earliest", "latest"
+_TOPIC = re.compile(r"[.a-zA-Z0-9_-]{1,64}(#ephemeral)?")
+_NAMES = (
+    "nsqd", "lookupd", "topic", "topics", "topicPattern", "startingOffsets", "endingOffsets", "startingTimestamp",
+    "endingTimestamp", "maxRecordsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "cursorName",
+    "cursorHold", "includeHeaders", "nodeWaitMs", "pollMs", "maxFetchBytes",
+)  # fmt: skip
+_JOB = re.compile(r"[!-~]{1,64}")
+_SPARKS_OWN = {"mode", "path", "checkpointlocation", "queryname", "outputmode"}  # comes with the others
+_SINK_NAMES = ("nsqd", "lookupd", "topic", "chunkRecords", "chunkBytes", "jobName", "recordsPerSecond")
+
+
+class OptionError(ValueError):
+    """An option is wrong; one line names it and its value, and says what it wants."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Where to begin, or to end: one of these."""
+
+    word: str = ""  # EARLIEST or LATEST
+    time: str = ""  # RFC 3339: the first message published then or later
+    offsets: Mapping[str, int] = field(default_factory=dict)  # by "topic/node"; others as `word`
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """Of a source."""
+
+    nsqd: tuple[str, ...]
+    lookupd: tuple[str, ...]
+    topics: tuple[str, ...]
+    pattern: str  # "": the topics are named
+    starting: Start
+    ending: Start  # of batch reads
+    max_records: int  # of a micro-batch; 0: all there is
+    max_bytes: int  # likewise
+    min_partitions: int
+    fails_on_loss: bool
+    cursor: str  # "": none
+    hold: str  # a duration that the cursor holds messages; "": nothing
+    headers: bool
+    node_wait: float  # s that a read waits for a node that does not answer
+    poll: float  # s that an idle query waits for news in one call
+    fetch: int  # bytes of an answer
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """Of a sink."""
+
+    nsqd: tuple[str, ...]
+    lookupd: tuple[str, ...]
+    topic: str  # "": the column `topic` says
+    chunk_records: int
+    chunk_bytes: int
+    job: str  # of a batch write: done again under the same name, nothing is published twice; "": it has none
+    rate: int  # messages a second of each task; 0: as fast as it goes
+
+
+class _Given:
+    """Options by name in whatever case."""
+
+    def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
+        self._values = {name.lower(): value for name, value in dict(options).items()}
+        strangers = self._values.keys() - {name.lower() for name in known} - _SPARKS_OWN
+        if strangers:
+            raise OptionError(f"option {sorted(strangers)[0]!r} is not known; there are {', '.join(known)}")
+
+    def __contains__(self, name: str) -> bool:
+        return name.lower() in self._values
+
+    def text(self, name: str, default: str = "") -> str:
+        return self._values.get(name.lower(), default).strip()
+
+    def words(self, name: str) -> tuple[str, ...]:
+        return tuple(word for word in (part.strip() for part in self.text(name).split(",")) if word)
+
+    def number(self, name: str, default: int, least: int, most: int = 1 << 62) -> int:
+        text = self.text(name)
+        if not text:
+            return default
+        if not (text.isascii() and text.isdigit()) or len(text) > 18 or not least <= int(text) <= most:
+            raise OptionError(f"option {name}={text!r}: want a whole number of at least {least}")
+        return int(text)
+
+    def truth(self, name: str, default: bool) -> bool:
+        text = self.text(name).lower()
+        if text not in ("", "true", "false"):
+            raise OptionError(f"option {name}={text!r}: want true or false")
+        return text == "true" if text else default
+
+    def only_one_of(self, *names: str) -> str:
+        there = [name for name in names if name in self]
+        if len(there) != 1:
+            told = " and ".join(there) if there else "none"
+            raise OptionError(f"want exactly one of the options {', '.join(names)}; there is {told}")
+        return there[0]
+
+
+def read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Raises OptionError."""
+    given = _Given(options, _NAMES)
+    mode = options.get("mode", "log")
+    if mode != "log":
+        raise OptionError(f"option mode={mode!r}: want log")
+    name = given.only_one_of("topic", "topics", "topicPattern")
+    topics = given.words(name) if name == "topics" else (given.text(name),)
+    pattern = topics[0] if name == "topicPattern" else ""
+    if pattern:
+        topics = ()
+        _check_pattern(pattern)
+    for topic in topics:
+        if _TOPIC.fullmatch(topic) is None:
+            raise OptionError(f"option {name}={given.text(name)!r}: {topic!r} is no topic's name")
+    if name == "topics" and not topics:
+        raise OptionError("option topics='': want names with commas between them")
+    for first, second in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
+        if first in given and second in given:
+            raise OptionError(f"options {first} and {second} exclude each other")
+    return ReadOptions(
+        *_servers(given),
+        topics,
+        pattern,
+        _start(given, "starting"),
+        _start(given, "ending"),
+        given.number("maxRecordsPerTrigger", 0, 1),
+        given.number("maxBytesPerTrigger", 0, 1),
+        given.number("minPartitions", 0, 1, 10_000),
+        given.truth("failOnDataLoss", True),
+        _cursor(given.text("cursorName")),
+        given.text("cursorHold"),
+        given.truth("includeHeaders", False),
+        given.number("nodeWaitMs", 60_000, 0) / 1000,
+        given.number("pollMs", 5000, 0, 60_000) / 1000,
+        given.number("maxFetchBytes", 4 << 20, 1, 8 << 20),
+    )
+
+
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """Raises OptionError."""
+    given = _Given(options, _SINK_NAMES)
+    topic = given.text("topic")
+    if topic and _TOPIC.fullmatch(topic) is None:
+        raise OptionError(f"option topic={topic!r} is no topic's name")
+    job = given.text("jobName")
+    if job and _JOB.fullmatch(job) is None:
+        raise OptionError(f"option jobName={job!r}: want 1 to 64 printable characters without spaces")
+    records, size = given.number("chunkRecords", 5000, 1, 100_000), given.number("chunkBytes", 1 << 20, 1, 4 << 20)
+    return WriteOptions(*_servers(given), topic, records, size, job, given.number("recordsPerSecond", 0, 1))
+
+
+def _servers(given: _Given) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    name = given.only_one_of("nsqd", "lookupd")
+    addresses = tuple(word.removeprefix("http://").rstrip("/") for word in given.words(name))
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit() or "/" in address:
+            raise OptionError(f"option {name}={given.text(name)!r}: {address!r} is no host:port of its HTTP")
+    if not addresses:
+        raise OptionError(f"option {name}='': want host:port of its HTTP, several with commas between them")
+    return (addresses, ()) if name == "nsqd" else ((), addresses)
+
+
+def _start(given: _Given, which: str) -> Start:
+    default = {"starting": "", "ending": LATEST}[which]
+    offsets, stamp = f"{which}Offsets", f"{which}Timestamp"
+    if stamp in given:
+        return Start(time=_time(stamp, given.text(stamp)))
+    text = given.text(offsets, default)
+    if text in ("", EARLIEST, LATEST):
+        return Start(word=text)
+    try:
+        told = json.loads(text)
+        return Start(offsets={str(key): _offset(value) for key, value in told.items()})
+    except (ValueError, AttributeError):
+        example = '{"orders/617": 42}'
+        raise OptionError(f"option {offsets}={text!r}: want earliest, latest or JSON such as {example}") from None
+
+
+def _offset(value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError
+    return value
+
+
+def _time(name: str, text: str) -> str:
+    try:
+        if text.isascii() and text.isdigit():
+            moment = datetime.fromtimestamp(int(text) / 1000, UTC)
+        else:
+            moment = datetime.fromisoformat(text)
+            if moment.tzinfo is None:
+                raise ValueError("it names no time zone")
+    except (ValueError, OverflowError, OSError) as error:
+        wants = "ms since the epoch, or a time as 2026-11-21T10:00:00Z"
+        raise OptionError(f"option {name}={text!r}: want {wants}: {error}") from None
+    return moment.isoformat()
+
+
+def _cursor(name: str) -> str:
+    if name and _TOPIC.fullmatch(name) is None:
+        raise OptionError(f"option cursorName={name!r}: want 1 to 64 of the characters . a-z A-Z 0-9 _ -")
+    return name
+
+
+def _check_pattern(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise OptionError(f"option topicPattern={pattern!r}: {error}") from None

@@ -1,0 +1,106 @@
+"""Reading a span of messages from its node: a pure function of the span. Runs on executors.
+
+A node that does not answer is waited for; what it has lost is an error, or, with failOnDataLoss=false, said and passed over.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from penstock.spark.ask import Asker, Refused, Unreachable
+from penstock.spark.frames import batches
+from penstock.spark.nodes import Nobody, Nodes
+from penstock.spark.offsets import Place, Span, There
+from penstock.spark.options import ReadOptions
+
+_AGAIN = 0.5  # s between two tries of a node that does not answer
+
+
+class DataLoss(Exception):
+    """Messages that were asked for are gone."""
+
+
+def read(span: Span, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    """All its messages, in order. Raises DataLoss, Unreachable."""
+    at, address, deadline = span.first, span.address, 0.0
+    with Asker() as asker:
+        while at < span.end:
+            try:
+                if not address:
+                    address = _address(asker, span, options)
+                content, headers = asker.get(
+                    address, "/topic/read", _arguments(span, at, options), "application/msgpack"
+                )
+            except (Unreachable, Nobody) as gone:
+                deadline = deadline or time.monotonic() + options.node_wait
+                if time.monotonic() >= deadline:
+                    told = f"node {span.place.node} did not answer within nodeWaitMs={int(options.node_wait * 1000)}"
+                    raise Unreachable(f"{told}, for offsets {at} to {span.end} of {span.place.topic}: {gone}") from None
+                time.sleep(_AGAIN)
+                address = ""
+                continue
+            except Refused as refused:
+                at = _after_loss(asker, address, span, at, options, refused)
+                continue
+            deadline = 0.0
+            after = min(int(headers["x-nsq-next-offset"]), span.end)
+            missing = int(headers.get("x-nsq-missing", 0))
+            if missing:
+                lost(f"{missing} messages of {span.place} before {after} are damaged on disk", options)
+            yield from batches(content, span.place.topic, span.place.node, span.log, options.headers)
+            if after <= at:
+                raise DataLoss(
+                    f"{address} has nothing at {at} of {span.place}, and said before that it had up to {span.end}"
+                )
+            at = after
+
+
+def _arguments(span: Span, at: int, options: ReadOptions) -> dict[str, str]:
+    return {
+        "topic": span.place.topic,
+        "from": str(at),
+        "to": str(span.end),
+        "limit": str(min(span.end - at, 1_000_000)),
+        "max_bytes": str(options.fetch),
+        "log": span.log,
+    }
+
+
+def _address(asker: Asker, span: Span, options: ReadOptions) -> str:
+    """Where the node is now. Raises Unreachable."""
+    there, failures = Nodes(options.nsqd, options.lookupd).look(asker, [span.place.topic])
+    found = there.get(span.place)
+    if found is None:
+        raise Unreachable("; ".join(failures) or f"no node has the number {span.place.node}")
+    return found.address
+
+
+def _after_loss(asker: Asker, address: str, span: Span, at: int, options: ReadOptions, refused: Refused) -> int:
+    """Where to go on. Raises DataLoss; Refused if it is none."""
+    if refused.message not in ("OFFSET_GONE", "OTHER_LOG", "OFFSET_IN_FUTURE", "TOPIC_NOT_FOUND"):
+        raise refused
+    place = span.place
+    if refused.message == "OFFSET_GONE":
+        told = asker.json(address, "/topic/offsets", {"topic": place.topic, "log": span.log})
+        first = min(int(told["first"]), span.end)
+        if first > at:
+            lost(f"retention has passed offsets {at} to {first} of {place}, on {address}", options)
+            return first
+    lost(f"offsets {at} to {span.end} of {place} are gone from {address}: {refused.message}", options)
+    return span.end
+
+
+def lost(what: str, options: ReadOptions) -> None:
+    """Messages are gone. Raises DataLoss, unless the user said to go on."""
+    if options.fails_on_loss:
+        raise DataLoss(f"{what}; failOnDataLoss=false would go on behind them")
+    print(f"nsq: {what}: passed over, as failOnDataLoss=false says", file=sys.stderr, flush=True)
+
+
+def firsts_of(there: dict[Place, There]) -> dict[Place, int]:
+    """The earliest message of each."""
+    return {place: one.first for place, one in there.items()}

@@ -1,0 +1,162 @@
+"""Rows as messages: batch and streaming writes, each chunk of a partition published under a key of its own.
+
+A task that is tried again publishes its chunks under the same keys, and nsqd drops those that it knows (-dedup-window): the key
+tells query, batch, partition and chunk, and what is in the chunk. Rows that come in another order the second time make other
+chunks, which are published: twice rather than never.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from penstock.spark.ask import Asker, Refused, Unreachable
+from penstock.spark.nodes import Nobody, Nodes
+from penstock.spark.options import OptionError, WriteOptions
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
+_TRIES, _PAUSE = 5, 1.0  # of a chunk at its node, and s between them
+_COUNT = struct.Struct(">I")
+
+
+@dataclass
+class Sent(WriterCommitMessage):
+    """What a task has published."""
+
+    messages: int
+    duplicates: int  # of them, those that nsqd knew already
+
+
+class _Writer:
+    """What both writers have in common."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        if overwrite:
+            raise OptionError('messages are added, nothing is overwritten: use .mode("append")')
+        types = {field.name: field.dataType.simpleString() for field in schema.fields}
+        if types.get("body") not in ("binary", "string"):
+            raise OptionError(f"want a column body of type binary or string; there are {types}")
+        if not options.topic and types.get("topic") != "string":
+            raise OptionError("want option topic, or a column topic of type string")
+        strangers = sorted(types.keys() - {"body", "topic"})
+        if strangers:
+            raise OptionError(
+                f"column {strangers[0]!r} is not known: select body, and topic if the rows name their own"
+            )
+        self._options = options
+
+    def _publish(self, batches: Iterator[RecordBatch], job: str, partition: int) -> Sent:
+        """(executor)"""
+        sent, chunk, began = Sent(0, 0), 0, time.monotonic()
+        with Asker() as asker:
+            addresses = sorted(Nodes(self._options.nsqd, self._options.lookupd).addresses(asker))
+            if not addresses:
+                raise Nobody("nsqlookupd knows no nsqd")
+            address = addresses[partition % len(addresses)]  # the same when the task is tried again
+            for topic, bodies in self._chunks(batches):
+                payload = b"".join(
+                    [_COUNT.pack(len(bodies)), *(part for body in bodies for part in (_COUNT.pack(len(body)), body))]
+                )
+                digest = hashlib.blake2b(payload, digest_size=12).hexdigest()
+                arguments = {"topic": topic, "binary": "true", "key": f"{job}/{partition}/{chunk}/{digest}"}
+                sent.duplicates += _post(asker, address, arguments, payload)
+                sent.messages += len(bodies)
+                chunk += 1
+                if self._options.rate:
+                    time.sleep(max(0.0, began + sent.messages / self._options.rate - time.monotonic()))
+        return sent
+
+    def _chunks(self, batches: Iterator[RecordBatch]) -> Iterator[tuple[str, list[bytes]]]:
+        """Topics and bodies, in the rows' order but for the topics: a chunk has one."""
+        most = min(self._options.chunk_records, self._options.rate or self._options.chunk_records)
+        open_ones: dict[str, tuple[list[bytes], int]] = {}
+        for batch in batches:
+            bodies = batch.column(batch.schema.get_field_index("body")).to_pylist()
+            topics = [self._options.topic] * len(bodies)
+            if not self._options.topic:
+                topics = batch.column(batch.schema.get_field_index("topic")).to_pylist()
+            for topic, body in zip(topics, bodies, strict=True):
+                data = _body(body)
+                if not isinstance(topic, str) or not topic:
+                    raise ValueError("a row has no topic")
+                waiting, size = open_ones.get(topic, ([], 0))
+                if waiting and (len(waiting) >= most or size + len(data) > self._options.chunk_bytes):
+                    yield topic, waiting
+                    waiting, size = [], 0
+                waiting.append(data)
+                open_ones[topic] = waiting, size + len(data)
+        for topic, (waiting, _) in open_ones.items():
+            yield topic, waiting
+
+
+def _body(value: Any) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    if isinstance(data, bytes) and data:
+        return data
+    raise ValueError(f"a row's body is {value!r}: nsqd takes no empty message")
+
+
+def _post(asker: Asker, address: str, arguments: dict[str, str], payload: bytes) -> int:
+    """How many were there already. Raises Refused, Unreachable."""
+    for left in reversed(range(_TRIES)):
+        try:
+            _, headers = asker.post(address, "/mpub", arguments, payload)
+        except Unreachable:
+            if not left:
+                raise
+        except Refused as refused:
+            if refused.status < 500 or not left:
+                raise
+        else:
+            return int(headers.get("x-nsq-duplicates", 0))
+        time.sleep(_PAUSE)
+    raise AssertionError("the last try returns or raises")
+
+
+class NsqStreamWriter(_Writer, DataSourceStreamArrowWriter):
+    """Of a stream."""
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        query, batch = (context.getLocalProperty(name) for name in ("sql.streaming.queryId", "streaming.sql.batchId"))
+        return self._publish(iterator, f"{uuid.UUID(query).hex}/{batch}", context.partitionId())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """All was published."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What was published stays; the batch is tried again, and its chunks are known."""
+
+
+class NsqBatchWriter(_Writer, DataSourceArrowWriter):
+    """Of a table."""
+
+    def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
+        super().__init__(options, schema, overwrite)
+        self._job = options.job or uuid.uuid4().hex  # made once, on the driver: the same in all tries
+
+    def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        return self._publish(iterator, self._job, context.partitionId())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """All was published."""
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """What was published stays."""

@@ -1,0 +1,295 @@
+"""The data source `nsq` as Spark calls it (specs/spark.md section 2 has the order of its calls): readers and writers.
+
+Spark constructs readers twice and pickles them: what is set in __init__ is plain data, and connections are made when they are
+needed. An offset is only ever what nodes said was durable; so a batch that is read again is the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from penstock.spark.ask import Asker, Refused, Unreachable
+from penstock.spark.frames import HEADERS, SCHEMA
+from penstock.spark.nodes import Nobody, Nodes
+from penstock.spark.offsets import At, Place, Span, There, clipped, decode, encode, ends, spans
+from penstock.spark.options import EARLIEST, LATEST, OptionError, ReadOptions, Start, read_options, write_options
+from penstock.spark.reading import firsts_of, lost, read
+from penstock.spark.sink import NsqBatchWriter, NsqStreamWriter
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyspark.sql.types import StructType
+
+IDLE = 1.0  # s between two rounds of questions while there is nothing new: one for each topic and node
+REMEMBERED = 5.0  # s after which topics and nodes are looked for anew
+
+
+class NsqDataSource(DataSource):
+    """See above."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "nsq"
+
+    def schema(self) -> str:
+        return SCHEMA + (HEADERS if read_options(self.options).headers else "")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return NsqBatchReader(read_options(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        options = read_options(self.options)
+        if options.ending != Start(word=LATEST):
+            raise OptionError("endingOffsets and endingTimestamp are for batch reads; a stream has no end")
+        return NsqStreamReader(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> NsqBatchWriter:
+        return NsqBatchWriter(write_options(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NsqStreamWriter:
+        return NsqStreamWriter(write_options(self.options), schema, overwrite)
+
+
+@dataclass(frozen=True)
+class SpanPartition(InputPartition):
+    """One task's."""
+
+    span: Span
+
+
+class _Reading:
+    """What batch and stream readers have in common."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """All messages of a partition. (executor)"""
+        assert isinstance(partition, SpanPartition)
+        return read(partition.span, self._options)
+
+    def _look(self, asker: Asker) -> tuple[dict[Place, There], list[str]]:
+        nodes = Nodes(self._options.nsqd, self._options.lookupd)
+        return nodes.look(asker, nodes.topics(asker, self._options))
+
+    def check(self) -> None:
+        """Ask the nodes, before any job starts, whether all of it makes sense. Raises what `_resolve` and they do."""
+        with Asker() as asker:
+            there = self._all_there(asker)
+            self._resolve(asker, self._options.starting, there, EARLIEST)
+
+    def _all_there(self, asker: Asker) -> dict[Place, There]:
+        """With nobody missing, and something to read. Raises Nobody, OptionError."""
+        there, failures = self._look(asker)
+        if failures:
+            raise Nobody("; ".join(failures))
+        known = {place.topic for place in there}
+        unknown = [topic for topic in self._options.topics if topic not in known]
+        if unknown:
+            raise OptionError(f"no node has the topic {unknown[0]!r}")
+        for place, one in there.items():
+            self._check_retained(asker, place, one)
+        return there
+
+    @staticmethod
+    def _check_retained(asker: Asker, place: Place, there: There) -> None:
+        told = asker.json(there.address, "/topic/config", {"topic": place.topic})
+        if told["retention"] == "0s" and not told["retention_bytes"]:
+            url = f"http://{there.address}/topic/config?topic={place.topic}&retention=24h"
+            raise OptionError(f"topic {place.topic!r} retains nothing on {there.address}: POST {url}")
+
+    def _resolve(self, asker: Asker, start: Start, there: dict[Place, There], default: str) -> dict[Place, At]:
+        """A user's word as offsets. Raises OptionError, Refused."""
+        strangers = start.offsets.keys() - {str(place) for place in there}
+        if strangers:
+            known = ", ".join(sorted(map(str, there)))
+            raise OptionError(f"offsets name {sorted(strangers)[0]!r}, which is not there; there are {known}")
+        found = {}
+        for place, one in there.items():
+            word = start.word or default
+            offset = {EARLIEST: one.first, LATEST: one.next}[word]
+            if start.time:
+                arguments = {"topic": place.topic, "time": start.time, "log": one.log}
+                offset = int(asker.json(one.address, "/topic/offsets", arguments)["offset"])
+            offset = start.offsets.get(str(place), offset)
+            if not one.first <= offset <= one.next:
+                what = f"offset {offset} of {place}: there are {one.first} to {one.next}"
+                if offset > one.next:
+                    raise OptionError(what)
+                lost(what, self._options)
+                offset = one.first
+            found[place] = At(one.log, offset)
+        return found
+
+
+class NsqBatchReader(_Reading, DataSourceReader):
+    """A table as it is when it is first looked at."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Called once; later actions use them again, so the table does not change."""
+        options = self._options
+        with Asker() as asker:
+            there = self._all_there(asker)
+            start = self._resolve(asker, options.starting, there, EARLIEST)
+            end = self._resolve(asker, options.ending, there, LATEST)
+        parts = spans(start, end, firsts_of(there), options.min_partitions)
+        return [SpanPartition(replace(part, address=there[part.place].address)) for part in parts]
+
+
+class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream. One process of the driver calls all but `read`, one call at a time."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        super().__init__(options)
+        self._asker: Asker | None = None
+        self._initial: dict[str, Any] | None = None
+        self._target: dict[Place, At] | None = None  # of Trigger.AvailableNow
+        self._there: dict[Place, There] = {}  # as it was said last
+        self._looked = 0.0  # when topics and nodes were looked for
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_asker": None}
+
+    @property
+    def _ask(self) -> Asker:
+        if self._asker is None:
+            self._asker = Asker()
+        return self._asker
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.max_records:
+            return ReadMaxRows(self._options.max_records)
+        return ReadMaxBytes(self._options.max_bytes) if self._options.max_bytes else ReadAllAvailable()
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Called twice, and again after a first batch that failed: the same is said each time, by means of the cursor."""
+        if self._initial is None:
+            there = self._there = self._all_there(self._ask)
+            start = self._resolve(self._ask, self._options.starting, there, LATEST)
+            if self._options.cursor and not self._options.starting.word:
+                start |= self._cursors(start)
+            self._move_cursors(start)
+            self._initial = encode(start)
+        return self._initial
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._there = self._all_there(self._ask)
+        self._target = ends({}, self._there)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Waits a while for news: Spark asks again at once."""
+        begin, deadline = decode(start), time.monotonic() + self._options.poll
+        while True:
+            end = ends(begin, self._there) if self._target is None else {**begin, **self._target}
+            if self._target is None:
+                end = ends(begin, self._news(begin))
+            end = {place: self._same_log(place, begin.get(place), at) for place, at in end.items()}
+            if end != begin or self._target is not None or time.monotonic() >= deadline:
+                break
+            time.sleep(IDLE)
+        firsts = firsts_of(self._there)
+        if isinstance(limit, ReadMaxRows):
+            end = clipped(begin, end, firsts, limit.max_rows)
+        elif isinstance(limit, ReadMaxBytes):
+            end = clipped(begin, end, firsts, max(1, limit.max_bytes // self._message_size()))
+        return encode(end)
+
+    def _news(self, begin: Mapping[Place, At]) -> dict[Place, There]:
+        """What there is now. Who does not answer is left where he was."""
+        there, _ = self._look(self._ask) if self._due() else (self._ask_known(), [])
+        self._there |= there
+        return there
+
+    def _due(self) -> bool:
+        """Topics and nodes are to be looked for anew."""
+        now = time.monotonic()
+        if self._there and now - self._looked < REMEMBERED:
+            return False
+        self._looked = now
+        return True
+
+    def _ask_known(self) -> dict[Place, There]:
+        found = {}
+        for place, one in self._there.items():
+            try:
+                told = self._ask.json(one.address, "/topic/offsets", {"topic": place.topic})
+            except (Unreachable, Refused):
+                continue
+            if str(told["node"]) == place.node:
+                found[place] = There(one.address, told["log"], told["first"], told["next"], told["bytes"])
+        return found
+
+    def _same_log(self, place: Place, before: At | None, at: At) -> At:
+        """Raises DataLoss if the node has come back with another log, or with less than it had."""
+        if before is None or before == at:
+            return at
+        if before.log != at.log:
+            lost(f"{place} is in log {at.log} now, and was in {before.log} up to offset {before.next}", self._options)
+        elif at.next < before.next:
+            lost(f"{place} ends at offset {at.next}, and was read up to {before.next}", self._options)
+        return at
+
+    def _message_size(self) -> int:
+        """Bytes, on average."""
+        count = sum(one.next - one.first for one in self._there.values())
+        return max(1, sum(one.size for one in self._there.values()) // count) if count else 1
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Asks nobody: Spark calls it many times a second."""
+        return encode(ends({}, self._there)) if self._there else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """After a crash this comes first: then executors find the nodes."""
+        firsts = firsts_of(self._there)
+        parts = spans(decode(start), decode(end), firsts, self._options.min_partitions)
+        known = {place: one.address for place, one in self._there.items()}
+        return [SpanPartition(replace(part, address=known.get(part.place, ""))) for part in parts]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """All before it is processed. Comes a batch late."""
+        self._move_cursors(decode(end))
+
+    def stop(self) -> None:
+        if self._asker is not None:
+            self._asker.close()
+
+    # named cursors: lag, and a hold on retention
+
+    def _cursors(self, start: Mapping[Place, At]) -> dict[Place, At]:
+        """Where the cursor of that name stands already."""
+        found = {}
+        for place, at in start.items():
+            one = self._there[place]
+            told = self._ask.json(one.address, "/topic/cursors", {"topic": place.topic, "log": one.log})
+            for cursor in told["cursors"]:
+                if cursor["name"] == self._options.cursor and cursor["offset"] >= one.first:
+                    found[place] = At(at.log, int(cursor["offset"]))
+        return found
+
+    def _move_cursors(self, to: Mapping[Place, At]) -> None:
+        """As far as their nodes answer: a cursor that is behind does no harm."""
+        if not self._options.cursor:
+            return
+        for place, at in to.items():
+            one = self._there.get(place)
+            if one is None or one.log != at.log:
+                continue
+            arguments = {"topic": place.topic, "name": self._options.cursor, "to": str(at.next), "log": at.log}
+            if self._options.hold:
+                arguments["hold"] = self._options.hold
+            try:
+                self._ask.post(one.address, "/topic/cursor", arguments)
+            except (Unreachable, Refused):
+                continue

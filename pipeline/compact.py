@@ -1,0 +1,51 @@
+"""`penstock pipeline compact`: many small files of an archive into few. By the manifests each message is there once, always."""
+
+from __future__ import annotations
+
+import shutil
+
+from pipeline.archive import ranges_of, say
+from pipeline.lake import Batch, Lake, LakeError, files_of
+from pipeline.session import session
+
+JOB = "compact"
+LEAST = 2  # batches that are worth it
+
+
+def compact(lake: Lake, *, rows: int, master: str) -> int:
+    """The exit code. `rows`: of a file, at most. Raises LakeError, Missing."""
+    lake.check()
+    with lake.held_by(JOB):
+        lake.tidy()  # what an earlier one left
+        batches = lake.batches()
+        fresh = [batch for batch in batches if "-" not in batch.name]
+        if len(fresh) < LEAST:
+            say(f"nothing to compact: {len(fresh)} batches since the last time")
+            return 0
+        numbers = tuple(sorted(number for batch in fresh for number in batch.batches))
+        name = f"{numbers[0]:010d}-{numbers[-1]:010d}"
+        path = lake.root / "compact" / name
+        spark = session("penstock compact", master)
+        try:
+            full = [batch for batch in fresh if batch.count]
+            if full:
+                from pyspark.sql import functions as f
+
+                frame = spark.read.parquet(*lake.files(full)).withColumn("name", f.col("topic"))
+                frame = frame.withColumn("dt", f.to_date("timestamp")).repartition("name", "dt")
+                writer = frame.sortWithinPartitions("name", "dt", "node", "offset").write.mode("overwrite")
+                writer.option("maxRecordsPerFile", rows).partitionBy("name", "dt").parquet(str(path))
+            ranges = ranges_of(spark.read.parquet(*files_of(path))) if full else ()
+        finally:
+            spark.stop()
+        made = Batch(name, f"compact/{name}", numbers, ranges)
+        before = sum(batch.count for batch in fresh)
+        if made.count != before:
+            shutil.rmtree(path, ignore_errors=True)
+            raise LakeError(
+                f"{made.count} messages came out of {before}: nothing was changed; is somebody else writing there?"
+            )
+        lake.finish(made)
+        lake.tidy()
+        say(f"{len(fresh)} batches with {before:,} messages are one now: {path}")
+        return 0

@@ -1,0 +1,208 @@
+"""A lake's directory: which data is whole, told by manifests; who works in it. Plain files; no Spark.
+
+lake.json                          {"lake": 1}: this is one
+archive/batch=0000000007/...       messages of a micro-batch, by topic and day
+compact/0000000000-0000000041/...  the same of several batches, in few files
+rollup/{minute,hour,day}/run=...   counts
+manifests/*.json                   one for each of these, written last
+checkpoints/...                    how far a job is
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+VERSION = 1
+
+
+class LakeError(Exception):
+    """One line that says what is wrong, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Messages of a topic on a node."""
+
+    topic: str
+    node: str
+    log: str
+    first: int
+    last: int
+    count: int
+    size: int  # bytes of bodies
+    oldest: str  # RFC 3339
+    newest: str
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Whose offsets they are."""
+        return self.topic, self.node, self.log
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Archived messages: of one micro-batch, or of several that were compacted."""
+
+    name: str
+    path: str  # below the lake
+    batches: tuple[int, ...]
+    ranges: tuple[Range, ...]
+
+    @property
+    def count(self) -> int:
+        """Messages."""
+        return sum(one.count for one in self.ranges)
+
+
+class Lake:
+    """See above."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def create(self) -> None:
+        """Make it, if nothing is there. Raises LakeError."""
+        if (self.root / "lake.json").exists():
+            self.check()
+            return
+        if self.root.exists() and any(self.root.iterdir()):
+            raise LakeError(
+                f"{self.root} is not empty and no lake: give an empty directory, or one that does not exist"
+            )
+        try:
+            self.manifests.mkdir(parents=True)
+            write(self.root / "lake.json", {"lake": VERSION})
+        except OSError as error:
+            raise LakeError(f"cannot make a lake in {self.root}: {error.strerror or error}") from None
+
+    def check(self) -> None:
+        """Raises LakeError if it is none."""
+        try:
+            version = json.loads((self.root / "lake.json").read_text())["lake"]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise LakeError(f"{self.root} is no lake: penstock pipeline archive --out makes one") from None
+        if version != VERSION:
+            raise LakeError(f"{self.root} is a lake of version {version!r}; this program knows {VERSION}")
+
+    @property
+    def manifests(self) -> Path:
+        """Their directory."""
+        return self.root / "manifests"
+
+    @contextmanager
+    def held_by(self, job: str) -> Iterator[None]:
+        """Nobody else does the same job meanwhile. Raises LakeError."""
+        with (self.root / f"{job}.lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise LakeError(f"another {job} works in {self.root}: wait for it, or stop it") from None
+            yield
+
+    def checkpoint(self, job: str, identity: dict[str, Any]) -> Path:
+        """Where the job keeps how far it is. Raises LakeError if that is of another one."""
+        path = self.root / "checkpoints" / job
+        told = path.with_suffix(".json")
+        try:
+            before = json.loads(told.read_text()) if told.exists() else None
+        except ValueError:
+            before = {}
+        if before is not None and before != identity:
+            changed = ", ".join(
+                sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
+            )
+            raise LakeError(
+                f"{path} is of a {job} with another {changed}: {before}; give another --out, or the same again"
+            )
+        if before is None:
+            path.parent.mkdir(exist_ok=True)
+            write(told, identity)
+        return path
+
+    # archived messages
+
+    def files(self, batches: Iterable[Batch]) -> list[str]:
+        """All their files."""
+        return [file for batch in batches for file in files_of(self.root / batch.path)]
+
+    def finish(self, batch: Batch) -> None:
+        """The batch's data is written: from now on it exists."""
+        told = {
+            "path": batch.path,
+            "batches": list(batch.batches),
+            "ranges": [{name: getattr(one, name) for name in Range.__slots__} for one in batch.ranges],
+        }
+        write(self.manifests / f"{batch.name}.json", told)
+
+    def batches(self) -> list[Batch]:
+        """All that there is, the earliest first; what was compacted, once."""
+        found = [self._batch(path) for path in sorted(self.manifests.glob("*-*.json"))]
+        compacted = {number for batch in found for number in batch.batches}
+        for path in sorted(self.manifests.glob("batch=*.json")):
+            batch = self._batch(path)
+            if not compacted.issuperset(batch.batches):
+                found.append(batch)
+        return sorted(found, key=lambda batch: batch.batches)
+
+    def _batch(self, path: Path) -> Batch:
+        try:
+            told = json.loads(path.read_text())
+            ranges = tuple(Range(**one) for one in told["ranges"])
+            return Batch(path.stem, told["path"], tuple(told["batches"]), ranges)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise LakeError(f"{path} is no manifest: {error}") from None
+
+    def tidy(self) -> None:
+        """Remove what was compacted, its manifests first."""
+        there = {batch.name for batch in self.batches()}
+        for manifest in self.manifests.glob("batch=*.json"):
+            if manifest.stem not in there:
+                manifest.unlink()
+        compacted = {number for batch in self.batches() if "-" in batch.name for number in batch.batches}
+        for directory in (self.root / "archive").glob("batch=*"):
+            if int(directory.name.removeprefix("batch=")) in compacted:
+                shutil.rmtree(directory)
+
+
+def files_of(path: Path) -> list[str]:
+    """The Parquet files below."""
+    return sorted(str(file) for file in path.rglob("*.parquet"))
+
+
+def gaps(batches: list[Batch]) -> list[str]:
+    """Messages that are missing between batches, in words: retention has passed them, or a node had lost them."""
+    found: list[str] = []
+    ends: dict[tuple[str, str, str], int] = {}
+    for one in (one for batch in batches for one in batch.ranges):
+        end = ends.get(one.place)
+        if end is not None and one.first > end + 1:
+            found.append(f"{one.topic} on node {one.node}: offsets {end + 1} to {one.first - 1}")
+        if one.count != one.last - one.first + 1:
+            found.append(
+                f"{one.topic} on node {one.node}: {one.last - one.first + 1 - one.count} of {one.first} to {one.last}"
+            )
+        ends[one.place] = max(end or 0, one.last)
+    return found
+
+
+def write(path: Path, told: dict[str, Any]) -> None:
+    """All of it, or nothing; durable."""
+    temporary = path.with_suffix(".tmp")
+    with temporary.open("w") as file:
+        json.dump(told, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,180 @@
+"""`penstock pipeline JOB`: reads the command line, and does the job. Exit code 1: it went wrong; 2: wrong arguments."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from pipeline.lake import Lake, LakeError
+from pipeline.session import Missing
+
+EXAMPLES = """
+  penstock pipeline archive --lookupd 127.0.0.1:4161 --topic orders --out lake --once
+  penstock pipeline rollup --lake lake
+  penstock pipeline report --lake lake --out report.html
+  penstock pipeline replay --lake lake --lookupd 127.0.0.1:4161 --topic orders --to orders.replay --from 2026-11-21T10:00:00Z
+
+Topics must retain what they are given: curl -X POST '127.0.0.1:4151/topic/config?topic=orders&retention=24h'
+"""
+
+
+def main() -> int:
+    """The exit code."""
+    arguments = _parser().parse_args(sys.argv[1:])
+    try:
+        return _run(arguments)
+    except (LakeError, Missing) as error:
+        print(f"penstock pipeline {arguments.job}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    except Exception as error:
+        told = str(error) if type(error).__module__.startswith("penstock.spark") else _cause(error)
+        if told is None:
+            raise
+        print(f"penstock pipeline {arguments.job}: {told}", file=sys.stderr)
+        return 1
+
+
+def _cause(error: Exception) -> str | None:
+    """What the source or the sink has said, out of the pages that Spark makes of it; None: it said nothing."""
+    for line in reversed(str(error).splitlines()):
+        text = line.strip()
+        if text.startswith("penstock.spark."):
+            return text.partition(": ")[2]
+    return None
+
+
+def _run(given: argparse.Namespace) -> int:
+    match given.job:
+        case "archive":
+            from pipeline.archive import Source, archive
+
+            return archive(
+                Lake(given.out), Source(given.nsqd, given.lookupd, ",".join(given.topic), given.topic_pattern),
+                once=given.once, every=given.every, start=given.start, max_records=given.max_records, cursor=given.cursor,
+                hold=given.hold, goes_on=given.skip_lost, master=given.master,
+            )  # fmt: skip
+        case "compact":
+            from pipeline.compact import compact
+
+            return compact(Lake(given.lake), rows=given.rows, master=given.master)
+        case "rollup":
+            from pipeline.rollup import rollup
+
+            return rollup(Lake(given.lake), master=given.master)
+        case "replay":
+            from pipeline.archive import Source
+            from pipeline.replay import replay
+
+            if given.to == given.topic and not given.same:
+                raise LakeError(
+                    f"--to {given.to} is the topic itself: all its channels would get it again; --same does that"
+                )
+            return replay(
+                Lake(given.lake), Source(given.nsqd, given.lookupd), topic=given.topic, to=given.to, since=given.since or "",
+                until=given.until or "", where=given.where, rate=given.rate, master=given.master,
+            )  # fmt: skip
+        case _:
+            from pipeline.report import report
+
+            return report(Lake(given.lake), given.out, since=given.since or "", until=given.until or "")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="penstock pipeline",
+        description="Topics to Parquet, and from there to rollups, a report, and back. Runs on Spark, here or on a cluster.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
+
+    job = jobs.add_parser("archive", help="topics to Parquet, each message once, until Ctrl-C or --once")
+    _add_servers(job)
+    job.add_argument("--topic", action="append", default=[], metavar="NAME", help="may be given again")
+    job.add_argument("--topic-pattern", default="", metavar="REGEX", help="all topics that it matches wholly")
+    job.add_argument("--out", type=Path, required=True, metavar="DIR", help="the lake; made if it is not there")
+    job.add_argument("--once", action="store_true", help="all that is there now, then exit")
+    job.add_argument("--every", type=_seconds, default=60.0, metavar="SECONDS", help="between micro-batches (60)")
+    job.add_argument("--start", default="earliest", choices=("earliest", "latest"), help="of the first run (earliest)")
+    job.add_argument("--max-records", type=int, default=0, metavar="N", help="of a micro-batch (all there is)")
+    job.add_argument(
+        "--cursor", default="archive", metavar="NAME", help="on nsqd, which tells its lag; '' for none (archive)"
+    )
+    job.add_argument(
+        "--hold", default="", metavar="DURATION", help="nsqd retains what the cursor has not read so long, e.g. 48h"
+    )
+    job.add_argument("--skip-lost", action="store_true", help="go on where messages are lost, instead of stopping")
+    _add_master(job)
+
+    job = jobs.add_parser("compact", help="many small files of a lake into few")
+    _add_lake(job)
+    job.add_argument("--rows", type=int, default=2_000_000, metavar="N", help="of a file, at most (2,000,000)")
+    _add_master(job)
+
+    job = jobs.add_parser("rollup", help="counts by minute, hour and day of what was archived")
+    _add_lake(job)
+    _add_master(job)
+
+    job = jobs.add_parser("replay", help="archived messages published again")
+    _add_lake(job)
+    _add_servers(job)
+    job.add_argument("--topic", required=True, metavar="NAME", help="of the archive")
+    job.add_argument("--to", required=True, metavar="NAME", help="the topic to publish to")
+    job.add_argument("--same", action="store_true", help="--to may be the topic itself")
+    _add_period(job)
+    job.add_argument(
+        "--where", default="", metavar="SQL", help="over topic, node, offset, id, timestamp, producer, body"
+    )
+    job.add_argument("--rate", type=int, default=0, metavar="N", help="messages a second (as fast as it goes)")
+    _add_master(job)
+
+    job = jobs.add_parser("report", help="a page with plots of a period, from the rollups")
+    _add_lake(job)
+    job.add_argument("--out", type=Path, required=True, metavar="FILE", help="HTML, one file")
+    _add_period(job)
+    return parser
+
+
+def _add_servers(job: argparse.ArgumentParser) -> None:
+    job.add_argument("--lookupd", default="", metavar="HOST:PORT", help="HTTP of nsqlookupd; several with commas")
+    job.add_argument("--nsqd", default="", metavar="HOST:PORT", help="HTTP of nsqd, in place of --lookupd")
+
+
+def _add_lake(job: argparse.ArgumentParser) -> None:
+    job.add_argument("--lake", type=Path, required=True, metavar="DIR", help="that archive has made")
+
+
+def _add_master(job: argparse.ArgumentParser) -> None:
+    job.add_argument(
+        "--master", default="", metavar="URL", help="of a Spark cluster (this machine, or what spark-submit says)"
+    )
+
+
+def _add_period(job: argparse.ArgumentParser) -> None:
+    for flag, name, text in (("--from", "since", "not before"), ("--until", "until", "before")):
+        job.add_argument(
+            flag, dest=name, default=None, type=_time, metavar="TIME", help=f"{text}, as 2026-11-21T10:00:00Z"
+        )
+
+
+def _time(text: str) -> str:
+    from datetime import datetime
+
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} names no time zone: write {text}Z")
+    return moment.isoformat()
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0 < seconds <= 86_400:
+        raise argparse.ArgumentTypeError("want more than 0, and no more than a day")
+    return seconds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

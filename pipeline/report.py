@@ -1,0 +1,224 @@
+"""`penstock pipeline report`: a page about a period, from the rollups: one HTML file with plots, nothing loaded from elsewhere.
+
+It reads Parquet with pyarrow; no Spark is started.
+"""
+
+from __future__ import annotations
+
+import html
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from pipeline.archive import say
+from pipeline.lake import Lake, LakeError, gaps
+from pipeline.rollup import BASE, runs
+
+MOST_POINTS = 400  # of a plot: beyond that a coarser grain is taken
+_STEPS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
+
+
+@dataclass(slots=True)
+class Sum:
+    """Of messages."""
+
+    messages: int = 0
+    size: int = 0  # bytes
+    largest: int = 0
+    sizes: Counter[int] = field(default_factory=Counter)  # by bucket
+
+    def add(self, row: dict[str, Any]) -> None:
+        """A row of a rollup."""
+        self.messages += row["messages"]
+        self.size += row["bytes"]
+        self.largest = max(self.largest, row["largest"])
+        self.sizes.update(dict(row["sizes"]))
+
+    def percentile(self, share: float) -> int:
+        """Bytes, within 4 %."""
+        rank = share * self.messages
+        for bucket, count in sorted(self.sizes.items()):
+            rank -= count
+            if rank <= 0:
+                return min(self.largest, round(float(BASE ** (bucket + 0.5))))
+        return self.largest
+
+
+def report(lake: Lake, out: Path, *, since: str, until: str) -> int:
+    """The exit code. Raises LakeError."""
+    lake.check()
+    finished = runs(lake)
+    if not finished:
+        raise LakeError(f"nothing is rolled up in {lake.root}: penstock pipeline rollup --lake {lake.root}")
+    first, last = (datetime.fromisoformat(text) if text else None for text in (since, until))
+    rows = _rows(lake, finished, "minute", first, last)
+    if not rows:
+        raise LakeError(f"there are no messages from {since or 'the beginning'} to {until or 'the end'}")
+    begin, end = min(row["at"] for row in rows), max(row["at"] for row in rows)
+    grain = next((name for name, step in _STEPS.items() if (end - begin) / step < MOST_POINTS), "day")
+    batches = lake.batches()
+    archived = sum(batch.count for batch in batches)
+    out.write_text(_page(rows, grain, gaps(batches), archived, sum(run["messages"] for run in finished)))
+    say(f"{sum(row['messages'] for row in rows):,} messages of {len({row['topic'] for row in rows})} topics: {out}")
+    return 0
+
+
+def _rows(
+    lake: Lake, finished: list[dict[str, Any]], grain: str, first: datetime | None, last: datetime | None
+) -> list[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    rows: list[dict[str, Any]] = []
+    for run in finished:
+        path = lake.root / "rollup" / grain / f"run={run['run']:010d}"
+        rows += pq.read_table(path, partitioning=None).to_pylist()
+    for row in rows:
+        row["at"] = row["at"].replace(tzinfo=UTC) if row["at"].tzinfo is None else row["at"].astimezone(UTC)
+    return [row for row in rows if (first is None or row["at"] >= first) and (last is None or row["at"] < last)]
+
+
+def _page(rows: list[dict[str, Any]], grain: str, missing: list[str], archived: int, rolled: int) -> str:
+    topics = _sums(rows, "topic")
+    total = _sums(rows, None)[""]
+    producers = _sums(rows, "producer")
+    nodes = _sums(rows, "node")
+    begin, end = min(row["at"] for row in rows), max(row["at"] for row in rows)
+    parts = [
+        f"<h1>Messages from {_time(begin)} to {_time(end + _STEPS['minute'])}</h1>",
+        f"<p class=lead><b>{total.messages:,}</b> messages, <b>{_bytes(total.size)}</b>,"
+        f" {len(topics)} topics, {len(nodes)} nodes</p>",
+        *(f"<p class=bad>Missing: {html.escape(gap)}</p>" for gap in missing),
+        *(
+            [f"<p class=bad>{archived - rolled:,} archived messages are not rolled up yet</p>"]
+            if archived > rolled
+            else []
+        ),
+        _plot(f"Messages a {grain}, by topic", _series(rows, grain, "messages"), "{:,.0f}".format),
+        _plot(f"Bytes a {grain}, by topic", _series(rows, grain, "bytes"), _bytes),
+        "<h2>Topics</h2>",
+        _table("topic", topics),
+        "<h2>Nodes</h2>",
+        _table("node", nodes),
+    ]
+    if any(producers):
+        parts += ["<h2>Producers</h2>", _table("producer", producers)]
+    title = f"Penstock report, {_time(begin)}"
+    return _HTML.format(title=html.escape(title), body="\n".join(parts))
+
+
+def _sums(rows: Iterable[dict[str, Any]], key: str | None) -> dict[str, Sum]:
+    found: dict[str, Sum] = defaultdict(Sum)
+    for row in rows:
+        found[row[key] if key else ""].add(row)
+    return dict(sorted(found.items(), key=lambda item: -item[1].messages))
+
+
+def _table(name: str, sums: dict[str, Sum]) -> str:
+    head = "".join(f"<th>{word}" for word in (name, "messages", "bytes", "size p50", "p95", "p99", "largest"))
+    lines = []
+    for key, one in sums.items():
+        cells = [f"{one.messages:,}", _bytes(one.size), *(f"{one.percentile(p):,}" for p in (0.5, 0.95, 0.99))]
+        cells.append(f"{one.largest:,}")
+        lines.append(f"<tr><td>{html.escape(key) or '(none)'}" + "".join(f"<td class=n>{cell}" for cell in cells))
+    return f"<table><thead><tr>{head}</thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def _series(rows: list[dict[str, Any]], grain: str, value: str) -> dict[str, dict[datetime, int]]:
+    found: dict[str, dict[datetime, int]] = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        found[row["topic"]][_floor(row["at"], grain)] += row[value]
+    largest = sorted(found, key=lambda topic: -sum(found[topic].values()))
+    kept = {topic: found[topic] for topic in largest[:_MOST_SERIES]}
+    for topic in largest[_MOST_SERIES:]:
+        others = kept.setdefault("(others)", defaultdict(int))
+        for at, count in found[topic].items():
+            others[at] += count
+    return kept
+
+
+def _floor(at: datetime, grain: str) -> datetime:
+    at = at.replace(second=0, microsecond=0)
+    if grain != "minute":
+        at = at.replace(minute=0)
+    return at.replace(hour=0) if grain == "day" else at
+
+
+_MOST_SERIES = 7
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM = 960, 260, 80, 30
+_COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#9c6b4e")
+
+
+def _plot(title: str, series: dict[str, dict[datetime, int]], told: Any) -> str:
+    """Stacked bars over time, as SVG; each bar tells what it is when pointed at."""
+    moments = sorted({at for points in series.values() for at in points})
+    first, last = moments[0], moments[-1]
+    step = min((b - a for a, b in pairwise(moments)), default=_STEPS["minute"])
+    slots = int((last - first) / step) + 1
+    totals: dict[datetime, int] = defaultdict(int)
+    for points in series.values():
+        for at, value in points.items():
+            totals[at] += value
+    most = max(totals.values()) or 1
+    width, height = (_WIDTH - _LEFT) / slots, _HEIGHT - _BOTTOM
+    shapes, floors = [], dict.fromkeys(moments, 0.0)
+    for colour, (name, points) in zip(_COLOURS, series.items(), strict=False):
+        for at, value in sorted(points.items()):
+            tall = value / most * (height - 10)
+            x, y = _LEFT + int((at - first) / step) * width, height - floors[at] - tall
+            floors[at] += tall
+            tip = f"{name}, {_time(at)}: {told(value)}"
+            shapes.append(
+                f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(0.6, width - 0.4):.1f}" height="{tall:.1f}" fill="{colour}">'
+                f"<title>{html.escape(tip)}</title></rect>"
+            )
+    for share in (0.0, 0.5, 1.0):
+        y = height - share * (height - 10)
+        shapes.append(f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}" class=grid />')
+        shapes.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{told(most * share)}</text>')
+    for at, anchor, x in ((first, "start", _LEFT), (last, "end", _WIDTH)):
+        shapes.append(f'<text x="{x}" y="{_HEIGHT - 8}" text-anchor="{anchor}">{_time(at)}</text>')
+    keys = "".join(
+        f'<span><i style="background:{colour}"></i>{html.escape(name)}</span>'
+        for colour, name in zip(_COLOURS, series, strict=False)
+    )
+    label = html.escape(title)
+    return (
+        f"<figure><figcaption>{label}</figcaption><div class=keys>{keys}</div>"
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{label}">{"".join(shapes)}</svg></figure>'
+    )
+
+
+def _time(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _bytes(count: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"
+
+
+_HTML = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark; --line: #8884; --bad: #c22; }}
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 1000px; margin: 2em auto; padding: 0 1em; }}
+h1 {{ font-size: 1.5em; }} h2 {{ font-size: 1.15em; margin-top: 2em; }}
+.lead {{ font-size: 1.1em; }} .bad {{ color: var(--bad); font-weight: 600; }}
+figure {{ margin: 2em 0; overflow-x: auto; }} figcaption {{ font-weight: 600; }}
+svg {{ width: 100%; height: auto; }} text {{ font-size: 12px; fill: currentColor; }} .grid {{ stroke: var(--line); }}
+.keys span {{ margin-right: 1em; }} .keys i {{ display: inline-block; width: .8em; height: .8em; margin-right: .3em; }}
+table {{ border-collapse: collapse; width: 100%; display: block; overflow-x: auto; }}
+th, td {{ text-align: left; padding: .3em .8em; border-bottom: 1px solid var(--line); white-space: nowrap; }}
+th:not(:first-child), .n {{ text-align: right; font-variant-numeric: tabular-nums; }}
+</style></head><body>
+{body}
+</body></html>
+"""

@@ -1,0 +1,114 @@
+"""`penstock pipeline rollup`: counts by minute, hour and day, per topic, node and producer, from what was archived.
+
+Each run takes the messages behind the last one's offsets, so none counts twice however batches are compacted; counts and the
+histograms of sizes are sums, so what comes late for a minute is one row more of it. Sizes are in buckets of 4 %: bucket b holds
+1.04 ** b up to 1.04 ** (b + 1) bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from pipeline.archive import say
+from pipeline.lake import Lake, LakeError, Range, write
+from pipeline.session import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+JOB = "rollup"
+GRAINS = ("minute", "hour", "day")
+BASE = 1.04  # of the buckets
+Place = tuple[str, str, str]  # topic, node, log
+
+
+def runs(lake: Lake) -> list[dict[str, Any]]:
+    """The manifests, the first run first. Raises LakeError."""
+    found = []
+    for path in sorted(lake.manifests.glob("rollup=*.json")):
+        try:
+            found.append(json.loads(path.read_text()))
+        except (OSError, ValueError) as error:
+            raise LakeError(f"{path} is no manifest: {error}") from None
+    return found
+
+
+def rollup(lake: Lake, *, master: str) -> int:
+    """The exit code. Raises LakeError, Missing."""
+    lake.check()
+    with lake.held_by(JOB):
+        before = runs(lake)
+        done: dict[Place, int] = {tuple(one[:3]): one[3] for one in (before[-1]["places"] if before else [])}
+        batches = [batch for batch in lake.batches() if any(_is_new(one, done) for one in batch.ranges)]
+        if not batches:
+            say("nothing new is archived since the last rollup")
+            return 0
+        spark = session("penstock rollup", master)
+        try:
+            frame = spark.read.parquet(*lake.files(batches))
+            counts, number = _behind(frame, done), len(before)
+            table = _counted(counts, GRAINS[0])
+            for grain in GRAINS:  # hours are made of minutes, days of hours
+                path = lake.root / "rollup" / grain / f"run={number:010d}"
+                _merged(table, grain).coalesce(1).write.mode("overwrite").parquet(str(path))
+                table = spark.read.parquet(str(path))
+            messages = table.groupBy().sum("messages").collect()[0][0] or 0
+        finally:
+            spark.stop()
+        for one in (one for batch in batches for one in batch.ranges):
+            done[one.place] = max(done.get(one.place, 0), one.last + 1)
+        told = {"run": number, "messages": messages, "places": [[*place, end] for place, end in sorted(done.items())]}
+        write(lake.manifests / f"rollup={number:010d}.json", told)
+        say(f"{messages:,} messages rolled up, {sum(run['messages'] for run in runs(lake)):,} in all")
+        return 0
+
+
+def _is_new(one: Range, done: dict[Place, int]) -> bool:
+    return one.last >= done.get(one.place, 0)
+
+
+def _behind(frame: DataFrame, done: dict[Place, int]) -> DataFrame:
+    """The messages that no earlier run has counted."""
+    from pyspark.sql import functions as f
+
+    for (topic, node, log), end in done.items():
+        same = (f.col("topic") == topic) & (f.col("node") == node) & (f.col("log") == log)
+        frame = frame.where(~(same & (f.col("offset") < end)))
+    return frame
+
+
+def _counted(frame: DataFrame, grain: str) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    size = f.length("body")
+    bucket = f.floor(f.log(f.greatest(size, f.lit(1))) / f.log(f.lit(BASE))).cast("int")
+    keys = ["topic", "node", "producer", "at"]
+    named = frame.withColumn("at", f.date_trunc(grain, "timestamp")).withColumn("bucket", bucket)
+    named = named.withColumn("producer", f.coalesce("producer", f.lit("")))
+    buckets = named.groupBy(*keys, "bucket").agg(
+        f.count("*").alias("messages"), f.sum(size).alias("bytes"), f.max(size).alias("largest")
+    )
+    return buckets.groupBy(*keys).agg(
+        f.sum("messages").alias("messages"),
+        f.sum("bytes").alias("bytes"),
+        f.max("largest").alias("largest"),
+        f.map_from_entries(f.sort_array(f.collect_list(f.struct("bucket", "messages")))).alias("sizes"),
+    )
+
+
+def _merged(table: DataFrame, grain: str) -> DataFrame:
+    """Sums of sums, of that grain or a coarser one."""
+    from pyspark.sql import functions as f
+
+    keys = ["topic", "node", "producer", "at"]
+    coarse = table.withColumn("at", f.date_trunc(grain, "at"))
+    totals = coarse.groupBy(*keys).agg(
+        f.sum("messages").alias("messages"), f.sum("bytes").alias("bytes"), f.max("largest").alias("largest")
+    )
+    buckets = coarse.select(*keys, f.explode("sizes").alias("bucket", "count"))
+    buckets = buckets.groupBy(*keys, "bucket").agg(f.sum("count").alias("count"))
+    sizes = buckets.groupBy(*keys).agg(
+        f.map_from_entries(f.sort_array(f.collect_list(f.struct("bucket", "count")))).alias("sizes")
+    )
+    return totals.join(sizes, keys)

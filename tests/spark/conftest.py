@@ -1,0 +1,51 @@
+"""One Spark session for all tests that need one: a JVM takes seconds to start."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemons import ROOT, Daemon, nsqd
+from tests.requirements import require
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """local[2,2]: a task that fails is tried a second time."""
+    require("java")
+    from pyspark.sql import SparkSession
+
+    base = tmp_path_factory.mktemp("spark")
+    os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    logging = (ROOT / "pipeline" / "log4j2.properties").as_uri()
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "512m",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.local.dir": str(base / "local"),
+        "spark.sql.warehouse.dir": str(base / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-Xss8m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        f" -Dlog4j2.configurationFile={logging}",
+    }
+    builder = SparkSession.builder.master("local[2,2]")
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Daemon]:
+    with nsqd(tmp_path / "node", "-retention", "1h", "-node-id", "7") as node:
+        yield node

@@ -1,0 +1,58 @@
+"""Answers of /topic/read become columns."""
+
+import msgpack
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.core.frame import encode_one
+from penstock.spark.frames import batches
+
+bodies = st.one_of(
+    st.lists(st.binary(max_size=40), min_size=1, max_size=30), st.lists(st.binary(min_size=5, max_size=5), min_size=1)
+)
+
+
+def answer(first: int, some: list[bytes], **attributes: object) -> bytes:
+    frames = b"".join(
+        encode_one(body, b"%016x" % number, 1_700_000_000_123_456_789 + number) for number, body in enumerate(some)
+    )
+    packed: bytes = msgpack.packb([first, len(some), frames, *([attributes] if attributes else [])])
+    return packed
+
+
+@given(bodies, bodies, st.booleans())
+def test_every_message_is_a_row(one: list[bytes], other: list[bytes], with_headers: bool) -> None:
+    content = answer(7, one) + answer(7 + len(one), other, producer="p", headers={"trace": "x"})
+    first, second = batches(content, "t", "617", "log", with_headers)
+    table = pa.Table.from_batches([first, second])
+    assert table.column("body").to_pylist() == one + other
+    assert table.column("offset").to_pylist() == list(range(7, 7 + len(one) + len(other)))
+    assert table.column("id").to_pylist()[:2] == [f"{number:016x}" for number in range(len(one))][:2] or len(one) == 1
+    assert table.column("timestamp")[0].value == 1_700_000_000_123_456
+    assert set(table.column("producer").to_pylist()[len(one) :]) == {"p"}
+    assert table.column("producer")[0].as_py() is None
+    assert table.column("attempts").null_count == len(table)
+    assert set(table.column("topic").to_pylist()) == {"t"}
+    assert ("headers" in table.column_names) == with_headers
+    if with_headers:
+        assert table.column("headers")[0].as_py() == []
+        assert table.column("headers")[len(one)].as_py() == [("trace", "x")]
+
+
+def test_bodies_that_look_like_frames_of_one_size_are_still_cut_where_they_end() -> None:
+    some = [b"a" * 10, b"b" * 20, b"c" * 0]
+    assert batches_of(answer(0, some)) == some
+
+
+def batches_of(content: bytes) -> list[bytes]:
+    return [body for batch in batches(content, "t", "1", "l", False) for body in batch.column("body").to_pylist()]
+
+
+@pytest.mark.parametrize("cut", [1, 20, 60])
+def test_half_an_answer_is_an_error_and_not_a_gap(cut: int) -> None:
+    content = answer(0, [b"x" * 50])
+    assert (
+        batches_of(content[:-cut]) == []
+    )  # what is not whole is no message; the reader sees that the offset has not moved

@@ -1,0 +1,81 @@
+"""What users may say, and what they are told when they say something else."""
+
+import pytest
+
+from penstock.spark.options import OptionError, Start, read_options, write_options
+
+GOOD = {"nsqd": "h:1", "topic": "t"}
+
+
+def test_names_are_taken_in_any_case() -> None:
+    options = read_options(
+        {"LOOKUPD": "http://a:1/, b:2", "TOPICS": "x, y.z", "maxrecordspertrigger": "5", "FAILONDATALOSS": "False"}
+    )
+    assert options.lookupd == ("a:1", "b:2")
+    assert options.topics == ("x", "y.z")
+    assert options.max_records == 5
+    assert not options.fails_on_loss
+    assert options.starting == Start()
+
+
+@pytest.mark.parametrize(
+    ("value", "start"),
+    [
+        ({"startingOffsets": "earliest"}, Start(word="earliest")),
+        ({"startingOffsets": '{"t/617": 42}'}, Start(offsets={"t/617": 42})),
+        ({"startingTimestamp": "1763719200000"}, Start(time="2025-11-21T10:00:00+00:00")),
+        ({"startingTimestamp": "2025-11-21T10:00:00Z"}, Start(time="2025-11-21T10:00:00+00:00")),
+    ],
+)
+def test_where_to_begin(value: dict[str, str], start: Start) -> None:
+    assert read_options(GOOD | value).starting == start
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"nsqd": ""}, "option nsqd=''"),
+        ({"nsqd": "host"}, "'host' is no host:port"),
+        ({"nsqd": "h:1/x"}, "no host:port"),
+        ({"lookupd": "h:2"}, "exactly one of the options nsqd, lookupd; there is nsqd and lookupd"),
+        ({"topics": "a"}, "exactly one of the options topic, topics, topicPattern"),
+        ({"topic": "a b"}, "option topic='a b': 'a b' is no topic's name"),
+        ({"topic": "../x"}, "no topic's name"),
+        ({"mode": "magic"}, "option mode='magic'"),
+        ({"startingOffsets": "sometime"}, "option startingOffsets='sometime': want earliest, latest or JSON"),
+        ({"startingOffsets": '{"t/1": -1}'}, "want earliest, latest or JSON"),
+        ({"startingOffsets": "[1]"}, "want earliest, latest or JSON"),
+        ({"startingTimestamp": "yesterday"}, "option startingTimestamp='yesterday'"),
+        ({"startingTimestamp": "2025-11-21T10:00:00"}, "names no time zone"),
+        ({"startingTimestamp": "1", "startingOffsets": "latest"}, "exclude each other"),
+        ({"maxRecordsPerTrigger": "0"}, "option maxRecordsPerTrigger='0': want a whole number of at least 1"),
+        ({"maxRecordsPerTrigger": "1e6"}, "want a whole number"),
+        ({"failOnDataLoss": "no"}, "option failOnDataLoss='no': want true or false"),
+        ({"cursorName": "a/b"}, "option cursorName='a/b'"),
+        ({"startingOfsets": "latest"}, "option 'startingofsets' is not known"),
+    ],
+)
+def test_what_makes_no_sense_is_named(wrong: dict[str, str], why: str) -> None:
+    with pytest.raises(OptionError, match=why.replace("(", r"\(")):
+        read_options(GOOD | wrong)
+
+
+def test_a_pattern() -> None:
+    assert read_options({"nsqd": "h:1", "topicPattern": "a.*"}).pattern == "a.*"
+    with pytest.raises(OptionError, match="option topicPattern"):
+        read_options({"nsqd": "h:1", "topicPattern": "("})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"topic": "#"}, "no topic's name"),
+        ({"chunkRecords": "x"}, "option chunkRecords='x'"),
+        ({"jobName": "a b"}, "option jobName='a b'"),
+        ({"startingOffsets": "latest"}, "not known; there are nsqd, lookupd, topic"),
+    ],
+)
+def test_of_a_sink(wrong: dict[str, str], why: str) -> None:
+    with pytest.raises(OptionError, match=why):
+        write_options(GOOD | wrong)
+    assert write_options(GOOD | {"checkpointLocation": "x"}).topic == "t"

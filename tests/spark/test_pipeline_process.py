@@ -1,0 +1,145 @@
+"""`penstock pipeline` as a user runs it: archive over kills of the driver and of nsqd, rollup, report, compact, replay."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import httpx
+import pyarrow.dataset as ds
+import pytest
+
+from tests.daemons import ROOT, Daemon, nsqd
+from tests.requirements import require
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+
+START = 60.0  # s
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "penstock.launch", "penstock", "pipeline", *arguments]
+
+
+def environ() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def run(*arguments: str) -> str:
+    """What it said."""
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, env=environ(), timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def refused(*arguments: str) -> str:
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, env=environ(), timeout=120)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def publish(node: Daemon, first: int, end: int) -> None:
+    for start in range(first, end, 1000):
+        lines = "\n".join(f"line {number} " + "." * (number % 50) for number in range(start, min(end, start + 1000)))
+        httpx.post(f"http://{node.http}/mpub?topic=t", content=lines).raise_for_status()
+
+
+def archived(lake: Path) -> list[int]:
+    """The offsets in the directory, whatever manifests say."""
+    return sorted(ds.dataset(lake / "archive", partitioning="hive").to_table(["offset"]).column("offset").to_pylist())
+
+
+def killed_after(process: subprocess.Popen[str], lake: Path, batches: int) -> None:
+    """kill -9 of the driver, and its JVM with it, once so many batches are finished."""
+    deadline = time.monotonic() + START
+    while len(list(lake.glob("manifests/batch=*.json"))) < batches:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def test_a_lake_over_kills_of_the_driver_and_of_nsqd(tmp_path: Path) -> None:
+    require("java")
+    lake, total = tmp_path / "lake", 20_000
+    flags = ("-retention", "1h", "-node-id", "7")
+    with nsqd(tmp_path / "node", *flags) as node:
+        publish(node, 0, total // 2)
+        words = ("archive", "--topic", "t", "--out", str(lake), "--max-records", "1500")
+        driver = subprocess.Popen(
+            command(*words, "--nsqd", node.http, "--every", "0.1"), text=True, env=environ(), start_new_session=True,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        killed_after(driver, lake, 3)
+        node.stop(signal.SIGKILL)
+    assert 3 <= len(list(lake.glob("manifests/batch=*.json"))) < total // 2 // 1500 + 2
+    with nsqd(tmp_path / "node", *flags) as node:
+        publish(node, total // 2, total)
+        said = run(*words, "--nsqd", node.http, "--once")
+        assert f"has {total:,}" in said
+        assert "MISSING" not in said
+        assert archived(lake) == list(range(total))
+        cursors = httpx.get(f"http://{node.http}/topic/cursors?topic=t").json()["cursors"]
+        assert [(one["name"], one["lag"]) for one in cursors] == [("archive", 0)]
+
+        assert f"{total:,} messages rolled up, {total:,} in all" in run("rollup", "--lake", str(lake))
+        page = tmp_path / "report.html"
+        assert f"{total:,} messages of 1 topics" in run("report", "--lake", str(lake), "--out", str(page))
+        text = page.read_text()
+        assert f"<b>{total:,}</b> messages" in text
+        assert "<svg" in text
+        assert "http" not in text.replace("http-equiv", "")  # it loads nothing
+
+        run("compact", "--lake", str(lake))
+        assert not list(lake.glob("archive/*"))
+        (manifest,) = [path for path in lake.glob("manifests/*.json") if not path.name.startswith("rollup")]
+        assert sum(one["count"] for one in json.loads(manifest.read_text())["ranges"]) == total
+        assert "nothing new is archived" in run("rollup", "--lake", str(lake))  # though it lies elsewhere
+
+        replay = ("replay", "--lake", str(lake), "--nsqd", node.http, "--topic", "t", "--where", "offset % 10 = 0")
+        assert f"{total // 10:,} messages of t were published to again" in run(*replay, "--to", "again")
+        assert "replayed before" in run(*replay, "--to", "again")
+        lines = httpx.get(f"http://{node.http}/topic/read?topic=again&max_bytes=8000000").text.splitlines()
+        numbers = Counter(int(json.loads(line)["body"].split()[1]) for line in lines)
+        assert numbers == Counter(range(0, total, 10))
+
+
+def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
+    require("java")
+    with nsqd(tmp_path / "node", "-retention", "1h") as node:
+        publish(node, 0, 5)
+        some = ("--nsqd", node.http, "--once")
+        assert "no node has the topic 'nope'" in refused(
+            "archive", "--topic", "nope", "--out", str(tmp_path / "a"), *some
+        )
+        assert "is not empty and no lake" in refused("archive", "--topic", "t", "--out", str(tmp_path / "node"), *some)
+        assert "is no lake" in refused("rollup", "--lake", str(tmp_path / "nowhere"))
+        assert "want exactly one of the options nsqd, lookupd" in refused(
+            "archive", "--topic", "t", "--out", str(tmp_path / "b")
+        )
+    with contextlib.suppress(FileNotFoundError):
+        assert not (tmp_path / "b" / "archive").exists()
+
+
+def test_the_doctor() -> None:
+    require("java")
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.launch", "penstock", "doctor"], capture_output=True, text=True, env=environ()
+    )
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.count("ok ") == 5
+    bare = {"PATH": "/nowhere", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "penstock.launch", "penstock", "doctor"], capture_output=True, text=True, env=bare
+    )
+    assert done.returncode == 2
+    assert "MISSING java     Spark needs Java 17 or later: install openjdk-17-jre-headless" in done.stdout

@@ -1,0 +1,190 @@
+"""The readers in Spark's order of calls (specs/spark.md section 2), on a real nsqd and without Spark."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
+
+from penstock.spark.ask import Unreachable
+from penstock.spark.nodes import Nobody
+from penstock.spark.options import OptionError, read_options
+from penstock.spark.reading import DataLoss
+from penstock.spark.source import NsqBatchReader, NsqStreamReader
+from tests.daemons import Daemon, nsqd
+
+pytestmark = pytest.mark.process
+
+ALL = ReadAllAvailable()
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Daemon]:
+    with nsqd(tmp_path / "node", "-retention", "1h", "-node-id", "7") as node:
+        yield node
+
+
+def publish(node: Daemon, topic: str, *bodies: str) -> None:
+    httpx.post(f"http://{node.http}/mpub?topic={topic}", content="\n".join(bodies)).raise_for_status()
+
+
+def stream(node: Daemon | str, topic: str = "t", **options: str) -> NsqStreamReader:
+    address = node if isinstance(node, str) else node.http
+    given = {"nsqd": address, "topic": topic, "pollMs": "0", "nodeWaitMs": "0"} | options
+    reader = NsqStreamReader(read_options(given))
+    return pickle.loads(pickle.dumps(reader))  # as Spark does
+
+
+def batch(node: Daemon, topic: str = "t", **options: str) -> list[str]:
+    reader = NsqBatchReader(read_options({"nsqd": node.http, "topic": topic} | options))
+    return [body for part in reader.partitions() for body in rows(reader, part)]
+
+
+def rows(reader: Any, part: Any) -> list[str]:
+    return [body.decode() for found in reader.read(part) for body in found.column("body").to_pylist()]
+
+
+def between(reader: NsqStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[str]:
+    return [body for part in reader.partitions(start, end) for body in rows(reader, part)]
+
+
+def test_a_stream_over_a_restart_of_the_query_and_of_the_node(node: Daemon, tmp_path: Path) -> None:
+    publish(node, "t", "a", "b")
+    first = stream(node, startingOffsets="earliest", cursorName="lake")
+    start = first.initialOffset()
+    assert start["t/7"]["next"] == 0
+    end = first.latestOffset(start, ALL)
+    assert first.initialOffset() == start  # Spark asks again
+    assert between(first, start, end) == ["a", "b"]
+    assert between(first, start, end) == ["a", "b"]  # ... and reads again
+    assert first.latestOffset(end, ALL) == end
+    assert first.reportLatestOffset() == end
+    publish(node, "t", "c")
+    later = first.latestOffset(end, ALL)
+    first.commit(end)
+    assert cursor(node)["lake"] == (2, 1)
+
+    second = stream(node, startingOffsets="earliest", cursorName="lake")
+    assert between(second, end, later) == ["c"]  # after a crash nothing else comes first
+    node.stop(signal.SIGKILL)
+    assert second.latestOffset(later, ALL) == later  # a node that is away stays where it is
+    with pytest.raises(Unreachable, match="node 7 did not answer within nodeWaitMs=0"):
+        between(second, end, later)
+    with nsqd(tmp_path / "node", "-retention", "1h", "-node-id", "7") as again:
+        assert between(stream(again), end, later) == ["c"]
+    second.stop()
+
+
+def cursor(node: Daemon) -> dict[str, tuple[int, int]]:
+    told = httpx.get(f"http://{node.http}/topic/cursors?topic=t").json()
+    return {one["name"]: (one["offset"], one["lag"]) for one in told["cursors"]}
+
+
+def test_the_latest_stays_the_same_by_the_cursor(node: Daemon) -> None:
+    publish(node, "t", "old")
+    start = stream(node, cursorName="new").initialOffset()
+    publish(node, "t", "missed if it were asked for again")
+    assert stream(node, cursorName="new").initialOffset() == start
+    assert start["t/7"]["next"] == 1
+    assert stream(node).initialOffset()["t/7"]["next"] == 2
+
+
+def test_limits_are_kept(node: Daemon) -> None:
+    publish(node, "t", *(str(number) * 100 for number in range(10)))
+    reader = stream(node, startingOffsets="earliest")
+    start = reader.initialOffset()
+    some = reader.latestOffset(start, ReadMaxRows(3))
+    assert some["t/7"]["next"] == 3
+    assert reader.latestOffset(some, ReadMaxRows(100))["t/7"]["next"] == 10
+    assert 1 <= reader.latestOffset(start, ReadMaxBytes(500))["t/7"]["next"] <= 5
+    assert isinstance(stream(node, maxRecordsPerTrigger="5").getDefaultReadLimit(), ReadMaxRows)
+    assert isinstance(stream(node, maxBytesPerTrigger="5").getDefaultReadLimit(), ReadMaxBytes)
+    parts = stream(node, minPartitions="4").partitions(start, reader.latestOffset(start, ALL))
+    assert len(parts) == 4
+
+
+def test_available_now_ends_where_it_began_to_look(node: Daemon) -> None:
+    publish(node, "t", "a")
+    reader = stream(node, startingOffsets="earliest")
+    reader.prepareForTriggerAvailableNow()
+    start = reader.initialOffset()
+    publish(node, "t", "later")
+    end = reader.latestOffset(start, ALL)
+    assert end["t/7"]["next"] == 1
+    assert reader.latestOffset(end, ALL) == end
+
+
+def test_a_topic_that_comes_later_is_read_from_its_beginning(node: Daemon) -> None:
+    publish(node, "x.a", "1")
+    reader = NsqStreamReader(read_options({"nsqd": node.http, "topicPattern": r"x\..*", "pollMs": "0"}))
+    start = reader.initialOffset()
+    publish(node, "x.b", "2")
+    publish(node, "y.c", "3")
+    reader._looked = 0.0  # it would look again after a while
+    end = reader.latestOffset(start, ALL)
+    assert end.keys() == {"x.a/7", "x.b/7", "v"}
+    assert between(reader, start, end) == ["2"]
+
+
+def test_a_node_that_comes_back_empty_is_data_loss(node: Daemon, tmp_path: Path) -> None:
+    publish(node, "t", "a", "b")
+    reader = stream(node, startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    node.stop()
+    with nsqd(tmp_path / "empty", "-retention", "1h", "-node-id", "7") as other:
+        publish(other, "t", "c", "d", "e")  # more than there was: offsets alone would not tell
+        with pytest.raises(DataLoss, match=r"t/7 is in log .* now, and was in .* up to offset 2"):
+            stream(other).latestOffset(end, ALL)
+        with pytest.raises(DataLoss, match="OTHER_LOG"):
+            between(stream(other), start, end)
+        lenient = stream(other, failOnDataLoss="false")
+        assert between(lenient, start, end) == []
+        assert between(lenient, end, lenient.latestOffset(end, ALL)) == ["c", "d", "e"]
+
+
+def test_what_retention_has_passed_is_data_loss(node: Daemon) -> None:
+    httpx.post(f"http://{node.http}/topic/create?topic=t&retention=0s&retention_bytes=1").raise_for_status()
+    publish(node, "t", "a")
+    reader = stream(node, startingOffsets="earliest")
+    start = reader.initialOffset()
+    end = {**start, "t/7": {**start["t/7"], "next": 1}}
+    httpx.post(f"http://{node.http}/topic/delete?topic=t").raise_for_status()
+    with pytest.raises(DataLoss, match="TOPIC_NOT_FOUND"):
+        between(reader, start, end)
+
+
+def test_batches_by_offset_and_by_time(node: Daemon) -> None:
+    publish(node, "t", "a", "b", "c")
+    assert batch(node) == ["a", "b", "c"]
+    assert batch(node, minPartitions="2") == ["a", "b", "c"]
+    assert batch(node, startingOffsets='{"t/7": 1}', endingOffsets='{"t/7": 2}') == ["b"]
+    assert batch(node, startingTimestamp="2020-01-01T00:00:00Z") == ["a", "b", "c"]
+    assert batch(node, startingTimestamp="2999-01-01T00:00:00Z") == []
+    assert batch(node, endingTimestamp="2020-01-01T00:00:00Z") == []
+
+
+def test_mistakes_are_told_before_any_job_starts(node: Daemon) -> None:
+    publish(node, "t", "a")
+    httpx.post(f"http://{node.http}/topic/create?topic=plain&retention=0s").raise_for_status()
+    for options, why in (
+        ({"topic": "nope"}, "no node has the topic 'nope'"),
+        (
+            {"topic": "plain"},
+            "topic 'plain' retains nothing on .*: POST http://.*/topic/config\\?topic=plain&retention=24h",
+        ),
+        ({"startingOffsets": '{"t/8": 0}'}, "offsets name 't/8', which is not there; there are t/7"),
+        ({"startingOffsets": '{"t/7": 5}'}, "offset 5 of t/7: there are 0 to 1"),
+    ):
+        with pytest.raises(OptionError, match=why):
+            stream(node, **options).check()
+    with pytest.raises(Nobody, match=r"127\.0\.0\.1:1 does not answer"):
+        stream("127.0.0.1:1").check()
+    with pytest.raises(Nobody, match="no nsqlookupd could be asked"):
+        NsqBatchReader(read_options({"lookupd": "127.0.0.1:1", "topic": "t"})).check()
