@@ -117,6 +117,17 @@ def test_what_is_refused(shared: Daemon, arguments: dict[str, Any], error: tuple
     assert (answer.status_code, answer.json()["message"]) == (404, "CURSOR_NOT_FOUND")
 
 
+def test_metrics_tell_how_far_readers_are(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as node:
+        post(node, "/topic/create", topic="t", retention="1h").raise_for_status()
+        assert "nsqd_cursor_lag{" not in httpx.get(f"http://{node.http}/metrics").text
+        publish(node, "t", 10)
+        cursor(node, "t", "archive", to=4)
+        text = httpx.get(f"http://{node.http}/metrics").text
+        assert 'nsqd_cursor_lag{cursor="archive",topic="t"} 6.0\n' in text
+        assert 'nsqd_cursor_read_total{cursor="archive",topic="t"} 4.0\n' in text
+
+
 def test_they_are_bounded(shared: Daemon) -> None:
     post(shared, "/topic/create", topic="many", retention="1h").raise_for_status()
     for number in range(100):

@@ -27,9 +27,9 @@ PORTION = 200  # rows in one turn: less than a millisecond
 
 
 class Row(NamedTuple):
-    """A topic, a channel, a tube, or a sum. What gauges and counters mean goes by TOPIC_, CHANNEL_ and TUBE_ names below."""
+    """A topic, a channel, a tube, a cursor, or a sum. What gauges and counters mean goes by names below: TOPIC_ and so on."""
 
-    key: tuple[str, ...]  # (topic,) or (topic, channel); (tube,)
+    key: tuple[str, ...]  # (topic,) or (topic, channel); (tube,); (topic, cursor)
     gauges: tuple[int, ...]
     counters: tuple[int, ...]
 
@@ -37,6 +37,7 @@ class Row(NamedTuple):
 TOPIC_GAUGES, TOPIC_COUNTERS = ("depth",), ("messages", "message_bytes", "dropped", "duplicates")
 CHANNEL_GAUGES = ("depth", "in_flight", "deferred", "buried", "clients")
 CHANNEL_COUNTERS = ("messages", "requeued", "timed_out", "dropped")
+CURSOR_GAUGES, CURSOR_COUNTERS = ("lag",), ("read",)
 TUBE_GAUGES, TUBE_COUNTERS = ("ready", "reserved", "delayed", "buried", "urgent", "waiting"), ("jobs",)
 
 
@@ -76,6 +77,7 @@ class Figures:
     topics: list[Row]
     channels: list[Row]
     tubes: list[Row]
+    cursors: list[Row]
     connections: int
     turns: int
     scan: ScanStatistics
@@ -87,7 +89,7 @@ class Figures:
 async def take(node: Node) -> Figures:
     """Look. (HTTP thread)"""
     walk = _walk(node.broker)
-    rows: dict[str, list[Row]] = {"topics": [], "channels": [], "tubes": []}
+    rows: dict[str, list[Row]] = {"topics": [], "channels": [], "tubes": [], "cursors": []}
     while portion := await node.bridge.call(lambda: list(islice(walk, PORTION))):
         for kind, row in portion:
             rows[kind].append(row)
@@ -95,7 +97,7 @@ async def take(node: Node) -> Figures:
 
 
 def _walk(broker: Broker) -> Iterator[tuple[str, Row]]:
-    """Every topic, channel and tube. Goes on in the trio thread only; what is deleted meanwhile is left out."""
+    """Every topic, channel, tube and cursor. Goes on in the trio thread only; what is deleted meanwhile is left out."""
     for topic in list(broker.topics.values()):
         if topic.deleted:
             continue
@@ -105,6 +107,8 @@ def _walk(broker: Broker) -> Iterator[tuple[str, Row]]:
         for channel in list(topic.channels.values()):
             if not channel.deleted:
                 yield "channels", _channel(channel)
+        for name, cursor in list(topic.cursors.items()):
+            yield "cursors", Row((topic.name, name), (max(0, topic.end - cursor.offset),), (cursor.offset,))
 
 
 def _topic(topic: Topic) -> Row:

@@ -13,6 +13,8 @@ from nsqd.core.store import LogFigures
 from nsqd.http.figures import (
     CHANNEL_COUNTERS,
     CHANNEL_GAUGES,
+    CURSOR_COUNTERS,
+    CURSOR_GAUGES,
     TOPIC_COUNTERS,
     TOPIC_GAUGES,
     TUBE_COUNTERS,
@@ -48,6 +50,8 @@ _HELP = {
     "urgent": "Ready jobs of a priority below 1024",
     "waiting": "Workers that wait for a job",
     "jobs": "Jobs that came",
+    "lag": "Messages that a reader with a cursor has before it",
+    "read": "Messages before the cursor",
 }
 _TUBE_HELP = {"buried": "Jobs that wait to be kicked"}
 
@@ -60,6 +64,7 @@ class MetricsRoute:
         self._topics = Chosen()
         self._channels = Chosen()
         self._tubes = Chosen()
+        self._cursors = Chosen()
 
     async def metrics(self, request: Request) -> Response:
         """Everything, as text."""
@@ -71,6 +76,7 @@ class MetricsRoute:
             *_labelled("topic", TOPIC_GAUGES, TOPIC_COUNTERS, *self._topics.choose(figures.topics)),
             *_labelled("channel", CHANNEL_GAUGES, CHANNEL_COUNTERS, *self._channels.choose(figures.channels)),
             *_labelled("tube", TUBE_GAUGES, TUBE_COUNTERS, *self._tubes.choose(figures.tubes)),
+            *_labelled("cursor", CURSOR_GAUGES, CURSOR_COUNTERS, *self._cursors.choose(figures.cursors)),
             *_latency(figures.latency),
         ]
         return Response(generate_latest(_Families(families)), media_type=CONTENT_TYPE_LATEST)
@@ -142,8 +148,8 @@ def _scan(scan: ScanStatistics) -> Iterator[Metric]:
 def _labelled(
     kind: str, gauges: Sequence[str], counters: Sequence[str], chosen: Sequence[Row], rest: Row | None
 ) -> Iterator[Metric]:
-    """Topics, channels or tubes, each with its name, and the sum of those without."""
-    labels = ["topic", "channel"] if kind == "channel" else [kind]
+    """Topics, channels, tubes or cursors, each with its name, and the sum of those without."""
+    labels = ["topic", kind] if kind in ("channel", "cursor") else [kind]
     texts = _HELP | _TUBE_HELP if kind == "tube" else _HELP
     rows = [*chosen, rest._replace(key=(OTHER,) * len(labels))] if rest else chosen
     for place, name in enumerate(gauges):
