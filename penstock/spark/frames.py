@@ -34,7 +34,7 @@ _FIELDS = [
     pa.field("body", pa.binary()),
 ]
 _HEADERS_FIELD = pa.field("headers", pa.map_(pa.string(), pa.string()))
-_PLAIN, _WITH_HEADERS = pa.schema(_FIELDS), pa.schema([*_FIELDS, _HEADERS_FIELD])
+PLAIN, _WITH_HEADERS = pa.schema(_FIELDS), pa.schema([*_FIELDS, _HEADERS_FIELD])
 
 
 def batches(content: bytes, topic: str, node: str, log: str, with_headers: bool) -> Iterator[pa.RecordBatch]:
@@ -68,7 +68,7 @@ def _batch(
         pa.array(bodies, pa.binary()),
     ]
     if not with_headers:
-        return pa.RecordBatch.from_arrays(columns, schema=_PLAIN)
+        return pa.RecordBatch.from_arrays(columns, schema=PLAIN)
     headers = list(attributes.get("headers", {}).items())
     columns.append(pa.array([headers] * count, _HEADERS_FIELD.type))
     return pa.RecordBatch.from_arrays(columns, schema=_WITH_HEADERS)

@@ -13,10 +13,15 @@ _TOPIC = re.compile(r"[.a-zA-Z0-9_-]{1,64}(#ephemeral)?")
 _NAMES = (
     "nsqd", "lookupd", "topic", "topics", "topicPattern", "startingOffsets", "endingOffsets", "startingTimestamp",
     "endingTimestamp", "maxRecordsPerTrigger", "maxBytesPerTrigger", "minPartitions", "failOnDataLoss", "cursorName",
-    "cursorHold", "includeHeaders", "nodeWaitMs", "pollMs", "maxFetchBytes",
+    "cursorHold", "includeHeaders", "nodeWaitMs", "pollMs", "maxFetchBytes", "channel", "stagingLocation", "stagingMaxBytes",
+    "maxInFlight", "dedupeWindowMs",
 )  # fmt: skip
 _JOB = re.compile(r"[!-~]{1,64}")
 _SPARKS_OWN = {"mode", "path", "checkpointlocation", "queryname", "outputmode"}  # comes with the others
+_OF_CHANNELS = (
+    "nsqd", "lookupd", "topic", "channel", "stagingLocation", "stagingMaxBytes", "maxInFlight", "maxRecordsPerTrigger",
+    "minPartitions", "pollMs", "dedupeWindowMs",
+)  # fmt: skip
 _SINK_NAMES = ("nsqd", "lookupd", "topic", "chunkRecords", "chunkBytes", "jobName", "recordsPerSecond")
 
 
@@ -53,6 +58,23 @@ class ReadOptions:
     node_wait: float  # s that a read waits for a node that does not answer
     poll: float  # s that an idle query waits for news in one call
     fetch: int  # bytes of an answer
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelOptions:
+    """Of a source in channel mode."""
+
+    nsqd: tuple[str, ...]
+    lookupd: tuple[str, ...]
+    topic: str
+    channel: str
+    stage: str  # a directory that driver and executors share
+    most_staged: int  # bytes that Spark has not committed: no more is received then
+    max_in_flight: int
+    max_records: int  # of a micro-batch, about; 0: all there is
+    min_partitions: int
+    poll: float  # s
+    window: float  # s for which a message may come again
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +133,12 @@ class _Given:
 def read_options(options: Mapping[str, str]) -> ReadOptions:
     """Raises OptionError."""
     given = _Given(options, _NAMES)
-    mode = options.get("mode", "log")
-    if mode != "log":
-        raise OptionError(f"option mode={mode!r}: want log")
+    mode = given.text("mode", "log")
+    if mode not in ("log", "channel"):
+        raise OptionError(f"option mode={mode!r}: want log or channel")
+    for stranger in ("channel", "stagingLocation"):
+        if stranger in given:
+            raise OptionError(f"option {stranger} is for mode=channel")
     name = given.only_one_of("topic", "topics", "topicPattern")
     topics = given.words(name) if name == "topics" else (given.text(name),)
     pattern = topics[0] if name == "topicPattern" else ""
@@ -144,6 +169,34 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         given.number("nodeWaitMs", 60_000, 0) / 1000,
         given.number("pollMs", 5000, 0, 60_000) / 1000,
         given.number("maxFetchBytes", 4 << 20, 1, 8 << 20),
+    )
+
+
+def channel_options(options: Mapping[str, str]) -> ChannelOptions | None:
+    """None: the mode is another. Raises OptionError."""
+    given = _Given(options, _NAMES)
+    if given.text("mode", "log") != "channel":
+        return None
+    for name in ("topic", "channel", "stagingLocation"):
+        if not given.text(name):
+            raise OptionError(f"mode=channel wants option {name}")
+    for name in _NAMES:
+        if name in given and name not in _OF_CHANNELS:
+            raise OptionError(f"option {name} has no meaning with mode=channel: a channel has no offsets")
+    for name in ("topic", "channel"):
+        if _TOPIC.fullmatch(given.text(name)) is None:
+            raise OptionError(f"option {name}={given.text(name)!r} is no {name}'s name")
+    return ChannelOptions(
+        *_servers(given),
+        given.text("topic"),
+        given.text("channel"),
+        given.text("stagingLocation"),
+        given.number("stagingMaxBytes", 1 << 30, 1),
+        given.number("maxInFlight", 2500, 1, 100_000),
+        given.number("maxRecordsPerTrigger", 0, 1),
+        given.number("minPartitions", 0, 1, 10_000),
+        given.number("pollMs", 5000, 0, 60_000) / 1000,
+        given.number("dedupeWindowMs", 1_800_000, 0) / 1000,
     )
 
 

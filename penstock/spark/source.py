@@ -21,10 +21,20 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from penstock.spark.ask import Asker, Refused, Unreachable
+from penstock.spark.channel import NsqChannelReader
 from penstock.spark.frames import HEADERS, SCHEMA
 from penstock.spark.nodes import Nobody, Nodes
 from penstock.spark.offsets import At, Place, Span, There, clipped, decode, encode, ends, spans
-from penstock.spark.options import EARLIEST, LATEST, OptionError, ReadOptions, Start, read_options, write_options
+from penstock.spark.options import (
+    EARLIEST,
+    LATEST,
+    OptionError,
+    ReadOptions,
+    Start,
+    channel_options,
+    read_options,
+    write_options,
+)
 from penstock.spark.reading import firsts_of, lost, read
 from penstock.spark.sink import NsqBatchWriter, NsqStreamWriter
 
@@ -44,12 +54,19 @@ class NsqDataSource(DataSource):
         return "nsq"
 
     def schema(self) -> str:
+        if channel_options(self.options) is not None:
+            return SCHEMA
         return SCHEMA + (HEADERS if read_options(self.options).headers else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        if channel_options(self.options) is not None:
+            raise OptionError("mode=channel is for streams: a channel's messages are gone once they are read")
         return NsqBatchReader(read_options(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        channel = channel_options(self.options)
+        if channel is not None:
+            return NsqChannelReader(channel)
         options = read_options(self.options)
         if options.ending != Start(word=LATEST):
             raise OptionError("endingOffsets and endingTimestamp are for batch reads; a stream has no end")

@@ -80,6 +80,28 @@ def test_a_stream_goes_on_where_it_was(spark: Any, node: Daemon, tmp_path: Path)
     assert [(one["name"], one["lag"]) for one in cursors] == [("test", 100)]  # Spark commits a batch late
 
 
+def test_a_channel_becomes_rows_and_is_empty_then(spark: Any, node: Daemon, tmp_path: Path) -> None:
+    httpx.post(f"http://{node.http}/topic/create?topic=t&retention=0s").raise_for_status()
+    httpx.post(f"http://{node.http}/channel/create?topic=t&channel=c").raise_for_status()
+    found: list[str] = []
+
+    def collect(frame: Any, number: int) -> None:
+        found.extend(bytes(row.body).decode() for row in frame.select("body").collect())
+
+    def run() -> None:
+        stream = spark.readStream.format("nsq").options(nsqd=node.http, topic="t", channel="c", mode="channel")
+        writer = stream.option("stagingLocation", str(tmp_path / "stage")).load().writeStream.foreachBatch(collect)
+        writer = writer.option("checkpointLocation", str(tmp_path / "ck")).trigger(availableNow=True)
+        writer.start().awaitTermination(60)
+
+    for first in (0, 400):
+        publish(node, "t", [str(number) for number in range(first, first + 400)])
+        run()
+    assert sorted(map(int, found)) == list(range(800))
+    (channel,) = httpx.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"][0]["channels"]
+    assert (channel["depth"], channel["in_flight_count"]) == (0, 0)
+
+
 def test_a_task_that_is_tried_again_publishes_each_row_once(spark: Any, node: Daemon, tmp_path: Path) -> None:
     mark = str(tmp_path / "failed")
 

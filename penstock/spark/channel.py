@@ -1,0 +1,211 @@
+"""Channel mode: a consumer in the driver, for nodes that retain nothing, the original nsqd included (specs/spark.md 3.2, A2D).
+
+A thread of its own receives, stages durably and sends FIN, whatever Spark is doing; batches are ranges of staged files. So a
+slow batch loses no message to a time-out, and one that is redelivered is not staged again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from penstock.spark.ask import Asker, Refused, Unreachable
+from penstock.spark.nodes import Nobody, Nodes
+from penstock.spark.options import ChannelOptions
+from penstock.spark.staging import Received, Stage, StageError, read_file
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from penstock.client import Consumer
+
+VERSION = 1
+GATHER = 0.05  # s that messages are gathered for one file
+MOST = 20_000  # messages of a file
+QUIET = 1.0  # s without a message after which all there was is there
+LONGEST = 120.0  # s that `all that is there now` may take
+
+
+@dataclass(frozen=True)
+class FilesPartition(InputPartition):
+    """One task's."""
+
+    paths: tuple[str, ...]
+
+
+class Receiver:
+    """See above. Start it once; `failure` says why it ended."""
+
+    def __init__(self, options: ChannelOptions, stage: Stage) -> None:
+        self._options = options
+        self._stage = stage
+        self._stopped = threading.Event()
+        self.failure: Exception | None = None
+        self.heard = time.monotonic()  # when a message came last
+        self.news = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="nsq-stage", daemon=True)
+
+    def start(self) -> None:
+        """Receive from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No more; what is in flight is given back."""
+        self._stopped.set()
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped.is_set():
+                if self._stage.waiting >= self._options.most_staged:
+                    self._stopped.wait(GATHER)
+                    continue
+                with self._consumer() as consumer:
+                    self._receive(consumer)
+        except Exception as error:
+            self.failure = error
+        with self.news:
+            self.news.notify_all()
+
+    def _consumer(self) -> Consumer:
+        """Raises Nobody."""
+        from penstock.client import Consumer  # not at the top: executors import this module, and have no client
+
+        options = self._options
+        with Asker() as asker:
+            tcp = [] if options.lookupd else [_tcp_of(asker, address) for address in options.nsqd]
+        return Consumer(options.topic, options.channel, tcp, list(options.lookupd), options.max_in_flight)
+
+    def _receive(self, consumer: Consumer) -> None:
+        """Until it is stopped, or so much waits that no more shall come."""
+        while not self._stopped.is_set() and self._stage.waiting < self._options.most_staged:
+            messages = consumer.poll(GATHER)
+            until = time.monotonic() + GATHER
+            while messages and len(messages) < MOST and (left := until - time.monotonic()) > 0:
+                more = consumer.poll(left)
+                if not more:
+                    break
+                messages = [*messages, *more]
+            if not messages:
+                continue
+            self._stage.add([Received(one.id.decode(), one.timestamp, one.attempts, one.body) for one in messages])
+            for one in messages:
+                one.finish()
+            consumer.flush()
+            self.heard = time.monotonic()
+            with self.news:
+                self.news.notify_all()
+
+
+def _tcp_of(asker: Asker, address: str) -> str:
+    """Where an nsqd, of whatever make, takes clients, as its HTTP tells. Raises Nobody."""
+    try:
+        told = asker.json(address, "/info", {})
+        return f"{address.rpartition(':')[0]}:{told['tcp_port']}"
+    except (Unreachable, Refused, KeyError, TypeError) as error:
+        raise Nobody(f"{address} tells no TCP port: {error}") from None
+
+
+class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The stream reader of channel mode. Its offsets are numbers of staged files."""
+
+    def __init__(self, options: ChannelOptions) -> None:
+        self._options = options
+        self._opened: tuple[Stage, Receiver] | None = None
+        self._target = 0  # of Trigger.AvailableNow; 0: none
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def _open(self) -> tuple[Stage, Receiver]:
+        """Begin to receive. Raises Nobody, StageError."""
+        if self._opened is None:
+            options = self._options
+            with Asker() as asker:
+                if options.lookupd:
+                    Nodes((), options.lookupd).addresses(asker)
+                for address in options.nsqd:
+                    _tcp_of(asker, address)
+            stage = Stage(Path(options.stage), options.topic, options.window)
+            stage.open()
+            self._opened = stage, Receiver(options, stage)
+            self._opened[1].start()
+        stage, receiver = self._opened
+        if receiver.failure is not None:
+            raise receiver.failure
+        return stage, receiver
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_records) if self._options.max_records else ReadAllAvailable()
+
+    def initialOffset(self) -> dict[str, Any]:
+        return _offset(0)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is what comes before the channel is quiet for a while."""
+        stage, receiver = self._open()
+        deadline = time.monotonic() + LONGEST
+        receiver.heard = time.monotonic()
+        while time.monotonic() < min(deadline, receiver.heard + QUIET):
+            self._open()  # raises what went wrong
+            time.sleep(GATHER)
+        self._target = stage.last
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        stage, receiver = self._open()
+        begin = _number(start)
+        stage.committed = max(stage.committed, begin)
+        if self._target:
+            end = max(begin, self._target)
+        else:
+            with receiver.news:
+                receiver.news.wait_for(lambda: stage.last > begin or receiver.failure is not None, self._options.poll)
+            self._open()
+            end = max(begin, stage.last)
+        if isinstance(limit, ReadMaxRows):
+            end = min(end, stage.end_of(begin, limit.max_rows))
+        return _offset(end)
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        return _offset(self._opened[0].last) if self._opened is not None else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        first, last = _number(start), _number(end)
+        paths = Stage(Path(self._options.stage), self._options.topic, 0).paths(first, last)
+        count = min(len(paths), max(self._options.min_partitions, 1))
+        marks = [len(paths) * part // count for part in range(count + 1)] if count else [0]
+        pairs = pairwise(marks)
+        return [FilesPartition(tuple(map(str, paths[begin:stop]))) for begin, stop in pairs]
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        """(executor)"""
+        assert isinstance(partition, FilesPartition)
+        for path in partition.paths:
+            yield from read_file(Path(path)).to_batches()
+
+    def commit(self, end: dict[str, Any]) -> None:
+        if self._opened is not None:
+            self._opened[0].commit(_number(end))
+
+    def stop(self) -> None:
+        if self._opened is not None:
+            self._opened[1].stop()
+
+
+def _offset(number: int) -> dict[str, Any]:
+    return {"staged": number, "v": VERSION}
+
+
+def _number(told: dict[str, Any]) -> int:
+    """Raises StageError."""
+    if told.get("v") != VERSION or not isinstance(told.get("staged"), int):
+        raise StageError(f"the checkpoint is not of a channel: {told}")
+    return int(told["staged"])

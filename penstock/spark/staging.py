@@ -1,0 +1,183 @@
+"""A channel's messages in files that Spark reads by number: what a channel has not, offsets. Plain files and Arrow.
+
+    00000042.arrow    messages that were received together, never changed; made by link, so that of two drivers one loses
+
+A message's FIN is sent when its file is durable. Should it come again (its FIN was lost), it is known by its id and timestamp
+for as long as files are kept: those that Spark has committed stay `window` seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.spark.frames import PLAIN
+
+_DIGITS = 8
+Key = tuple[str, int]  # id and timestamp (us)
+
+
+class StageError(Exception):
+    """The directory cannot be used; one line says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A message."""
+
+    id: str
+    timestamp: int  # ns since the epoch
+    attempts: int
+    body: bytes
+
+    @property
+    def key(self) -> Key:
+        """By which it is known again."""
+        return self.id, self.timestamp // 1000
+
+
+@dataclass(slots=True)
+class Stage:
+    """The directory. One thread stages, another asks."""
+
+    root: Path
+    topic: str
+    window: float  # s
+    last: int = 0  # the highest number there is
+    rows: dict[int, int] = field(default_factory=dict)  # messages of each file there is
+    sizes: dict[int, int] = field(default_factory=dict)  # bytes likewise
+    committed: int = 0  # Spark is done with these
+    _seen: dict[Key, int] = field(default_factory=dict)  # by key, the number of the file
+    _keys: dict[int, list[Key]] = field(default_factory=dict)
+
+    def open(self) -> None:
+        """Look at what is there. Raises StageError."""
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            for path in sorted(self.root.glob("*.arrow")):
+                number = int(path.stem)
+                table = read_file(path)
+                self._note(number, list(_keys_of(table)), path.stat().st_size)
+            for left in self.root.glob("*.tmp"):
+                left.unlink()
+        except (OSError, ValueError, pa.ArrowInvalid) as error:
+            raise StageError(f"option stagingLocation={str(self.root)!r}: {error}") from None
+
+    def _note(self, number: int, keys: list[Key], size: int) -> None:
+        self._keys[number] = keys
+        self._seen.update(dict.fromkeys(keys, number))
+        self.sizes[number] = size
+        self.rows[number] = len(keys)
+        self.last = max(self.last, number)
+
+    def add(self, messages: Sequence[Received]) -> int:
+        """Stage them, durably, but for those that are staged already. Returns how many were. Raises StageError."""
+        fresh = {one.key: one for one in messages if one.attempts <= 1 or one.key not in self._seen}
+        if not fresh:
+            return 0
+        number = self.last + 1
+        path, temporary = self.path(number), self.root / f"{os.getpid()}.tmp"
+        try:
+            with temporary.open("wb") as file:
+                with pa.ipc.new_stream(file, PLAIN) as writer:
+                    writer.write_batch(self._batch(list(fresh.values())))
+                file.flush()
+                os.fsync(file.fileno())
+            os.link(temporary, path)  # fails if somebody else was there first
+            temporary.unlink()
+            _sync(self.root)
+        except FileExistsError:
+            raise StageError(f"another query stages to {self.root}: give each its own stagingLocation") from None
+        except OSError as error:
+            raise StageError(f"cannot stage to {self.root}: {error.strerror or error}") from None
+        self._note(number, list(fresh), path.stat().st_size)
+        return len(fresh)
+
+    def _batch(self, messages: list[Received]) -> pa.RecordBatch:
+        count = len(messages)
+        nothing = pa.nulls(count, pa.string())
+        stamps = pa.array([one.timestamp for one in messages], pa.timestamp("ns", tz="UTC"))
+        columns = [
+            pa.repeat(pa.scalar(self.topic, pa.string()), count),
+            nothing,
+            nothing,
+            pa.nulls(count, pa.int64()),
+            pa.array([one.id for one in messages], pa.string()),
+            stamps.cast(pa.timestamp("us", tz="UTC"), safe=False),
+            nothing,
+            pa.array([one.attempts for one in messages], pa.int32()),
+            pa.array([one.body for one in messages], pa.binary()),
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=PLAIN)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that Spark has not committed."""
+        return sum(size for number, size in list(self.sizes.items()) if number > self.committed)
+
+    def end_of(self, start: int, most: int) -> int:
+        """The number up to which there are about `most` messages behind `start`: a file more than none. 0: no limit."""
+        if not most:
+            return self.last
+        end, count = start, 0
+        while end < self.last and (end == start or count + self.rows.get(end + 1, 0) <= most):
+            end += 1
+            count += self.rows.get(end, 0)
+        return end
+
+    def paths(self, start: int, end: int) -> list[Path]:
+        """The files behind `start` up to `end`. Raises StageError."""
+        found = [self.path(number) for number in range(start + 1, end + 1)]
+        gone = next((path for path in found if not path.exists()), None)
+        if gone is not None:
+            raise StageError(
+                f"{gone} is not there: the checkpoint belongs to another stagingLocation, or the directory to another query"
+            )
+        return found
+
+    def commit(self, end: int) -> None:
+        """Spark is done with these: they go when nothing of them can come again."""
+        self.committed = max(self.committed, end)
+        oldest = time.time() - self.window
+        for number in [number for number in self.rows if number <= self.committed]:
+            path = self.path(number)
+            try:
+                if path.stat().st_mtime > oldest:
+                    continue
+                path.unlink()
+            except OSError:
+                continue
+            for key in self._keys.pop(number, ()):
+                if self._seen.get(key) == number:
+                    del self._seen[key]
+            self.rows.pop(number, None)
+            self.sizes.pop(number, None)
+
+    def path(self, number: int) -> Path:
+        """Of a file."""
+        return self.root / f"{number:0{_DIGITS}d}.arrow"
+
+
+def read_file(path: Path) -> pa.Table:
+    """A staged file's messages. (executor)"""
+    with path.open("rb") as file:
+        return pa.ipc.open_stream(file).read_all()
+
+
+def _keys_of(table: pa.Table) -> Iterator[Key]:
+    stamps: Any = table.column("timestamp").cast(pa.int64()).to_pylist()
+    return zip(table.column("id").to_pylist(), stamps, strict=True)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
