@@ -24,6 +24,7 @@ from nsqd.auth.asking import asking
 from nsqd.auth.servers import AuthServers
 from nsqd.beanstalk import Reception
 from nsqd.core.broker import Broker
+from nsqd.deliveries import Deliveries
 from nsqd.discovery.lookupds import Lookupds
 from nsqd.http.node import Info, Node
 from nsqd.http.routes import routes
@@ -222,6 +223,9 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
             if options.statsd_address:
                 pusher = Pusher(options, info.broadcast_address, info.http_port, broker, memory.figures)
                 nursery.start_soon(pusher.run)
+            if options.statistics_topic:
+                deliveries = Deliveries(broker, options.statistics_topic, options.node_number(), reactor.wake)
+                nursery.start_soon(deliveries.run)
             _start_http(http_server, doors)
             await until_told_to_stop(signals, partial(_reload, options, doors.certificates))
             await trio.to_thread.run_sync(http_server.stop)  # in a thread: requests under way need this one

@@ -27,6 +27,7 @@ from nsqd.option_values import (
     read_tls_version,
 )
 from nsqd.protocols.nsq.settings import Settings
+from penstock.protocol.names import is_valid_name
 from shared.checks import (
     accidental_path,
     at_least,
@@ -175,6 +176,9 @@ class NsqdOptions(DaemonOptions):
 
     statsd_address: str = option("", "UDP <addr>:<port> of a statsd daemon for pushing stats")
     statsd_prefix: str = option("nsq.%s", "prefix used for keys sent to statsd (%s for host replacement)")
+    statistics_topic: str = option(
+        "", 'topic that is told each second what every topic and channel did: counts, latencies ("": none)'
+    )
     statsd_interval: Duration = _duration(60 * SECOND, "duration between pushing to statsd", least=MILLISECOND)
     statsd_mem_stats: bool = option(True, "send memory and GC stats to statsd")
     statsd_udp_packet_size: int = option(508, "the size in bytes of statsd UDP packets", check=at_least(1))
@@ -228,6 +232,8 @@ class NsqdOptions(DaemonOptions):
                     f"--tls-client-auth-policy {self.tls_client_auth_policy!r}: want require or require-verify"
                 )
             wrong.append("cannot require TLS client connections without TLS key and cert")
+        if self.statistics_topic and not is_valid_name(self.statistics_topic):
+            wrong.append(f"--statistics-topic {self.statistics_topic!r} is no topic's name")
         if self.beanstalk_tls_address and not self.tls_cert:
             wrong.append("--beanstalk-tls-address needs --tls-cert and --tls-key")
         for value in self.e2e_processing_latency_percentile:
@@ -310,6 +316,7 @@ class NsqdOptions(DaemonOptions):
             topology_aware=TOPOLOGY_AWARE in self.enable_experiment,
             latency_percentiles=self.e2e_processing_latency_percentile,
             latency_window=self.e2e_processing_latency_window_time,
+            measures=bool(self.statistics_topic),
             keeping=Keeping(Durability(self.durability), self.retention, self.retention_bytes),
             seen=SeenLimits(self.dedup_window, self.dedup_keys, self.dedup_producers),
         )

@@ -63,7 +63,7 @@ def _run(given: argparse.Namespace) -> int:
         case "rollup":
             from pipeline.rollup import rollup
 
-            return rollup(Lake(given.lake), master=given.master)
+            return rollup(Lake(given.lake), statistics=given.statistics_topic, master=given.master)
         case "replay":
             from pipeline.archive import Source
             from pipeline.replay import replay
@@ -116,6 +116,8 @@ def _parser() -> argparse.ArgumentParser:
 
     job = jobs.add_parser("rollup", help="counts by minute, hour and day of what was archived")
     _add_lake(job)
+    help = "what nsqd -statistics-topic was given, archived with the others (_statistics)"
+    job.add_argument("--statistics-topic", default="_statistics", metavar="NAME", help=help)
     _add_master(job)
 
     job = jobs.add_parser("replay", help="archived messages published again")

@@ -16,7 +16,7 @@ from typing import Any
 
 from pipeline.archive import say
 from pipeline.lake import Lake, LakeError, gaps
-from pipeline.rollup import BASE, runs
+from pipeline.rollup import BASE, DELIVERIES, runs
 
 MOST_POINTS = 400  # of a plot: beyond that a coarser grain is taken
 _STEPS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
@@ -62,7 +62,8 @@ def report(lake: Lake, out: Path, *, since: str, until: str) -> int:
     grain = next((name for name, step in _STEPS.items() if (end - begin) / step < MOST_POINTS), "day")
     batches = lake.batches()
     archived = sum(batch.count for batch in batches)
-    out.write_text(_page(rows, grain, gaps(batches), archived, sum(run["messages"] for run in finished)))
+    delivered = _rows(lake, finished, DELIVERIES, first, last)
+    out.write_text(_page(rows, grain, gaps(batches), archived, sum(run["messages"] for run in finished), delivered))
     say(f"{sum(row['messages'] for row in rows):,} messages of {len({row['topic'] for row in rows})} topics: {out}")
     return 0
 
@@ -75,13 +76,22 @@ def _rows(
     rows: list[dict[str, Any]] = []
     for run in finished:
         path = lake.root / "rollup" / grain / f"run={run['run']:010d}"
+        if not path.exists():  # of deliveries: there was nothing told of any
+            continue
         rows += pq.read_table(path, partitioning=None).to_pylist()
     for row in rows:
         row["at"] = row["at"].replace(tzinfo=UTC) if row["at"].tzinfo is None else row["at"].astimezone(UTC)
     return [row for row in rows if (first is None or row["at"] >= first) and (last is None or row["at"] < last)]
 
 
-def _page(rows: list[dict[str, Any]], grain: str, missing: list[str], archived: int, rolled: int) -> str:
+def _page(
+    rows: list[dict[str, Any]],
+    grain: str,
+    missing: list[str],
+    archived: int,
+    rolled: int,
+    delivered: list[dict[str, Any]],
+) -> str:
     topics = _sums(rows, "topic")
     total = _sums(rows, None)[""]
     producers = _sums(rows, "producer")
@@ -106,6 +116,10 @@ def _page(rows: list[dict[str, Any]], grain: str, missing: list[str], archived: 
     ]
     if any(producers):
         parts += ["<h2>Producers</h2>", _table("producer", producers)]
+    if delivered:
+        series = _series([{**row, "topic": f"{row['topic']}/{row['channel']}"} for row in delivered], grain, "finished")
+        parts += ["<h2>Deliveries</h2>", _plot(f"Finished a {grain}, by channel", series, "{:,.0f}".format)]
+        parts.append(_deliveries(delivered))
     title = f"Penstock report, {_time(begin)}"
     return _HTML.format(title=html.escape(title), body="\n".join(parts))
 
@@ -125,6 +139,71 @@ def _table(name: str, sums: dict[str, Sum]) -> str:
         cells.append(f"{one.largest:,}")
         lines.append(f"<tr><td>{html.escape(key) or '(none)'}" + "".join(f"<td class=n>{cell}" for cell in cells))
     return f"<table><thead><tr>{head}</thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+@dataclass(slots=True)
+class Delivered:
+    """Of a channel."""
+
+    finished: int = 0
+    requeued: int = 0
+    timed_out: int = 0
+    buried: int = 0  # at the most
+    depth: int = 0  # likewise
+    longest: int = 0  # ns
+    latencies: Counter[int] = field(default_factory=Counter)  # ns
+
+    def add(self, row: dict[str, Any]) -> None:
+        """A row of the rollup."""
+        for name in ("finished", "requeued", "timed_out"):
+            setattr(self, name, getattr(self, name) + (row[name] or 0))
+        self.buried, self.depth = max(self.buried, row["buried"] or 0), max(self.depth, row["depth"] or 0)
+        self.longest = max(self.longest, row["latency_max"] or 0)
+        self.latencies.update(dict(row["latencies"] or []))
+
+    def percentile(self, share: float) -> int:
+        """ns, within 2 %."""
+        rank = share * self.latencies.total()
+        for ns, count in sorted(self.latencies.items()):
+            rank -= count
+            if rank <= 0:
+                return min(ns, self.longest)
+        return self.longest
+
+
+def _deliveries(rows: list[dict[str, Any]]) -> str:
+    found: dict[tuple[str, str], Delivered] = defaultdict(Delivered)
+    for row in rows:
+        found[row["topic"], row["channel"]].add(row)
+    words = (
+        "topic",
+        "channel",
+        "finished",
+        "requeued",
+        "timed out",
+        "buried",
+        "deepest",
+        "latency p50",
+        "p95",
+        "p99",
+        "longest",
+    )
+    lines = []
+    for (topic, channel), one in sorted(found.items(), key=lambda item: -item[1].finished):
+        counts = (one.finished, one.requeued, one.timed_out, one.buried, one.depth)
+        times = (*(one.percentile(share) for share in (0.5, 0.95, 0.99)), one.longest)
+        cells = [*(f"{count:,}" for count in counts), *map(_duration, times)]
+        names = f"<tr><td>{html.escape(topic)}<td>{html.escape(channel)}"
+        lines.append(names + "".join(f"<td class=n>{cell}" for cell in cells))
+    head = "".join(f"<th>{word}" for word in words)
+    return f"<table><thead><tr>{head}</thead><tbody>{''.join(lines)}</tbody></table>"
+
+
+def _duration(ns: int) -> str:
+    for unit, size in (("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1000)):
+        if ns >= size:
+            return f"{ns / size:,.1f} {unit}"
+    return f"{ns} ns"
 
 
 def _series(rows: list[dict[str, Any]], grain: str, value: str) -> dict[str, dict[datetime, int]]:

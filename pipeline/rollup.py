@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 JOB = "rollup"
 GRAINS = ("minute", "hour", "day")
 BASE = 1.04  # of the buckets
+DELIVERIES = "deliveries"
+_TOLD = (
+    "at bigint, topic string, channel string, finished bigint, requeued bigint, timed_out bigint, buried bigint, depth bigint,"
+    " latency struct<sum: bigint, max: bigint, buckets: map<string, bigint>>"
+)
 Place = tuple[str, str, str]  # topic, node, log
 
 
@@ -34,8 +39,8 @@ def runs(lake: Lake) -> list[dict[str, Any]]:
     return found
 
 
-def rollup(lake: Lake, *, master: str) -> int:
-    """The exit code. Raises LakeError, Missing."""
+def rollup(lake: Lake, *, statistics: str, master: str) -> int:
+    """The exit code. `statistics`: the topic that nsqd tells of deliveries. Raises LakeError, Missing."""
     lake.check()
     with lake.held_by(JOB):
         before = runs(lake)
@@ -53,6 +58,9 @@ def rollup(lake: Lake, *, master: str) -> int:
                 path = lake.root / "rollup" / grain / f"run={number:010d}"
                 _merged(table, grain).coalesce(1).write.mode("overwrite").parquet(str(path))
                 table = spark.read.parquet(str(path))
+            if any(one.topic == statistics for batch in batches for one in batch.ranges):
+                path = lake.root / "rollup" / DELIVERIES / f"run={number:010d}"
+                _delivered(counts, statistics).coalesce(1).write.mode("overwrite").parquet(str(path))
             messages = table.groupBy().sum("messages").collect()[0][0] or 0
         finally:
             spark.stop()
@@ -95,6 +103,28 @@ def _counted(frame: DataFrame, grain: str) -> DataFrame:
         f.max("largest").alias("largest"),
         f.map_from_entries(f.sort_array(f.collect_list(f.struct("bucket", "messages")))).alias("sizes"),
     )
+
+
+def _delivered(frame: DataFrame, statistics: str) -> DataFrame:
+    """By minute, topic and channel what nsqd/deliveries.py told each second; latencies in its buckets."""
+    from pyspark.sql import functions as f
+
+    told = f.from_json(f.col("body").cast("string"), _TOLD).alias("told")
+    rows = frame.where(f.col("topic") == statistics).select(told).select("told.*").where("channel IS NOT NULL")
+    rows = rows.withColumn("at", f.date_trunc("minute", f.timestamp_seconds("at")))
+    keys = ["topic", "channel", "at"]
+    totals = rows.groupBy(*keys).agg(
+        *(f.sum(name).alias(name) for name in ("finished", "requeued", "timed_out")),
+        *(f.max(name).alias(name) for name in ("buried", "depth")),
+        f.sum("latency.sum").alias("latency_sum"),
+        f.max("latency.max").alias("latency_max"),
+    )
+    buckets = rows.select(*keys, f.explode("latency.buckets").alias("ns", "count"))
+    buckets = buckets.groupBy(*keys, f.col("ns").cast("bigint").alias("ns")).agg(f.sum("count").alias("count"))
+    latencies = buckets.groupBy(*keys).agg(
+        f.map_from_entries(f.sort_array(f.collect_list(f.struct("ns", "count")))).alias("latencies")
+    )
+    return totals.join(latencies, keys, "left")
 
 
 def _merged(table: DataFrame, grain: str) -> DataFrame:

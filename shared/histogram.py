@@ -95,6 +95,10 @@ class Histogram:
         sums = [0, *accumulate(self._counts[bucket] for bucket in buckets)]
         return [sums[bisect_right(middles, bound)] for bound in sorted(bounds)]
 
+    def buckets(self) -> dict[int, int]:
+        """How many values each bucket has, by the number that is told for it, ascending."""
+        return {_middle(bucket): self._counts[bucket] for bucket in sorted(self._counts)}
+
     def copy(self) -> "Histogram":
         """One of its own, made at the cost of copying a dict."""
         other = Histogram()

@@ -268,6 +268,7 @@ TEXT = {  # strings stand as they are
     "http_address": "127.0.0.1:0",
     "https_address": "127.0.0.1:0",
     "broadcast_address": "node.example",
+    "statistics_topic": "",
     "statsd_address": "",
     "tls_cert": "",
     "tls_key": "",

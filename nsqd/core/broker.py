@@ -38,6 +38,7 @@ class Limits:
     topology_aware: bool = False  # consumers in the node's zone are served first, then those of its region
     latency_percentiles: tuple[float, ...] = ()  # none: latencies are not measured
     latency_window: int = 600_000_000_000  # ns
+    measures: bool = False  # latencies, though no percentiles are told
     keeping: Keeping = field(default_factory=Keeping)  # of topics that have no word of their own
     seen: SeenLimits = field(default_factory=SeenLimits)
 
@@ -225,9 +226,12 @@ class Broker:
     def new_latency(self) -> Latency | None:
         """What a new channel measures with."""
         limits = self.limits
-        if not limits.latency_percentiles:
+        if not (limits.latency_percentiles or limits.measures):
             return None
-        return Latency(limits.latency_percentiles, limits.latency_window, self.latencies)
+        latency = Latency(limits.latency_percentiles, limits.latency_window, self.latencies)
+        if limits.measures:
+            latency.take()
+        return latency
 
     def channel_created(self, channel: Channel) -> None:
         """A topic made a channel."""

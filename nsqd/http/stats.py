@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.channel import Channel
-from nsqd.core.latency import result_of
+from nsqd.core.latency import Snapshot, result_of
 from nsqd.core.topic import Topic
 from nsqd.http.node import Node
 from nsqd.http.stats_client import client
@@ -111,7 +111,7 @@ def _topic(topic: Topic, wanted: Wanted, owners: dict[Any, Peer], now: int) -> d
         "message_count": topic.message_count,
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
-        LATENCY: [channel.latency and channel.latency.snapshot(now) for channel in topic.channels.values()],
+        LATENCY: [_latency(channel, now) for channel in topic.channels.values()],
         **({"tube": tube_picture(topic.tube, now)} if topic.tube is not None else {}),
     }
 
@@ -131,8 +131,12 @@ def _channel(channel: Channel, wanted: Wanted, owners: dict[Any, Peer], now: int
         "client_count": len(channel.consumers),
         "clients": [client(peer, wanted.topic) for peer in peers] if wanted.clients else None,
         "paused": channel.paused,
-        LATENCY: [channel.latency and channel.latency.snapshot(now)],
+        LATENCY: [_latency(channel, now)],
     }
+
+
+def _latency(channel: Channel, now: int) -> Snapshot | None:
+    return channel.latency.snapshot(now) if channel.latency is not None and channel.latency.is_told else None
 
 
 def _not_in_1_3_0(channel: Channel) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,8 @@ import httpx
 import pyarrow.dataset as ds
 import pytest
 
-from tests.daemons import ROOT, Daemon, nsqd
+from penstock.client import Consumer
+from tests.daemons import ROOT, Daemon, eventually, nsqd
 from tests.requirements import require
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
@@ -111,6 +113,39 @@ def test_a_lake_over_kills_of_the_driver_and_of_nsqd(tmp_path: Path) -> None:
         lines = httpx.get(f"http://{node.http}/topic/read?topic=again&max_bytes=8000000").text.splitlines()
         numbers = Counter(int(json.loads(line)["body"].split()[1]) for line in lines)
         assert numbers == Counter(range(0, total, 10))
+
+
+def test_what_was_delivered_reaches_the_report(tmp_path: Path) -> None:
+    require("java")
+    lake, page = tmp_path / "lake", tmp_path / "report.html"
+    with nsqd(tmp_path / "node", "-retention", "1h", "-statistics-topic", "_statistics") as node:
+        httpx.post(f"http://{node.http}/topic/create?topic=t").raise_for_status()
+        httpx.post(f"http://{node.http}/channel/create?topic=t&channel=mail").raise_for_status()
+        publish(node, 0, 500)
+        done = 0
+        with Consumer("t", "mail", [node.tcp], max_in_flight=100) as consumer:
+            while done < 500:
+                for message in consumer.poll(5):
+                    message.finish()
+                    done += 1
+        eventually(lambda: finished(node) == 500)
+        run("archive", "--topic", "t", "--topic", "_statistics", "--nsqd", node.http, "--out", str(lake), "--once")
+    run("rollup", "--lake", str(lake))
+    run("report", "--lake", str(lake), "--out", str(page))
+    text = page.read_text()
+    assert "<h2>Deliveries</h2>" in text
+    row = re.search(r"<tr><td>t<td>mail((<td class=n>[^<]*){9})", text)
+    assert row is not None
+    counts = row[1].split("<td class=n>")[1:]
+    assert counts[:4] == ["500", "0", "0", "0"]
+    assert all(re.fullmatch(r"[0-9.,]+ (s|ms|us)", latency) for latency in counts[5:])
+
+
+def finished(node: Daemon) -> int:
+    answer = httpx.get(f"http://{node.http}/topic/read?topic=_statistics")
+    if answer.status_code == 404:
+        return 0
+    return sum(json.loads(json.loads(line)["body"]).get("finished", 0) for line in answer.text.splitlines())
 
 
 def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""The statistics topic on a real nsqd: what it tells of each second adds up to what was done."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from penstock.client import Consumer
+from penstock.client.message import Message
+from tests.daemons import Daemon, eventually, nsqd, run
+
+pytestmark = pytest.mark.process
+
+
+_COUNTS = ("published", "bytes", "finished", "requeued", "timed_out")
+
+
+def told(node: Daemon, topic: str = "_stats") -> list[dict[str, Any]]:
+    answer = httpx.get(f"http://{node.http}/topic/read?topic={topic}&max_bytes=8000000")
+    if answer.status_code == 404:
+        return []
+    return [json.loads(json.loads(line)["body"]) for line in answer.text.splitlines()]
+
+
+def sums(node: Daemon, channel: str) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for one in told(node):
+        if one["topic"] == "t" and one.get("channel", "") == channel:
+            found.update({name: one[name] for name in _COUNTS if name in one})
+    return found
+
+
+def test_seconds_add_up(tmp_path: Path) -> None:
+    with nsqd(tmp_path, "-statistics-topic", "_stats", "-msg-timeout", "1s", "-node-id", "7") as node:
+        httpx.post(f"http://{node.http}/topic/create?topic=t").raise_for_status()
+        httpx.post(f"http://{node.http}/channel/create?topic=t&channel=c").raise_for_status()
+        httpx.post(f"http://{node.http}/channel/create?topic=t&channel=c%23ephemeral").raise_for_status()
+        began = time.time()
+        httpx.post(f"http://{node.http}/mpub?topic=t", content="\n".join(["12345"] * 20)).raise_for_status()
+        with Consumer("t", "c", [node.tcp], max_in_flight=20) as consumer:
+            messages: list[Message] = []
+            while len(messages) < 20:
+                messages += consumer.poll(5)
+            first, _, *others = messages
+            first.requeue(0)
+            for message in others:
+                message.finish()
+            consumer.flush()
+            again = 0
+            while again < 2:  # the one that was handed back, and the one whose time is over
+                for message in consumer.poll(5):
+                    message.finish()
+                    again += 1
+            consumer.flush()
+        eventually(lambda: sums(node, "c")["finished"] >= 20)
+        assert sums(node, "") == {"published": 20, "bytes": 100}
+        assert sums(node, "c") == {"finished": 20, "requeued": 1, "timed_out": 1}
+        seconds = [one for one in told(node) if one.get("channel") == "c"]
+        assert {one["node"] for one in seconds} == {7}
+        assert all(began - 2 < one["at"] < time.time() for one in seconds)
+        latencies = [one["latency"] for one in seconds]
+        assert sum(count for one in latencies for count in one["buckets"].values()) == 20
+        assert 1e9 < max(one["max"] for one in latencies) < 60e9  # of the one that timed out
+        assert {one["topic"] for one in told(node)} == {"t"}  # not itself
+        assert not any(one.get("channel", "").endswith("#ephemeral") for one in told(node))
+        stats = httpx.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"][0]
+        assert stats["e2e_processing_latency"] == {
+            "count": 0,
+            "percentiles": None,
+        }  # as NSQ has it where none are configured
+        config = httpx.get(f"http://{node.http}/topic/config?topic=_stats").json()
+        assert config["retention"] == "24h0m0s"
+
+
+def test_an_idle_node_tells_nothing(tmp_path: Path) -> None:
+    with nsqd(tmp_path, "-statistics-topic", "_stats") as node:
+        time.sleep(1.2)
+        assert httpx.get(f"http://{node.http}/stats?format=json").json()["topics"] == []
+
+
+def test_a_name_that_is_none_is_refused() -> None:
+    done = run("nsqd", "-statistics-topic", "a b")
+    assert done.returncode == 1
+    assert "--statistics-topic 'a b' is no topic's name" in done.stderr
