@@ -12,7 +12,7 @@ help: ## this list
 
 setup: .venv/.dev ## .venv with everything that running, testing and measuring needs
 
-spark: .venv/.spark ## what penstock pipeline needs beyond Java: Spark, about 500 MB
+spark: .venv/.spark ## what penstock pipeline needs: Spark and a Java, about 600 MB
 
 up: .venv/.runtime ## the daemon set in the foreground, data in ./data; ARGS="--nodes 3 --port-offset 1000"
 	@exec $(BIN)/penstock up --data ./data $(ARGS)
@@ -54,11 +54,11 @@ $(BIN)/python:
 	@touch $@
 
 .venv/.spark: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[spark,spark-jre]'
 	@touch .venv/.runtime $@
 
 .venv/.dev: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark,spark-jre]'
 	@touch .venv/.runtime .venv/.spark $@
 
 # Unchanged clients in another language; without npm their tests skip with a reason (and fail in CI).

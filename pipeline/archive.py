@@ -127,14 +127,14 @@ def archive(
     from penstock.spark.options import read_options
     from penstock.spark.source import NsqStreamReader
 
+    options = source.options() | {"startingOffsets": start, "failOnDataLoss": str(not goes_on).lower()}
+    options |= {"maxRecordsPerTrigger": str(max_records)} if max_records else {}
+    options |= {"cursorName": cursor} if cursor else {}
+    options |= {"cursorHold": hold} if cursor and hold else {}
+    NsqStreamReader(read_options(options)).check()
     lake.create()
     with lake.held_by(JOB):
         checkpoint = lake.checkpoint(JOB, {"topics": source.topics, "pattern": source.pattern})
-        options = source.options() | {"startingOffsets": start, "failOnDataLoss": str(not goes_on).lower()}
-        options |= {"maxRecordsPerTrigger": str(max_records)} if max_records else {}
-        options |= {"cursorName": cursor} if cursor else {}
-        options |= {"cursorHold": hold} if cursor and hold else {}
-        NsqStreamReader(read_options(options)).check()
         spark = session("penstock archive", master)
         archiver = Archiver(lake, source, cursor)
         stream = spark.readStream.format("nsq").options(**options).load()

@@ -15,7 +15,7 @@ LEAST = 2  # batches that are worth it
 def compact(lake: Lake, *, rows: int, master: str) -> int:
     """The exit code. `rows`: of a file, at most. Raises LakeError, Missing."""
     lake.check()
-    with lake.held_by(JOB):
+    with lake.held_by(JOB), lake.held_by("rollup"), lake.held_by("replay"):  # they read what goes
         lake.tidy()  # what an earlier one left
         batches = lake.batches()
         fresh = [batch for batch in batches if "-" not in batch.name]

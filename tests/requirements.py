@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.session import Missing, find_java
+
 CLIENTS = Path(__file__).parent / "clients"
 NODE_MODULES = CLIENTS / "nsqjs" / "node_modules"
 NGINX = Path(__file__).parent.parent / ".venv" / "nginx" / "usr" / "sbin" / "nginx"  # see the Makefile
@@ -48,7 +50,11 @@ def _missing(name: str) -> str:
     if name == "nginx":
         return "" if nginx() else "nginx is not there (make test fetches it by apt-get)"
     if name == "java":
-        return "" if shutil.which("java") else "java is not installed"
+        try:
+            find_java()
+        except Missing as missing:
+            return str(missing)
+        return ""
     if name == "chromium":
         found = any(shutil.which(program) for program in ("chromium", "chromium-browser", "google-chrome"))
         return "" if found else "chromium is not installed"

@@ -209,9 +209,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         """Waits a while for news: Spark asks again at once."""
         begin, deadline = decode(start), time.monotonic() + self._options.poll
         while True:
-            end = ends(begin, self._there) if self._target is None else {**begin, **self._target}
-            if self._target is None:
-                end = ends(begin, self._news(begin))
+            end = ends(begin, self._news()) if self._target is None else {**begin, **self._target}
             end = {place: self._same_log(place, begin.get(place), at) for place, at in end.items()}
             if end != begin or self._target is not None or time.monotonic() >= deadline:
                 break
@@ -223,7 +221,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             end = clipped(begin, end, firsts, max(1, limit.max_bytes // self._message_size()))
         return encode(end)
 
-    def _news(self, begin: Mapping[Place, At]) -> dict[Place, There]:
+    def _news(self) -> dict[Place, There]:
         """What there is now. Who does not answer is left where he was."""
         there, _ = self._look(self._ask) if self._due() else (self._ask_known(), [])
         self._there |= there

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipeline.session import prepare
 from tests.daemons import ROOT, Daemon, nsqd
 from tests.requirements import require
 
@@ -21,8 +21,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     base = tmp_path_factory.mktemp("spark")
-    os.environ.update(PYSPARK_PYTHON=sys.executable, PYSPARK_DRIVER_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    before = dict(os.environ)
+    prepare()
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     logging = (ROOT / "pipeline" / "log4j2.properties").as_uri()
     conf = {
         "spark.ui.enabled": "false",
@@ -41,6 +42,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     for name, value in conf.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
+    os.environ.clear()  # the JVM has it: other tests' processes shall not
+    os.environ.update(before)
     yield session
     session.stop()
 
