@@ -6,15 +6,17 @@ The cursor then follows, so nsqd tells the lag, and may hold back retention.
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.spark.ask import Asker, Refused, Unreachable
-from penstock.spark.nodes import Nobody, Nodes
+from penstock.spark.ask import Asker
+from penstock.spark.nodes import Nobody, Nodes, move_cursors
+from penstock.spark.offsets import At, Place
+from penstock.spark.options import ReadOptions, read_options
 from pipeline.lake import Batch, Lake, Range, files_of, gaps
-from pipeline.session import prepare, session
+from pipeline.progress import say
+from pipeline.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -43,13 +45,12 @@ class Archiver:
     """See above. Called with each micro-batch."""
 
     lake: Lake
-    source: Source
-    cursor: str
+    options: ReadOptions
     done: int = 0  # messages
     began: float = field(default_factory=time.monotonic)
 
     def __call__(self, frame: DataFrame, number: int) -> None:
-        if any(number in batch.batches for batch in self.lake.batches() if "-" in batch.name):
+        if self.lake.is_compacted(number):
             return  # it was written, and compacted, before it was committed
         name, began = f"batch={number:010d}", time.monotonic()
         path = self.lake.root / "archive" / name
@@ -69,23 +70,18 @@ class Archiver:
         say(f"batch {number}: {batch.count:,} messages in {took:.1f} s ({rate:,.0f}/s), {self.done:,} since the start")
 
     def _move_cursors(self, ranges: tuple[Range, ...]) -> None:
-        if not self.cursor:
+        if not self.options.cursor:
             return
-        nodes = Nodes(_words(self.source.nsqd), _words(self.source.lookupd))
+        to = {Place(one.topic, one.node): At(one.log, one.last + 1) for one in ranges}
         with Asker() as asker:
             try:
-                there, _ = nodes.look(asker, sorted({one.topic for one in ranges}))
+                there, _ = Nodes(self.options.nsqd, self.options.lookupd).look(
+                    asker, sorted({one.topic for one in ranges})
+                )
             except Nobody:
                 return
-            addresses = {(place.topic, place.node, one.log): one.address for place, one in there.items()}
-            for one in ranges:
-                address = addresses.get(one.place)
-                arguments = {"topic": one.topic, "name": self.cursor, "to": str(one.last + 1), "log": one.log}
-                if address is not None:
-                    try:
-                        asker.post(address, "/topic/cursor", arguments)
-                    except (Refused, Unreachable) as error:
-                        say(f"the cursor stays behind: {error}")
+            for failure in move_cursors(asker, there, to, self.options.cursor, ""):
+                say(f"the cursor stays behind: {failure}")
 
 
 def ranges_of(frame: DataFrame) -> tuple[Range, ...]:
@@ -123,20 +119,19 @@ def archive(
     master: str,
 ) -> int:
     """The exit code. Raises LakeError, Missing, and what the source says of its options."""
-    prepare()
-    from penstock.spark.options import read_options
     from penstock.spark.source import NsqStreamReader
 
     options = source.options() | {"startingOffsets": start, "failOnDataLoss": str(not goes_on).lower()}
     options |= {"maxRecordsPerTrigger": str(max_records)} if max_records else {}
     options |= {"cursorName": cursor} if cursor else {}
     options |= {"cursorHold": hold} if cursor and hold else {}
-    NsqStreamReader(read_options(options)).check()
+    said = read_options(options)
+    NsqStreamReader(said).check()
     lake.create()
     with lake.held_by(JOB):
         checkpoint = lake.checkpoint(JOB, {"topics": source.topics, "pattern": source.pattern})
         spark = session("penstock archive", master)
-        archiver = Archiver(lake, source, cursor)
+        archiver = Archiver(lake, said)
         stream = spark.readStream.format("nsq").options(**options).load()
         writer = stream.writeStream.foreachBatch(archiver).option("checkpointLocation", str(checkpoint))
         writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{every:g} seconds")
@@ -162,12 +157,3 @@ def _report(lake: Lake, archiver: Archiver) -> int:
     for gap in gaps(batches):
         say(f"  MISSING: {gap}")
     return 0
-
-
-def say(text: str) -> None:
-    """To whoever watches."""
-    print(text, file=sys.stderr, flush=True)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip().removeprefix("http://").rstrip("/") for word in text.split(",") if word.strip())

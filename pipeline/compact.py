@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shutil
 
-from pipeline.archive import ranges_of, say
+from pipeline.archive import ranges_of
 from pipeline.lake import Batch, Lake, LakeError, files_of
+from pipeline.progress import say
 from pipeline.session import session
 
 JOB = "compact"
@@ -17,8 +18,7 @@ def compact(lake: Lake, *, rows: int, master: str) -> int:
     lake.check()
     with lake.held_by(JOB), lake.held_by("rollup"), lake.held_by("replay"):  # they read what goes
         lake.tidy()  # what an earlier one left
-        batches = lake.batches()
-        fresh = [batch for batch in batches if "-" not in batch.name]
+        fresh = [batch for batch in lake.batches() if not batch.is_compacted]
         if len(fresh) < LEAST:
             say(f"nothing to compact: {len(fresh)} batches since the last time")
             return 0

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from shared.files import replace_file
 
 VERSION = 1
 
@@ -60,6 +61,11 @@ class Batch:
     def count(self) -> int:
         """Messages."""
         return sum(one.count for one in self.ranges)
+
+    @property
+    def is_compacted(self) -> bool:
+        """It is of several."""
+        return "-" in self.name
 
 
 class Lake:
@@ -144,13 +150,20 @@ class Lake:
 
     def batches(self) -> list[Batch]:
         """All that there is, the earliest first; what was compacted, once."""
-        found = [self._batch(path) for path in sorted(self.manifests.glob("*-*.json"))]
-        compacted = {number for batch in found for number in batch.batches}
+        found = self._compacted()
+        compacted = _numbers(found)
         for path in sorted(self.manifests.glob("batch=*.json")):
             batch = self._batch(path)
             if not compacted.issuperset(batch.batches):
                 found.append(batch)
         return sorted(found, key=lambda batch: batch.batches)
+
+    def is_compacted(self, number: int) -> bool:
+        """The batch of that number is part of another."""
+        return number in _numbers(self._compacted())
+
+    def _compacted(self) -> list[Batch]:
+        return [self._batch(path) for path in sorted(self.manifests.glob("*-*.json"))]
 
     def _batch(self, path: Path) -> Batch:
         try:
@@ -162,14 +175,19 @@ class Lake:
 
     def tidy(self) -> None:
         """Remove what was compacted, its manifests first."""
-        there = {batch.name for batch in self.batches()}
+        batches = self.batches()
+        there = {batch.name for batch in batches}
         for manifest in self.manifests.glob("batch=*.json"):
             if manifest.stem not in there:
                 manifest.unlink()
-        compacted = {number for batch in self.batches() if "-" in batch.name for number in batch.batches}
+        compacted = _numbers(batch for batch in batches if batch.is_compacted)
         for directory in (self.root / "archive").glob("batch=*"):
             if int(directory.name.removeprefix("batch=")) in compacted:
                 shutil.rmtree(directory)
+
+
+def _numbers(batches: Iterable[Batch]) -> set[int]:
+    return {number for batch in batches for number in batch.batches}
 
 
 def files_of(path: Path) -> list[str]:
@@ -195,14 +213,4 @@ def gaps(batches: list[Batch]) -> list[str]:
 
 def write(path: Path, told: dict[str, Any]) -> None:
     """All of it, or nothing; durable."""
-    temporary = path.with_suffix(".tmp")
-    with temporary.open("w") as file:
-        json.dump(told, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    replace_file(path, json.dumps(told, indent=1).encode(), 0o666)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from pipeline.lake import Lake, LakeError
-from pipeline.session import Missing
+from pipeline.session import Missing, need_packages
 
 EXAMPLES = """
   penstock pipeline archive --lookupd 127.0.0.1:4161 --topic orders --out lake --once
@@ -23,6 +23,7 @@ def main() -> int:
     """The exit code."""
     arguments = _parser().parse_args(sys.argv[1:])
     try:
+        need_packages()
         return _run(arguments)
     except (LakeError, Missing) as error:
         print(f"penstock pipeline {arguments.job}: {error}", file=sys.stderr)

@@ -9,8 +9,9 @@ import hashlib
 import json
 from typing import TYPE_CHECKING
 
-from pipeline.archive import Source, say
+from pipeline.archive import Source
 from pipeline.lake import Lake, LakeError, write
+from pipeline.progress import say
 from pipeline.session import session
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from pipeline.archive import say
 from pipeline.lake import Lake, LakeError, gaps
-from pipeline.rollup import BASE, DELIVERIES, runs
+from pipeline.progress import say
+from pipeline.rollup import BASE, DELIVERIES, run_path, runs
 
 MOST_POINTS = 400  # of a plot: beyond that a coarser grain is taken
 _STEPS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
@@ -40,12 +40,7 @@ class Sum:
 
     def percentile(self, share: float) -> int:
         """Bytes, within 4 %."""
-        rank = share * self.messages
-        for bucket, count in sorted(self.sizes.items()):
-            rank -= count
-            if rank <= 0:
-                return min(self.largest, round(float(BASE ** (bucket + 0.5))))
-        return self.largest
+        return min(self.largest, round(float(BASE ** (_bucket_at(self.sizes, share) + 0.5))))
 
 
 def report(lake: Lake, out: Path, *, since: str, until: str) -> int:
@@ -75,7 +70,7 @@ def _rows(
 
     rows: list[dict[str, Any]] = []
     for run in finished:
-        path = lake.root / "rollup" / grain / f"run={run['run']:010d}"
+        path = run_path(lake, grain, run["run"])
         if not path.exists():  # of deliveries: there was nothing told of any
             continue
         rows += pq.read_table(path, partitioning=None).to_pylist()
@@ -163,12 +158,17 @@ class Delivered:
 
     def percentile(self, share: float) -> int:
         """ns, within 2 %."""
-        rank = share * self.latencies.total()
-        for ns, count in sorted(self.latencies.items()):
-            rank -= count
-            if rank <= 0:
-                return min(ns, self.longest)
-        return self.longest
+        return min(self.longest, _bucket_at(self.latencies, share))
+
+
+def _bucket_at(counts: Counter[int], share: float) -> int:
+    """The least bucket that at least that share of all is not above; 0 if there is none."""
+    rank = share * counts.total()
+    for bucket, count in sorted(counts.items()):
+        rank -= count
+        if rank <= 0:
+            return bucket
+    return max(counts, default=0)
 
 
 def _deliveries(rows: list[dict[str, Any]]) -> str:

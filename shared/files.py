@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a small file, whole or not at all, and durable on return. Only its owner may read it. Raises OSError."""
+def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
+    """Write a small file, whole or not at all, and durable on return. `mode`: only its owner may read it. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)

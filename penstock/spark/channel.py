@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.nodes import Nobody, Nodes
+from penstock.spark.offsets import parts
 from penstock.spark.options import ChannelOptions
 from penstock.spark.staging import Received, Stage, StageError, read_file
 
@@ -180,10 +180,8 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = _number(start), _number(end)
         paths = Stage(Path(self._options.stage), self._options.topic, 0).paths(first, last)
-        count = min(len(paths), max(self._options.min_partitions, 1))
-        marks = [len(paths) * part // count for part in range(count + 1)] if count else [0]
-        pairs = pairwise(marks)
-        return [FilesPartition(tuple(map(str, paths[begin:stop]))) for begin, stop in pairs]
+        spans = parts(len(paths), max(self._options.min_partitions, 1))
+        return [FilesPartition(tuple(map(str, paths[begin:stop]))) for begin, stop in spans]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         """(executor)"""

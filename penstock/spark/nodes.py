@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from penstock.spark.ask import Asker, Refused, Unreachable
-from penstock.spark.offsets import Place, There
+from penstock.spark.offsets import At, Place, There
 from penstock.spark.options import ReadOptions
 
 
@@ -81,8 +81,30 @@ class Nodes:
                             f"{address} and {there[place].address} are both node {place.node}:"
                             " give one of them another -node-id"
                         )
-                    there[place] = There(address, told["log"], told["first"], told["next"], told["bytes"])
+                    there[place] = there_of(address, told)
         return there, failures
+
+
+def there_of(address: str, told: Any) -> There:
+    """What /topic/offsets has told."""
+    return There(address, told["log"], told["first"], told["next"], told["bytes"])
+
+
+def move_cursors(asker: Asker, there: Mapping[Place, There], to: Mapping[Place, At], name: str, hold: str) -> list[str]:
+    """As far as their nodes answer, and are what they were: a cursor that is behind does no harm. Returns why one is."""
+    failures = []
+    for place, at in to.items():
+        one = there.get(place)
+        if one is None or one.log != at.log:
+            continue
+        arguments = {"topic": place.topic, "name": name, "to": str(at.next), "log": at.log}
+        if hold:
+            arguments["hold"] = hold
+        try:
+            asker.post(one.address, "/topic/cursor", arguments)
+        except (Unreachable, Refused) as error:
+            failures.append(str(error))
+    return failures
 
 
 def _producers(told: Any) -> list[dict[str, Any]]:

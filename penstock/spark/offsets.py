@@ -111,15 +111,15 @@ def spans(
     start: Mapping[Place, At], end: Mapping[Place, At], firsts: Mapping[Place, int], least: int = 0
 ) -> list[Span]:
     """What is between, in at least `least` parts if there are so many messages; one for each place else."""
-    parts = []
+    whole = []
     for place, at in sorted(end.items()):
         first = _begin(start, place, at, firsts)
         if at.next > first:
-            parts.append(Span(place, at.log, first, at.next))
-    total = sum(part.end - part.first for part in parts)
-    if len(parts) >= least or not total:
-        return parts
-    return [piece for part in parts for piece in _split(part, -(-(part.end - part.first) * least // total))]
+            whole.append(Span(place, at.log, first, at.next))
+    total = sum(part.end - part.first for part in whole)
+    if len(whole) >= least or not total:
+        return whole
+    return [piece for part in whole for piece in _split(part, -(-(part.end - part.first) * least // total))]
 
 
 def _begin(start: Mapping[Place, At], place: Place, at: At, firsts: Mapping[Place, int]) -> int:
@@ -129,5 +129,10 @@ def _begin(start: Mapping[Place, At], place: Place, at: At, firsts: Mapping[Plac
 
 def _split(span: Span, count: int) -> Iterable[Span]:
     size = span.end - span.first
-    marks = [span.first + size * number // count for number in range(count + 1)]
-    return (Span(span.place, span.log, first, end) for first, end in pairwise(marks) if end > first)
+    return (Span(span.place, span.log, span.first + first, span.first + end) for first, end in parts(size, count))
+
+
+def parts(size: int, count: int) -> list[tuple[int, int]]:
+    """0..size in so many (first, end) of about the same size, without empty ones."""
+    marks = [size * number // count for number in range(count + 1)]
+    return [(first, end) for first, end in pairwise(marks) if end > first]

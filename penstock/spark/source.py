@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.channel import NsqChannelReader
 from penstock.spark.frames import HEADERS, SCHEMA
-from penstock.spark.nodes import Nobody, Nodes
+from penstock.spark.nodes import Nobody, Nodes, move_cursors, there_of
 from penstock.spark.offsets import At, Place, Span, There, clipped, decode, encode, ends, spans
 from penstock.spark.options import (
     EARLIEST,
@@ -243,7 +243,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             except (Unreachable, Refused):
                 continue
             if str(told["node"]) == place.node:
-                found[place] = There(one.address, told["log"], told["first"], told["next"], told["bytes"])
+                found[place] = there_of(one.address, told)
         return found
 
     def _same_log(self, place: Place, before: At | None, at: At) -> At:
@@ -294,17 +294,5 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return found
 
     def _move_cursors(self, to: Mapping[Place, At]) -> None:
-        """As far as their nodes answer: a cursor that is behind does no harm."""
-        if not self._options.cursor:
-            return
-        for place, at in to.items():
-            one = self._there.get(place)
-            if one is None or one.log != at.log:
-                continue
-            arguments = {"topic": place.topic, "name": self._options.cursor, "to": str(at.next), "log": at.log}
-            if self._options.hold:
-                arguments["hold"] = self._options.hold
-            try:
-                self._ask.post(one.address, "/topic/cursor", arguments)
-            except (Unreachable, Refused):
-                continue
+        if self._options.cursor:
+            move_cursors(self._ask, self._there, to, self._options.cursor, self._options.hold)

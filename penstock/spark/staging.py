@@ -122,9 +122,7 @@ class Stage:
         return sum(size for number, size in list(self.sizes.items()) if number > self.committed)
 
     def end_of(self, start: int, most: int) -> int:
-        """The number up to which there are about `most` messages behind `start`: a file more than none. 0: no limit."""
-        if not most:
-            return self.last
+        """The number up to which there are about `most` messages behind `start`: a file more than none."""
         end, count = start, 0
         while end < self.last and (end == start or count + self.rows.get(end + 1, 0) <= most):
             end += 1

@@ -167,6 +167,16 @@ def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
         assert not (tmp_path / "b" / "archive").exists()
 
 
+def test_without_spark_a_line_tells_how_to_get_it(tmp_path: Path) -> None:
+    script = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from pipeline.main import main; sys.exit(main())"
+    for words in (("archive", "--topic", "t", "--nsqd", "h:1", "--out"), ("rollup", "--lake"), ("compact", "--lake")):
+        bare = [sys.executable, "-I", "-S", "-c", script, *words, str(tmp_path / "lake")]  # no site-packages
+        done = subprocess.run(bare, capture_output=True, text=True)
+        assert done.returncode == 1
+        advice = "pyspark is not installed: make spark, or: pip install 'penstock[spark]'"
+        assert done.stderr == f"penstock pipeline {words[0]}: {advice}\n"
+
+
 def test_the_doctor() -> None:
     require("java")
     done = subprocess.run(
