@@ -107,8 +107,7 @@ class Broker:
 
     def begin(self, now: int, wall: int) -> None:
         """A turn begins. The wall clock may step; the monotonic one must not. Said again, the same turn goes on with them."""
-        if self.unsettled:
-            self.settle()
+        self.settle()
         self.now = now
         self.wall = wall
         self.store.begin(now, wall)
@@ -122,8 +121,7 @@ class Broker:
 
     def commit(self) -> int:
         """Seal what this turn published. Returns what Store.commit does."""
-        if self.unsettled:
-            self.settle()
+        self.settle()
         unsealed, self.unsealed = self.unsealed, []
         for topic in unsealed:
             topic.seal(self.now, self.wall)

@@ -41,9 +41,7 @@ class Job:
     delay: int  # s, as it was asked for last
     ttr: int  # s that a reservation lasts
     created: int  # ns since the epoch
-    due: int = (
-        0  # ns: when it is ready, or its reservation ends; of buried ones a number, the first buried has the lowest
-    )
+    due: int = 0  # ns: when it is ready, or its reservation ends; of buried ones a number: the first has the lowest
     reserves: int = 0
     timeouts: int = 0
     releases: int = 0
@@ -124,14 +122,17 @@ class Jobs:
         """The same, of a row."""
         page, at = divmod(ordinal, PAGE)
         at *= ROW.size
-        rows = self._pages.get(page)
-        if rows is None:
-            rows = self._pages[page] = bytearray(PAGE * ROW.size)
-            self._counts[page] = 0
+        rows = self._pages.get(page) or self._make(page)
         if not rows[at + _STATE]:
             self._counts[page] += 1
             self.count += 1
         rows[at : at + ROW.size] = row
+
+    def _make(self, page: int) -> bytearray:
+        """An empty one."""
+        rows = self._pages[page] = bytearray(PAGE * ROW.size)
+        self._counts[page] = 0
+        return rows
 
     def put_rows(self, first: int, new: list[bytes]) -> None:
         """Those with ordinals from `first` on are so from now on."""
@@ -139,10 +140,7 @@ class Jobs:
         while at < end:
             page, place = divmod(first + at, PAGE)
             some = new[at : at + PAGE - place]
-            rows = self._pages.get(page)
-            if rows is None:
-                rows = self._pages[page] = bytearray(PAGE * ROW.size)
-                self._counts[page] = 0
+            rows = self._pages.get(page) or self._make(page)
             span = slice(place * ROW.size, (place + len(some)) * ROW.size)
             more = rows[span][_STATE :: ROW.size].count(0)
             rows[span] = b"".join(some)

@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+from nsqd.core.frame import HEADER_SIZE, encode, encode_one
+from nsqd.core.ids import IdSource
+
 
 class Terms(NamedTuple):
     """On what a job is put."""
@@ -31,6 +34,28 @@ class Puts:
         self.ids: list[bytes] = []  # 16 bytes for each, end to end
         self.largest = 0  # bytes of the largest frame
         self.came = False  # they are jobs
+
+    def add(self, bodies: list[bytes], ids: IdSource) -> int:
+        """More of them: the number of the first one's id; the others' follow."""
+        number = ids.next
+        if len(bodies) == 1:  # half of what a batch of one costs
+            self.add_one(bodies[0], number, ids.one())
+            return number
+        blocks, sizes = ids.take(len(bodies)), set(map(len, bodies))
+        self.ids += [block.joined for block in blocks]
+        self.frames += encode(bodies, sizes, blocks, self.created)
+        self.numbers += range(number, number + len(bodies))
+        self.largest = max(self.largest, max(sizes) + HEADER_SIZE)
+        return number
+
+    def add_one(self, body: bytes, number: int, message_id: bytes) -> None:
+        """One more, which has that id."""
+        frame = encode_one(body, message_id, self.created)
+        self.ids.append(message_id)
+        self.frames.append(frame)
+        self.numbers.append(number)
+        if len(frame) > self.largest:
+            self.largest = len(frame)
 
     @property
     def end(self) -> int:

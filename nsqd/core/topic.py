@@ -156,28 +156,9 @@ class Topic:
 
         `key`: of the one job that there is, as Attributes have it.
         """
-        ids = self.broker.ids
-        puts = self._puts_on(terms, key)
-        number = ids.next
-        if len(bodies) == 1:
-            (body,) = bodies
-            message_id = ids.one()
-            frame = encode_one(body, message_id, puts.created)
-            puts.ids.append(message_id)
-            puts.frames.append(frame)
-            puts.numbers.append(number)
-            if len(frame) > puts.largest:
-                puts.largest = len(frame)
-            self.message_bytes += len(body)
-        else:
-            blocks, sizes = ids.take(len(bodies)), set(map(len, bodies))
-            puts.ids += [block.joined for block in blocks]
-            puts.frames += encode(bodies, sizes, blocks, puts.created)
-            puts.numbers += range(number, number + len(bodies))
-            puts.largest = max(puts.largest, max(sizes) + HEADER_SIZE)
-            self.message_bytes += sum(map(len, bodies))
         self.message_count += len(bodies)
-        return number
+        self.message_bytes += sum(map(len, bodies))
+        return self._puts_on(terms, key).add(bodies, self.broker.ids)
 
     def _puts_on(self, terms: Terms, key: str) -> Puts:
         """What was put last in this turn, if it was so on the same terms; else there is nothing yet."""
@@ -193,9 +174,7 @@ class Topic:
     def put_known(self, body: bytes, terms: Terms, number: int, created: int) -> None:
         """Take one job, at once, that has an id, higher than all before and lower than any to be issued, and was put then."""
         puts = Puts(terms, created)
-        message_id = self.broker.ids.named(number)
-        puts.ids, puts.numbers, puts.frames = [message_id], [number], [encode_one(body, message_id, created)]
-        puts.largest = len(body) + HEADER_SIZE
+        puts.add_one(body, number, self.broker.ids.named(number))
         self.message_count += 1
         self.message_bytes += len(body)
         self._seal_puts(puts)

@@ -183,10 +183,10 @@ class Tube:
         heap, base = self._heaps[state], (due if late else terms.priority) << _BITS
         for entry in range(base | first, (base | first) + count):
             heappush(heap, entry)
-        if not late:
+        if late:
+            self._watch_by(due)
+        else:
             self.broker.awake[self] = None
-        elif self.watched is None or due < self.watched[0]:
-            self.broker.watch(self, due)
 
     # after a restart
 
@@ -272,8 +272,8 @@ class Tube:
             heapify(heap)
         if state is JobState.READY:
             self.broker.awake[self] = None
-        elif self.watched is None or job.due < self.watched[0]:
-            self.broker.watch(self, job.due)
+        else:
+            self._watch_by(job.due)
 
     def _found(self, state: JobState, entry: int) -> Job | None:
         """The job of a heap's entry; None: the entry does not hold any more."""
@@ -431,7 +431,11 @@ class Tube:
 
     def _watch(self) -> None:
         due = self.next_due()
-        if due is not None and (self.watched is None or due < self.watched[0]):
+        if due is not None:
+            self._watch_by(due)
+
+    def _watch_by(self, due: int) -> None:
+        if self.watched is None or due < self.watched[0]:
             self.broker.watch(self, due)
 
     def serve(self, now: int) -> None:

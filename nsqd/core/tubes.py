@@ -322,7 +322,10 @@ class Tubes:
         """New jobs in the tube it uses: the id of the first; the others' follow it. Raises TooMany."""
         topic = self.made(worker.using).topic
         self.total += len(bodies)
-        return topic.put(bodies, terms)
+        number = topic.put(bodies, terms)
+        if self._waiting:
+            self.match()
+        return number
 
     def put_unique(self, worker: Worker, body: bytes, terms: Terms, key: str) -> int:
         """A new job in the tube it uses: its id; 0: it was given one with that key already. Raises TooMany."""
@@ -330,7 +333,10 @@ class Tubes:
         if topic.knows(key):
             return 0
         self.total += 1
-        return topic.put([body], terms, key)
+        number = topic.put([body], terms, key)
+        if self._waiting:
+            self.match()
+        return number
 
     def put_to(self, name: str, body: bytes, terms: Terms) -> int:
         """A new job in a tube: its id. Raises TooMany."""
@@ -361,8 +367,7 @@ class Tubes:
     def match(self) -> None:
         """Jobs that are ready now are for those who wait, before anybody else asks."""
         broker = self._broker
-        if broker.unsettled:
-            broker.settle()
+        broker.settle()
         if self._waiting:
             for tube in [one for one in broker.awake if isinstance(one, Tube)]:
                 tube.serve(broker.now)

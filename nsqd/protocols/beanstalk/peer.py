@@ -57,8 +57,6 @@ class Peer(Operator):
             first = tubes.put(worker, bodies, terms)
         except TooMany:
             return 0
-        if tubes.is_awaited:
-            tubes.match()
         worker.produces = True
         tubes.commands["put"] += len(bodies)
         self._promise(worker.using)
@@ -112,8 +110,6 @@ class Peer(Operator):
             except TooMany:
                 self._reply(b"OUT_OF_MEMORY\r\n")
             else:
-                if tubes.is_awaited:
-                    tubes.match()
                 self._promise(self.worker.using)
                 self._reply(b"INSERTED %d\r\n" % number if number else b"DUPLICATE\r\n")
         return end
