@@ -1,12 +1,18 @@
 """Each second a message to the statistics topic (-statistics-topic) for every topic and channel that did something.
 
     {"at": S, "node": N, "topic": "t", "published": 7, "bytes": 91, "depth": 0}
-    {"at": S, "node": N, "topic": "t", "channel": "c", "finished": 5, "requeued": 1, "timed_out": 0, "buried": 2, "depth": 3,
-     "in_flight": 1, "latency": {"sum": NS, "max": NS, "buckets": {"NS": COUNT, ...}}}
+    {"at": S, "node": N, "topic": "t", "channel": "c", "producer": "p", "finished": 5, "attempts": 6, "requeued": 1,
+     "timed_out": 0, "buried": 0, "depth": 3, "in_flight": 1, "latency": {"sum": NS, "max": NS, "buckets": {"NS": COUNT, ...}}}
 
-`at`: the second that is over, since the epoch. Counts are of that second; depth, in_flight and buried are what there was at its
-end. A latency is from publish to FIN; its buckets are 3 % wide, named by their middle, and add up over channels, seconds and
-nodes. The statistics topic itself and what is ephemeral are left out.
+`at`: the second that is over, since the epoch. Counts are of that second; depth and in_flight are what the channel had at its
+end. There is one for each producer (of de-duplicated messages; "" for all others: nsqd/core/outcomes.py). Attempts are the
+deliveries of those that were finished. A latency is from publish to FIN; its buckets are 3 % wide, named by their middle, and
+add up over channels, seconds and nodes. The statistics topic itself and what is ephemeral are left out.
+
+With -statistics-events also, of all messages or a share of them, what became of each:
+
+    {"at_ns": NS, "node": N, "event": "finished", "topic": "t", "channel": "c", "id": "...", "producer": "p", "attempts": 1,
+     "latency_ns": NS}           event: finished, requeued, timed_out or buried; latency_ns: where it is finished
 """
 
 import json
@@ -19,6 +25,7 @@ import trio
 from nsqd.core.broker import Broker, TooMany
 from nsqd.core.channel import Channel
 from nsqd.core.keeping import TopicConfig
+from nsqd.core.outcomes import Event, Outcome
 from nsqd.core.topic import Topic
 from shared.log import log
 from shared.values import SECOND
@@ -35,7 +42,8 @@ class Deliveries:
         self._name = topic
         self._node = node
         self._wake = wake
-        self._before: dict[int, tuple[int, ...]] = {}  # counters by the number of the topic or channel
+        self._before: dict[int, tuple[int, int]] = {}  # counters by the number of the topic
+        self._dropped = 0  # events, as was told last
         self._failed = False
 
     async def run(self) -> None:
@@ -47,56 +55,54 @@ class Deliveries:
     async def collect(self, at: int) -> list[bytes]:
         """The messages of the second `at`."""
         messages: list[bytes] = []
-        counters: dict[int, tuple[int, ...]] = {}
+        counters: dict[int, tuple[int, int]] = {}
         rest = trio.current_time() + PORTION
         for topic in list(self._broker.topics.values()):
             if topic.deleted or topic.ephemeral or topic.name == self._name:
                 continue
             for told in self._told(topic, counters):
                 messages.append(json.dumps({"at": at, "node": self._node, **told}, separators=(",", ":")).encode())
-            if trio.current_time() > rest:
-                await trio.lowlevel.checkpoint()
-                rest = trio.current_time() + PORTION
+            rest = await _breathe(rest)
         self._before = counters
+        for event in self._broker.events.fetch():
+            messages.append(json.dumps(self._event(event), separators=(",", ":")).encode())
+            rest = await _breathe(rest)
         return messages
 
-    def _told(self, topic: Topic, counters: dict[int, tuple[int, ...]]) -> list[dict[str, Any]]:
+    def _told(self, topic: Topic, counters: dict[int, tuple[int, int]]) -> list[dict[str, Any]]:
         """Of a topic and its channels, if they did something."""
         found = []
-        published, size = self._since(counters, topic.number, (topic.message_count, topic.message_bytes))
-        if published:
+        now = counters[topic.number] = topic.message_count, topic.message_bytes
+        before = self._before.get(topic.number, (0, 0))
+        if now != before:
+            published, size = now[0] - before[0], now[1] - before[1]
             found.append({"topic": topic.name, "published": published, "bytes": size, "depth": topic.depth})
         for channel in topic.channels.values():
-            told = None if channel.ephemeral else self._channel(channel, counters)
-            if told is not None:
-                found.append(told)
+            if channel.outcomes is None:
+                continue
+            for producer, outcome in channel.outcomes.take().items():
+                if not channel.ephemeral:
+                    found.append(_channel(channel, producer, outcome))
         return found
 
-    def _channel(self, channel: Channel, counters: dict[int, tuple[int, ...]]) -> dict[str, Any] | None:
-        requeued, timed_out = self._since(counters, channel.number, (channel.requeue_count, channel.timeout_count))
-        latencies = channel.latency.take() if channel.latency is not None else None
-        if latencies is None or not (latencies.count or requeued or timed_out):
-            return None
-        return {
-            "topic": channel.topic.name,
-            "channel": channel.name,
-            "finished": latencies.count,
-            "requeued": requeued,
-            "timed_out": timed_out,
-            "buried": len(channel.buried),
-            "depth": channel.depth,
-            "in_flight": channel.in_flight_count,
-            "latency": {"sum": latencies.sum, "max": latencies.max, "buckets": latencies.buckets()},
+    def _event(self, event: Event) -> dict[str, Any]:
+        told = {
+            "at_ns": event.at,
+            "node": self._node,
+            "event": event.what,
+            "topic": event.topic,
+            "channel": event.channel,
+            "id": event.message_id.decode(),
+            "producer": event.producer,
+            "attempts": event.attempts,
         }
-
-    def _since(self, counters: dict[int, tuple[int, ...]], number: int, now: tuple[int, ...]) -> list[int]:
-        """What was added in the last second."""
-        counters[number] = now
-        before = self._before.get(number, (0,) * len(now))
-        return [new - old for new, old in zip(now, before, strict=True)]
+        return told | ({"latency_ns": event.latency} if event.latency >= 0 else {})
 
     def _publish(self, messages: list[bytes]) -> None:
-        broker = self._broker
+        broker, dropped = self._broker, self._broker.events.dropped
+        if dropped > self._dropped:
+            log.warning("STATISTICS: %d events came too fast to be told", dropped - self._dropped)
+            self._dropped = dropped
         if not messages or broker.refusal:
             return
         try:
@@ -111,3 +117,28 @@ class Deliveries:
             topic.configure(TopicConfig(retention=RETENTION))
         topic.publish(messages, sum(map(len, messages)))
         self._wake()
+
+
+async def _breathe(rest: float) -> float:
+    """Let a turn come in between if it is time to; when it is again."""
+    if trio.current_time() <= rest:
+        return rest
+    await trio.lowlevel.checkpoint()
+    return trio.current_time() + PORTION
+
+
+def _channel(channel: Channel, producer: str, outcome: Outcome) -> dict[str, Any]:
+    latencies = outcome.latencies
+    return {
+        "topic": channel.topic.name,
+        "channel": channel.name,
+        "producer": producer,
+        "finished": outcome.finished,
+        "attempts": outcome.attempts,
+        "requeued": outcome.requeued,
+        "timed_out": outcome.timed_out,
+        "buried": outcome.buried,
+        "depth": channel.depth,
+        "in_flight": channel.in_flight_count,
+        "latency": {"sum": latencies.sum, "max": latencies.max, "buckets": latencies.buckets()},
+    }

@@ -65,6 +65,27 @@ def statsd_prefix(template: str, host: str, http_port: int) -> str:
     return prefix if not prefix or prefix.endswith(".") else f"{prefix}."
 
 
+def check_events(word: str) -> str:
+    """An option check: how many messages' events are told."""
+    try:
+        read_events(word)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def read_events(word: str) -> float:
+    """The share of messages, 0 to 1, whose events are told: off, full, or such a number. Raises ValueError."""
+    try:
+        share = {"off": 0.0, "full": 1.0}.get(word)
+        share = float(word) if share is None else share
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise ValueError("want off, full, or a share of the messages such as 0.01")
+    return share
+
+
 def check_attempts(words: Iterable[str]) -> str:
     """An option check: every word is `<number>` or `<topic>=<number>`."""
     try:

@@ -21,8 +21,10 @@ from nsqd.option_values import (
     REQUIRED,
     TOPOLOGY_AWARE,
     check_attempts,
+    check_events,
     odd_auth_address,
     read_attempts,
+    read_events,
     read_tls_required,
     read_tls_version,
 )
@@ -179,6 +181,11 @@ class NsqdOptions(DaemonOptions):
     statistics_topic: str = option(
         "", 'topic that is told each second what every topic and channel did: counts, latencies ("": none)'
     )
+    statistics_events: str = option(
+        "off",
+        "tell it each event, too: of no message (off), all (full), or a share of them such as 0.01",
+        check=check_events,
+    )
     statsd_interval: Duration = _duration(60 * SECOND, "duration between pushing to statsd", least=MILLISECOND)
     statsd_mem_stats: bool = option(True, "send memory and GC stats to statsd")
     statsd_udp_packet_size: int = option(508, "the size in bytes of statsd UDP packets", check=at_least(1))
@@ -317,6 +324,7 @@ class NsqdOptions(DaemonOptions):
             latency_percentiles=self.e2e_processing_latency_percentile,
             latency_window=self.e2e_processing_latency_window_time,
             measures=bool(self.statistics_topic),
+            events=read_events(self.statistics_events),
             keeping=Keeping(Durability(self.durability), self.retention, self.retention_bytes),
             seen=SeenLimits(self.dedup_window, self.dedup_keys, self.dedup_producers),
         )

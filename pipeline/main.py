@@ -69,13 +69,14 @@ def _run(given: argparse.Namespace) -> int:
             from pipeline.archive import Source
             from pipeline.replay import replay
 
-            if given.to == given.topic and not given.same:
+            if given.to == given.topic and not (given.same or given.channel):
                 raise LakeError(
-                    f"--to {given.to} is the topic itself: all its channels would get it again; --same does that"
+                    f"--to {given.to} is the topic itself: all its channels would get it again; --same does that,"
+                    " --channel takes one of them"
                 )
             return replay(
-                Lake(given.lake), Source(given.nsqd, given.lookupd), topic=given.topic, to=given.to, since=given.since or "",
-                until=given.until or "", where=given.where, rate=given.rate, master=given.master,
+                Lake(given.lake), Source(given.nsqd, given.lookupd), topic=given.topic, to=given.to, channel=given.channel,
+                since=given.since or "", until=given.until or "", where=given.where, rate=given.rate, master=given.master,
             )  # fmt: skip
         case _:
             from pipeline.report import report
@@ -126,6 +127,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_servers(job)
     job.add_argument("--topic", required=True, metavar="NAME", help="of the archive")
     job.add_argument("--to", required=True, metavar="NAME", help="the topic to publish to")
+    job.add_argument("--channel", default="", metavar="NAME", help="the one channel of --to that gets them (all)")
     job.add_argument("--same", action="store_true", help="--to may be the topic itself")
     _add_period(job)
     job.add_argument(

@@ -1,4 +1,4 @@
-"""`penstock pipeline replay`: archived messages of a period published again, to a topic that is another one unless you insist.
+"""`penstock pipeline replay`: archived messages of a period published again: to another topic, or to one channel of a topic.
 
 Batch by batch, each under the replay's own key: one that was cut short is done again, and nsqd drops what it knows already.
 """
@@ -26,6 +26,7 @@ def replay(
     *,
     topic: str,
     to: str,
+    channel: str,
     since: str,
     until: str,
     where: str,
@@ -34,7 +35,7 @@ def replay(
 ) -> int:
     """The exit code. Raises LakeError, Missing, and what the sink says of its options."""
     lake.check()
-    wanted = {"topic": topic, "to": to, "from": since, "until": until, "where": where}
+    wanted = {"topic": topic, "to": to, "channel": channel, "from": since, "until": until, "where": where}
     name = hashlib.blake2b(json.dumps(wanted).encode(), digest_size=8).hexdigest()
     state = lake.root / "checkpoints" / f"replay-{name}.json"
     with lake.held_by(JOB):
@@ -56,6 +57,7 @@ def replay(
                 frame = chosen(spark.read.parquet(*lake.files([batch])), topic, since, until, where)
                 count = frame.count()
                 options = target.options() | {"topic": to, "jobName": f"replay-{name}-{batch.name}"}
+                options |= {"channel": channel} if channel else {}
                 options |= {"recordsPerSecond": str(rate)} if rate else {}
                 ordered = frame.coalesce(1).sortWithinPartitions("node", "offset") if rate else frame
                 ordered.select("body").write.format("nsq").mode("append").options(**options).save()
@@ -65,7 +67,8 @@ def replay(
                 say(f"{batch.name}: {count:,} messages, {total:,} in all")
         finally:
             spark.stop()
-        say(f"{total:,} messages of {topic} were published to {to}")
+        where_to = f"channel {channel} of {to}" if channel else to
+        say(f"{total:,} messages of {topic} were published to {where_to}")
         return 0
 
 

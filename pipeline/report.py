@@ -16,7 +16,7 @@ from typing import Any
 
 from pipeline.lake import Lake, LakeError, gaps
 from pipeline.progress import say
-from pipeline.rollup import BASE, DELIVERIES, run_path, runs
+from pipeline.rollup import BASE, deliveries, run_path, runs
 
 MOST_POINTS = 400  # of a plot: beyond that a coarser grain is taken
 _STEPS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
@@ -57,7 +57,7 @@ def report(lake: Lake, out: Path, *, since: str, until: str) -> int:
     grain = next((name for name, step in _STEPS.items() if (end - begin) / step < MOST_POINTS), "day")
     batches = lake.batches()
     archived = sum(batch.count for batch in batches)
-    delivered = _rows(lake, finished, DELIVERIES, first, last)
+    delivered = _rows(lake, finished, deliveries("minute"), first, last)
     out.write_text(_page(rows, grain, gaps(batches), archived, sum(run["messages"] for run in finished), delivered))
     say(f"{sum(row['messages'] for row in rows):,} messages of {len({row['topic'] for row in rows})} topics: {out}")
     return 0
@@ -114,7 +114,9 @@ def _page(
     if delivered:
         series = _series([{**row, "topic": f"{row['topic']}/{row['channel']}"} for row in delivered], grain, "finished")
         parts += ["<h2>Deliveries</h2>", _plot(f"Finished a {grain}, by channel", series, "{:,.0f}".format)]
-        parts.append(_deliveries(delivered))
+        parts.append(_deliveries(delivered, "channel"))
+        if any(row["producer"] for row in delivered):
+            parts += ["<h2>Deliveries by producer</h2>", _deliveries(delivered, "producer")]
     title = f"Penstock report, {_time(begin)}"
     return _HTML.format(title=html.escape(title), body="\n".join(parts))
 
@@ -141,18 +143,19 @@ class Delivered:
     """Of a channel."""
 
     finished: int = 0
+    attempts: int = 0  # deliveries of those
     requeued: int = 0
     timed_out: int = 0
-    buried: int = 0  # at the most
-    depth: int = 0  # likewise
+    buried: int = 0
+    depth: int = 0  # at the most
     longest: int = 0  # ns
     latencies: Counter[int] = field(default_factory=Counter)  # ns
 
     def add(self, row: dict[str, Any]) -> None:
         """A row of the rollup."""
-        for name in ("finished", "requeued", "timed_out"):
+        for name in ("finished", "attempts", "requeued", "timed_out", "buried"):
             setattr(self, name, getattr(self, name) + (row[name] or 0))
-        self.buried, self.depth = max(self.buried, row["buried"] or 0), max(self.depth, row["depth"] or 0)
+        self.depth = max(self.depth, row["depth"] or 0)
         self.longest = max(self.longest, row["latency_max"] or 0)
         self.latencies.update(dict(row["latencies"] or []))
 
@@ -171,14 +174,16 @@ def _bucket_at(counts: Counter[int], share: float) -> int:
     return max(counts, default=0)
 
 
-def _deliveries(rows: list[dict[str, Any]]) -> str:
+def _deliveries(rows: list[dict[str, Any]], key: str) -> str:
+    """A table by topic, and channel or producer."""
     found: dict[tuple[str, str], Delivered] = defaultdict(Delivered)
     for row in rows:
-        found[row["topic"], row["channel"]].add(row)
+        found[row["topic"], row[key]].add(row)
     words = (
         "topic",
-        "channel",
+        key,
         "finished",
+        "attempts each",
         "requeued",
         "timed out",
         "buried",
@@ -189,11 +194,12 @@ def _deliveries(rows: list[dict[str, Any]]) -> str:
         "longest",
     )
     lines = []
-    for (topic, channel), one in sorted(found.items(), key=lambda item: -item[1].finished):
-        counts = (one.finished, one.requeued, one.timed_out, one.buried, one.depth)
+    for (topic, name), one in sorted(found.items(), key=lambda item: -item[1].finished):
+        counts = (one.requeued, one.timed_out, one.buried, one.depth)
         times = (*(one.percentile(share) for share in (0.5, 0.95, 0.99)), one.longest)
-        cells = [*(f"{count:,}" for count in counts), *map(_duration, times)]
-        names = f"<tr><td>{html.escape(topic)}<td>{html.escape(channel)}"
+        each = f"{one.attempts / one.finished:.2f}" if one.finished else "-"
+        cells = [f"{one.finished:,}", each, *(f"{count:,}" for count in counts), *map(_duration, times)]
+        names = f"<tr><td>{html.escape(topic)}<td>{html.escape(name) or '(none)'}"
         lines.append(names + "".join(f"<td class=n>{cell}" for cell in cells))
     head = "".join(f"<th>{word}" for word in words)
     return f"<table><thead><tr>{head}</thead><tbody>{''.join(lines)}</tbody></table>"

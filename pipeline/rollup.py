@@ -1,8 +1,8 @@
 """`penstock pipeline rollup`: counts by minute, hour and day, per topic, node and producer, from what was archived.
 
-Each run takes the messages behind the last one's offsets, so none counts twice however batches are compacted; counts and the
-histograms of sizes are sums, so what comes late for a minute is one row more of it. Sizes are in buckets of 4 %: bucket b holds
-1.04 ** b up to 1.04 ** (b + 1) bytes.
+Each run takes the messages behind the last one's offsets, so none counts twice however batches are compacted. Counts and
+histograms are sums, so what comes late for a minute is one row more of it: nothing is dropped behind a watermark. Sizes are in
+buckets of 4 %: bucket b holds 1.04 ** b up to 1.04 ** (b + 1) bytes.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 JOB = "rollup"
 BASE = 1.04  # of the buckets
-DELIVERIES = "deliveries"
+GRAINS = ("minute", "hour", "day")
+_COUNTED = ("finished", "attempts", "requeued", "timed_out", "buried")  # sums; of nsqd's statistics
 _TOLD = (
-    "at bigint, topic string, channel string, finished bigint, requeued bigint, timed_out bigint, buried bigint, depth bigint,"
-    " latency struct<sum: bigint, max: bigint, buckets: map<string, bigint>>"
+    f"at bigint, topic string, channel string, producer string, {', '.join(f'{name} bigint' for name in _COUNTED)},"
+    " depth bigint, latency struct<sum: bigint, max: bigint, buckets: map<string, bigint>>"
 )
 Place = tuple[str, str, str]  # topic, node, log
 
@@ -53,12 +54,14 @@ def rollup(lake: Lake, *, statistics: str, master: str) -> int:
         try:
             frame = spark.read.parquet(*lake.files(batches))
             counts, number = _behind(frame, done), len(before)
-            table = _written(_counted(counts), lake, "minute", number)
-            for grain in ("hour", "day"):  # hours are made of minutes, days of hours
+            table = _written(_counted(counts), lake, GRAINS[0], number)
+            for grain in GRAINS[1:]:  # hours are made of minutes, days of hours
                 table = _written(_merged(table, grain), lake, grain, number)
-            if any(one.topic == statistics for batch in batches for one in batch.ranges):
-                _written(_delivered(counts, statistics), lake, DELIVERIES, number)
             messages = table.groupBy().sum("messages").collect()[0][0] or 0
+            if any(one.topic == statistics for batch in batches for one in batch.ranges):
+                table = _delivered(counts, statistics)
+                for grain in GRAINS:
+                    table = _written(_delivered_by(table, grain), lake, deliveries(grain), number)
         finally:
             spark.stop()
         for one in (one for batch in batches for one in batch.ranges):
@@ -115,22 +118,45 @@ def _counted(frame: DataFrame) -> DataFrame:
     )
 
 
+def deliveries(grain: str) -> str:
+    """The name of their table."""
+    return f"deliveries/{grain}"
+
+
 def _delivered(frame: DataFrame, statistics: str) -> DataFrame:
-    """By minute, topic and channel what nsqd/deliveries.py told each second; latencies in its buckets."""
+    """What nsqd/deliveries.py told of channels each second, latencies in its buckets. Single events are not counted again."""
     from pyspark.sql import functions as f
 
     told = f.from_json(f.col("body").cast("string"), _TOLD).alias("told")
-    rows = frame.where(f.col("topic") == statistics).select(told).select("told.*").where("channel IS NOT NULL")
-    rows = rows.withColumn("at", f.date_trunc("minute", f.timestamp_seconds("at")))
-    keys = ["topic", "channel", "at"]
-    totals = rows.groupBy(*keys).agg(
-        *(f.sum(name).alias(name) for name in ("finished", "requeued", "timed_out")),
-        *(f.max(name).alias(name) for name in ("buried", "depth")),
-        f.sum("latency.sum").alias("latency_sum"),
-        f.max("latency.max").alias("latency_max"),
+    rows = frame.where(f.col("topic") == statistics).select(told).select("told.*")
+    rows = rows.where("channel IS NOT NULL AND at IS NOT NULL")
+    entries = f.transform(
+        f.map_entries("latency.buckets"), lambda e: f.struct(e.key.cast("bigint").alias("key"), e.value.alias("value"))
     )
-    exploded = rows.select(*keys, f.explode("latency.buckets").alias("bucket", "count"))
-    buckets = exploded.withColumn("bucket", f.col("bucket").cast("bigint"))
+    return rows.select(
+        f.timestamp_seconds("at").alias("at"),
+        "topic",
+        "channel",
+        f.coalesce("producer", f.lit("")).alias("producer"),
+        *(f.coalesce(name, f.lit(0)).alias(name) for name in _COUNTED),
+        "depth",
+        f.col("latency.sum").alias("latency_sum"),
+        f.col("latency.max").alias("latency_max"),
+        f.map_from_entries(entries).alias("latencies"),
+    )
+
+
+def _delivered_by(table: DataFrame, grain: str) -> DataFrame:
+    """Sums by that grain, topic, channel and producer."""
+    from pyspark.sql import functions as f
+
+    keys = ["topic", "channel", "producer", "at"]
+    coarse = table.withColumn("at", f.date_trunc(grain, "at"))
+    totals = coarse.groupBy(*keys).agg(
+        *(f.sum(name).alias(name) for name in (*_COUNTED, "latency_sum")),
+        *(f.max(name).alias(name) for name in ("depth", "latency_max")),
+    )
+    buckets = coarse.select(*keys, f.explode("latencies").alias("bucket", "count"))
     return totals.join(_histograms(buckets, keys, "latencies"), keys, "left")
 
 

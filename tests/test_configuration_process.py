@@ -269,6 +269,7 @@ TEXT = {  # strings stand as they are
     "https_address": "127.0.0.1:0",
     "broadcast_address": "node.example",
     "statistics_topic": "",
+    "statistics_events": "off",
     "statsd_address": "",
     "tls_cert": "",
     "tls_key": "",

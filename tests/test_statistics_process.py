@@ -18,7 +18,7 @@ from tests.daemons import Daemon, eventually, nsqd, run
 pytestmark = pytest.mark.process
 
 
-_COUNTS = ("published", "bytes", "finished", "requeued", "timed_out")
+_COUNTS = ("published", "bytes", "finished", "attempts", "requeued", "timed_out")
 
 
 def told(node: Daemon, topic: str = "_stats") -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def told(node: Daemon, topic: str = "_stats") -> list[dict[str, Any]]:
 def sums(node: Daemon, channel: str) -> Counter[str]:
     found: Counter[str] = Counter()
     for one in told(node):
-        if one["topic"] == "t" and one.get("channel", "") == channel:
+        if "at" in one and one["topic"] == "t" and one.get("channel", "") == channel:
             found.update({name: one[name] for name in _COUNTS if name in one})
     return found
 
@@ -60,7 +60,7 @@ def test_seconds_add_up(tmp_path: Path) -> None:
             consumer.flush()
         eventually(lambda: sums(node, "c")["finished"] >= 20)
         assert sums(node, "") == {"published": 20, "bytes": 100}
-        assert sums(node, "c") == {"finished": 20, "requeued": 1, "timed_out": 1}
+        assert sums(node, "c") == {"finished": 20, "attempts": 22, "requeued": 1, "timed_out": 1}
         seconds = [one for one in told(node) if one.get("channel") == "c"]
         assert {one["node"] for one in seconds} == {7}
         assert all(began - 2 < one["at"] < time.time() for one in seconds)
@@ -78,6 +78,36 @@ def test_seconds_add_up(tmp_path: Path) -> None:
         assert config["retention"] == "24h0m0s"
 
 
+def test_producers_and_events(tmp_path: Path) -> None:
+    with nsqd(tmp_path, "-statistics-topic", "_stats", "-statistics-events", "full") as node:
+        httpx.post(f"http://{node.http}/topic/create?topic=t").raise_for_status()
+        httpx.post(f"http://{node.http}/channel/create?topic=t&channel=c").raise_for_status()
+        lines = "\n".join(["12345"] * 10)
+        for producer in ("ann", "ben"):
+            url = f"http://{node.http}/mpub?topic=t&producer={producer}&sequence=1"
+            httpx.post(url, content=lines).raise_for_status()
+        httpx.post(f"http://{node.http}/mpub?topic=t", content=lines).raise_for_status()
+        with Consumer("t", "c", [node.tcp], max_in_flight=50) as consumer:
+            done = 0
+            while done < 30:
+                for message in consumer.poll(5):
+                    message.finish()
+                    done += 1
+            consumer.flush()
+        eventually(lambda: sums(node, "c")["finished"] == 30)
+        rows = told(node)
+        seconds = [one for one in rows if one.get("channel") == "c" and "at" in one]
+        by_producer: Counter[str] = Counter()
+        for one in seconds:
+            by_producer[one["producer"]] += one["finished"]
+        assert by_producer == {"ann": 10, "ben": 10, "": 10}
+        events = [one for one in rows if "event" in one]
+        assert len({one["id"] for one in events}) == 30
+        assert Counter(one["producer"] for one in events) == by_producer
+        assert {(one["event"], one["attempts"]) for one in events} == {("finished", 1)}
+        assert all(0 <= one["latency_ns"] < 60e9 for one in events)
+
+
 def test_an_idle_node_tells_nothing(tmp_path: Path) -> None:
     with nsqd(tmp_path, "-statistics-topic", "_stats") as node:
         time.sleep(1.2)
@@ -88,3 +118,10 @@ def test_a_name_that_is_none_is_refused() -> None:
     done = run("nsqd", "-statistics-topic", "a b")
     assert done.returncode == 1
     assert "--statistics-topic 'a b' is no topic's name" in done.stderr
+
+
+@pytest.mark.parametrize("word", ["some", "2", "-1", "nan", ""])
+def test_a_share_that_is_none_is_refused(word: str) -> None:
+    done = run("nsqd", "-statistics-events", word)
+    assert done.returncode == 2
+    assert "want off, full, or a share of the messages such as 0.01" in done.stderr

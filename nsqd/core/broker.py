@@ -14,6 +14,7 @@ from nsqd.core.channel import Channel
 from nsqd.core.ids import IdSource
 from nsqd.core.keeping import Keeping
 from nsqd.core.latency import Latency
+from nsqd.core.outcomes import Events, Outcomes
 from nsqd.core.scan import Queue, ScanPool
 from nsqd.core.seen import Remembered, SeenLimits
 from nsqd.core.store import Store
@@ -38,7 +39,8 @@ class Limits:
     topology_aware: bool = False  # consumers in the node's zone are served first, then those of its region
     latency_percentiles: tuple[float, ...] = ()  # none: latencies are not measured
     latency_window: int = 600_000_000_000  # ns
-    measures: bool = False  # latencies, though no percentiles are told
+    measures: bool = False  # what becomes of messages, for the statistics topic
+    events: float = 0.0  # the share of messages of which each event is told
     keeping: Keeping = field(default_factory=Keeping)  # of topics that have no word of their own
     seen: SeenLimits = field(default_factory=SeenLimits)
 
@@ -100,6 +102,7 @@ class Broker:
         self.channel_count = 0  # of all topics
         self.refused: Counter[str] = Counter()  # what a limit did not let in, by the limit
         self.latencies = Histogram()  # of all messages finished, while percentiles are configured
+        self.events = Events(limits.events)
         self._by_number: dict[int, Topic] = {}
         self._next_number = 1
 
@@ -224,12 +227,13 @@ class Broker:
     def new_latency(self) -> Latency | None:
         """What a new channel measures with."""
         limits = self.limits
-        if not (limits.latency_percentiles or limits.measures):
+        if not limits.latency_percentiles:
             return None
-        latency = Latency(limits.latency_percentiles, limits.latency_window, self.latencies)
-        if limits.measures:
-            latency.take()
-        return latency
+        return Latency(limits.latency_percentiles, limits.latency_window, self.latencies)
+
+    def new_outcomes(self, topic: Topic, channel: str) -> Outcomes | None:
+        """Likewise, for the statistics topic."""
+        return Outcomes(topic.name, channel, topic.producers, self.events) if topic.producers is not None else None
 
     def channel_created(self, channel: Channel) -> None:
         """A topic made a channel."""

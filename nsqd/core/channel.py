@@ -25,6 +25,7 @@ from nsqd.core.consumer import (
 from nsqd.core.deferred import Deferred, Message
 from nsqd.core.duequeue import SLACK, DueQueue
 from nsqd.core.frame import ID_SIZE, STAMP, message_id, with_attempts
+from nsqd.core.outcomes import BURIED, REQUEUED, TIMED_OUT
 from nsqd.core.spans import without
 from nsqd.core.store import Extent
 
@@ -61,6 +62,7 @@ class Channel:
         "loose",
         "name",
         "number",
+        "outcomes",
         "passed",
         "paused",
         "reading",
@@ -104,6 +106,7 @@ class Channel:
         self.dropped_count = 0  # messages an ephemeral channel had no room for
         self.deliveries = [0, 0, 0]  # by the consumer's distance, when delivery is topology-aware
         self.latency = broker.new_latency()  # from publish to FIN; None: nobody wants to know
+        self.outcomes = broker.new_outcomes(topic, name)  # likewise
         self._messages_before = topic.put_count
         self._holes: deque[tuple[int, int]] = deque()  # spans ahead of the cursor to be skipped, ascending, disjoint
         self._extent: Extent | None = None  # the one the cursor was in last
@@ -134,15 +137,21 @@ class Channel:
         """What the consumer has in flight is ready again at once, as if it had handed it back."""
         runs = [run for run in self.in_flight.values() if run.owner is consumer] if consumer.in_flight else ()
         for run in runs:
-            self.requeue_count += self._return(run, len(run), "disconnected")
+            self.requeue_count += self._return(run, len(run), REQUEUED, "disconnected")
             self.in_flight.remove(run.handle)
 
-    def finished(self, run: Run, first: int, count: int) -> None:
-        """Messages first.. of a run are done with."""
+    def finished(self, run: Run, first: int, ids: bytes) -> None:
+        """Messages first.. of a run, with these ids, are done with."""
+        count = len(ids) // ID_SIZE
         self.topic.store.finish(self.topic.number, self.number, first, count)
-        if self.latency is not None and run.stamps:
-            wall = self.broker.wall
-            self.latency.record_many([wall - stamp for stamp in run.published(first, count)], self.broker.now)
+        if self.latency is None and self.outcomes is None:
+            return
+        wall = self.broker.wall
+        latencies = [wall - stamp for stamp in run.published(first, count)] if run.stamps else []
+        if self.latency is not None and latencies:
+            self.latency.record_many(latencies, self.broker.now)
+        if self.outcomes is not None:
+            self.outcomes.finished(first, ids, run.attempts, latencies, wall)
 
     def discarded(self, ordinal: int) -> None:
         """A message was sampled out."""
@@ -151,6 +160,7 @@ class Channel:
     def requeued(self, message_id: bytes, ordinal: int, attempts: int, delay: int, now: int) -> None:
         """A consumer handed a message back."""
         self.requeue_count += 1
+        self._note(REQUEUED, ordinal, message_id, attempts)
         if self._is_given_up(attempts):
             self.bury(message_id, ordinal, attempts, "requeued")
             return
@@ -379,7 +389,7 @@ class Channel:
         frames = extent.frames[start:stop]
         ids = bytes(extent.ids[start * ID_SIZE : stop * ID_SIZE])
         run = Run(consumer, self.cursor, ids, 1, now, now + consumer.msg_timeout)
-        if self.latency is not None:
+        if self.latency is not None or self.outcomes is not None:
             run.stamps = b"".join([frame[STAMP] for frame in frames])
         consumer.hold(run, fresh=True)
         if len(self.fresh) > 2 * len(self.in_flight) + SLACK:
@@ -406,7 +416,7 @@ class Channel:
         frame = extent.frames[index]
         self.topic.store.requeue(self.topic.number, self.number, message.ordinal, attempts, 0)
         run = Run(consumer, message.ordinal, ids, attempts, now, now + consumer.msg_timeout)
-        if self.latency is not None:
+        if self.latency is not None or self.outcomes is not None:
             run.stamps = frame[STAMP]
         consumer.hold(run)
         return [frame if attempts == 1 else with_attempts(frame, attempts)]
@@ -441,7 +451,7 @@ class Channel:
         return min(in_flight, deferred)
 
     def _expire(self, run: Run, limit: int) -> int:
-        count = self._return(run, limit, "timed out")
+        count = self._return(run, limit, TIMED_OUT, "timed out")
         if len(run):  # its entry was popped; the rest is due as before
             run.handle = self.in_flight.push(run.deadline, run)
         self.timeout_count += count
@@ -449,20 +459,23 @@ class Channel:
             run.owner.refresh()
         return count
 
-    def _return(self, run: Run, limit: int, reason: str) -> int:
-        """Up to `limit` messages of a run are ready again, or buried. Returns how many."""
-        attempts = run.attempts
-        if self._is_given_up(attempts):
-            members = run.members(limit)
-            run.owner.expire(run, limit)
-            for message_id, ordinal in members.items():
-                self.bury(message_id, ordinal, attempts, reason)
-            return len(members)
+    def _return(self, run: Run, limit: int, what: str, reason: str) -> int:
+        """Up to `limit` messages of a run are ready again, or buried. Returns how many. `what`: an outcome."""
+        attempts, given_up = run.attempts, self._is_given_up(run.attempts)
+        members = run.members(limit) if given_up or self.outcomes is not None else {}
         ordinals = run.owner.expire(run, limit)
-        for ordinal in ordinals:
+        for name, ordinal in members.items():
+            self._note(what, ordinal, name, attempts)
+            if given_up:
+                self.bury(name, ordinal, attempts, reason)
+        for ordinal in () if given_up else ordinals:
             self.topic.store.requeue(self.topic.number, self.number, ordinal, attempts, 0)
             self._retry(Message(ordinal, attempts))
         return len(ordinals)
+
+    def _note(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
+        if self.outcomes is not None:
+            self.outcomes.returned(what, ordinal, message_id, attempts, self.broker.wall)
 
     # dead letters
 
@@ -489,6 +502,7 @@ class Channel:
     def bury(self, message_id: bytes, ordinal: int, attempts: int, reason: str) -> None:
         """Give up on a message that is in no other place."""
         self.topic.store.bury(self.topic.number, self.number, ordinal, message_id, attempts, reason)
+        self._note(BURIED, ordinal, message_id, attempts)
         self.buried.add(message_id, Grave(ordinal, attempts, reason, self.broker.wall))
 
     def _retry(self, message: Message) -> None:

@@ -178,9 +178,10 @@ class Consumer:
                 run = runs[0]
                 start = run.head * ID_SIZE
                 size = min(len(run.ids) - start, total - position)
-                if run.ids[start : start + size] == ids[position : position + size]:
+                some = ids[position : position + size]
+                if run.ids[start : start + size] == some:
                     count = size // ID_SIZE
-                    channel.finished(run, run.first + run.head, count)
+                    channel.finished(run, run.first + run.head, some)
                     self._advance(run, count)
                     self.finish_count += count
                     position += size
@@ -193,7 +194,7 @@ class Consumer:
             if found is None:
                 failed.append((message_id, channel.why_not(message_id)))
                 continue
-            channel.finished(found[1], found[0], 1)
+            channel.finished(found[1], found[0], message_id)
             self.finish_count += 1
         self.refresh()
         return failed

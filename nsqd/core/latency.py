@@ -29,9 +29,9 @@ class Snapshot:
 
 
 class Latency:
-    """See above. One for each channel when percentiles are configured, or somebody takes what was recorded (`take`)."""
+    """See above. One for each channel when percentiles are configured."""
 
-    __slots__ = ("_fresh", "_half", "_newer", "_number", "_older", "_percentiles", "_total")
+    __slots__ = ("_half", "_newer", "_number", "_older", "_percentiles", "_total")
 
     def __init__(self, percentiles: Iterable[float], window: int, total: Histogram | None = None) -> None:
         """`percentiles` are above 0 and at most 1, `window` is in ns. `total` is told of everything, for ever."""
@@ -41,7 +41,6 @@ class Latency:
         self._number = 0  # of the half window in which the newer half was begun
         self._newer = Histogram()
         self._older = Histogram()
-        self._fresh: Histogram | None = None  # what was recorded since `take`
 
     def record_many(self, latencies: Sequence[int], now: int) -> None:
         """Messages took `latencies` (ns) until `now` (monotonic ns). A negative one, from a clock set back, counts as 0."""
@@ -50,26 +49,12 @@ class Latency:
             self._newer.record(latencies[0])
             if self._total is not None:
                 self._total.record(latencies[0])
-            if self._fresh is not None:
-                self._fresh.record(latencies[0])
             return
         batch = Histogram()
         batch.record_many(latencies)
         self._newer.merge(batch)
         if self._total is not None:
             self._total.merge(batch)
-        if self._fresh is not None:
-            self._fresh.merge(batch)
-
-    def take(self) -> Histogram:
-        """What was recorded since the last call; the first begins it."""
-        fresh, self._fresh = self._fresh, Histogram()
-        return fresh or Histogram()
-
-    @property
-    def is_told(self) -> bool:
-        """Percentiles of it are configured."""
-        return bool(self._percentiles)
 
     def snapshot(self, now: int) -> Snapshot:
         """The window that ends at `now`. Costs the copying of two small dicts."""

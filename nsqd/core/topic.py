@@ -15,6 +15,7 @@ from nsqd.core.cursors import Cursor
 from nsqd.core.deferred import Deferred, Message
 from nsqd.core.frame import HEADER_SIZE, ID_SIZE, encode, encode_one
 from nsqd.core.keeping import TopicConfig
+from nsqd.core.outcomes import Producers
 from nsqd.core.puts import Puts, Terms
 from nsqd.core.seen import Seen
 from nsqd.core.store import Store
@@ -55,6 +56,7 @@ class Topic:
         "number",
         "ordinary",
         "paused",
+        "producers",
         "promise",
         "put_count",
         "putting",
@@ -97,6 +99,7 @@ class Topic:
         self.duplicate_count = 0  # messages that were published before, and so not again
         self.seen = Seen(broker.limits.seen, broker.remembered)
         self.watched: tuple[int, int] | None = None  # (due, handle) of our entry in the scan's index
+        self.producers = Producers() if broker.limits.measures else None  # of whom its messages are
         self.store.create_topic(number, name)
         self.cursors: dict[str, Cursor] = {}  # of those who read it back, by name
         self.store.hold(number, self.cursors)
@@ -194,6 +197,7 @@ class Topic:
             self._delayed_ahead += count
             self._watch_lane()
         packed = pack_job(terms.priority, terms.ttr, terms.delay)
+        self._note_producer(NONE)
         if puts.key:
             packed = Attributes(key=puts.key, job=(terms.priority, terms.ttr, terms.delay)).pack(first)
         self.store.publish(self.number, first, puts.frames, b"".join(puts.ids), puts.largest, terms.due, packed)
@@ -234,6 +238,7 @@ class Topic:
         frames = encode(bodies, sizes, ids, wall)
         joined = b"".join([block.joined for block in ids])
         packed = attributes.pack(self.end) if attributes is not NONE else b""
+        self._note_producer(attributes)
         self.store.publish(self.number, self.end, frames, joined, max(sizes) + HEADER_SIZE, 0, packed)
         self.end += len(bodies)
         self.distribute()
@@ -243,9 +248,15 @@ class Topic:
         message_id = self.broker.ids.one()
         frame = encode_one(body, message_id, wall)
         packed = attributes.pack(self.end) if attributes is not NONE else b""
+        self._note_producer(attributes)
         self.store.publish(self.number, self.end, [frame], message_id, len(frame), due, packed)
         self.end += 1
         self.distribute()
+
+    def _note_producer(self, attributes: Attributes) -> None:
+        """The next messages are his."""
+        if self.producers is not None:
+            self.producers.note(self.end, attributes.producer)
 
     def _bounded(self, bodies: list[bytes]) -> list[bytes]:
         """An ephemeral topic keeps mem-queue-size messages nobody has taken over; what is new is dropped beyond that."""
@@ -255,10 +266,22 @@ class Topic:
         self.dropped_count += len(bodies) - min(room, len(bodies))
         return bodies[:room]
 
-    def take_in(self, messages: list[tuple[int, bytes]], only: Channel | None) -> None:
+    def publish_to(self, only: Channel, bodies: list[bytes], attributes: Attributes) -> int:
+        """As `publish_with`, for one of the channels; before what else is published in this turn. The topic is not held up."""
+        known = self.seen.admit(attributes, len(bodies), self.broker.now)
+        self.duplicate_count += known
+        self.store.promise(self.number)
+        if known < len(bodies):
+            fresh = bodies[known:]
+            self.message_count += len(fresh)
+            self.message_bytes += sum(map(len, fresh))
+            self.take_in([(self.broker.wall, body) for body in fresh], only, attributes.behind(known))
+        return known
+
+    def take_in(self, messages: list[tuple[int, bytes]], only: Channel | None, attributes: Attributes = NONE) -> None:
         """Messages of another daemon (when they were published, ns since the epoch; body): for `only`, or as if published now.
 
-        The topic is not paused. They exist from the turn's commit on.
+        The topic is not held up. They exist from the turn's commit on.
         """
         first = self.end
         ids = b"".join([block.joined for block in self.broker.ids.take(len(messages))])
@@ -266,7 +289,9 @@ class Topic:
             encode_one(body, ids[index * ID_SIZE : (index + 1) * ID_SIZE], stamp)
             for index, (stamp, body) in enumerate(messages)
         ]
-        self.store.publish(self.number, first, frames, ids, max(map(len, frames)), 0)
+        packed = attributes.pack(first) if attributes else b""
+        self._note_producer(attributes)
+        self.store.publish(self.number, first, frames, ids, max(map(len, frames)), 0, packed)
         self.end += len(frames)
         self.distribute()
         if only is None:
@@ -527,6 +552,11 @@ class Topic:
             self.broker.watch(self, due)
 
     # queries
+
+    @property
+    def is_held_up(self) -> bool:
+        """What is published waits, and is no channel's yet."""
+        return self.paused or self.starting
 
     @property
     def depth(self) -> int:

@@ -5,6 +5,8 @@ Beside NSQ's arguments both take, of all messages of the request:
     X-Nsq-Header-NAME: VALUE     headers of the messages: kept in the log, and told where messages are read back or listed
     key=K                        not published again under the same key (/mpub: all of them together)
     producer=P&sequence=N        not published again if P has published N already; the messages of /mpub are N, N+1, ...
+    channel=C                    for this channel alone: the topic's others never see them. 404 CHANNEL_NOT_FOUND if it is not
+                                 there, 409 TOPIC_PAUSED while the topic holds messages back; not with defer
 
 A repeated message is answered as the first one was, once that is as durable as the topic says, and X-Nsq-Duplicates tells
 how many of the request's messages were repeated. 400 for INVALID_KEY, INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_HEADER,
@@ -18,7 +20,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from nsqd.core.attributes import MOST_HEADER_BYTES, MOST_HEADERS, NONE, Attributes, is_word, read_sequence
-from nsqd.http.arguments import topic_name, topic_to_publish_to
+from nsqd.http.arguments import existing_channel, topic_name, topic_to_publish_to
 from nsqd.http.node import Node
 from nsqd.protocols.nsq.commands import INT32
 from nsqd.protocols.nsq.fast import equal_bodies
@@ -72,10 +74,12 @@ class Publishing:
         topic = topic_name(arguments)
         attributes = _read_attributes(request, arguments)
         broker, defer = self._node.broker, arguments.get("defer")
+        if defer is not None and "channel" in arguments:
+            raise HttpError(400, "INVALID_DEFER")
         if defer is not None:
             return _answer(await self._node.bridge.call(lambda: self._publish_deferred(topic, body, defer, attributes)))
-        if attributes:
-            return _answer(await self._publish(topic, [body], attributes))
+        if attributes or "channel" in arguments:
+            return _answer(await self._publish(topic, [body], attributes, arguments.get("channel")))
         await self._node.bridge.call(lambda: topic_to_publish_to(broker, topic).publish([body], len(body)))
         return OK
 
@@ -91,13 +95,15 @@ class Publishing:
         except HttpError:
             await self._publish(topic, [], NONE)  # the original has made the topic by now
             raise
-        return _answer(await self._publish(topic, bodies, attributes))
+        return _answer(await self._publish(topic, bodies, attributes, arguments.get("channel")))
 
-    async def _publish(self, name: str, bodies: list[bytes], attributes: Attributes) -> int:
+    async def _publish(self, name: str, bodies: list[bytes], attributes: Attributes, channel: str | None = None) -> int:
         """Publish, or only see to it that the topic exists. Returns how many had been published before."""
         broker, size = self._node.broker, sum(map(len, bodies))
 
         def publish() -> int:
+            if channel is not None and bodies:
+                return self._publish_to(name, channel, bodies, attributes)
             topic = topic_to_publish_to(broker, name)
             if bodies and attributes:
                 return topic.publish_with(bodies, attributes)
@@ -106,6 +112,15 @@ class Publishing:
             return 0
 
         return await self._node.bridge.call(publish)
+
+    def _publish_to(self, name: str, channel: str, bodies: list[bytes], attributes: Attributes) -> int:
+        """Likewise, to one channel. (trio thread)"""
+        if self._node.broker.refusal:
+            raise HttpError(503, "EXITING")
+        only = existing_channel(self._node.broker, name, channel)
+        if only.topic.is_held_up:
+            raise HttpError(409, "TOPIC_PAUSED")
+        return only.topic.publish_to(only, bodies, attributes)
 
     def _publish_deferred(self, name: str, body: bytes, defer: str, attributes: Attributes) -> int:
         """Returns 1 if it had been published before. (trio thread)"""

@@ -136,7 +136,7 @@ def _channel(channel: Channel, wanted: Wanted, owners: dict[Any, Peer], now: int
 
 
 def _latency(channel: Channel, now: int) -> Snapshot | None:
-    return channel.latency.snapshot(now) if channel.latency is not None and channel.latency.is_told else None
+    return channel.latency.snapshot(now) if channel.latency is not None else None
 
 
 def _not_in_1_3_0(channel: Channel) -> dict[str, int]:

@@ -22,7 +22,7 @@ _OF_CHANNELS = (
     "nsqd", "lookupd", "topic", "channel", "stagingLocation", "stagingMaxBytes", "maxInFlight", "maxRecordsPerTrigger",
     "minPartitions", "pollMs", "dedupeWindowMs",
 )  # fmt: skip
-_SINK_NAMES = ("nsqd", "lookupd", "topic", "chunkRecords", "chunkBytes", "jobName", "recordsPerSecond")
+_SINK_NAMES = ("nsqd", "lookupd", "topic", "channel", "chunkRecords", "chunkBytes", "jobName", "recordsPerSecond")
 
 
 class OptionError(ValueError):
@@ -84,6 +84,7 @@ class WriteOptions:
     nsqd: tuple[str, ...]
     lookupd: tuple[str, ...]
     topic: str  # "": the column `topic` says
+    channel: str  # that alone gets the messages; "": all of the topic's
     chunk_records: int
     chunk_bytes: int
     job: str  # of a batch write: done again under the same name, nothing is published twice; "": it has none
@@ -206,11 +207,16 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     topic = given.text("topic")
     if topic and _TOPIC.fullmatch(topic) is None:
         raise OptionError(f"option topic={topic!r} is no topic's name")
+    channel = given.text("channel")
+    if channel and _TOPIC.fullmatch(channel) is None:
+        raise OptionError(f"option channel={channel!r} is no channel's name")
+    if channel and not topic:
+        raise OptionError(f"option channel={channel!r} needs the option topic")
     job = given.text("jobName")
     if job and _JOB.fullmatch(job) is None:
         raise OptionError(f"option jobName={job!r}: want 1 to 64 printable characters without spaces")
     records, size = given.number("chunkRecords", 5000, 1, 100_000), given.number("chunkBytes", 1 << 20, 1, 4 << 20)
-    return WriteOptions(*_servers(given), topic, records, size, job, given.number("recordsPerSecond", 0, 1))
+    return WriteOptions(*_servers(given), topic, channel, records, size, job, given.number("recordsPerSecond", 0, 1))
 
 
 def _servers(given: _Given) -> tuple[tuple[str, ...], tuple[str, ...]]:

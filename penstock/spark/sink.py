@@ -8,25 +8,23 @@ chunks, which are published: twice rather than never.
 from __future__ import annotations
 
 import hashlib
-import struct
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from penstock.spark.ask import Asker, Refused, Unreachable
+from penstock.spark.chunks import Chunk, Chunker
 from penstock.spark.nodes import Nobody, Nodes
 from penstock.spark.options import OptionError, WriteOptions
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
-
 _TRIES, _PAUSE = 5, 1.0  # of a chunk at its node, and s between them
-_COUNT = struct.Struct(">I")
 
 
 @dataclass
@@ -57,53 +55,32 @@ class _Writer:
 
     def _publish(self, batches: Iterator[RecordBatch], job: str, partition: int) -> Sent:
         """(executor)"""
-        sent, chunk, began = Sent(0, 0), 0, time.monotonic()
+        sent, number, began = Sent(0, 0), 0, time.monotonic()
         with Asker() as asker:
             addresses = sorted(Nodes(self._options.nsqd, self._options.lookupd).addresses(asker))
             if not addresses:
                 raise Nobody("nsqlookupd knows no nsqd")
             address = addresses[partition % len(addresses)]  # the same when the task is tried again
-            for topic, bodies in self._chunks(batches):
-                payload = b"".join(
-                    [_COUNT.pack(len(bodies)), *(part for body in bodies for part in (_COUNT.pack(len(body)), body))]
-                )
+            for chunk in self._chunks(batches):
+                payload = chunk.payload()
                 digest = hashlib.blake2b(payload, digest_size=12).hexdigest()
-                arguments = {"topic": topic, "binary": "true", "key": f"{job}/{partition}/{chunk}/{digest}"}
+                arguments = {"topic": chunk.topic, "binary": "true", "key": f"{job}/{partition}/{number}/{digest}"}
+                if self._options.channel:
+                    arguments["channel"] = self._options.channel
                 sent.duplicates += _post(asker, address, arguments, payload)
-                sent.messages += len(bodies)
-                chunk += 1
+                sent.messages += chunk.count
+                number += 1
                 if self._options.rate:
                     time.sleep(max(0.0, began + sent.messages / self._options.rate - time.monotonic()))
         return sent
 
-    def _chunks(self, batches: Iterator[RecordBatch]) -> Iterator[tuple[str, list[bytes]]]:
-        """Topics and bodies, in the rows' order but for the topics: a chunk has one."""
+    def _chunks(self, batches: Iterator[RecordBatch]) -> Iterator[Chunk]:
+        """In the rows' order but for the topics: a chunk has one."""
         most = min(self._options.chunk_records, self._options.rate or self._options.chunk_records)
-        open_ones: dict[str, tuple[list[bytes], int]] = {}
+        chunker = Chunker(self._options.topic, most, self._options.chunk_bytes)
         for batch in batches:
-            bodies = batch.column(batch.schema.get_field_index("body")).to_pylist()
-            topics = [self._options.topic] * len(bodies)
-            if not self._options.topic:
-                topics = batch.column(batch.schema.get_field_index("topic")).to_pylist()
-            for topic, body in zip(topics, bodies, strict=True):
-                data = _body(body)
-                if not isinstance(topic, str) or not topic:
-                    raise ValueError("a row has no topic")
-                waiting, size = open_ones.get(topic, ([], 0))
-                if waiting and (len(waiting) >= most or size + len(data) > self._options.chunk_bytes):
-                    yield topic, waiting
-                    waiting, size = [], 0
-                waiting.append(data)
-                open_ones[topic] = waiting, size + len(data)
-        for topic, (waiting, _) in open_ones.items():
-            yield topic, waiting
-
-
-def _body(value: Any) -> bytes:
-    data = value.encode() if isinstance(value, str) else value
-    if isinstance(data, bytes) and data:
-        return data
-    raise ValueError(f"a row's body is {value!r}: nsqd takes no empty message")
+            yield from chunker.add(batch)
+        yield from chunker.rest()
 
 
 def _post(asker: Asker, address: str, arguments: dict[str, str], payload: bytes) -> int:

@@ -72,6 +72,8 @@ def test_a_pattern() -> None:
         ({"topic": "#"}, "no topic's name"),
         ({"chunkRecords": "x"}, "option chunkRecords='x'"),
         ({"jobName": "a b"}, "option jobName='a b'"),
+        ({"channel": "a b"}, "option channel='a b' is no channel's name"),
+        ({"channel": "c", "topic": ""}, "option channel='c' needs the option topic"),
         ({"startingOffsets": "latest"}, "not known; there are nsqd, lookupd, topic"),
     ],
 )

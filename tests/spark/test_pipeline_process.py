@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pyarrow.dataset as ds
@@ -38,9 +39,26 @@ def environ() -> dict[str, str]:
 
 def run(*arguments: str) -> str:
     """What it said."""
-    done = subprocess.run(command(*arguments), capture_output=True, text=True, env=environ(), timeout=120)
+    return run_all(arguments)[0]
+
+
+_SEVERAL = """
+import sys
+from pipeline.main import main
+for words in map(str.split, sys.argv[1:]):
+    sys.argv[1:] = [word.replace("~", " ") for word in words]
+    sys.exit(code) if (code := main()) else print("--", file=sys.stderr)
+"""
+
+
+def run_all(*jobs: tuple[str, ...]) -> list[str]:
+    """What each of them said, one behind the other in one process: its JVM is the same, and that takes the longest to start."""
+    words = [" ".join(word.replace(" ", "~") for word in job) for job in jobs]
+    done = subprocess.run(
+        [sys.executable, "-c", _SEVERAL, *words], capture_output=True, text=True, env=environ(), timeout=120
+    )
     assert done.returncode == 0, done.stderr
-    return done.stderr
+    return done.stderr.split("--\n")[:-1]
 
 
 def refused(*arguments: str) -> str:
@@ -48,6 +66,16 @@ def refused(*arguments: str) -> str:
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     return done.stderr
+
+
+def post(node: Daemon, path: str, content: str = "", **arguments: str) -> None:
+    httpx.post(f"http://{node.http}{path}", params=arguments, content=content).raise_for_status()
+
+
+def stats(node: Daemon, topic: str) -> dict[str, Any]:
+    told = httpx.get(f"http://{node.http}/stats?format=json&topic={topic}").json()
+    found: dict[str, Any] = told["topics"][0]
+    return found
 
 
 def publish(node: Daemon, first: int, end: int) -> None:
@@ -77,6 +105,9 @@ def test_a_lake_over_kills_of_the_driver_and_of_nsqd(tmp_path: Path) -> None:
     lake, total = tmp_path / "lake", 20_000
     flags = ("-retention", "1h", "-node-id", "7")
     with nsqd(tmp_path / "node", *flags) as node:
+        post(node, "/topic/create", topic="t")
+        for channel in ("mail", "other"):
+            post(node, "/channel/create", topic="t", channel=channel)
         publish(node, 0, total // 2)
         words = ("archive", "--topic", "t", "--out", str(lake), "--max-records", "2500")
         driver = subprocess.Popen(
@@ -88,42 +119,57 @@ def test_a_lake_over_kills_of_the_driver_and_of_nsqd(tmp_path: Path) -> None:
     assert 2 <= len(list(lake.glob("manifests/batch=*.json"))) < total // 2 // 2500 + 2
     with nsqd(tmp_path / "node", *flags) as node:
         publish(node, total // 2, total)
-        said = run(*words, "--nsqd", node.http, "--once")
-        assert f"has {total:,}" in said
-        assert "MISSING" not in said
+        page = tmp_path / "report.html"
+        some = ("--lake", str(lake))
+        replay = ("replay", *some, "--nsqd", node.http, "--topic", "t", "--where", "offset % 10 = 0")
+        said = run_all(
+            (*words, "--nsqd", node.http, "--once"),
+            ("rollup", *some),
+            ("report", *some, "--out", str(page)),
+        )
+        assert f"has {total:,}" in said[0]
+        assert "MISSING" not in said[0]
         assert archived(lake) == list(range(total))
         cursors = httpx.get(f"http://{node.http}/topic/cursors?topic=t").json()["cursors"]
         assert [(one["name"], one["lag"]) for one in cursors] == [("archive", 0)]
-
-        assert f"{total:,} messages rolled up, {total:,} in all" in run("rollup", "--lake", str(lake))
-        page = tmp_path / "report.html"
-        assert f"{total:,} messages of 1 topics" in run("report", "--lake", str(lake), "--out", str(page))
+        assert f"{total:,} messages rolled up, {total:,} in all" in said[1]
+        assert f"{total:,} messages of 1 topics" in said[2]
         text = page.read_text()
         assert f"<b>{total:,}</b> messages" in text
         assert "<svg" in text
         assert "http" not in text.replace("http-equiv", "")  # it loads nothing
 
-        run("compact", "--lake", str(lake))
+        said = run_all(
+            ("compact", *some),
+            ("rollup", *some),
+            (*replay, "--to", "again"),
+            (*replay, "--to", "again"),
+            (*replay, "--to", "t", "--channel", "mail"),
+        )
         assert not list(lake.glob("archive/*"))
         (manifest,) = [path for path in lake.glob("manifests/*.json") if not path.name.startswith("rollup")]
         assert sum(one["count"] for one in json.loads(manifest.read_text())["ranges"]) == total
-        assert "nothing new is archived" in run("rollup", "--lake", str(lake))  # though it lies elsewhere
-
-        replay = ("replay", "--lake", str(lake), "--nsqd", node.http, "--topic", "t", "--where", "offset % 10 = 0")
-        assert f"{total // 10:,} messages of t were published to again" in run(*replay, "--to", "again")
-        assert "replayed before" in run(*replay, "--to", "again")
+        assert "nothing new is archived" in said[1]  # though it lies elsewhere
+        assert f"{total // 10:,} messages of t were published to again" in said[2]
+        assert "replayed before" in said[3]
         lines = httpx.get(f"http://{node.http}/topic/read?topic=again&max_bytes=8000000").text.splitlines()
         numbers = Counter(int(json.loads(line)["body"].split()[1]) for line in lines)
         assert numbers == Counter(range(0, total, 10))
+        assert f"{total // 10:,} messages of t were published to channel mail of t" in said[4]
+        depths = {one["channel_name"]: one["depth"] for one in stats(node, "t")["channels"]}
+        assert depths == {"other": total, "mail": total + total // 10}
 
 
 def test_what_was_delivered_reaches_the_report(tmp_path: Path) -> None:
     require("java")
     lake, page = tmp_path / "lake", tmp_path / "report.html"
-    with nsqd(tmp_path / "node", "-retention", "1h", "-statistics-topic", "_statistics") as node:
-        httpx.post(f"http://{node.http}/topic/create?topic=t").raise_for_status()
-        httpx.post(f"http://{node.http}/channel/create?topic=t&channel=mail").raise_for_status()
-        publish(node, 0, 500)
+    flags = ("-retention", "1h", "-statistics-topic", "_statistics", "-statistics-events", "full")
+    with nsqd(tmp_path / "node", *flags) as node:
+        post(node, "/topic/create", topic="t")
+        post(node, "/channel/create", topic="t", channel="mail")
+        publish(node, 0, 300)
+        lines = "\n".join(f"line {number}" for number in range(200))
+        post(node, "/mpub", lines, topic="t", producer="etl", sequence="0")
         done = 0
         with Consumer("t", "mail", [node.tcp], max_in_flight=100) as consumer:
             while done < 500:
@@ -131,16 +177,31 @@ def test_what_was_delivered_reaches_the_report(tmp_path: Path) -> None:
                     message.finish()
                     done += 1
         eventually(lambda: finished(node) == 500)
-        run("archive", "--topic", "t", "--topic", "_statistics", "--nsqd", node.http, "--out", str(lake), "--once")
-    run("rollup", "--lake", str(lake))
-    run("report", "--lake", str(lake), "--out", str(page))
+        some = ("--lake", str(lake))
+        run_all(
+            ("archive", "--topic", "t", "--topic", "_statistics", "--nsqd", node.http, "--out", str(lake), "--once"),
+            ("rollup", *some),
+            ("report", *some, "--out", str(page)),
+        )
     text = page.read_text()
     assert "<h2>Deliveries</h2>" in text
-    row = re.search(r"<tr><td>t<td>mail((<td class=n>[^<]*){9})", text)
+    assert delivered(text, "mail") == ["500", "1.00", "0", "0", "0"]
+    assert "<h2>Deliveries by producer</h2>" in text
+    assert delivered(text, "etl") == ["200", "1.00", "0", "0", "0"]
+    assert delivered(text, r"\(none\)") == ["300", "1.00", "0", "0", "0"]
+    for grain in ("minute", "hour", "day"):
+        rows = ds.dataset(lake / "rollup" / "deliveries" / grain).to_table().to_pylist()
+        assert sum(row["finished"] for row in rows) == 500
+        assert sum(count for row in rows for _, count in row["latencies"]) == 500
+
+
+def delivered(page: str, name: str) -> list[str]:
+    """finished, attempts each, requeued, timed out, buried."""
+    row = re.search(rf"<tr><td>t<td>{name}((<td class=n>[^<]*){{10}})", page)
     assert row is not None
-    counts = row[1].split("<td class=n>")[1:]
-    assert counts[:4] == ["500", "0", "0", "0"]
-    assert all(re.fullmatch(r"[0-9.,]+ (s|ms|us)", latency) for latency in counts[5:])
+    cells = row[1].split("<td class=n>")[1:]
+    assert all(re.fullmatch(r"[0-9.,]+ (s|ms|us)", latency) for latency in cells[6:])
+    return cells[:5]
 
 
 def finished(node: Daemon) -> int:

@@ -1,0 +1,101 @@
+"""Rows as bodies of /mpub?binary=true: a count, then each message's length and bytes, big-endian.
+
+Arrow puts them together, a column at a time. What is in which chunk depends on nothing but the rows and their order.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_COUNT = Struct(">I")
+_NOTHING = pa.scalar(b"", pa.binary())
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Messages of one topic."""
+
+    topic: str
+    count: int = 0
+    size: int = 0  # bytes of the parts
+    parts: list[Any] = field(default_factory=list)  # of the payload, behind its count
+
+    def payload(self) -> bytes:
+        """For the request."""
+        return b"".join([_COUNT.pack(self.count), *self.parts])
+
+
+class Chunker:
+    """Takes batches, gives chunks of at most so many messages and bytes (one message may have more)."""
+
+    def __init__(self, topic: str, most: int, most_bytes: int) -> None:
+        self._topic = topic  # of all rows; "": each names its own
+        self._most = most
+        self._most_bytes = most_bytes
+        self._open: dict[str, Chunk] = {}
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
+        """Those that are full. Raises ValueError for rows that are no messages."""
+        bodies = batch.column(batch.schema.get_field_index("body"))
+        if self._topic:
+            yield from self._take(self._topic, bodies)
+            return
+        topics = batch.column(batch.schema.get_field_index("topic"))
+        for topic in pc.unique(topics).to_pylist():
+            if not topic:
+                raise ValueError("a row has no topic")
+            yield from self._take(topic, bodies.filter(pc.equal(topics, topic)))
+
+    def rest(self) -> Iterator[Chunk]:
+        """The others, at the end."""
+        yield from (chunk for chunk in self._open.values() if chunk.count)
+        self._open.clear()
+
+    def _take(self, topic: str, bodies: Any) -> Iterator[Chunk]:
+        content, ends = _framed(bodies)
+        at, rows = 0, len(bodies)
+        chunk = self._open.setdefault(topic, Chunk(topic))
+        while at < rows:
+            fits = bisect_right(ends, ends[at] + self._most_bytes - chunk.size) - 1
+            until = min(rows, fits, at + self._most - chunk.count)
+            if until <= at and not chunk.count:
+                until = at + 1  # it is larger than a chunk
+            if until > at:
+                chunk.parts.append(content[ends[at] : ends[until]])
+                chunk.count += until - at
+                chunk.size += ends[until] - ends[at]
+                at = until
+            if at < rows:
+                yield chunk
+                chunk = self._open[topic] = Chunk(topic)
+
+
+def _framed(bodies: Any) -> tuple[memoryview, array[int]]:
+    """Lengths and bytes of all, end to end; and where each begins, and the last ends."""
+    bodies = bodies.cast(pa.binary())
+    lengths = pc.binary_length(bodies)
+    if bodies.null_count or (len(bodies) and not pc.min(lengths).as_py()):
+        kind = "null" if bodies.null_count else "empty"
+        raise ValueError(f"a row's body is {kind}: nsqd takes no empty message")
+    heads = _ints(lengths.buffers()[1], lengths.offset, len(lengths))
+    if sys.byteorder == "little":
+        heads.byteswap()
+    prefixes = pa.Array.from_buffers(pa.binary(_COUNT.size), len(heads), [None, pa.py_buffer(heads)])
+    framed = pc.binary_join_element_wise(prefixes.cast(pa.binary()), bodies, _NOTHING)
+    _, offsets, content = framed.buffers()
+    return memoryview(content), _ints(offsets, framed.offset, len(framed) + 1)
+
+
+def _ints(buffer: pa.Buffer, first: int, count: int) -> array[int]:
+    found = array("i")
+    found.frombytes(memoryview(buffer)[first * found.itemsize : (first + count) * found.itemsize])
+    return found
