@@ -21,6 +21,7 @@ from bench.log_line import Line
 from bench.log_sizes import HEADER as LOG_HEADER
 from bench.log_sizes import LEFT as LOG_LEFT
 from bench.log_sizes import LogSize, log_sizes
+from bench.pipeline import pipeline
 from bench.rows import Effort, Row, rows
 from bench.server import BenchError, Program, penstock
 from bench.sizes import HEADER as SIZES_HEADER
@@ -118,7 +119,7 @@ def _asked(name: str, word: str) -> bool:
 def options(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line, read."""
     names = ", ".join([*(r.name for r in rows()), *(s.name for s in sizes()), *(s.name for s in log_sizes())])
-    names += ", " + ", ".join(row.name for row in jobs(""))
+    names += ", " + ", ".join([*(row.name for row in jobs("")), *(row.name for row in pipeline())])
     parser = argparse.ArgumentParser("bench", description="The figures of nsqd.", epilog=f"Rows: {names}.")
     parser.add_argument(
         "--only", default="", metavar="NAMES", help="rows, separated by commas; `fanout` means all fanout-*"
@@ -151,7 +152,8 @@ def main(arguments: Sequence[str]) -> int:
     programs = [penstock(), *([gonsq.nsqd(given.nsqd)] if given.nsqd else [])]
     available = gonsq.with_tools(rows(), given.load) if given.load else rows()
     chosen_rows, chosen_sizes = choose(available, given.only), choose(sizes(), given.only)
-    chosen_log: list[LogSize] = [*choose(log_sizes(), given.only), *choose(jobs(given.beanstalkd), given.only)]
+    chosen_log: list[LogSize] = [*choose(log_sizes(), given.only), *choose(jobs(given.beanstalkd), given.only),
+                                 *choose(pipeline(), given.only)]  # fmt: skip
     if not chosen_rows and not chosen_sizes and not chosen_log:
         _say(f"bench: --only {given.only}: no such row; see --help")
         return 2

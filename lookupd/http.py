@@ -84,7 +84,7 @@ class Handlers:
         channels, producers = await self.bridge.call(find)
         if producers is None:
             raise HttpError(404, "TOPIC_NOT_FOUND")
-        return json_response({"channels": channels, "producers": [asdict(info) for info in producers]})
+        return json_response({"channels": channels, "producers": [_info_json(info) for info in producers]})
 
     async def nodes(self, request: Request) -> Response:
         nodes = await self.bridge.call(lambda: self.registry.nodes(self.clock()))
@@ -177,8 +177,18 @@ def _name(arguments: dict[str, str], name: str) -> str:
     return value
 
 
+def _info_json(info: PeerInfo) -> dict[str, object]:
+    """As the original tells it; what an nsqd told beyond that stands behind."""
+    told: dict[str, object] = asdict(info)
+    if info.node_id is None:
+        del told["node_id"]
+    if not info.capabilities:
+        del told["capabilities"]
+    return told
+
+
 def _node_json(node: Node) -> dict[str, object]:
-    return asdict(node.info) | {"tombstones": node.tombstones, "topics": node.topics}
+    return _info_json(node.info) | {"tombstones": node.tombstones, "topics": node.topics}
 
 
 def _registration_json(row: Registration) -> dict[str, object]:

@@ -21,6 +21,8 @@ MAX_LINE = 1024  # bytes, newline included; the longest honest one, UNREGISTER w
 MAX_BODY = 64 * 1024  # bytes of IDENTIFY's JSON; honest ones have about 150. The original believes any int32.
 
 _INT32 = Struct(">i")
+MOST_CAPABILITIES, MOST_WORD = 32, 64  # words, and characters of each
+MOST_NODE_ID = 1023
 _IDENTITY_FIELDS: dict[str, type] = {
     "remote_address": str,  # checked like the rest, then overwritten
     "hostname": str,
@@ -221,14 +223,30 @@ def parse_identity(body: bytes, remote_address: str) -> PeerInfo:
     Raises ClientError.
     """
     try:
-        fields = _known_fields(json.loads(body.decode("utf-8", "replace"), parse_constant=_no_constant))
+        decoded = json.loads(body.decode("utf-8", "replace"), parse_constant=_no_constant)
+        fields = _known_fields(decoded)
     except (ValueError, RecursionError):  # malformed, a wrong type, a number beyond int64, nested too deeply
         raise ClientError(b"E_BAD_BODY IDENTIFY failed to decode JSON body") from None
     fields["remote_address"] = remote_address
     fields.setdefault("hostname", "")
     if not all(fields.get(name) for name in _IDENTITY_FIELDS if name != "hostname"):
         raise ClientError(b"E_BAD_BODY IDENTIFY missing fields")
-    return PeerInfo(**fields)
+    assert isinstance(decoded, dict)
+    return PeerInfo(
+        **fields, node_id=_node_id(decoded.get("node_id")), capabilities=_words(decoded.get("capabilities"))
+    )
+
+
+def _node_id(value: object) -> int | None:
+    """None for what is none: the original ignores the key, whatever it holds."""
+    return value if type(value) is int and 0 <= value <= MOST_NODE_ID else None
+
+
+def _words(value: object) -> tuple[str, ...]:
+    """Likewise."""
+    if not isinstance(value, list) or len(value) > MOST_CAPABILITIES:
+        return ()
+    return tuple(word for word in value if isinstance(word, str) and is_valid_name(word) and len(word) <= MOST_WORD)
 
 
 def _known_fields(decoded: object) -> dict[str, Any]:

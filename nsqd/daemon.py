@@ -58,6 +58,7 @@ from shared.tls import Certificates, TlsError, TlsFiles, client_context
 from shared.version import NSQ_VERSION, version_line
 
 PROGRAM = "nsqd"
+CAPABILITIES = ["log"]  # as nsqlookupd passes them on: topics are read back by offset
 SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner than after Python's 5 ms
 # Allocations between collections, young and middle; the oldest generation is never collected by itself. A million waiting
 # messages make that a pause of half a second, and what could only be freed by it is taken apart by hand when it ends.
@@ -333,6 +334,8 @@ def _identity(options: NsqdOptions, info: Info) -> dict[str, object]:
         "http_port": info.http_port,
         "hostname": info.hostname,
         "broadcast_address": info.broadcast_address,
+        "node_id": options.node_number(),  # this and the next: the original ignores them
+        "capabilities": CAPABILITIES,
     }
     if options.topology_region or options.topology_zone:  # the release of 1.3.0 does not know them
         identity |= {"topology_region": options.topology_region, "topology_zone": options.topology_zone}

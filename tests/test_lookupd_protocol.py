@@ -46,6 +46,27 @@ def ends_with(sent: bytes, error: bytes) -> None:
     registry.check()
 
 
+@pytest.mark.parametrize(
+    ("more", "node_id", "capabilities"),
+    [
+        ({"node_id": 7, "capabilities": ["log"]}, 7, ("log",)),
+        ({"node_id": 0, "capabilities": []}, 0, ()),
+        ({"node_id": 1024, "capabilities": "log"}, None, ()),
+        ({"node_id": True, "capabilities": ["log", 7, "a b", "x" * 65, None]}, None, ("log",)),
+        ({"node_id": None, "capabilities": ["log"] * 33}, None, ()),
+    ],
+)
+def test_what_a_producer_is_beyond_nsq(
+    more: dict[str, object], node_id: int | None, capabilities: tuple[str, ...]
+) -> None:
+    registry, session, _ = a_session()
+    body = json.dumps(json.loads(NODE) | more).encode()
+    assert session.receive(b"  V1" + identify(body) + b"REGISTER t\n", NOW) == ANSWERED + OK
+    (info,) = registry.producers("t", NOW) or []
+    assert (info.node_id, info.capabilities) == (node_id, capabilities)
+    registry.check()
+
+
 def test_a_producers_life() -> None:
     registry, session, notes = a_session()
     assert session.receive(b"  V1", NOW) == b""

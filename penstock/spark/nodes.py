@@ -40,7 +40,7 @@ class Nodes:
                 failures.append(str(gone))
                 continue
             for one in _producers(told):
-                found[f"{one['broadcast_address']}:{one['http_port']}"] = None
+                found[_address(one)] = None
         if len(failures) == len(self._lookupd):
             raise Nobody(f"no nsqlookupd could be asked: {'; '.join(failures)}")
         return list(found)
@@ -72,7 +72,9 @@ class Nodes:
                 except Unreachable as gone:
                     failures.append(str(gone))
                 except Refused as refused:
-                    if refused.message != "TOPIC_NOT_FOUND":
+                    if refused.message == "NOT_FOUND":
+                        failures.append(f"{address} keeps no log: a channel of it is read by option mode=channel")
+                    elif refused.message != "TOPIC_NOT_FOUND":
                         failures.append(str(refused))
                 else:
                     place = Place(topic, str(told["node"]))
@@ -105,6 +107,11 @@ def move_cursors(asker: Asker, there: Mapping[Place, There], to: Mapping[Place, 
         except (Unreachable, Refused) as error:
             failures.append(str(error))
     return failures
+
+
+def _address(producer: dict[str, Any]) -> str:
+    host = str(producer["broadcast_address"])
+    return f"[{host}]:{producer['http_port']}" if ":" in host else f"{host}:{producer['http_port']}"
 
 
 def _producers(told: Any) -> list[dict[str, Any]]:

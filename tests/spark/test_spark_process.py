@@ -48,6 +48,13 @@ def test_a_topic_is_a_table(spark: Any, node: Daemon) -> None:
     assert frame.count() == 1001  # a table does not grow under who looks at it
 
 
+def test_a_topic_in_which_nothing_is_yet_is_a_table_without_rows(spark: Any, node: Daemon) -> None:
+    httpx.post(f"http://{node.http}/topic/create?topic=empty").raise_for_status()
+    frame = table(spark, node, "empty")
+    assert frame.collect() == []
+    frame.select("body").write.format("nsq").mode("append").options(nsqd=node.http, topic="copy").save()
+
+
 def test_the_format_is_found_by_its_name_in_sql(spark: Any, node: Daemon) -> None:
     publish(node, "t", ["a", "b"])
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW v USING nsq OPTIONS (nsqd '{node.http}', topic 't')")

@@ -1,0 +1,343 @@
+"""The pipeline's rows: topics read by Spark on two cores, beside nsq_to_file on the original (in its directory) and a channel.
+
+What an archive that follows costs nsqd is said for each shape of publishing: reading costs so much a message, and in a batch of
+two hundred publishing one costs less than that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench.load import Load
+from bench.log_line import Line
+from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort, fill
+from bench.server import ROOT, BenchError, Program, Server, cpu_time
+from bench.table import number
+
+_RUNS = 3
+_START = 120.0  # s that Spark may take to start
+_FOLLOWED = 15.0  # s at least of publishing while an archive follows
+_BATCH = 2.0  # s between its micro-batches
+_IDLE = 20.0  # s that an idle query is watched
+_POLL = 0.05  # s
+
+
+def _retaining(ours: Program) -> Program:
+    return ours.with_flags("penstock", "-durability", "os", "-retention", "1h")
+
+
+class Spark:
+    """A process of bench.spark_load."""
+
+    def __init__(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
+        command = [sys.executable, "-m", "bench.spark_load", str(self._directory)]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> Spark:
+        self._line()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def do(self, what: str, **given: object) -> tuple[int, float]:
+        """Rows, and seconds."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": what, **given}) + "\n")
+        self._process.stdin.flush()
+        told: dict[str, Any] = json.loads(self._line())
+        return int(told["rows"]), float(told["seconds"])
+
+    def rate(self, what: str, **given: object) -> float:
+        """Rows a second."""
+        rows, seconds = self.do(what, **given)
+        return rows / seconds
+
+    def cpu(self) -> int:
+        """ns, of the process, its JVM and their children."""
+        return sum(cpu_time(stat.read_text()) for stat in _stats_of(self._process.pid))
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise BenchError(f"Spark ended early, exit code {self._process.wait()}")
+        return line
+
+
+def _stats_of(session: int) -> Iterator[Path]:
+    for directory in Path("/proc").iterdir():
+        stat = directory / "stat"
+        try:
+            fields = stat.read_text().rpartition(")")[2].split() if directory.name.isdigit() else []
+        except OSError:
+            continue
+        if fields and int(fields[3]) == session:
+            yield stat
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A topic of ten million messages to nowhere and to Parquet."""
+
+    name: str
+    messages: int = 10_000_000
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """See bench.log_sizes.LogSize."""
+        messages = max(20_000, int(self.messages * effort.scale))
+        found: dict[str, list[float]] = {"noop": [], "parquet": []}
+        costs: list[float] = []
+        with _retaining(ours).start() as server, Spark() as spark:
+            published = _durable(server, fill(server, messages))
+            asked = {"nsqd": _http(server), "topic": TOPIC, "rows": published}
+            for _ in range(_RUNS if effort.scale == 1 else 1):
+                for what, rates in found.items():
+                    cpu = server.cpu()
+                    rates.append(spark.rate(what, **asked))
+                    costs.append((server.cpu() - cpu) / published)
+        channel = self._channel(ours, messages // 10)
+        lines = [("noop", "to nowhere", ">= 400k"), ("parquet", "to Parquet", ">= 250k")]
+        beside = {"channel mode": channel}
+        tool = Path(go.command[0]).with_name("nsq_to_file") if go else None
+        if go is not None and tool is not None and tool.exists():
+            beside["nsq_to_file, Go"] = self._to_file(go, tool, messages // 10)
+        what = f"{number(published)} messages"
+        compared = {
+            name: ", ".join(f"{median(rates) / rate:.1f}x {other} ({number(rate)}/s)" for other, rate in beside.items())
+            for name, rates in found.items()
+        }
+        return [
+            *(Line(self.name, f"{what} {text}", f"{number(median(found[name]))} rows/s", compared[name], aim)
+              for name, text, aim in lines),
+            Line(self.name, "nsqd's CPU for a row", f"{median(costs):.0f} ns"),
+        ]  # fmt: skip
+
+    @staticmethod
+    def _channel(ours: Program, messages: int) -> float:
+        with ours.start() as server, Spark() as spark:
+            published = fill(server, messages)
+            rows, seconds = spark.do("channel", nsqd=_http(server), topic=TOPIC, channel=CHANNEL)
+            if rows != published:
+                raise BenchError(f"channel mode gave {rows} of {published} rows")
+            return rows / seconds
+
+    @staticmethod
+    def _to_file(go: Program, tool: Path, messages: int) -> float:
+        """Messages a second until it has the last: it finishes what it has synced, the last of them some time later."""
+        directory = tempfile.mkdtemp(prefix="penstock-bench-")
+        try:
+            with go.start() as server:
+                published = fill(server, messages)
+                flags = (
+                    "-nsqd-tcp-address",
+                    f"{server.host}:{server.ports['TCP']}",
+                    "-topic",
+                    TOPIC,
+                    "-channel",
+                    CHANNEL,
+                )
+                began = time.perf_counter()
+                process = subprocess.Popen(
+                    [tool, *flags, "-output-dir", directory, "-max-in-flight", "2500"], stderr=subprocess.DEVNULL
+                )
+                try:
+                    while _waiting(server):
+                        time.sleep(_POLL)
+                    return published / (time.perf_counter() - began)
+                finally:
+                    process.kill()
+                    process.wait()
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _durable(server: Server, messages: int) -> int:
+    """Once all are, which alone is read back."""
+    while True:
+        told = json.loads(server.get(f"/topic/offsets?topic={TOPIC}"))
+        if told["next"] >= messages:
+            return messages
+        time.sleep(_POLL)
+
+
+def _waiting(server: Server) -> int:
+    topic = json.loads(server.get(f"/stats?format=json&topic={TOPIC}"))["topics"][0]
+    return sum(int(one["depth"]) for one in topic["channels"])
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """What nsqd spends on a published message while `penstock pipeline archive` follows, beside what it does alone."""
+
+    name: str
+    shapes: tuple[tuple[str, int], ...] = (("pub", 50), ("mpub", 2))
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """See bench.log_sizes.LogSize."""
+        seconds = max(_FOLLOWED, effort.seconds) if effort.scale == 1 else _FOLLOWED / 3
+        return [
+            self._line(shape, connections, ours, seconds, _RUNS if effort.scale == 1 else 1)
+            for shape, connections in self.shapes
+        ]
+
+    def _line(self, shape: str, connections: int, ours: Program, seconds: float, runs: int) -> Line:
+        alone, followed = [], []
+        for _ in range(runs):
+            alone.append(self._cost(shape, connections, ours, seconds, None))
+            with tempfile.TemporaryDirectory(prefix="penstock-bench-") as lake:
+                followed.append(self._cost(shape, connections, ours, seconds, Path(lake)))
+        what = f"{shape.upper()} {connections}: nsqd's CPU a message, archived as it comes"
+        compared = f"{median(followed) / median(alone) - 1:+.0%} of {median(alone):.0f} ns"
+        return Line(self.name, what, f"{median(followed):.0f} ns", compared, "<= +15 %")
+
+    @staticmethod
+    def _cost(shape: str, connections: int, ours: Program, seconds: float, lake: Path | None) -> float:
+        with _retaining(ours).start() as server:
+            server.create(TOPIC)
+            load = Load(
+                "publish", server, shape=shape, topic=TOPIC, connections=connections, depth=1, seconds=seconds,
+                warm_up=WARM_UP,
+            )  # fmt: skip
+            with load, _archive(server, lake):
+                sample = load.measure()
+            return sample.server_cpu / sample.outcome.messages
+
+
+@contextmanager
+def _archive(server: Server, lake: Path | None) -> Iterator[None]:
+    """It runs, and has finished its first batch; None: nobody does."""
+    if lake is None:
+        yield
+        return
+    words = ("archive", "--nsqd", _http(server), "--topic", TOPIC, "--out", str(lake), "--every", str(_BATCH))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "penstock.launch", "penstock", "pipeline", *words, "--master", "local[2]"], cwd=ROOT,
+        stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        deadline = time.monotonic() + _START
+        while not list(lake.glob("manifests/batch=*.json")):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise BenchError("the archive did not begin")
+            time.sleep(_POLL)
+        yield
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Rows of 200 B from Parquet to a topic."""
+
+    name: str
+    messages: int = 1_000_000
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """See bench.log_sizes.LogSize."""
+        messages = max(20_000, int(self.messages * effort.scale))
+        rates, costs = [], []
+        with _retaining(ours).start() as server, Spark() as spark:
+            spark.do("bodies", rows=messages)
+            for run in range(1 + _RUNS if effort.scale == 1 else 1):
+                cpu = server.cpu()
+                rate = spark.rate("sink", nsqd=_http(server), topic=f"{TOPIC}{run}")
+                if run or effort.scale < 1:  # the first finds a cold JVM
+                    rates.append(rate)
+                    costs.append((server.cpu() - cpu) / messages)
+        measured = f"{number(median(rates))} rows/s"
+        return [Line(self.name, f"{number(messages)} rows", measured, f"nsqd: {median(costs):.0f} ns a row", ">= 150k")]
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A query that waits: what it asks nsqd, and what that costs both."""
+
+    name: str
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """See bench.log_sizes.LogSize."""
+        seconds = _IDLE if effort.scale == 1 else _IDLE / 5
+        with _retaining(ours).start() as server, Spark() as spark, _Relay(server) as relay:
+            server.create(TOPIC)
+            spark.do("idle", nsqd=f"{server.host}:{relay.port}", topic=TOPIC)
+            time.sleep(seconds / 2)  # it has started
+            requests, theirs, mine, began = relay.requests, spark.cpu(), server.cpu(), time.monotonic()
+            time.sleep(seconds)
+            ns = (time.monotonic() - began) * 1e9
+            asked = (relay.requests - requests) / ns * 1e9
+            nsqd, query = (server.cpu() - mine) / ns, (spark.cpu() - theirs) / ns
+        return [
+            Line(self.name, "requests", f"{asked:.1f}/s", "", "<= 2/s"),
+            Line(self.name, "nsqd", f"{nsqd:.1%} of a core", "", "<= 3 %"),
+            Line(self.name, "the query: Python and JVM", f"{query:.1%} of a core", "", "<= 3 %"),
+        ]
+
+
+class _Relay:
+    """Stands before nsqd's HTTP and counts requests, which come one at a time on a connection."""
+
+    def __init__(self, server: Server) -> None:
+        self.requests = 0
+        self._to = (server.host, server.ports["HTTP"])
+        self._listening = socket.create_server((server.host, 0))
+        self.port = int(self._listening.getsockname()[1])
+
+    def __enter__(self) -> _Relay:
+        threading.Thread(target=self._accept, daemon=True).start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._listening.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listening.accept()
+            except OSError:
+                return
+            far = socket.create_connection(self._to)
+            for source, sink, counts in ((near, far, True), (far, near, False)):
+                threading.Thread(target=self._pass_on, args=(source, sink, counts), daemon=True).start()
+
+    def _pass_on(self, source: socket.socket, sink: socket.socket, counts: bool) -> None:
+        try:
+            while data := source.recv(65536):
+                if counts and data.startswith((b"GET ", b"POST ")):
+                    self.requests += 1
+                sink.sendall(data)
+        except OSError:
+            pass
+        finally:
+            sink.close()
+
+
+def _http(server: Server) -> str:
+    return f"{server.host}:{server.ports['HTTP']}"
+
+
+def pipeline() -> list[Read | Follow | Sink | Idle]:
+    """All of them."""
+    return [Read("spark-read"), Follow("spark-follow"), Sink("spark-sink"), Idle("spark-idle")]
