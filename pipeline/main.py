@@ -21,7 +21,7 @@ Topics must retain what they are given: curl -X POST '127.0.0.1:4151/topic/confi
 
 def main() -> int:
     """The exit code."""
-    arguments = _parser().parse_args(sys.argv[1:])
+    arguments = parser().parse_args(sys.argv[1:])
     try:
         need_packages()
         return _run(arguments)
@@ -84,14 +84,15 @@ def _run(given: argparse.Namespace) -> int:
             return report(Lake(given.lake), given.out, since=given.since or "", until=given.until or "")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
+    made = argparse.ArgumentParser(
         prog="penstock pipeline",
         description="Topics to Parquet, and from there to rollups, a report, and back. Runs on Spark, here or on a cluster.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    jobs = parser.add_subparsers(dest="job", required=True, metavar="JOB")
+    jobs = made.add_subparsers(dest="job", required=True, metavar="JOB")
 
     job = jobs.add_parser("archive", help="topics to Parquet, each message once, until Ctrl-C or --once")
     _add_servers(job)
@@ -140,7 +141,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_lake(job)
     job.add_argument("--out", type=Path, required=True, metavar="FILE", help="HTML, one file")
     _add_period(job)
-    return parser
+    return made
 
 
 def _add_servers(job: argparse.ArgumentParser) -> None:

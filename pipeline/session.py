@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
+_GATEWAY = "PYSPARK_GATEWAY_PORT"  # spark-submit has started us, and knows the master
 _SHIM = """#!/bin/bash
 # Spark asks for a module that this runtime was built without, and does not need it.
 arguments=()
@@ -83,15 +84,16 @@ def prepare() -> None:
 def session(name: str, master: str = "") -> SparkSession:
     """A session. `master`: "" for spark-submit's, or else all of this machine. Raises Missing."""
     prepare()
-    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     from penstock.spark import register
 
     builder = SparkSession.builder.appName(name)
-    if master or not SparkConf().contains("spark.master"):
-        builder = builder.master(master or "local[*]")
-    if (master or "local").startswith("local"):
+    if not master and _GATEWAY not in os.environ:
+        master = "local[*]"
+    if master:
+        builder = builder.master(master)
+    if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     logging = Path(__file__).with_name("log4j2.properties").as_uri()

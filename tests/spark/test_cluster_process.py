@@ -1,4 +1,4 @@
-"""A standalone cluster from the wheel: a master and two workers; an executor killed under an archive."""
+"""A standalone cluster from the wheel: a master and two workers; an executor killed under an archive by spark-submit."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ import pytest
 
 from tests.daemons import ROOT, nsqd
 from tests.requirements import require
-from tests.spark.test_pipeline_process import archived, command, environ, publish
+from tests.spark.test_pipeline_process import archived, environ, publish
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
 
 START = 60.0  # s
-CLASS = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+CLASS, SUBMIT = (str(Path(pyspark.__file__).parent / "bin" / name) for name in ("spark-class", "spark-submit"))
 
 
 @contextmanager
@@ -71,11 +71,10 @@ def test_an_archive_on_a_cluster_over_the_kill_of_an_executor(tmp_path: Path) ->
         for number in range(2):
             worker = ("org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "700m", *ports, url)
             wait_for(stack.enter_context(part(tmp_path / f"worker-{number}.log", *worker)), "Successfully registered")
-        environment = environ() | {"SPARK_EXECUTOR_MEMORY": "512m"}
+        environment = environ() | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         words = ("archive", "--topic", "t", "--nsqd", node.http, "--out", str(lake), "--once", "--max-records", "1500")
-        driver = subprocess.Popen(
-            command(*words, "--master", url), stderr=subprocess.PIPE, text=True, env=environment, cwd=ROOT
-        )
+        flags = ("--master", url, "--executor-memory", "512m", str(ROOT / "pipeline" / "main.py"))
+        driver = subprocess.Popen([SUBMIT, *flags, *words], stderr=subprocess.PIPE, text=True, env=environment)
         try:
             deadline = time.monotonic() + START
             while len(list(lake.glob("manifests/batch=*.json"))) < 2:
@@ -87,6 +86,6 @@ def test_an_archive_on_a_cluster_over_the_kill_of_an_executor(tmp_path: Path) ->
         finally:
             driver.kill()
         assert driver.returncode == 0, said
-        assert archived(lake) == list(range(total))
+        assert archived(lake / "archive") == list(range(total))
         cursors = httpx.get(f"http://{node.http}/topic/cursors?topic=t").json()["cursors"]
         assert [one["lag"] for one in cursors] == [0]

@@ -10,7 +10,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -42,23 +41,25 @@ def run(*arguments: str) -> str:
     return run_all(arguments)[0]
 
 
-_SEVERAL = """
-import sys
-from pipeline.main import main
-for words in map(str.split, sys.argv[1:]):
-    sys.argv[1:] = [word.replace("~", " ") for word in words]
-    sys.exit(code) if (code := main()) else print("--", file=sys.stderr)
-"""
-
-
-def run_all(*jobs: tuple[str, ...]) -> list[str]:
+def run_all(*jobs: tuple[str, ...], stages: str = "") -> list[str]:
     """What each of them said, one behind the other in one process: its JVM is the same, and that takes the longest to start."""
-    words = [" ".join(word.replace(" ", "~") for word in job) for job in jobs]
-    done = subprocess.run(
-        [sys.executable, "-c", _SEVERAL, *words], capture_output=True, text=True, env=environ(), timeout=120
-    )
+    done = subprocess.run(dying(stages, *jobs), capture_output=True, text=True, env=environ(), timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stderr.split("--\n")[:-1]
+
+
+def dying(stage: str, *jobs: tuple[str, ...]) -> list[str]:
+    """The command line: these jobs in one process, dying at that stage (tests/spark/dying.py)."""
+    words = [" ".join(word.replace(" ", "~") for word in job) for job in jobs]
+    return [sys.executable, "-m", "tests.spark.dying", stage, *words]
+
+
+def die(stage: str, *jobs: tuple[str, ...]) -> None:
+    """They do, at that stage."""
+    done = subprocess.run(
+        dying(stage, *jobs), env=environ(), cwd=ROOT, timeout=120, start_new_session=True, stderr=subprocess.PIPE
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 
 
 def refused(*arguments: str) -> str:
@@ -84,78 +85,83 @@ def publish(node: Daemon, first: int, end: int) -> None:
         httpx.post(f"http://{node.http}/mpub?topic=t", content=lines).raise_for_status()
 
 
-def archived(lake: Path) -> list[int]:
+def archived(directory: Path) -> list[int]:
     """The offsets in the directory, whatever manifests say."""
-    return sorted(ds.dataset(lake / "archive", partitioning="hive").to_table(["offset"]).column("offset").to_pylist())
+    return sorted(ds.dataset(directory, partitioning="hive").to_table(["offset"]).column("offset").to_pylist())
 
 
-def killed_after(process: subprocess.Popen[str], lake: Path, batches: int) -> None:
-    """kill -9 of the driver, and its JVM with it, once so many batches are finished."""
-    deadline = time.monotonic() + START
-    while len(list(lake.glob("manifests/batch=*.json"))) < batches:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def manifests(lake: Path) -> int:
+    """How many batches are whole."""
+    return len(list(lake.glob("manifests/batch=*.json")))
 
 
-def test_a_lake_over_kills_of_the_driver_and_of_nsqd(tmp_path: Path) -> None:
+def test_a_lake_over_kills_at_every_stage(tmp_path: Path) -> None:
     require("java")
-    lake, total = tmp_path / "lake", 20_000
-    flags = ("-retention", "1h", "-node-id", "7")
+    lake, total, page = tmp_path / "lake", 20_000, tmp_path / "report.html"
+    some, flags = ("--lake", str(lake)), ("-retention", "1h", "-node-id", "7")
+    words = ("archive", "--topic", "t", "--out", str(lake), "--every", "0.1", "--max-records", "1500", "--nsqd")
     with nsqd(tmp_path / "node", *flags) as node:
         post(node, "/topic/create", topic="t")
         for channel in ("mail", "other"):
             post(node, "/channel/create", topic="t", channel=channel)
         publish(node, 0, total // 2)
-        words = ("archive", "--topic", "t", "--out", str(lake), "--max-records", "2500")
+        same = ("-http-address", node.http)
+        whole = 0
+        for stage, more in (("batch begun", 1), ("files written", 1), ("manifest written", 2)):
+            die(stage, (*words, node.http))
+            whole += more
+            assert manifests(lake) in (whole, whole - 1)  # the batch that was cut off comes again
+            whole = manifests(lake)
         driver = subprocess.Popen(
-            command(*words, "--nsqd", node.http, "--every", "0.1"), text=True, env=environ(), start_new_session=True,
-            stderr=subprocess.DEVNULL,
+            dying(f"node {node.process.pid},cursor moved", (*words, node.http)), env=environ(), cwd=ROOT,
+            start_new_session=True, stderr=subprocess.DEVNULL,
         )  # fmt: skip
-        killed_after(driver, lake, 2)
-        node.stop(signal.SIGKILL)
-    assert 2 <= len(list(lake.glob("manifests/batch=*.json"))) < total // 2 // 2500 + 2
-    with nsqd(tmp_path / "node", *flags) as node:
+        assert node.wait() == -signal.SIGKILL
+    with nsqd(tmp_path / "node", *flags, *same) as node:  # where it was: the batch is read now
+        assert driver.wait(60) == -signal.SIGKILL
+        assert whole < manifests(lake) < total // 2 // 1500
         publish(node, total // 2, total)
-        page = tmp_path / "report.html"
-        some = ("--lake", str(lake))
+        once = (*words, node.http, "--once")
         replay = ("replay", *some, "--nsqd", node.http, "--topic", "t", "--where", "offset % 10 = 0")
-        said = run_all(
-            (*words, "--nsqd", node.http, "--once"),
-            ("rollup", *some),
-            ("report", *some, "--out", str(page)),
-        )
-        assert f"has {total:,}" in said[0]
-        assert "MISSING" not in said[0]
-        assert archived(lake) == list(range(total))
+        compact, rollup = ("compact", *some), ("rollup", *some)
+        jobs = {
+            "archive": once,
+            "rollup dies": rollup,
+            "rollup": rollup,
+            "compact dies": compact,
+            "compact dies again": compact,
+            "compact": compact,
+            "rollup, nothing": rollup,
+            "report": ("report", *some, "--out", str(page)),
+            "replay": (*replay, "--to", "again"),
+            "replay, nothing": (*replay, "--to", "again"),
+            "replay to a channel": (*replay, "--to", "t", "--channel", "mail"),
+        }
+        said = dict(zip(jobs, run_all(*jobs.values(), stages="rolled up,files compacted,compacted"), strict=True))
+        assert f"has {total:,}" in said["archive"]
+        assert "MISSING" not in said["archive"]
         cursors = httpx.get(f"http://{node.http}/topic/cursors?topic=t").json()["cursors"]
-        assert [(one["name"], one["lag"]) for one in cursors] == [("archive", 0)]
-        assert f"{total:,} messages rolled up, {total:,} in all" in said[1]
-        assert f"{total:,} messages of 1 topics" in said[2]
+        assert [(one["name"], one["lag"]) for one in cursors] == [("archive", total // 10)]  # the replayed ones
+        assert [name for name, text in said.items() if text.endswith("died\n")] == [
+            name for name in jobs if "dies" in name
+        ]
+        assert f"{total:,} messages rolled up, {total:,} in all" in said["rollup"]
+        assert not list(lake.glob("archive/*"))
+        assert archived(lake / "compact") == list(range(total))
+        (manifest,) = [path for path in lake.glob("manifests/*.json") if not path.name.startswith("rollup")]
+        assert sum(one["count"] for one in json.loads(manifest.read_text())["ranges"]) == total
+        assert "nothing new is archived" in said["rollup, nothing"]  # though it lies elsewhere
+        assert f"{total:,} messages of 1 topics" in said["report"]
         text = page.read_text()
         assert f"<b>{total:,}</b> messages" in text
         assert "<svg" in text
         assert "http" not in text.replace("http-equiv", "")  # it loads nothing
-
-        said = run_all(
-            ("compact", *some),
-            ("rollup", *some),
-            (*replay, "--to", "again"),
-            (*replay, "--to", "again"),
-            (*replay, "--to", "t", "--channel", "mail"),
-        )
-        assert not list(lake.glob("archive/*"))
-        (manifest,) = [path for path in lake.glob("manifests/*.json") if not path.name.startswith("rollup")]
-        assert sum(one["count"] for one in json.loads(manifest.read_text())["ranges"]) == total
-        assert "nothing new is archived" in said[1]  # though it lies elsewhere
-        assert f"{total // 10:,} messages of t were published to again" in said[2]
-        assert "replayed before" in said[3]
+        assert f"{total // 10:,} messages of t were published to again" in said["replay"]
+        assert "replayed before" in said["replay, nothing"]
         lines = httpx.get(f"http://{node.http}/topic/read?topic=again&max_bytes=8000000").text.splitlines()
         numbers = Counter(int(json.loads(line)["body"].split()[1]) for line in lines)
         assert numbers == Counter(range(0, total, 10))
-        assert f"{total // 10:,} messages of t were published to channel mail of t" in said[4]
+        assert f"{total // 10:,} messages of t were published to channel mail of t" in said["replay to a channel"]
         depths = {one["channel_name"]: one["depth"] for one in stats(node, "t")["channels"]}
         assert depths == {"other": total, "mail": total + total // 10}
 
