@@ -203,17 +203,21 @@ class Follow:
         ]
 
     def _line(self, shape: str, connections: int, ours: Program, seconds: float, runs: int) -> Line:
-        alone, followed = [], []
+        alone, followed, shares = [], [], []
         for _ in range(runs):
-            alone.append(self._cost(shape, connections, ours, seconds, None))
+            alone.append(self._cost(shape, connections, ours, seconds, None)[0])
             with tempfile.TemporaryDirectory(prefix="penstock-bench-") as lake:
-                followed.append(self._cost(shape, connections, ours, seconds, Path(lake)))
+                cost, share = self._cost(shape, connections, ours, seconds, Path(lake))
+            followed.append(cost)
+            shares.append(share)
         what = f"{shape.upper()} {connections}: nsqd's CPU a message, archived as it comes"
         compared = f"{median(followed) / median(alone) - 1:+.0%} of {median(alone):.0f} ns"
+        compared += f"; {median(shares):.0%} of them archived meanwhile"
         return Line(self.name, what, f"{median(followed):.0f} ns", compared, "<= +15 %")
 
     @staticmethod
-    def _cost(shape: str, connections: int, ours: Program, seconds: float, lake: Path | None) -> float:
+    def _cost(shape: str, connections: int, ours: Program, seconds: float, lake: Path | None) -> tuple[float, float]:
+        """ns a message; and how many messages were archived while one was published."""
         with _retaining(ours).start() as server:
             server.create(TOPIC)
             load = Load(
@@ -221,8 +225,17 @@ class Follow:
                 warm_up=WARM_UP,
             )  # fmt: skip
             with load, _archive(server, lake):
+                before = _archived(lake)
                 sample = load.measure()
-            return sample.server_cpu / sample.outcome.messages
+                archived = _archived(lake) - before
+            messages = sample.outcome.messages
+            return sample.server_cpu / messages, archived / messages
+
+
+def _archived(lake: Path | None) -> int:
+    """Messages in whole batches."""
+    manifests = lake.glob("manifests/batch=*.json") if lake else ()
+    return sum(one["count"] for path in manifests for one in json.loads(path.read_text())["ranges"])
 
 
 @contextmanager

@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from penstock.client import Consumer
+from penstock.client.message import Message
 from tests.daemons import Daemon, nsqd
 
 pytestmark = pytest.mark.process
@@ -68,7 +69,7 @@ def test_each_state_tells_when_and_why(shared: Daemon) -> None:
     publish(shared, "dead", b"1", b"2", b"3", b"4")
     publish(shared, "dead", b"later", defer="600000")
     with Consumer("dead", "c", [shared.tcp], max_in_flight=3) as consumer:
-        taken = [message for _ in range(3) for message in consumer.poll(10)][:3]
+        taken: list[Message] = []
         while len(taken) < 3:
             taken += consumer.poll(10)
         taken[0].requeue()
