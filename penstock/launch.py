@@ -49,6 +49,11 @@ def beanstalkd() -> None:
     _run("nsqd.beanstalkd")
 
 
+def pipeline() -> None:
+    """`penstock pipeline`, by itself."""
+    _run("pipeline.main")
+
+
 def penstock() -> None:
     """`penstock up` and its siblings. Some of them read what only nsqd knows to read."""
     module = _ELSEWHERE.get(sys.argv[1] if len(sys.argv) > 1 else "")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 import sys
 from pathlib import Path
 
@@ -18,6 +20,9 @@ EXAMPLES = """
 Topics must retain what they are given: curl -X POST '127.0.0.1:4151/topic/config?topic=orders&retention=24h'
 """
 
+TRACE = "PENSTOCK_TRACE"  # in the environment: errors with all of Spark's words
+_REASON = re.compile(r"\s*(?:Caused by: )?((?:\w+\.)*\w*(?:Error|Exception|DataLoss|Nobody|Refused|Unreachable)): (.+)")
+
 
 def main() -> int:
     """The exit code."""
@@ -31,20 +36,20 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        told = str(error) if type(error).__module__.startswith("penstock.spark") else _cause(error)
-        if told is None:
+        told = str(error) if type(error).__module__.startswith("penstock.spark") else cause(str(error))
+        if not told or TRACE in os.environ:
             raise
         print(f"penstock pipeline {arguments.job}: {told}", file=sys.stderr)
         return 1
 
 
-def _cause(error: Exception) -> str | None:
-    """What the source or the sink has said, out of the pages that Spark makes of it; None: it said nothing."""
-    for line in reversed(str(error).splitlines()):
-        text = line.strip()
-        if text.startswith("penstock.spark."):
-            return text.partition(": ")[2]
-    return None
+def cause(pages: str) -> str:
+    """The line that matters of what Spark says: the source's or sink's own, else the innermost reason; "": there is none."""
+    reasons = [match for line in pages.splitlines() if (match := _REASON.match(line))]
+    for match in reversed(reasons):
+        if match[1].startswith("penstock.spark."):
+            return match[2]
+    return f"{reasons[-1][2]} ({reasons[-1][1]}; {TRACE}=1 shows all that Spark says)" if reasons else ""
 
 
 def _run(given: argparse.Namespace) -> int:

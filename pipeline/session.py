@@ -100,7 +100,7 @@ def session(name: str, master: str = "") -> SparkSession:
     options = f"-Xss8m -Dlog4j2.configurationFile={logging}"  # the stack: else stopping a query prints a page of it
     made = (
         builder.config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "8")
         .config(

@@ -60,7 +60,8 @@ def test_the_archive_is_a_job_of_the_pipeline() -> None:
     words = command("archive")
     assert words[0] == "/opt/spark/bin/spark-submit"
     assert (Path(pyspark.__file__).parent / "bin" / "spark-submit").exists()
-    place = next(place for place, word in enumerate(words) if word.endswith("pipeline/main.py"))
+    place = next(place for place, word in enumerate(words) if word.endswith("/pyspark_nsq/submit.py"))
+    assert (ROOT / "pyspark_nsq" / "submit.py").exists()
     given = parser().parse_args(words[place + 1 :])
     assert (given.job, given.lookupd, given.topic_pattern) == ("archive", "nsqlookupd:4161", ".*")
     assert str(given.out).startswith(SERVICES["archive"]["volumes"][0].split(":")[1])

@@ -73,7 +73,7 @@ def test_an_archive_on_a_cluster_over_the_kill_of_an_executor(tmp_path: Path) ->
             wait_for(stack.enter_context(part(tmp_path / f"worker-{number}.log", *worker)), "Successfully registered")
         environment = environ() | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
         words = ("archive", "--topic", "t", "--nsqd", node.http, "--out", str(lake), "--once", "--max-records", "1500")
-        flags = ("--master", url, "--executor-memory", "512m", str(ROOT / "pipeline" / "main.py"))
+        flags = ("--master", url, "--executor-memory", "512m", str(ROOT / "pyspark_nsq" / "submit.py"))
         driver = subprocess.Popen([SUBMIT, *flags, *words], stderr=subprocess.PIPE, text=True, env=environment)
         try:
             deadline = time.monotonic() + START

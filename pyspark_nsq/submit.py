@@ -1,0 +1,6 @@
+"""For spark-submit, which wants a file: `spark-submit --master URL .../pyspark_nsq/submit.py archive --lookupd ...`"""
+
+from penstock.launch import pipeline
+
+if __name__ == "__main__":
+    pipeline()

@@ -1,0 +1,33 @@
+"""What is told of an error, out of the pages that Spark makes of it."""
+
+import pytest
+
+from pipeline.main import cause
+
+OURS = """[STREAM_FAILED] Query terminated with exception: ...
+	at org.apache.spark.sql.execution.streaming.StreamExecution.run(StreamExecution.scala:1)
+Traceback (most recent call last):
+  File "/x/penstock/spark/reading.py", line 1, in read
+penstock.spark.reading.DataLoss: retention has passed offsets 3 to 9 of t/7: it is gone
+Caused by: java.lang.RuntimeException: wrapped
+"""
+DISK = """Job aborted
+	Caused by: java.io.UncheckedIOException: flush
+		... 48 more
+Caused by: java.io.IOException: No space left on device
+	at java.base/java.io.FileOutputStream.writeBytes(Native Method)
+"""
+
+
+@pytest.mark.parametrize(
+    ("pages", "told"),
+    [
+        (OURS, "retention has passed offsets 3 to 9 of t/7: it is gone"),
+        (DISK, "No space left on device (java.io.IOException; PENSTOCK_TRACE=1 shows all that Spark says)"),
+        ("OSError: [Errno 28] no room", "[Errno 28] no room (OSError; PENSTOCK_TRACE=1 shows all that Spark says)"),
+        ("nothing that anybody knows", ""),
+        ("", ""),
+    ],
+)
+def test_the_line_that_matters(pages: str, told: str) -> None:
+    assert cause(pages) == told
