@@ -1,4 +1,4 @@
-"""`penstock`: `penstock up` starts nsqlookupd and one or more nsqd in the foreground; for the other commands see messages.py.
+"""`penstock`: `penstock up` starts nsqlookupd, nsqd and nsqadmin in the foreground; for the other commands see messages.py.
 
 The daemons are ordinary processes with ordinary flags (their lines are printed with -v), each in its own session: Ctrl-C
 reaches this program alone, which stops them in the reverse order of their starting. If one dies, all are stopped.
@@ -23,6 +23,7 @@ from shared.version import version_line
 HOST = "127.0.0.1"
 LOOKUPD_TCP, LOOKUPD_HTTP = 4160, 4161
 NSQD_TCP, NSQD_HTTP, BEANSTALK = 4150, 4151, 11300
+ADMIN_HTTP = 4171
 NODE_STEP = 100  # between the ports of two nsqd: 4150, 4250, ...
 START_TIMEOUT = 15.0  # s for all daemons together to accept connections
 STOP_TIMEOUT = 10.0  # s for a daemon to stop before it is killed
@@ -40,7 +41,7 @@ class Daemon:
     name: str
     program: str
     flags: tuple[str, ...]
-    tcp_port: int
+    tcp_port: int  # 0: none
     http_port: int
     beanstalk_port: int = 0  # 0: none
 
@@ -91,7 +92,8 @@ def plan(data: Path, nodes: int, port_offset: int) -> list[Daemon]:
             f"-log-prefix=[{name}] ",
         )
         daemons.append(Daemon(name, "nsqd", flags, tcp, http, BEANSTALK + number * NODE_STEP + port_offset))
-    return daemons
+    admin = f"-http-address={HOST}:{ADMIN_HTTP + port_offset}", f"-lookupd-http-address={HOST}:{lookupd_http}"
+    return [*daemons, Daemon("nsqadmin", "nsqadmin", admin, 0, ADMIN_HTTP + port_offset)]
 
 
 def _run(daemons: Sequence[Daemon], verbose: bool) -> int:
@@ -177,7 +179,9 @@ def _taken_ports(daemon: Daemon) -> list[str]:
 def _welcome(daemons: Sequence[Daemon]) -> str:
     width = max(len(daemon.name) for daemon in daemons)
     lines = [
-        f"{d.name:<{width}}  TCP {HOST}:{d.tcp_port}  HTTP http://{HOST}:{d.http_port}"
+        f"{d.name:<{width}}  "
+        + (f"TCP {HOST}:{d.tcp_port}  " if d.tcp_port else "")
+        + f"HTTP http://{HOST}:{d.http_port}"
         + (f"  beanstalkd {HOST}:{d.beanstalk_port}" if d.beanstalk_port else "")
         for d in daemons
     ]
@@ -186,6 +190,7 @@ def _welcome(daemons: Sequence[Daemon]) -> str:
         "",
         f"Try:  curl -d 'hello' 'http://{HOST}:{http}/pub?topic=greetings'",
         f"      {_beside('nsq_tail')} -topic greetings -channel tail -n 1 -lookupd-http-address {HOST}:{daemons[0].http_port}",
+        f"Look:  http://{HOST}:{daemons[-1].http_port}",
         "Ctrl-C stops everything.",
     ]
     return "\n".join(lines)
@@ -221,7 +226,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="penstock", description="The Penstock messaging daemon set.")
     parser.add_argument("--version", action="version", version=version_line("penstock"))
     commands = parser.add_subparsers(required=True, metavar="command")
-    up = commands.add_parser("up", help="start nsqlookupd and nsqd in the foreground")
+    up = commands.add_parser("up", help="start nsqlookupd, nsqd and nsqadmin in the foreground")
     up.add_argument("--nodes", type=_nodes, default=1, metavar="N", help="nsqd processes: 4150, 4250, ... (default: 1)")
     up.add_argument(
         "--data", type=Path, default=Path("data"), metavar="DIR", help="where they keep data (default: ./data)"

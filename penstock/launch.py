@@ -1,8 +1,8 @@
 """Entry points of the console scripts.
 
-Installed from a wheel, the rooms (nsqd, lookupd, apps, shared, pipeline) live below `penstock/_app`, so that site-packages
-gains the names `penstock` and `pyspark_nsq` only; in a checkout they are importable as they stand. Either way a script enters
-here, and rooms are imported only inside the functions.
+Installed from a wheel, the rooms (nsqd, lookupd, apps, admin, shared, pipeline) live below `penstock/_app`, so that
+site-packages gains the names `penstock` and `pyspark_nsq` only; in a checkout they are importable as they stand. Either way a
+script enters here, and rooms are imported only inside the functions.
 """
 
 import sys
@@ -32,6 +32,11 @@ def nsqd() -> None:
 def nsqlookupd() -> None:
     """The discovery daemon."""
     _run("lookupd.daemon")
+
+
+def nsqadmin() -> None:
+    """The operators' API and pages."""
+    _run("admin.daemon")
 
 
 def nsq_tail() -> None:
@@ -64,7 +69,7 @@ def penstock() -> None:
 
 
 if __name__ == "__main__":  # `python -m penstock.launch nsqd ...`: how `penstock up` starts the daemons
-    _SCRIPTS = {f.__name__: f for f in (nsqd, nsqlookupd, nsq_tail, to_nsq, beanstalkd, penstock)}
+    _SCRIPTS = {f.__name__: f for f in (nsqd, nsqlookupd, nsqadmin, nsq_tail, to_nsq, beanstalkd, penstock)}
     _name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
     if _name not in _SCRIPTS:
         sys.exit(f"usage: python -m penstock.launch {'|'.join(_SCRIPTS)} [flags]")

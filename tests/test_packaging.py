@@ -28,7 +28,15 @@ def test_two_top_level_names(wheel: Path) -> None:
 
 def test_rooms_are_inside(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    wanted = ("nsqd/daemon.py", "lookupd/daemon.py", "apps/to_nsq.py", "shared/options.py", "nsqd/core/topic.py")
+    wanted = (
+        "admin/templates/layout.html",
+        "admin/static/nsqadmin.css",
+        "nsqd/daemon.py",
+        "lookupd/daemon.py",
+        "apps/to_nsq.py",
+        "shared/options.py",
+        "nsqd/core/topic.py",
+    )
     assert {f"penstock/_app/{path}" for path in wanted} <= names
 
 

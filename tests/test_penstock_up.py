@@ -54,14 +54,15 @@ def child(parent: int, word: str) -> int:
 
 
 def test_plan_of_one_node_has_the_default_ports() -> None:
-    lookupd, nsqd = penstock.plan(Path("data"), 1, 0)
+    lookupd, nsqd, admin = penstock.plan(Path("data"), 1, 0)
+    assert (admin.tcp_port, admin.http_port) == (0, 4171)
     assert (lookupd.tcp_port, lookupd.http_port, nsqd.tcp_port, nsqd.http_port) == (4160, 4161, 4150, 4151)
     assert "-data-path=data/nsqd" in nsqd.flags
     assert "-lookupd-tcp-address=127.0.0.1:4160" in nsqd.flags
 
 
 def test_nodes_have_their_own_directories_ports_and_numbers() -> None:
-    daemons = penstock.plan(Path("data"), 3, 1000)[1:]
+    daemons = penstock.plan(Path("data"), 3, 1000)[1:-1]
     assert [daemon.tcp_port for daemon in daemons] == [5150, 5250, 5350]
     for prefix in ("-data-path=", "-node-id=", "-tcp-address=", "-http-address="):
         values = {flag for daemon in daemons for flag in daemon.flags if flag.startswith(prefix)}

@@ -21,7 +21,7 @@ from shared.log import log
 from shared.text import go_json
 
 Handler = Callable[[Request], Awaitable[Response]]
-Routes = Mapping[str, Mapping[str, Handler]]  # path -> method -> handler; a path may end in one "{parameter}"
+Routes = Mapping[str, Mapping[str, Handler]]  # path -> method -> handler; a part of a path may be a "{parameter}"
 
 V1_HEADERS = {"X-Nsq-Content-Type": "nsq; version=1.0"}
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
@@ -32,7 +32,7 @@ class Api:
 
     def __init__(self, routes: Routes, hosts: "Hosts", on_bug: Callable[[BaseException], None]) -> None:
         self._exact = {path: methods for path, methods in routes.items() if "{" not in path}
-        self._prefixed = {path.partition("{")[0]: methods for path, methods in routes.items() if "{" in path}
+        self._patterns = [(path.split("/"), methods) for path, methods in routes.items() if "{" in path]
         self._hosts = hosts
         self._on_bug = on_bug  # called with an exception that is our fault; the daemon stops
 
@@ -67,11 +67,10 @@ class Api:
 
     def _find(self, path: str) -> Mapping[str, Handler] | None:
         methods = self._exact.get(path)
-        if methods is None:
-            prefix, slash, parameter = path.rpartition("/")
-            if parameter:
-                methods = self._prefixed.get(prefix + slash)
-        return methods
+        if methods is not None or not self._patterns:
+            return methods
+        parts = path.split("/")
+        return next((methods for pattern, methods in self._patterns if _matches(pattern, parts)), None)
 
     def _redirect(self, request: Request, path: str) -> Response:
         """Another case, a trailing slash, `//`, `..`: they lead to the canonical path, as by httprouter; else 404."""
@@ -84,10 +83,27 @@ class Api:
 
     def _canonical(self, path: str) -> str:
         """The known path that `path` is but for its case; a parameter keeps its own. "" if there is none."""
-        _, _, parameter = path.rpartition("/")
-        known = {exact.lower(): exact for exact in self._exact}
-        known |= {prefix.lower() + parameter.lower(): prefix + parameter for prefix in self._prefixed}
-        return known.get(path.lower(), "")
+        for exact in self._exact:
+            if exact.lower() == path.lower():
+                return exact
+        parts = path.split("/")
+        for pattern, _ in self._patterns:
+            if _matches([word.lower() for word in pattern], parts, str.lower):
+                return "/".join(own if _is_parameter(word) else word for word, own in zip(pattern, parts, strict=True))
+        return ""
+
+
+def _is_parameter(word: str) -> bool:
+    return word.startswith("{")
+
+
+def _matches(pattern: list[str], parts: list[str], folded: Callable[[str], str] = str) -> bool:
+    """Each word is the same, or a parameter that is not empty."""
+    if len(pattern) != len(parts):
+        return False
+    return all(
+        bool(part) if _is_parameter(word) else word == folded(part) for word, part in zip(pattern, parts, strict=True)
+    )
 
 
 class Hosts:

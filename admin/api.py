@@ -1,0 +1,292 @@
+"""The original's JSON API (specs/nsq.md d2): its routes, shapes, words and quirks.
+
+All upstreams failed: 502 UPSTREAM_ERROR; some did: the answer has a message that says so.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import httpx
+from starlette.requests import Request
+from starlette.responses import Response
+
+from admin.access import Access
+from admin.actions import CHANGES, Actions
+from admin.cluster import AllFailed, Cluster
+from admin.merge import Told, merged_topic
+from admin.options import AdminOptions
+from penstock.protocol.names import is_valid_name
+from shared.http.api import Routes, json_response, query, read_body, text_response
+from shared.http.errors import HttpError
+from shared.http.health import plain
+from shared.log import LEVELS, level_name, log
+from shared.options import specs
+from shared.secrets import hide
+from shared.text import without_surrogates
+from shared.values import SECOND
+
+MOST_BODY = 1024 * 1024  # bytes
+MOST_LOOKUPDS = 100
+LOOKUPDS, LOG_LEVEL = "nsqlookupd_http_addresses", "log_level"
+_GO_LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Settings:
+    """What can be changed while it runs."""
+
+    lookupds: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class JsonApi:
+    """The functions behind the routes."""
+
+    options: AdminOptions
+    settings: Settings
+    cluster: Cluster
+    actions: Actions
+    access: Access
+    _names: dict[str, str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._names = {spec.key: spec.name for spec in specs(AdminOptions, "nsqadmin") if spec.in_file}
+
+    def routes(self) -> Routes:
+        """Every path and its methods."""
+        return {
+            "/ping": {"GET": self.ping},
+            "/api/topics": {"GET": self.topics, "POST": self.create},
+            "/api/topics/{topic}": {"GET": self.topic, "POST": self.change, "DELETE": self.delete},
+            "/api/topics/{topic}/{channel}": {"GET": self.channel, "POST": self.change, "DELETE": self.delete},
+            "/api/nodes": {"GET": self.nodes},
+            "/api/nodes/{node}": {"GET": self.node, "DELETE": self.tombstone},
+            "/api/counter": {"GET": self.counter},
+            "/api/graphite": {"GET": self.graphite},
+            "/config/{option}": {"GET": self.get_config, "PUT": self.put_config},
+        }
+
+    # Questions
+
+    async def ping(self, request: Request) -> Response:
+        return plain(200, "OK")
+
+    async def topics(self, request: Request) -> Response:
+        found = await upstream(self.cluster.topics())
+        if query(request).get("inactive") != "true":
+            return _answer({"topics": found.names}, found.errors)
+        inactive = await self.inactive(found.names) if self.settings.lookupds else {}
+        return _answer({"topics": inactive}, found.errors)
+
+    async def inactive(self, topics: Iterable[str]) -> dict[str, list[str] | None]:
+        """Topics that nobody carries, with the channels that nsqlookupd knows of them."""
+        found: dict[str, list[str] | None] = {}
+        for topic in topics:
+            try:
+                if not (await self.cluster.producers_of(topic)).producers:
+                    found[topic] = (await self.cluster.channels(topic)).names or None
+            except AllFailed:
+                found[topic] = None
+        return found
+
+    async def topic(self, request: Request) -> Response:
+        topic = parameters(request, self.options, 2)[1]
+        producers = await upstream(self.cluster.producers_of(topic))
+        stats = await upstream(self.cluster.stats(producers.producers, topic))
+        return _answer(merged_topic(topic, stats.topics), producers.errors + stats.errors)
+
+    async def channel(self, request: Request) -> Response:
+        _, topic, channel = parameters(request, self.options, 3)
+        producers = await upstream(self.cluster.producers_of(topic))
+        stats = await upstream(self.cluster.stats(producers.producers, topic, channel, clients=True))
+        return _answer(stats.channels().get((topic, channel), {}), producers.errors + stats.errors)
+
+    async def nodes(self, request: Request) -> Response:
+        found = await upstream(self.cluster.producers())
+        return _answer({"nodes": [one.json() for one in found.producers] or None}, found.errors)
+
+    async def node(self, request: Request) -> Response:
+        address = parameters(request, self.options, 2)[1]
+        found = await upstream(self.cluster.producers())
+        producers = [one for one in found.producers if one.address == address]
+        if not producers:
+            raise HttpError(404, "NODE_NOT_FOUND")
+        stats = await upstream(self.cluster.stats(producers[:1], clients=True))
+        clients = sum(len(channel["clients"] or ()) for topic in stats.topics for channel in topic["channels"])
+        told: Told = {
+            "node": address,
+            "topics": stats.topics or None,
+            "total_messages": sum(topic["message_count"] for topic in stats.topics),
+            "total_clients": clients,
+        }
+        return _answer(told, found.errors)
+
+    async def counter(self, request: Request) -> Response:
+        producers = await upstream(self.cluster.producers())
+        stats = await upstream(self.cluster.stats(producers.producers))
+        counts: dict[str, Told] = {}
+        for topic in stats.topics:
+            for channel in topic["channels"]:
+                names = topic["topic_name"], channel["channel_name"], topic["node"]
+                counts[":".join(names)] = {
+                    "node": names[2],
+                    "topic_name": names[0],
+                    "channel_name": names[1],
+                    "message_count": channel["message_count"],
+                }
+        return _answer({"stats": dict(sorted(counts.items()))}, producers.errors + stats.errors)
+
+    async def graphite(self, request: Request) -> Response:
+        """The rate of a counter, as graphite has it."""
+        arguments = query(request)
+        if arguments.get("metric") != "rate":
+            raise HttpError(400, "INVALID_ARG_METRIC")
+        if "target" not in arguments:
+            raise HttpError(400, "INVALID_ARG_TARGET")
+        interval = self.options.statsd_interval // SECOND
+        asked = {
+            "from": f"-{2 * interval}sec",
+            "until": f"-{interval}sec",
+            "format": "json",
+            "target": arguments["target"],
+        }
+        timeout = self.options.http_client_request_timeout / SECOND
+        try:
+            async with httpx.AsyncClient(timeout=timeout, trust_env=False) as client:
+                answer = await client.get(f"{self.options.graphite_url}/render", params=asked)
+                rate = float(answer.raise_for_status().json()[0]["datapoints"][0][0])
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError, RecursionError) as error:
+            log.error("GRAPHITE: %s: %s", hide(self.options.graphite_url), error or type(error).__name__)
+            raise HttpError(500, "INTERNAL_ERROR") from None
+        return json_response({"rate": f"{rate / interval:.2f}" if rate >= 0 else "N/A"})
+
+    # Commands
+
+    async def create(self, request: Request) -> Response:
+        self.access.check_change(request)
+        told = await _body(request)
+        topic, channel = _word(told, "topic"), _word(told, "channel")
+        if not is_valid_name(topic):
+            raise HttpError(400, "INVALID_TOPIC")
+        if channel and not is_valid_name(channel):
+            raise HttpError(400, "INVALID_CHANNEL")
+        return _answer({}, await upstream(self.actions.create(topic, channel, self.access.actor(request))))
+
+    async def delete(self, request: Request) -> Response:
+        self.access.check_change(request)
+        _, topic, *channel = parameters(request, self.options)
+        errors = await upstream(self.actions.delete(topic, "".join(channel), self.access.actor(request)))
+        return _answer({}, errors)
+
+    async def change(self, request: Request) -> Response:
+        self.access.check_change(request)
+        _, topic, *channel = parameters(request, self.options)
+        action = _word(await _body(request), "action")
+        if action not in CHANGES:
+            raise HttpError(400, "INVALID_ACTION")
+        errors = await upstream(self.actions.change(action, topic, "".join(channel), self.access.actor(request)))
+        return _answer({}, errors)
+
+    async def tombstone(self, request: Request) -> Response:
+        self.access.check_change(request)
+        node = parameters(request, self.options, 2)[1]
+        try:
+            topic = _word(await _body(request), "topic")
+        except HttpError as error:
+            raise HttpError(400, "INVALID_BODY") if error.status == 400 else error from None
+        if not is_valid_name(topic):
+            raise HttpError(400, "INVALID_TOPIC")
+        return _answer({}, await upstream(self.actions.tombstone(topic, node, self.access.actor(request))))
+
+    # Options
+
+    async def get_config(self, request: Request) -> Response:
+        self.access.check_config(request)
+        return self._option(parameters(request, self.options, 2)[1])
+
+    async def put_config(self, request: Request) -> Response:
+        self.access.check_config(request)
+        body = await read_body(request, MOST_BODY, "INVALID_VALUE")
+        if not body:
+            raise HttpError(413, "INVALID_VALUE")
+        key = parameters(request, self.options, 2)[1]
+        if key == LOOKUPDS:
+            self.settings.lookupds = _addresses(body)
+        elif key == LOG_LEVEL:
+            level = body.decode("latin-1").lower()
+            if level not in LEVELS:
+                raise HttpError(400, "INVALID_VALUE")
+            logging.Logger.setLevel(log, LEVELS[level])
+        else:
+            raise HttpError(400, "INVALID_OPTION")
+        return self._option(key)
+
+    def _option(self, key: str) -> Response:
+        if key not in self._names:
+            raise HttpError(400, "INVALID_OPTION")
+        in_force: dict[str, object] = {LOOKUPDS: list(self.settings.lookupds), LOG_LEVEL: _GO_LEVELS[level_name()]}
+        value = hide(in_force.get(key, getattr(self.options, self._names[key])))
+        return text_response(without_surrogates(value)) if isinstance(value, str) else json_response(value)
+
+
+async def upstream(asked: Awaitable[T]) -> T:
+    """502 where nobody answered."""
+    try:
+        return await asked
+    except AllFailed as failed:
+        raise HttpError(502, f"UPSTREAM_ERROR: {failed}") from None
+
+
+def parameters(request: Request, options: AdminOptions, count: int = 0) -> list[str]:
+    """The last parts of the path, below /api or the base path: the kind, then its parameters."""
+    parts: list[str] = request.scope["path"].removeprefix(options.base_path.rstrip("/")).strip("/").split("/")
+    parts = parts[1:] if parts[0] == "api" else parts
+    assert not count or len(parts) == count
+    return parts
+
+
+def warning(errors: Iterable[str]) -> str:
+    """What is said beside an answer that not everybody gave."""
+    told = "; ".join(errors)
+    return f"WARNING: {told}" if told else ""
+
+
+def _answer(told: Told, errors: Iterable[str]) -> Response:
+    return json_response({**told, "message": warning(errors)})
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    try:
+        told = json.loads(await read_body(request, MOST_BODY, "BODY_TOO_BIG") or b"")
+    except (ValueError, RecursionError) as error:
+        raise HttpError(400, without_surrogates(str(error))[:200]) from None
+    if not isinstance(told, dict):
+        raise HttpError(400, "want an object")
+    return told
+
+
+def _word(told: dict[str, Any], key: str) -> str:
+    """A text of a body, or "" where there is none."""
+    value = told.get(key)
+    if value is not None and not isinstance(value, str):
+        raise HttpError(400, f"{key}: want a string")
+    return value or ""
+
+
+def _addresses(body: bytes) -> tuple[str, ...]:
+    try:
+        addresses = json.loads(body)
+    except (ValueError, RecursionError):
+        raise HttpError(400, "INVALID_VALUE") from None
+    if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
+        raise HttpError(400, "INVALID_VALUE")
+    if len(addresses) > MOST_LOOKUPDS:
+        raise HttpError(400, "INVALID_VALUE")
+    return tuple(map(without_surrogates, addresses))

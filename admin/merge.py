@@ -1,0 +1,180 @@
+"""What nodes tell of topics and channels, as nsqadmin's API tells it: of each node, and of all of them together. Pure.
+
+Nodes may lie: whatever they say where a number belongs and is none counts as 0. Keys stand in the original's order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+Told = dict[str, Any]
+
+_SUMS = (
+    "depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count", "timeout_count",
+    "message_count", "delivery_msg_count", "zone_local_msg_count", "region_local_msg_count", "global_msg_count", "client_count",
+)  # fmt: skip
+_OMITTED = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")  # where they are 0
+_DELIVERED = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
+_CLIENT_TEXTS = ("remote_address", "version", "client_id", "hostname", "user_agent")
+_CLIENT_COUNTS = ("in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count", "sample_rate")
+_TOPOLOGY = ("topology_region", "topology_zone")
+
+
+def number(value: object) -> int:
+    """It, or 0 if it is no whole number."""
+    return value if type(value) is int else 0
+
+
+def text(value: object) -> str:
+    """It, or "" if it is no text."""
+    return value if isinstance(value, str) else ""
+
+
+def objects(value: object) -> list[Told]:
+    """The objects of a list; none if it is no list."""
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+# one node's
+
+
+def topic_of(told: Told, node: str, hostname: str, now: int, where: tuple[str, str] = ("", "")) -> Told:
+    """A topic of a node's /stats. `now`: s since the epoch; `where`: the node's region and zone."""
+    topic = text(told.get("topic_name"))
+    counts = _counts(told, ("depth", "backend_depth", "message_count"))
+    channels = [channel_of(one, topic, node, hostname, now, where) for one in objects(told.get("channels"))]
+    return _topic(node, hostname, topic, counts, None, channels, told.get("paused") is True, _latency(told))
+
+
+def channel_of(told: Told, topic: str, node: str, hostname: str, now: int, where: tuple[str, str] = ("", "")) -> Told:
+    """A channel likewise."""
+    counts = _counts(told, _SUMS)
+    given = told.get("clients")  # or nobody asked for them
+    clients = [client_of(one, node, now, where) for one in objects(given)] if given is not None else None
+    counts["client_count"] = number(told.get("client_count")) or len(clients or ())
+    name, paused = text(told.get("channel_name")), told.get("paused") is True
+    return _channel(node, hostname, topic, name, counts, None, clients, paused, _latency(told))
+
+
+def client_of(told: Told, node: str, now: int, where: tuple[str, str] = ("", "")) -> Told:
+    """A client of a channel."""
+    since = number(told.get("connect_ts"))
+    client: Told = {"node": node}
+    client |= {name: text(told.get(name)) for name in _CLIENT_TEXTS}
+    client |= {"connect_ts": since, "connected": (now - since) * 1_000_000_000}
+    client |= {name: number(told.get(name)) for name in _CLIENT_COUNTS}
+    client |= {name: told.get(name) is True for name in ("deflate", "snappy", "authed")}
+    client |= {name: text(told.get(name)) for name in ("auth_identity", "auth_identity_url")}
+    client |= {f"node_{name}": value for name, value in zip(_TOPOLOGY, where, strict=True) if value}
+    client |= {name: text(told[name]) for name in _TOPOLOGY if text(told.get(name))}
+    client["tls"] = told.get("tls") is True
+    client |= {name: text(told.get(name)) for name in ("tls_cipher_suite", "tls_version", "tls_negotiated_protocol")}
+    client["tls_negotiated_protocol_is_mutual"] = told.get("tls_negotiated_protocol_is_mutual") is True
+    return client
+
+
+# all nodes'
+
+
+def merged_topic(name: str, parts: Iterable[Told]) -> Told:
+    """A topic's parts on the nodes, and its channels, together."""
+    nodes = sorted(parts, key=lambda one: str(one["hostname"]))
+    if not nodes:
+        return _topic("", "", name, dict.fromkeys(_SUMS, 0), None, None, False, None)
+    by_name: dict[str, list[Told]] = {}
+    for channel in (channel for node in nodes for channel in node["channels"] or ()):
+        by_name.setdefault(channel["channel_name"], []).append(channel)
+    channels = [same[0] if len(same) == 1 else merged_channel(name, channel, same) for channel, same in by_name.items()]
+    paused = any(node["paused"] for node in nodes)
+    return _topic("*", "", name, _sums(nodes), nodes, channels or None, paused, _averaged(nodes, name, ""))
+
+
+def merged_channel(topic: str, name: str, parts: Iterable[Told]) -> Told:
+    """A channel's parts on the nodes together; clients in the order of their hosts."""
+    nodes = sorted(parts, key=lambda one: str(one["hostname"]))
+    clients = sorted((client for node in nodes for client in node["clients"] or ()), key=_by_distance)
+    paused = any(node["paused"] for node in nodes)
+    return _channel("*", "", topic, name, _sums(nodes), nodes, clients or None, paused, _averaged(nodes, topic, name))
+
+
+def _by_distance(client: Told) -> tuple[str, bool, bool, str, str, str]:
+    """By node, those in its zone first, then those of its region."""
+    region, zone = client.get("topology_region", ""), client.get("topology_zone", "")
+    here = client.get("node_topology_region", ""), client.get("node_topology_zone", "")
+    return client["node"], (region, zone) != here, region != here[0], region, zone, client["hostname"]
+
+
+# shapes
+
+
+def _counts(told: Told, names: Iterable[str]) -> Told:
+    counts: Told = dict.fromkeys(_SUMS, 0) | {name: number(told.get(name)) for name in (*names, *_DELIVERED)}
+    counts["memory_depth"] = counts["depth"] - counts["backend_depth"]
+    counts["delivery_msg_count"] = sum(counts[name] for name in _DELIVERED)
+    return counts
+
+
+def _sums(nodes: list[Told]) -> Told:
+    return {name: sum(node.get(name, 0) for node in nodes) for name in _SUMS}
+
+
+def _topic(
+    node: str, hostname: str, name: str, counts: Told, nodes: list[Told] | None, channels: list[Told] | None, paused: bool,
+    latency: Told | None,
+) -> Told:  # fmt: skip
+    told: Told = {"node": node, "hostname": hostname, "topic_name": name}
+    told |= {
+        key: counts[key] for key in ("depth", "memory_depth", "backend_depth", "message_count", "delivery_msg_count")
+    }
+    told |= {key: counts[key] for key in _OMITTED if counts[key]}
+    return told | {"nodes": nodes, "channels": channels, "paused": paused, "e2e_processing_latency": latency}
+
+
+def _channel(
+    node: str, hostname: str, topic: str, name: str, counts: Told, nodes: list[Told] | None, clients: list[Told] | None,
+    paused: bool, latency: Told | None,
+) -> Told:  # fmt: skip
+    told: Told = {"node": node, "hostname": hostname, "topic_name": topic, "channel_name": name}
+    omitted = ("delivery_msg_count", *_OMITTED)
+    told |= {key: counts[key] for key in _SUMS if counts[key] or key not in omitted}
+    return told | {"nodes": nodes, "clients": clients, "paused": paused, "e2e_processing_latency": latency}
+
+
+# latencies
+
+
+def _latency(told: Told) -> Told:
+    """A node's percentiles: each is the least, the largest and the average of itself."""
+    given = told.get("e2e_processing_latency")
+    given = given if isinstance(given, dict) else {}
+    count = number(given.get("count"))
+    found = [
+        {
+            "average": value,
+            "count": count,
+            "max": value,
+            "min": value,
+            "quantile": one.get("quantile", 0),
+            "value": value,
+        }
+        for one in objects(given.get("percentiles"))
+        if isinstance(value := one.get("value"), int | float) and isinstance(one.get("quantile", 0), int | float)
+    ]
+    return {"count": count, "percentiles": found or None, "topic": "", "channel": "", "host": ""}
+
+
+def _averaged(nodes: list[Told], topic: str, channel: str) -> Told:
+    """Percentiles of several nodes have no true sum: the average, by how many messages each counted, and the extremes."""
+    by_quantile: dict[float, list[Told]] = {}
+    latencies = [node["e2e_processing_latency"] or {} for node in nodes]
+    for one in (one for latency in latencies for one in latency.get("percentiles") or ()):
+        by_quantile.setdefault(one["quantile"], []).append(one)
+    found = []
+    for quantile, same in sorted(by_quantile.items(), reverse=True):
+        count = sum(one["count"] for one in same)
+        average = sum(one["average"] * one["count"] for one in same) / count if count else 0
+        least, largest = min(one["min"] for one in same), max(one["max"] for one in same)
+        found.append({"average": average, "count": count, "max": largest, "min": least, "quantile": quantile})
+    count = sum(latency.get("count", 0) for latency in latencies)
+    return {"count": count, "percentiles": found or None, "topic": topic, "channel": channel, "host": "*"}

@@ -1,0 +1,139 @@
+"""Questions to nsqlookupd and nsqd: each with its own deadline, all at once, answers bounded. In the HTTP thread."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import httpx
+
+MOST_BYTES = 64 * 1024 * 1024  # of an answer
+AT_ONCE = 100  # questions under way
+_ADDRESS = re.compile(r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
+_V1 = {"Accept": "application/vnd.nsq; version=1.0"}
+
+T = TypeVar("T")
+Arguments = Mapping[str, str]
+
+
+class UpstreamError(Exception):
+    """A node could not be asked, or did not answer as one; one line says which and why."""
+
+
+@dataclass(slots=True)
+class Gathered(Generic[T]):
+    """What several were asked."""
+
+    answers: dict[str, T] = field(default_factory=dict)  # by address, in the order in which they were named
+    errors: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """How long, in s."""
+
+    connect: float
+    request: float  # from the question to the end of the answer
+
+
+class Upstreams:
+    """See above. To be made, used and closed in one event loop."""
+
+    def __init__(self, times: Times, context: ssl.SSLContext) -> None:
+        timeout = httpx.Timeout(times.request, connect=times.connect)
+        limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE, keepalive_expiry=30)
+        self._client = httpx.AsyncClient(timeout=timeout, limits=limits, verify=context, trust_env=False)
+        self._times = times
+        self._slots = asyncio.Semaphore(AT_ONCE)
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._client.aclose()
+
+    async def get(self, address: str, path: str, arguments: Arguments | None = None) -> Any:
+        """A JSON answer. Raises UpstreamError."""
+        content = await self._ask("GET", _url(address, path), arguments or {}, b"")
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError):
+            raise UpstreamError(f"{address}{path} answered something that is no JSON") from None
+
+    async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> dict[str, Any]:
+        """Likewise; an object. What is wrapped as nsqd before 1.0 did is unwrapped."""
+        told = await self.get(address, path, arguments)
+        if isinstance(told, dict) and isinstance(told.get("data"), dict) and "status_code" in told:
+            told = told["data"]
+        if not isinstance(told, dict):
+            raise UpstreamError(f"{address}{path} answered something else than an object")
+        return told
+
+    async def post(self, address: str, path: str, arguments: Arguments, body: bytes = b"") -> bytes:
+        """Have something done. Raises UpstreamError."""
+        return await self._ask("POST", _url(address, path), arguments, body)
+
+    async def all_of(self, addresses: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> Gathered[T]:
+        """Every one of them at the same time; nobody waits for longer than its own deadline."""
+        named = list(dict.fromkeys(addresses))
+        found: Gathered[T] = Gathered()
+        for address, result in zip(named, await asyncio.gather(*map(ask, named), return_exceptions=True), strict=True):
+            if isinstance(result, UpstreamError):
+                found.errors.append(str(result))
+            elif isinstance(result, BaseException):
+                raise result
+            else:
+                found.answers[address] = result
+        return found
+
+    async def _ask(self, method: str, url: str, arguments: Arguments, body: bytes, again: bool = True) -> bytes:
+        try:
+            async with (
+                self._slots,
+                asyncio.timeout(self._times.request),
+                self._client.stream(method, url, params=arguments, content=body, headers=_V1) as answer,
+            ):
+                content = await _bounded(answer, url)
+        except TimeoutError:
+            raise UpstreamError(f"{url} did not answer within {self._times.request:g} s") from None
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as error:
+            raise UpstreamError(f"{url}: {str(error) or type(error).__name__}") from None
+        if answer.status_code == 403 and again and url.startswith("http://"):
+            elsewhere = _https(url, content)
+            if elsewhere:
+                return await self._ask(method, elsewhere, arguments, body, again=False)
+        if answer.status_code != 200:
+            told = content[:200].decode("utf-8", "replace")
+            raise UpstreamError(f"{url} answered {answer.status_code} {told!r}")
+        return content
+
+
+def _url(address: str, path: str) -> str:
+    """Nodes say where they are, and may lie. Raises UpstreamError."""
+    if _ADDRESS.fullmatch(address) is None:
+        raise UpstreamError(f"{address[:100]!r} is no address")
+    return f"http://{address}{path}"
+
+
+async def _bounded(answer: httpx.Response, url: str) -> bytes:
+    content = bytearray()
+    async for part in answer.aiter_bytes():
+        content += part
+        if len(content) > MOST_BYTES:
+            raise UpstreamError(f"{url} answered more than {MOST_BYTES} bytes")
+    return bytes(content)
+
+
+def _https(url: str, refusal: bytes) -> str:
+    """Where a node that wants TLS says that it is; "" if it says nothing of the kind."""
+    try:
+        port = json.loads(refusal)["https_port"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return ""
+    if type(port) is not int or not 0 < port < 65536:
+        return ""
+    parts = httpx.URL(url)
+    return str(parts.copy_with(scheme="https", port=port))

@@ -1,0 +1,238 @@
+"""What pages show, out of what the cluster tells: rows, rates, orders, and words for people. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from admin.merge import Told, number, text
+
+PAGE = 100  # topics on a page
+MOST_HEX = 4096  # bytes of a body that are shown in hex
+UNKNOWN = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A topic, or a channel."""
+
+    name: str
+    paused: bool
+    depth: int  # of a topic: with those of its channels
+    in_flight: int
+    deferred: int
+    messages: int
+    requeued: int
+    timed_out: int
+    channels: int
+    clients: int
+    rate_in: float | None = None  # messages a second that were published; None: not known yet
+    rate_out: float | None = None  # that left: finished, or discarded
+
+    @property
+    def drain(self) -> str:
+        """How long until it is empty, if it goes on as now."""
+        if not self.depth:
+            return "empty"
+        if self.rate_in is None or self.rate_out is None:
+            return UNKNOWN
+        gain = self.rate_out - self.rate_in
+        return duration(self.depth / gain * 1e9) if gain > 0 else "not draining"
+
+    @property
+    def held(self) -> int:
+        """Messages that are there in any state."""
+        return self.depth + self.in_flight + self.deferred
+
+
+def channel_row(told: Told) -> Row:
+    """Of a channel, as admin.merge has it."""
+    return Row(
+        told["channel_name"], told["paused"], told["depth"], told["in_flight_count"], told["deferred_count"],
+        told["message_count"], told["requeue_count"], told["timeout_count"], 0, told["client_count"],
+    )  # fmt: skip
+
+
+def topic_row(name: str, parts: Iterable[Told]) -> Row:
+    """Of a topic, of its parts on the nodes. Its messages are what was published; the rest is its channels' sum."""
+    nodes = list(parts)
+    channels = [channel for node in nodes for channel in node["channels"] or ()]
+    return Row(
+        name,
+        any(one["paused"] for one in (*nodes, *channels)),
+        sum(one["depth"] for one in (*nodes, *channels)),
+        sum(one["in_flight_count"] for one in channels),
+        sum(one["deferred_count"] for one in channels),
+        sum(node["message_count"] for node in nodes),
+        sum(one["requeue_count"] for one in channels),
+        sum(one["timeout_count"] for one in channels),
+        len({one["channel_name"] for one in channels}),
+        sum(one["client_count"] for one in channels),
+    )
+
+
+def with_rates(row: Row, before: Row | None, seconds: float, copies: int = 1) -> Row:
+    """With how fast it moved since. `copies`: of each message, one for each channel of a topic.
+
+    A node that was started anew counts from 0: then nothing is known.
+    """
+    if before is None or seconds <= 0 or row.messages < before.messages:
+        return row
+    came = row.messages - before.messages
+    left = came * copies - (row.held - before.held)
+    values = {name: getattr(row, name) for name in Row.__slots__}
+    return Row(**values | {"rate_in": came / seconds, "rate_out": max(0.0, left / seconds)})
+
+
+ORDERS: dict[str, Callable[[Row], Any]] = {
+    "name": lambda row: row.name,
+    "depth": lambda row: (-row.depth, row.name),
+    "in_flight": lambda row: (-row.in_flight, row.name),
+    "deferred": lambda row: (-row.deferred, row.name),
+    "messages": lambda row: (-row.messages, row.name),
+    "channels": lambda row: (-row.channels, row.name),
+    "clients": lambda row: (-row.clients, row.name),
+    "rate_in": lambda row: (-(row.rate_in or 0.0), row.name),
+    "rate_out": lambda row: (-(row.rate_out or 0.0), row.name),
+}
+
+
+def chosen(rows: Iterable[Row], having: str, sort: str) -> list[Row]:
+    """Those that have it in their name, in that order."""
+    wanted = having.lower()
+    return sorted((row for row in rows if wanted in row.name.lower()), key=ORDERS.get(sort, ORDERS["name"]))
+
+
+def page_of(rows: Sequence[Row], page: int) -> tuple[Sequence[Row], int, int]:
+    """That page, its number, and how many there are."""
+    pages = max(1, -(-len(rows) // PAGE))
+    page = min(max(1, page), pages)
+    return rows[(page - 1) * PAGE : page * PAGE], page, pages
+
+
+# messages
+
+
+def message_view(told: Told) -> Told:
+    """A message of /channel/messages, as a page shows it: text where it is, JSON where it is, hex always."""
+    body = _body(told)
+    shown = body.decode("utf-8", "replace") if body else ""
+    printable = "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in shown)
+    times = {name: number(told.get(name)) for name in ("timestamp", "ready_at", "times_out_at", "buried_at")}
+    headers = told.get("headers")
+    return times | {
+        "id": text(told.get("id")),
+        "offset": number(told.get("offset")),
+        "attempts": number(told.get("attempts")),
+        "body_size": number(told.get("body_size")),
+        "reason": text(told.get("reason")),
+        "headers": headers if isinstance(headers, dict) else {},
+        "text": printable,
+        "shown": len(body),
+        "cut": number(told.get("body_size")) > len(body),
+        "json": _indented(body),
+        "hex": hex_of(body[:MOST_HEX]),
+    }
+
+
+def _body(told: Told) -> bytes:
+    try:
+        return (
+            base64.b64decode(told["body_base64"], validate=True)
+            if "body_base64" in told
+            else text(told.get("body")).encode()
+        )
+    except (ValueError, TypeError):
+        return b""
+
+
+def _indented(body: bytes) -> str:
+    """ "" if it is no JSON that would look better so."""
+    try:
+        told = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    return json.dumps(told, indent=2, ensure_ascii=False) if isinstance(told, dict | list) else ""
+
+
+def hex_of(body: bytes) -> str:
+    """Lines of an offset, 16 bytes, and what of them can be printed."""
+    lines = []
+    for at in range(0, len(body), 16):
+        part = body[at : at + 16]
+        printable = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
+        lines.append(f"{at:06x}  {part.hex(' '):<47}  {printable}")
+    return "\n".join(lines)
+
+
+def traits(client: Told) -> list[str]:
+    """What is not plain about a client's connection."""
+    found = [name for name in ("tls", "snappy", "deflate") if client[name]]
+    found += [f"{client['sample_rate']} % sampled"] if client["sample_rate"] else []
+    found += [f"authorized {client['auth_identity']}".strip()] if client["authed"] else []
+    return found + [client[name] for name in ("topology_region", "topology_zone") if client.get(name)]
+
+
+# words
+
+
+def count(value: int) -> str:
+    """1,234,567."""
+    return f"{value:,}"
+
+
+def rate(value: float | None) -> str:
+    """Of a second."""
+    if value is None:
+        return UNKNOWN
+    return f"{value:,.1f}" if value < 10 else f"{value:,.0f}"
+
+
+def percent(value: float) -> str:
+    """Of a quantile: 99.9 %."""
+    return f"{value * 100:g} %"
+
+
+def duration(ns: float) -> str:
+    """In the largest unit that makes it more than one."""
+    for unit, size in (("d", 86_400e9), ("h", 3_600e9), ("min", 60e9), ("s", 1e9), ("ms", 1e6)):
+        if ns >= size:
+            return f"{ns / size:.1f} {unit}"
+    return f"{ns / 1e3:.0f} us"
+
+
+def size(value: int) -> str:
+    """Bytes."""
+    for unit, one in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= one:
+            return f"{value / one:.1f} {unit}"
+    return f"{value} B"
+
+
+def moment(ns: int) -> str:
+    """A time, to the millisecond; - for none."""
+    try:
+        return datetime.fromtimestamp(ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC" if ns else UNKNOWN
+    except (ValueError, OverflowError, OSError):
+        return UNKNOWN
+
+
+def segment(value: str) -> str:
+    """One part of a path: the # of an ephemeral name is no fragment."""
+    return quote(value, safe="")
+
+
+def arguments(given: dict[str, object]) -> str:
+    """Of a query, without those that say nothing."""
+    return urlencode({name: value for name, value in given.items() if value})
+
+
+FILTERS: dict[str, Callable[..., Any]] = {
+    "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "moment": moment, "segment": segment,
+    "arguments": arguments, "traits": traits,
+}  # fmt: skip

@@ -1,0 +1,62 @@
+"""Pages that are looked at again and again: the nodes are asked once for all who look, and rates come from the time before."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+FRESH = 1.5  # s that an answer serves everybody
+FORGOTTEN = 60.0  # s after which it is no `before` any more
+MOST = 200  # questions that are remembered
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Seen(Generic[T]):
+    """An answer, and the one before it."""
+
+    now: T
+    before: T | None = None
+    seconds: float = 0.0  # between the two
+
+
+@dataclass(slots=True)
+class _Slot:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    seen: Seen[Any] | None = None
+    at: float = 0.0
+
+
+class Watch:
+    """See above. Bounded: the question that was asked longest ago is forgotten."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._slots: OrderedDict[object, _Slot] = OrderedDict()
+
+    async def ask(self, key: object, question: Callable[[], Awaitable[T]]) -> Seen[T]:
+        """A fresh answer. Raises what the question raises; then nothing is remembered of it."""
+        slot = self._slots.setdefault(key, _Slot())
+        self._slots.move_to_end(key)
+        if len(self._slots) > MOST:
+            self._slots.popitem(last=False)
+        async with slot.lock:
+            if slot.seen is not None and self._clock() - slot.at < FRESH:
+                return slot.seen
+            answer = await question()
+            now, before = self._clock(), slot.seen
+            slot.seen = Seen(answer)
+            if before is not None and now - slot.at < FORGOTTEN:
+                slot.seen = Seen(answer, before.now, now - slot.at)
+            slot.at = now
+            return slot.seen
+
+    def forget(self) -> None:
+        """Something was changed: the next to look sees it."""
+        for slot in self._slots.values():
+            slot.at -= FRESH

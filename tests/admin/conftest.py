@@ -1,0 +1,104 @@
+"""nsqadmin, and clusters for it: ours, or whatever a test makes up."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.daemons import Daemon, eventually, nsqd
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """nsqlookupd, two nsqd, and nsqadmin."""
+
+    lookupd: Daemon
+    nodes: tuple[Daemon, Daemon]
+    admin: Daemon
+
+    @property
+    def url(self) -> str:
+        """Of nsqadmin."""
+        return f"http://{self.admin.http}"
+
+    def publish(self, topic: str, *bodies: str, node: int = 0) -> None:
+        """To one of the nodes."""
+        url = f"http://{self.nodes[node].http}/mpub?topic={topic}"
+        httpx.post(url, content="\n".join(bodies)).raise_for_status()
+
+    def channel(self, topic: str, name: str) -> None:
+        """On both."""
+        for node in self.nodes:
+            httpx.post(f"http://{node.http}/topic/create?topic={topic}").raise_for_status()
+            httpx.post(f"http://{node.http}/channel/create?topic={topic}&channel={name}").raise_for_status()
+        asked = {"topic": topic}
+        eventually(lambda: len(httpx.get(f"http://{self.lookupd.http}/lookup", params=asked).json()["producers"]) == 2)
+
+
+def nsqadmin(*flags: str) -> Daemon:
+    """Without the address of TCP, which it has not."""
+    daemon = Daemon("nsqadmin", *flags, listens=("HTTP",))
+    place = daemon._command.index("-tcp-address")
+    del daemon._command[place : place + 2]
+    return daemon
+
+
+@contextmanager
+def a_cluster(directory: Path, *flags: str) -> Iterator[Cluster]:
+    with Daemon("nsqlookupd") as lookupd:
+        told = ("-lookupd-tcp-address", lookupd.tcp, "-e2e-processing-latency-percentile", "0.5")
+        with (
+            nsqd(directory / "1", *told, "-node-id", "1") as one,
+            nsqd(directory / "2", *told, "-node-id", "2") as two,
+            nsqadmin("-lookupd-http-address", lookupd.http, *flags) as admin,
+        ):
+            eventually(lambda: len(httpx.get(f"http://{lookupd.http}/nodes").json()["producers"]) == 2)
+            yield Cluster(lookupd, (one, two), admin)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with a_cluster(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+Answer = Callable[[str], tuple[int, bytes]]
+
+
+@contextmanager
+def upstream(answer: Answer) -> Iterator[str]:
+    """Something at an address that answers paths so."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, content = answer(self.path)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_POST = do_GET
+
+        def log_message(self, *anything: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def told(value: object) -> tuple[int, bytes]:
+    """200 with JSON."""
+    return 200, json.dumps(value).encode()

@@ -1,0 +1,88 @@
+"""What pages show: rates, orders, pages, and words."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admin import views
+from admin.views import Row, chosen, hex_of, message_view, page_of, with_rates
+
+ROW = Row("t", False, 100, 5, 0, 1000, 0, 0, 2, 3)
+
+
+def test_rates_are_of_what_came_and_what_is_left() -> None:
+    later = replace(ROW, messages=1100, depth=150)
+    row = with_rates(later, ROW, 2.0, copies=2)  # a copy for each of two channels
+    assert (row.rate_in, row.rate_out) == (50.0, 75.0)
+    assert with_rates(later, None, 2.0).rate_in is None
+    assert with_rates(ROW, later, 2.0).rate_in is None  # the node began anew
+
+
+@pytest.mark.parametrize(
+    ("depth", "come", "left", "words"),
+    [(0, 1.0, 0.0, "empty"), (100, 5.0, 5.0, "not draining"), (100, 0.0, 10.0, "10.0 s"), (36_000, 5.0, 10.0, "2.0 h")],
+)
+def test_the_time_to_drain(depth: int, come: float, left: float, words: str) -> None:
+    assert replace(ROW, depth=depth, rate_in=come, rate_out=left).drain == words
+    assert replace(ROW, depth=7).drain == "-"
+
+
+def test_orders_and_filters() -> None:
+    rows = [replace(ROW, name=name, depth=depth) for name, depth in (("b", 1), ("Abc", 5), ("c", 5))]
+    assert [row.name for row in chosen(rows, "", "name")] == ["Abc", "b", "c"]
+    assert [row.name for row in chosen(rows, "", "depth")] == ["Abc", "c", "b"]
+    assert [row.name for row in chosen(rows, "B", "no such order")] == ["Abc", "b"]
+
+
+@given(st.integers(0, 350), st.integers(-3, 10))
+def test_pages_have_every_row_once(count: int, page: int) -> None:
+    rows = [replace(ROW, name=str(number)) for number in range(count)]
+    _, _, pages = page_of(rows, page)
+    assert [row for number in range(1, pages + 1) for row in page_of(rows, number)[0]] == rows
+    assert 1 <= page_of(rows, page)[1] <= pages
+
+
+@given(st.binary(max_size=80))
+def test_whatever_a_body_is_it_is_shown(body: bytes) -> None:
+    view = message_view({"offset": 7, "body_base64": base64.b64encode(body).decode(), "body_size": len(body) + 1})
+    assert view["cut"]
+    assert all(one.isprintable() or one in "\n\t" for one in view["text"])
+    assert bytes.fromhex("".join(line[8:55] for line in view["hex"].splitlines())) == body
+    assert "\0" not in hex_of(body)
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {},
+        {"body": 7},
+        {"body_base64": "%%%"},
+        {"body_base64": None},
+        {"headers": [], "timestamp": "x", "ready_at": -1},
+        {"timestamp": 1 << 90},
+    ],
+)
+def test_a_message_that_makes_no_sense(told: dict[str, object]) -> None:
+    view = message_view(told)
+    assert (view["text"], view["json"], view["headers"]) == ("", "", {})
+    views.moment(view["timestamp"])
+
+
+def test_json_is_indented() -> None:
+    assert message_view({"body": '{"a":[1]}'})["json"] == '{\n  "a": [\n    1\n  ]\n}'
+    assert message_view({"body": "17"})["json"] == ""
+
+
+def test_words() -> None:
+    assert views.segment("t#ephemeral/..") == "t%23ephemeral%2F.."
+    assert views.duration(1_500_000) == "1.5 ms"
+    assert views.duration(90e9) == "1.5 min"
+    assert views.size(1_500_000) == "1.5 MB"
+    assert views.percent(0.999) == "99.9 %"
+    assert views.moment(0) == "-"
+    assert views.arguments({"a": "b c", "q": ""}) == "a=b+c"
