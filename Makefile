@@ -2,10 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
-NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd)
+NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd axe)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark up test check bench crash format clean
+.PHONY: help setup spark up test check bench crash screenshots format clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -17,7 +17,7 @@ spark: .venv/.spark ## what penstock pipeline needs: Spark and a Java, about 600
 up: .venv/.runtime ## the daemon set in the foreground, data in ./data; ARGS="--nodes 3 --port-offset 1000"
 	@exec $(BIN)/penstock up --data ./data $(ARGS)
 
-test: .venv/.dev $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx ## every test, and make check; ARGS goes to pytest
+test: .venv/.dev $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx .venv/.chromium ## every test, and make check; ARGS goes to pytest
 	@$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest $(ARGS)
 
@@ -32,6 +32,9 @@ bench: .venv/.dev ## the table of figures; ARGS="--quick", "--nsqd PATH", "--loa
 
 crash: .venv/.dev ## what survives kill -9 and, as root, power cuts; ARGS="--quick", "--mode always", "--nsqd PATH"
 	$(BIN)/python -m bench.crash $(ARGS)
+
+screenshots: .venv/.dev $(NODE_CLIENTS) .venv/.chromium ## every page of nsqadmin at two widths, light and dark, into docs/screenshots
+	$(BIN)/python -m tests.admin.screenshots docs/screenshots
 
 format: .venv/.dev ## let ruff write the style
 	$(BIN)/ruff format .
@@ -60,6 +63,14 @@ $(BIN)/python:
 .venv/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark,spark-jre]'
 	@touch .venv/.runtime .venv/.spark $@
+
+# A browser for the tests of nsqadmin's pages: root gets it installed, others skip those tests with a reason (and fail in CI).
+.venv/.chromium: | $(BIN)/python
+	@if ! command -v chromium chromium-browser google-chrome >/dev/null; then \
+	  if [ "$$(id -u)" = 0 ]; then { apt-get install -y -qq chromium || { apt-get update -qq && apt-get install -y -qq chromium; }; } >/dev/null 2>&1 || \
+	    echo "chromium cannot be installed: the tests in a browser will be skipped"; \
+	  else echo "chromium is missing: the tests in a browser will be skipped; sudo apt-get install chromium"; fi; fi
+	@touch $@
 
 # Unchanged clients in another language; without npm their tests skip with a reason (and fail in CI).
 tests/clients/%/node_modules/.made: tests/clients/%/package-lock.json

@@ -16,6 +16,7 @@ import pytest
 from pipeline.session import Missing, find_java
 
 CLIENTS = Path(__file__).parent / "clients"
+NODE_PACKAGES = (("nsqjs", "nsqjs"), ("jackd", "jackd"), ("axe", "axe-core"))
 NODE_MODULES = CLIENTS / "nsqjs" / "node_modules"
 NGINX = Path(__file__).parent.parent / ".venv" / "nginx" / "usr" / "sbin" / "nginx"  # see the Makefile
 
@@ -38,6 +39,11 @@ def nginx() -> str:
     return ""
 
 
+def chromium() -> str:
+    """The program, of whatever name; "" if there is none."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
+
+
 def _missing(name: str) -> str:
     """What is missing of `name`; "" if nothing is."""
     if name == "root":
@@ -45,7 +51,7 @@ def _missing(name: str) -> str:
     if name == "node":
         if shutil.which("node") is None:
             return "node is not installed"
-        absent = [name for name in ("nsqjs", "jackd") if not (CLIENTS / name / "node_modules" / name).is_dir()]
+        absent = [name for name, package in NODE_PACKAGES if not (CLIENTS / name / "node_modules" / package).is_dir()]
         return f"{' and '.join(absent)} not installed (make test does that)" if absent else ""
     if name == "nginx":
         return "" if nginx() else "nginx is not there (make test fetches it by apt-get)"
@@ -56,6 +62,5 @@ def _missing(name: str) -> str:
             return str(missing)
         return ""
     if name == "chromium":
-        found = any(shutil.which(program) for program in ("chromium", "chromium-browser", "google-chrome"))
-        return "" if found else "chromium is not installed"
+        return "" if chromium() else "chromium is not installed"
     raise ValueError(f"nobody knows how to look for {name}")

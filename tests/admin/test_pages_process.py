@@ -1,0 +1,206 @@
+"""The pages in a real browser: no error in its console, nothing that the policy forbids, nothing too wide, no fault by axe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.admin.conftest import Cluster, a_cluster, nsqadmin
+from tests.admin.screenshots import SCHEMES, WIDTHS, browser, fill, paths
+from tests.daemons import eventually, nsqd
+from tests.requirements import CLIENTS, require
+
+pytestmark = pytest.mark.process
+AXE = CLIENTS / "axe" / "node_modules" / "axe-core" / "axe.min.js"
+_FAULTS = "axe.run().then(r => r.violations.map(v => v.id + ': ' + v.nodes.map(n => n.target).join(' ')))"
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    require("chromium")
+    require("node")
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with a_cluster(tmp_path_factory.mktemp("full")) as found:
+        fill(found)
+        yield found
+
+
+@dataclass
+class Tab:
+    """A page, and what the browser had against it."""
+
+    page: Page
+    base: str
+    complaints: list[str] = field(default_factory=list)
+
+    def open(self, path: str) -> None:
+        self.page.goto(self.base + path)
+
+    def text(self) -> str:
+        return self.page.inner_text("main")
+
+
+@pytest.fixture
+def tab(chrome: Browser, full: Cluster) -> Iterator[Tab]:
+    context = chrome.new_context()
+    found = Tab(context.new_page(), full.url)
+    found.page.on(
+        "console", lambda line: found.complaints.append(line.text) if line.type in ("error", "warning") else None
+    )
+    found.page.on("pageerror", lambda error: found.complaints.append(str(error)))
+    yield found
+    context.close()
+    assert [one for one in found.complaints if "status of 4" not in one] == []
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_page_fits_and_can_be_used_by_all(chrome: Browser, full: Cluster, width: int, scheme: str) -> None:
+    context = chrome.new_context(
+        viewport={"width": width, "height": 800},
+        color_scheme=scheme,  # type: ignore[arg-type]
+        bypass_csp=True,  # for axe; the policy is looked at elsewhere
+    )
+    page = context.new_page()
+    for name, path in paths(full).items():
+        page.goto(full.url + path)
+        assert page.evaluate("document.documentElement.scrollWidth") == width, name
+        page.add_script_tag(path=AXE)
+        assert page.evaluate(_FAULTS) == [], name
+    context.close()
+
+
+def test_every_page_loads_what_its_policy_allows_and_no_more(tab: Tab, full: Cluster) -> None:
+    asked: list[str] = []
+    tab.page.on("request", lambda request: asked.append(request.url))
+    for path in paths(full).values():
+        tab.open(path)
+        tab.page.wait_for_load_state("load")
+    assert all(url.startswith((tab.base, "data:")) for url in asked)
+    answer = httpx.get(full.url)
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'")
+
+
+def test_what_is_published_is_seen_without_a_reload(tab: Tab, full: Cluster) -> None:
+    full.channel("live", "c")
+    tab.open("/topics/live")
+    marked = "window.marked = true"
+    tab.page.evaluate(marked)
+    full.publish("live", "a", "b", "c")
+    tab.page.wait_for_selector("#live tfoot td[data-label=messages]:text-is('3')", timeout=10_000)
+    assert tab.page.evaluate("window.marked") is True
+
+
+def test_pausing_is_loud_and_deleting_wants_the_name(tab: Tab, full: Cluster) -> None:
+    full.channel("paused", "c")
+    tab.open("/topics/paused/c")
+    tab.page.click("button:text-is('Pause')")
+    assert "Paused:" in tab.text()
+    tab.page.click("button:text-is('Unpause')")
+    assert "Paused:" not in tab.text()
+    tab.page.click("summary:has-text('Delete')")
+    tab.page.fill("details[open] input[name=confirm]", "wrong")
+    tab.page.click("details[open] button")
+    assert "nothing was done" in tab.text()
+    tab.open("/topics/paused/c")
+    tab.page.click("summary:has-text('Delete')")
+    tab.page.fill("details[open] input[name=confirm]", "c")
+    tab.page.keyboard.press("Enter")
+    tab.page.wait_for_url("**/topics/paused")
+    eventually(lambda: httpx.get(f"{full.url}/api/topics/paused").json()["channels"] is None)
+
+
+def test_a_message_is_published_looked_at_and_buried(tab: Tab, full: Cluster) -> None:
+    full.channel("looked", "c")
+    node = full.nodes[1].http
+    tab.open("/topics/looked")
+    tab.page.fill("textarea", '{"a": "<script>alert(1)</script>\N{SNOWMAN}"}')
+    tab.page.select_option("select[name=node]", node)
+    tab.page.click("button:text('Publish')")
+    for _ in range(20):
+        tab.open(f"/messages/looked/c?node={node}&state=ready")
+        if "1 ready" in tab.text():
+            break
+        time.sleep(0.1)
+    assert "<script>alert(1)</script>\N{SNOWMAN}" in tab.text()
+    stats = httpx.get(f"http://{node}/stats?format=json&topic=looked").json()["topics"][0]["channels"][0]
+    assert (stats["depth"], stats["in_flight_count"], stats["message_count"]) == (1, 0, 1)
+    tab.page.click("button[aria-label='Bury 0']")
+    assert "0 ready" in tab.text()
+    tab.page.click("text=buried")
+    assert "1 buried" in tab.text()
+
+
+def test_by_keyboard_alone(tab: Tab, full: Cluster) -> None:
+    full.channel("keys", "c")
+    tab.open("/topics/keys")
+    for _ in range(60):
+        tab.page.keyboard.press("Tab")
+        if tab.page.evaluate("document.activeElement.innerText") == "Pause":
+            break
+    tab.page.keyboard.press("Enter")
+    tab.page.wait_for_selector("text=Paused:")
+    assert httpx.get(f"{full.url}/api/topics/keys").json()["paused"] is True
+
+
+def test_a_page_that_stays_open_grows_no_elements(tab: Tab, full: Cluster) -> None:
+    tab.open("/")
+    tab.page.wait_for_timeout(2500)
+    count = "document.getElementsByTagName('*').length"
+    before = tab.page.evaluate(count)
+    tab.page.wait_for_timeout(6500)
+    assert abs(tab.page.evaluate(count) - before) <= 2
+
+
+# without a browser
+
+
+@pytest.mark.parametrize("path", ["/topics/orders", "/lookup", "/nodes/x:1", "/messages/orders/mail"])
+@pytest.mark.parametrize("headers", [{}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}])
+def test_a_form_that_is_not_ours_changes_nothing(full: Cluster, path: str, headers: dict[str, str]) -> None:
+    form = {"action": "pause", "topic": "evil", "confirm": "evil"}
+    answer = httpx.post(full.url + path, data=form, headers=headers)
+    assert answer.status_code == 403
+    assert httpx.get(f"{full.url}/api/topics/orders").json()["paused"] is False
+    assert "evil" not in httpx.get(f"{full.url}/api/topics").json()["topics"]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/topics/nope", 404),
+        ("/topics/orders/nope", 404),
+        ("/topics/%3Cscript%3E", 404),
+        ("/messages/orders/mail?node=127.0.0.1:1", 404),  # none of the cluster: nobody makes us ask it
+        ("/messages/orders/mail?state=dead", 400),
+        ("/nodes/nope:1", 404),
+        ("/static/..%2fpages.py", 404),
+        ("/static/README.md", 404),
+        ("/?page=99999999999&sort=%00&q=%3Cb%3E", 200),
+    ],
+)
+def test_what_is_not_there_is_said(full: Cluster, path: str, status: int) -> None:
+    answer = httpx.get(full.url + path)
+    assert answer.status_code == status
+    assert "Traceback" not in answer.text
+    assert "<script>" not in answer.text
+    assert "<b>" not in answer.text
+
+
+def test_a_cluster_that_is_gone_is_a_page_that_says_so(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as node, nsqadmin("-nsqd-http-address", node.http) as admin:
+        assert httpx.get(f"http://{admin.http}/").status_code == 200
+        node.stop()
+        eventually(lambda: httpx.get(f"http://{admin.http}/nodes").status_code == 502)  # others have just seen it there
+        assert "failed to query any nsqd" in httpx.get(f"http://{admin.http}/nodes").text
