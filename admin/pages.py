@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
@@ -22,11 +23,12 @@ from admin.api import JsonApi, Settings, parameters, warning
 from admin.cluster import AllFailed, Cluster, Producer, Stats
 from admin.merge import Told, merged_channel, merged_topic, number, objects, text
 from admin.options import AdminOptions
+from admin.series import summed
 from admin.upstreams import UpstreamError
 from admin.views import FILTERS, Row, channel_row, chosen, count, message_view, page_of, topic_row, with_rates
 from admin.watch import Seen, Watch
 from penstock.protocol.names import is_valid_name
-from shared.http.api import Handler, Routes, query, read_body
+from shared.http.api import Handler, Routes, json_response, query, read_body
 from shared.http.errors import HttpError
 from shared.version import PENSTOCK_VERSION
 
@@ -107,6 +109,7 @@ class Pages:
         for path, do in posted.items():
             routes[path]["POST"] = self._posted(do)
         routes["/static/{asset}"] = {"GET": self.asset}
+        routes["/series/{topic}"] = {"GET": self.series}
         return routes
 
     async def asset(self, request: Request) -> Response:
@@ -116,6 +119,16 @@ class Pages:
             raise HttpError(404, "NOT_FOUND")
         headers = {"Cache-Control": "public, max-age=3600", "X-Content-Type-Options": "nosniff"}
         return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
+
+    async def series(self, request: Request) -> Response:
+        """What a topic did lately, of all nodes together: for its charts. Shapes: admin.series."""
+        name = parameters(request, self.options, 2)[1]
+        producers = (await self.watch.ask(("producers", name), lambda: self.cluster.producers_of(name))).now.producers
+        addresses = [one.address for one in producers if await self._is_ours(one, name)]
+        ask = partial(self.cluster.upstreams.get_object, path="/topic/series", arguments={"topic": name})
+        gathered = await self.cluster.upstreams.all_of(addresses, ask)
+        told = list(gathered.answers.values())
+        return json_response({span: summed([one.get(span) for one in told]) for span in ("hour", "day")})
 
     # What is shown
 
@@ -162,6 +175,7 @@ class Pages:
             "paused": paused,
             "channels": _with_rates(rows, _channel_rows(seen.before), seen.seconds),
             "nodes": [one.address for one in producers],
+            "charted": any([await self._is_ours(one, name) for one in producers]),
         }
 
     async def channel(self, request: Request) -> Fields:
@@ -171,9 +185,7 @@ class Pages:
         if not parts:
             raise HttpError(404, f"topic {topic} has no channel {name}")
         told = merged_channel(topic, name, parts)
-        browsable = [one.address for one in producers if _LOG in one.capabilities]
-        if not self.settings.lookupds:  # named by hand: they do not say
-            browsable = [one.address for one in producers if await self._has_log(one.address, topic)]
+        browsable = [one.address for one in producers if await self._is_ours(one, topic)]
         return {
             "page_of": "channel",
             "title": f"Channel {name}",
@@ -361,7 +373,11 @@ class Pages:
         if node not in [one.address for one in found.producers]:
             raise HttpError(404, f"no nsqd at {node[:100]} has the topic {topic}")
 
-    async def _has_log(self, address: str, topic: str) -> bool:
+    async def _is_ours(self, producer: Producer, topic: str) -> bool:
+        """It can do what an original cannot: nsqlookupd says so, or, where nodes were named by hand, it does."""
+        if self.settings.lookupds:
+            return _LOG in producer.capabilities
+        address = producer.address
         question = lambda: self.cluster.upstreams.get_object(address, "/topic/offsets", {"topic": topic})  # noqa: E731
         try:
             return "log" in (await self.watch.ask(("log", address, topic), question)).now
@@ -406,7 +422,8 @@ class Pages:
     def _page(self, request: Request, fields: Fields, status: int = 200) -> Response:
         live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**query(request), "live": 1})
         name = fields["page_of"] if (HERE / "templates" / f"{fields['page_of']}.html").exists() else "plain"
-        common = self._common(request) | {"content": f"{fields['page_of']}_live.html", "live": live, "notice": ""}
+        name_of = f"{fields['page_of']}_live.html"
+        common = self._common(request) | {"content": name_of, "live": live, "notice": "", "charted": False}
         html = self._templates.get_template(f"{name}.html").render(**common | fields)
         return Response(html, status, _HEADERS, "text/html; charset=utf-8")
 

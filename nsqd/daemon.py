@@ -24,6 +24,7 @@ from nsqd.auth.asking import asking
 from nsqd.auth.servers import AuthServers
 from nsqd.beanstalk import Reception
 from nsqd.core.broker import Broker
+from nsqd.core.series import Series
 from nsqd.deliveries import Deliveries
 from nsqd.discovery.lookupds import Lookupds
 from nsqd.http.node import Info, Node
@@ -38,6 +39,7 @@ from nsqd.protocols.nsq.peer import Peer
 from nsqd.statsd.pusher import Pusher
 from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.saver import Health, Saver
+from nsqd.watching import note_series
 from shared.daemon import (
     SIGNALS,
     TrioThread,
@@ -194,6 +196,8 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
             wake.reactor = reactor
             timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
             lookupds = Lookupds(broker, _identity(options, info), timeouts, reactor.wake, nursery)
+            series = Series()
+            nursery.start_soon(note_series, broker, series)
             node = Node(
                 options=options,
                 info=info,
@@ -210,6 +214,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                 log=opened.figures,
                 history=opened.history(),
                 backup=opened.backup(),
+                series=series,
                 refused=lambda: broker.refused + http_server.refused,
             )
             http_server = _http_server(options, node, doors, trio_thread)

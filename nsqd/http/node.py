@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from nsqd.core.backup import Backup
 from nsqd.core.broker import Broker
 from nsqd.core.history import History
+from nsqd.core.series import Series
 from nsqd.core.store import LogFigures
 from nsqd.core.topology import Picture
 from nsqd.options import NsqdOptions
@@ -45,4 +46,5 @@ class Node:
     log: Callable[[], LogFigures]  # trio thread
     history: History  # trio thread
     backup: Backup  # trio thread
+    series: Series  # trio thread
     refused: Callable[[], Counter[str]]  # trio thread: what was refused to clients, by reason

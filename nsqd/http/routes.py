@@ -11,6 +11,7 @@ from nsqd.http.node import Node
 from nsqd.http.observe import Observe
 from nsqd.http.publish import Publishing
 from nsqd.http.read_back import ReadBack
+from nsqd.http.series import SeriesRoute
 from nsqd.http.stats import Stats
 from nsqd.http.topic_config import TopicConfigRoutes
 from nsqd.http.topology import Topology
@@ -37,6 +38,7 @@ def routes(node: Node) -> Routes:
         **Cursors(node).routes(),
         **Messages(node).routes(),
         **Acting(node).routes(),
+        **SeriesRoute(node).routes(),
         **TubesRoute(node).routes(),
         "/metrics": {"GET": MetricsRoute(node).metrics},
         "/livez": {"GET": observe.livez},

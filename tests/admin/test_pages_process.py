@@ -102,6 +102,22 @@ def test_what_is_published_is_seen_without_a_reload(tab: Tab, full: Cluster) -> 
     assert tab.page.evaluate("window.marked") is True
 
 
+def test_what_a_topic_did_lately_is_drawn_and_listed(tab: Tab, full: Cluster) -> None:
+    full.channel("drawn", "c")
+    tab.open("/topics/drawn")
+    assert "Nothing is noted yet" in tab.page.inner_text("figure") or tab.page.query_selector("figure canvas")
+    told = f"{full.url}/series/drawn"
+    eventually(lambda: (httpx.get(told).json()["hour"] or {}).get("depth"), 15)  # of both nodes, every ten seconds
+    full.publish("drawn", *["x"] * 50)
+    eventually(lambda: 50 in httpx.get(told).json()["hour"]["depth"], 25)
+    tab.open("/topics/drawn")
+    tab.page.wait_for_selector("figure canvas")
+    tab.page.click("summary:has-text('as a table')")
+    assert tab.page.inner_text("figure details tbody tr:first-child td:nth-child(4)") == "50"
+    tab.page.set_viewport_size({"width": 375, "height": 800})
+    assert tab.page.evaluate("document.documentElement.scrollWidth") == 375
+
+
 def test_pausing_is_loud_and_deleting_wants_the_name(tab: Tab, full: Cluster) -> None:
     full.channel("paused", "c")
     tab.open("/topics/paused/c")

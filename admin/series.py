@@ -1,0 +1,47 @@
+"""What a topic did lately, as several nodes tell it, together. Pure; nodes may lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from admin.merge import Told
+
+NAMES = ("published", "finished", "depth", "in_flight")
+MOST_STEPS = 1000
+
+
+def summed(parts: Iterable[object]) -> Told | None:
+    """{"step", "from", and a list for each of NAMES}: step by step the sum of those that know it; None where nobody does.
+
+    None if nobody has anything. A node of which the steps are longer or shorter than the first one's is left out.
+    """
+    told = [one for part in parts if (one := _sound(part)) is not None]
+    told = [one for one in told if one["step"] == told[0]["step"] and abs(one["from"] - told[0]["from"]) < 86_400]
+    if not told:
+        return None
+    step = told[0]["step"]
+    first = min(one["from"] for one in told)
+    end = max(one["from"] + len(one["depth"]) * step for one in told)
+    count = min(MOST_STEPS, (end - first) // step)
+    sums: Told = {"step": step, "from": end - count * step}
+    for name in NAMES:
+        values: list[int | None] = [None] * count
+        for one in told:
+            offset = (one["from"] - sums["from"]) // step
+            for place, value in enumerate(one[name], offset):
+                if value is not None and 0 <= place < count:
+                    values[place] = (values[place] or 0) + value
+        sums[name] = values
+    return sums
+
+
+def _sound(part: object) -> Told | None:
+    if not isinstance(part, dict) or type(part.get("step")) is not int or type(part.get("from")) is not int:
+        return None
+    if not 0 < part["step"] <= 86_400 or part["from"] % part["step"] or not 0 <= part["from"] < 1 << 40:
+        return None
+    lists = [values if isinstance(values := part.get(name), list) else [] for name in NAMES]
+    if len({len(values) for values in lists}) > 1 or not 0 < len(lists[0]) <= MOST_STEPS:
+        return None
+    sound = all(value is None or type(value) is int for values in lists for value in values)
+    return part if sound else None

@@ -1,0 +1,55 @@
+"""What a topic did lately, for charts.
+
+    GET /topic/series?topic=t
+
+    {"topic": "t", "day": {"step": 300, "from": S, "published": [7, null, ...], "finished": [...], "depth": [...],
+     "in_flight": [...]}, "hour": {"step": 10, ...}}
+
+`from`: when the first step began, s since the epoch; null: nothing is known of that step. Counts are of a step, depth and
+in_flight at its end. The hour begins with the first look, and is forgotten when nobody has looked for ten minutes.
+404 TOPIC_NOT_FOUND.
+"""
+
+import time
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core.series import Ring
+from nsqd.http.arguments import existing_topic, topic_name
+from nsqd.http.node import Node
+from shared.http.api import Routes, json_response, query
+
+
+class SeriesRoute:
+    """The route."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def routes(self) -> Routes:
+        """The path and its method."""
+        return {"/topic/series": {"GET": self.series}}
+
+    async def series(self, request: Request) -> Response:
+        """Both rings."""
+        name = topic_name(query(request))
+
+        def look() -> dict[str, Any]:
+            topic = existing_topic(self._node.broker, name)
+            coarse, fine = self._node.series.look(topic.number, int(time.time()))
+            return {"topic": name, "day": _told(coarse), "hour": _told(fine)}
+
+        return json_response(await self._node.bridge.call(look))
+
+
+def _told(ring: Ring | None) -> dict[str, Any] | None:
+    if ring is None or ring.last < 0:
+        return None
+    values = {name: [_whole(value) for value in kept] for name, kept in ring.told().items()}
+    return {"step": ring.step, "from": ring.first, **values}
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)

@@ -1,0 +1,33 @@
+"""The task that notes what topics did (nsqd/core/series.py): each short step of those that are looked at, long ones of all."""
+
+import time
+from collections.abc import Callable
+
+import trio
+
+from nsqd.core.broker import Broker
+from nsqd.core.series import COARSE, FINE, Series
+
+PORTION = 0.001  # s of looking at topics in a row: then a turn may come in between
+
+
+async def note_series(broker: Broker, series: Series, clock: Callable[[], float] = time.time) -> None:
+    """For ever, between turns; cancel to stop. `clock`: s since the epoch."""
+    while True:
+        await trio.sleep(FINE - clock() % FINE)
+        at = int(clock()) // FINE * FINE
+        watched = set(series.watched(at))
+        everything = at % COARSE == 0
+        if everything:
+            series.begin({topic.number for topic in broker.topics.values()})
+        rest = trio.current_time() + PORTION
+        for topic in list(broker.topics.values()) if everything or watched else ():
+            if topic.deleted:
+                continue
+            if topic.number in watched:
+                series.put_fine(topic, at)
+            if everything and not topic.ephemeral:
+                series.put_coarse(topic, at)
+            if trio.current_time() > rest:
+                await trio.lowlevel.checkpoint()
+                rest = trio.current_time() + PORTION

@@ -1,0 +1,41 @@
+"""What nodes did lately, step by step together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from admin.series import MOST_STEPS, NAMES, summed
+
+
+def told(first: int, *values: int | None, step: int = 10) -> dict[str, Any]:
+    return {"step": step, "from": first} | {name: list(values) for name in NAMES}
+
+
+def test_steps_are_summed_where_they_are_known() -> None:
+    both = summed([told(100, 1, 2, None, 4), told(120, 10, None, 30)])
+    assert both is not None
+    assert (both["from"], both["step"], both["depth"]) == (100, 10, [1, 2, 10, 4, 30])
+    assert summed([told(100, 1, 2), None, told(100, 5, step=20)]) == told(100, 1, 2)
+    assert summed([]) is None
+    assert summed([None, None]) is None
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        7, {}, told(100), told(101, 1), told(100, 1, step=0), told(-100, 1), told(100, *[1] * (MOST_STEPS + 1)),
+        told(100, 1) | {"depth": [1, 2]}, told(100, 1) | {"depth": ["x"]}, told(100, 1) | {"depth": [True]},
+        told(100, 1) | {"step": True}, told(100, 1) | {"from": 1 << 50},
+    ],
+)  # fmt: skip
+def test_lies_are_left_out(lie: object) -> None:
+    assert summed([lie]) is None
+    assert summed([lie, told(100, 3)]) == told(100, 3)
+
+
+def test_a_node_of_another_time_makes_no_endless_list() -> None:
+    both = summed([told(100, 1), told(10 * 86_400, 2)])
+    assert both is not None
+    assert len(both["depth"]) <= MOST_STEPS
