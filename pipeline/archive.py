@@ -124,7 +124,7 @@ def archive(
     options = source.options() | {"startingOffsets": start, "failOnDataLoss": str(not goes_on).lower()}
     options |= {"maxRecordsPerTrigger": str(max_records)} if max_records else {}
     options |= {"cursorName": cursor} if cursor else {}
-    options |= {"cursorHold": hold} if cursor and hold else {}
+    options |= {"cursorHold": hold} if hold else {}
     said = read_options(options)
     NsqStreamReader(said).check()
     lake.create()

@@ -79,6 +79,8 @@ class Lake:
         if (self.root / "lake.json").exists():
             self.check()
             return
+        if self.root.exists() and not self.root.is_dir():
+            raise LakeError(f"{self.root} is a file: give a directory that does not exist, or an empty one")
         if self.root.exists() and any(self.root.iterdir()):
             raise LakeError(
                 f"{self.root} is not empty and no lake: give an empty directory, or one that does not exist"

@@ -30,7 +30,7 @@ def main() -> int:
     try:
         need_packages()
         return _run(arguments)
-    except (LakeError, Missing) as error:
+    except (LakeError, Missing, OSError) as error:
         print(f"penstock pipeline {arguments.job}: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -49,6 +49,8 @@ def cause(pages: str) -> str:
     for match in reversed(reasons):
         if match[1].startswith("penstock.spark."):
             return match[2]
+    if not reasons and pages.strip().startswith("["):  # a class of Spark's errors: its first line says it
+        return pages.strip().splitlines()[0]
     return f"{reasons[-1][2]} ({reasons[-1][1]}; {TRACE}=1 shows all that Spark says)" if reasons else ""
 
 
@@ -107,7 +109,7 @@ def parser() -> argparse.ArgumentParser:
     job.add_argument("--once", action="store_true", help="all that is there now, then exit")
     job.add_argument("--every", type=_seconds, default=60.0, metavar="SECONDS", help="between micro-batches (60)")
     job.add_argument("--start", default="earliest", choices=("earliest", "latest"), help="of the first run (earliest)")
-    job.add_argument("--max-records", type=int, default=0, metavar="N", help="of a micro-batch (all there is)")
+    job.add_argument("--max-records", type=_count, default=0, metavar="N", help="of a micro-batch (all there is)")
     job.add_argument(
         "--cursor", default="archive", metavar="NAME", help="on nsqd, which tells its lag; '' for none (archive)"
     )
@@ -119,7 +121,7 @@ def parser() -> argparse.ArgumentParser:
 
     job = jobs.add_parser("compact", help="many small files of a lake into few")
     _add_lake(job)
-    job.add_argument("--rows", type=int, default=2_000_000, metavar="N", help="of a file, at most (2,000,000)")
+    job.add_argument("--rows", type=_count, default=2_000_000, metavar="N", help="of a file, at most (2,000,000)")
     _add_master(job)
 
     job = jobs.add_parser("rollup", help="counts by minute, hour and day of what was archived")
@@ -139,7 +141,7 @@ def parser() -> argparse.ArgumentParser:
     job.add_argument(
         "--where", default="", metavar="SQL", help="over topic, node, offset, id, timestamp, producer, body"
     )
-    job.add_argument("--rate", type=int, default=0, metavar="N", help="messages a second (as fast as it goes)")
+    job.add_argument("--rate", type=_count, default=0, metavar="N", help="messages a second (as fast as it goes)")
     _add_master(job)
 
     job = jobs.add_parser("report", help="a page with plots of a period, from the rollups")
@@ -178,6 +180,12 @@ def _time(text: str) -> str:
     if moment.tzinfo is None:
         raise argparse.ArgumentTypeError(f"{text!r} names no time zone: write {text}Z")
     return moment.isoformat()
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text[:18]) == 0:
+        raise argparse.ArgumentTypeError("want a whole number above 0")
+    return int(text)
 
 
 def _seconds(text: str) -> float:

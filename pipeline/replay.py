@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 JOB = "replay"
+CHUNK = 100  # messages that are published together: at a low rate as many at once, then a pause
 
 
 def replay(
@@ -35,7 +36,15 @@ def replay(
 ) -> int:
     """The exit code. Raises LakeError, Missing, and what the sink says of its options."""
     lake.check()
-    wanted = {"topic": topic, "to": to, "channel": channel, "from": since, "until": until, "where": where}
+    wanted = {
+        "nodes": target.options(),
+        "topic": topic,
+        "to": to,
+        "channel": channel,
+        "from": since,
+        "until": until,
+        "where": where,
+    }
     name = hashlib.blake2b(json.dumps(wanted).encode(), digest_size=8).hexdigest()
     state = lake.root / "checkpoints" / f"replay-{name}.json"
     with lake.held_by(JOB):
@@ -55,16 +64,22 @@ def replay(
         try:
             for batch in left:
                 frame = chosen(spark.read.parquet(*lake.files([batch])), topic, since, until, where)
+                empty = frame.where("length(body) = 0").count()  # jobs of beanstalkd may be; nsqd takes no such message
+                frame = frame.where("length(body) > 0")
                 count = frame.count()
                 options = target.options() | {"topic": to, "jobName": f"replay-{name}-{batch.name}"}
                 options |= {"channel": channel} if channel else {}
                 options |= {"recordsPerSecond": str(rate)} if rate else {}
-                ordered = frame.coalesce(1).sortWithinPartitions("node", "offset") if rate else frame
+                options |= {
+                    "chunkRecords": str(CHUNK)
+                }  # whatever the rate, which may be another when a batch is done again
+                ordered = frame.coalesce(1).sortWithinPartitions("node", "offset")
                 ordered.select("body").write.format("nsq").mode("append").options(**options).save()
                 total += count
                 done.update(batch.batches)
                 write(state, {"wanted": wanted, "batches": sorted(done)})
-                say(f"{batch.name}: {count:,} messages, {total:,} in all")
+                left_out = f"; {empty:,} empty ones were left out" if empty else ""
+                say(f"{batch.name}: {count:,} messages, {total:,} in all{left_out}")
         finally:
             spark.stop()
         where_to = f"channel {channel} of {to}" if channel else to

@@ -129,9 +129,10 @@ def _delivered(frame: DataFrame, statistics: str) -> DataFrame:
 
     told = f.from_json(f.col("body").cast("string"), _TOLD).alias("told")
     rows = frame.where(f.col("topic") == statistics).select(told).select("told.*")
-    rows = rows.where("channel IS NOT NULL AND at IS NOT NULL")
+    rows = rows.where("topic IS NOT NULL AND channel IS NOT NULL AND at BETWEEN 0 AND 99999999999")  # else it is none
     entries = f.transform(
-        f.map_entries("latency.buckets"), lambda e: f.struct(e.key.cast("bigint").alias("key"), e.value.alias("value"))
+        f.filter(f.map_entries("latency.buckets"), lambda e: e.key.rlike("^[0-9]{1,18}$") & e.value.isNotNull()),
+        lambda e: f.struct(e.key.cast("bigint").alias("key"), e.value.alias("value")),
     )
     return rows.select(
         f.timestamp_seconds("at").alias("at"),

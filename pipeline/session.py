@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import re
 import shutil
@@ -96,8 +97,8 @@ def session(name: str, master: str = "") -> SparkSession:
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    logging = Path(__file__).with_name("log4j2.properties").as_uri()
-    options = f"-Xss8m -Dlog4j2.configurationFile={logging}"  # the stack: else stopping a query prints a page of it
+    log4j = Path(__file__).with_name("log4j2.properties").as_uri()
+    options = f"-Xss8m -Dlog4j2.configurationFile={log4j}"  # the stack: else stopping a query prints a page of it
     made = (
         builder.config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
@@ -110,4 +111,5 @@ def session(name: str, master: str = "") -> SparkSession:
         .getOrCreate()
     )
     register(made)
+    logging.getLogger("DataFrameQueryContextLogger").disabled = True  # else a page of JSON beside our one line
     return made

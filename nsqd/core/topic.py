@@ -271,6 +271,7 @@ class Topic:
         known = self.seen.admit(attributes, len(bodies), self.broker.now)
         self.duplicate_count += known
         self.store.promise(self.number)
+        assert self.distributed == self.end
         if known < len(bodies):
             fresh = bodies[known:]
             self.message_count += len(fresh)
@@ -293,14 +294,7 @@ class Topic:
         self._note_producer(attributes)
         self.store.publish(self.number, first, frames, ids, max(map(len, frames)), 0, packed)
         self.end += len(frames)
-        self.distribute()
-        if only is None:
-            return
-        assert self.distributed == self.end
-        for channel in self.readers():
-            if channel is not only:
-                channel.skip(first, self.end, len(frames))
-                self.store.finish(self.number, channel.number, first, len(frames))
+        self.distribute(only)
 
     # how its messages are kept
 
@@ -337,8 +331,8 @@ class Topic:
 
     # distribution
 
-    def distribute(self) -> None:
-        """Move the edge to the end, if it may."""
+    def distribute(self, only: Channel | None = None) -> None:
+        """Move the edge to the end, if it may. `only`: the new messages, of which none has a delay, are for that channel."""
         first, end = self.distributed, self.end
         if first == end or self.paused or self.starting or not (self.channels or self.tube):
             return
@@ -351,6 +345,10 @@ class Topic:
         self.held_back += delayed
         self.store.distribute(self.number, first, end, len(readers))
         for channel in readers:
+            if only is not None and channel is not only:
+                channel.skip(first, end, ordinary)
+                self.store.finish(self.number, channel.number, first, ordinary)
+                continue
             channel.delayed += delayed
             if isinstance(channel, Channel) and (channel.ephemeral or self.ephemeral):
                 self._bound(channel, first, ordinary)

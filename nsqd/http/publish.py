@@ -93,7 +93,7 @@ class Publishing:
         try:
             bodies = self._binary(body) if binary else self._lines(body)
         except HttpError:
-            await self._publish(topic, [], NONE)  # the original has made the topic by now
+            await self._publish(topic, [], NONE, arguments.get("channel"))  # the original has made the topic by now
             raise
         return _answer(await self._publish(topic, bodies, attributes, arguments.get("channel")))
 
@@ -102,7 +102,7 @@ class Publishing:
         broker, size = self._node.broker, sum(map(len, bodies))
 
         def publish() -> int:
-            if channel is not None and bodies:
+            if channel is not None:
                 return self._publish_to(name, channel, bodies, attributes)
             topic = topic_to_publish_to(broker, name)
             if bodies and attributes:
@@ -118,9 +118,11 @@ class Publishing:
         if self._node.broker.refusal:
             raise HttpError(503, "EXITING")
         only = existing_channel(self._node.broker, name, channel)
+        if only.topic.starting:
+            raise HttpError(503, "TOPIC_STARTING")  # nsqlookupd is being asked for its channels: try again
         if only.topic.is_held_up:
             raise HttpError(409, "TOPIC_PAUSED")
-        return only.topic.publish_to(only, bodies, attributes)
+        return 0 if not bodies else only.topic.publish_to(only, bodies, attributes)
 
     def _publish_deferred(self, name: str, body: bytes, defer: str, attributes: Attributes) -> int:
         """Returns 1 if it had been published before. (trio thread)"""

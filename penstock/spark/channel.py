@@ -6,6 +6,7 @@ slow batch loses no message to a time-out, and one that is redelivered is not st
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -123,13 +124,14 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ChannelOptions) -> None:
         self._options = options
         self._opened: tuple[Stage, Receiver] | None = None
-        self._target = 0  # of Trigger.AvailableNow; 0: none
+        self._deadline: float | None = None  # of Trigger.AvailableNow, once it has begun; None: of another trigger
+        self._target: int | None = None  # of it likewise, once all that was there is there
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
 
-    def _open(self) -> tuple[Stage, Receiver]:
-        """Begin to receive. Raises Nobody, StageError."""
+    def _open(self, begin: int) -> tuple[Stage, Receiver]:
+        """Begin to receive; Spark has what was staged up to `begin`. Raises Nobody, StageError."""
         if self._opened is None:
             options = self._options
             with Asker() as asker:
@@ -139,6 +141,12 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     _tcp_of(asker, address)
             stage = Stage(Path(options.stage), options.topic, options.window)
             stage.open()
+            if stage.last < begin:  # else what is staged now would have numbers that Spark has passed
+                where = f"option stagingLocation={options.stage!r}"
+                raise StageError(
+                    f"{where} has {stage.last} files, and the checkpoint has read {begin}: it is of another one"
+                )
+            stage.committed = begin
             self._opened = stage, Receiver(options, stage)
             self._opened[1].start()
         stage, receiver = self._opened
@@ -154,28 +162,39 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """What is there now is what comes before the channel is quiet for a while."""
-        stage, receiver = self._open()
-        deadline = time.monotonic() + LONGEST
-        receiver.heard = time.monotonic()
-        while time.monotonic() < min(deadline, receiver.heard + QUIET):
-            self._open()  # raises what went wrong
-            time.sleep(GATHER)
-        self._target = stage.last
+        self._deadline = time.monotonic() + LONGEST
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        stage, receiver = self._open()
         begin = _number(start)
+        stage, receiver = self._open(begin)
         stage.committed = max(stage.committed, begin)
-        if self._target:
-            end = max(begin, self._target)
-        else:
+        if self._deadline is None:
             with receiver.news:
                 receiver.news.wait_for(lambda: stage.last > begin or receiver.failure is not None, self._options.poll)
-            self._open()
-            end = max(begin, stage.last)
+            self._open(begin)
+        elif self._target is None and self._is_quiet(self._deadline, begin):
+            self._target = stage.last
+        end = max(begin, stage.last if self._target is None else self._target)
         if isinstance(limit, ReadMaxRows):
             end = min(end, stage.end_of(begin, limit.max_rows))
         return _offset(end)
+
+    def _is_quiet(self, deadline: float, begin: int) -> bool:
+        """Wait until nothing comes any more, and say so; or (False) until no more may be staged: then a batch makes room."""
+        stage, receiver = self._open(begin)
+        receiver.heard = time.monotonic()
+        while (now := time.monotonic()) < receiver.heard + QUIET:
+            if now > deadline:
+                told = (
+                    f"messages of {self._options.topic}/{self._options.channel} came for {LONGEST:g} s without a pause"
+                )
+                print(f"nsq: {told}: what comes from now on is for the next time", file=sys.stderr, flush=True)
+                return True
+            if stage.waiting >= self._options.most_staged:
+                return False
+            self._open(begin)  # raises what went wrong
+            time.sleep(GATHER)
+        return True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         return _offset(self._opened[0].last) if self._opened is not None else None

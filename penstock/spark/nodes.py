@@ -45,21 +45,29 @@ class Nodes:
             raise Nobody(f"no nsqlookupd could be asked: {'; '.join(failures)}")
         return list(found)
 
-    def topics(self, asker: Asker, options: ReadOptions) -> list[str]:
-        """Those that are wanted: named, or all that the pattern matches wholly. Raises Nobody."""
+    def topics(self, asker: Asker, options: ReadOptions, *, all_of_them: bool = False) -> list[str]:
+        """Those that are wanted: named, or all that can be read and the pattern matches wholly.
+
+        Raises Nobody where nobody answers; with `all_of_them` where one does not.
+        """
         if not options.pattern:
             return list(options.topics)
         pattern = re.compile(options.pattern)
         found: set[str] = set()
-        for address in self.addresses(asker):
+        failures = []
+        addresses = self.addresses(asker)
+        for address in addresses:
             try:
                 told = asker.json(
                     address, "/stats", {"format": "json", "include_clients": "false", "include_mem": "false"}
                 )
-            except (Refused, Unreachable):
+            except (Refused, Unreachable) as failed:
+                failures.append(str(failed))
                 continue
             found.update(topic["topic_name"] for topic in told.get("topics") or [])
-        return sorted(topic for topic in found if pattern.fullmatch(topic))
+        if failures and (all_of_them or len(failures) == len(addresses)):
+            raise Nobody("; ".join(failures))
+        return sorted(topic for topic in found if pattern.fullmatch(topic) and not topic.endswith("#ephemeral"))
 
     def look(self, asker: Asker, topics: Iterable[str]) -> tuple[dict[Place, There], list[str]]:
         """What there is, and why somebody could not be asked. Raises Nobody."""

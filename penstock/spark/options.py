@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 EARLIEST, LATEST = "earliest", "latest"
+_DURATION = re.compile(r"([0-9]{1,9}(\.[0-9]{1,9})?(ns|us|ms|s|m|h))+")  # as Go writes them
 _TOPIC = re.compile(r"[.a-zA-Z0-9_-]{1,64}(#ephemeral)?")
 _NAMES = (
     "nsqd", "lookupd", "topic", "topics", "topicPattern", "startingOffsets", "endingOffsets", "startingTimestamp",
@@ -165,7 +166,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         given.number("minPartitions", 0, 1, 10_000),
         given.truth("failOnDataLoss", True),
         _cursor(given.text("cursorName")),
-        given.text("cursorHold"),
+        _hold(given.text("cursorHold"), given.text("cursorName")),
         given.truth("includeHeaders", False),
         given.number("nodeWaitMs", 60_000, 0) / 1000,
         given.number("pollMs", 5000, 0, 60_000) / 1000,
@@ -215,8 +216,10 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     job = given.text("jobName")
     if job and _JOB.fullmatch(job) is None:
         raise OptionError(f"option jobName={job!r}: want 1 to 64 printable characters without spaces")
-    records, size = given.number("chunkRecords", 5000, 1, 100_000), given.number("chunkBytes", 1 << 20, 1, 4 << 20)
-    return WriteOptions(*_servers(given), topic, channel, records, size, job, given.number("recordsPerSecond", 0, 1))
+    rate = given.number("recordsPerSecond", 0, 1)
+    records = given.number("chunkRecords", min(5000, rate or 5000), 1, 100_000)
+    size = given.number("chunkBytes", 1 << 20, 1, 4 << 20)
+    return WriteOptions(*_servers(given), topic, channel, records, size, job, rate)
 
 
 def _servers(given: _Given) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -271,6 +274,14 @@ def _cursor(name: str) -> str:
     if name and _TOPIC.fullmatch(name) is None:
         raise OptionError(f"option cursorName={name!r}: want 1 to 64 of the characters . a-z A-Z 0-9 _ -")
     return name
+
+
+def _hold(text: str, cursor: str) -> str:
+    if text and _DURATION.fullmatch(text) is None:
+        raise OptionError(f"option cursorHold={text!r}: want a duration such as 48h or 90m")
+    if text and not cursor:
+        raise OptionError(f"option cursorHold={text!r} needs the option cursorName: it is the cursor that holds")
+    return text
 
 
 def _check_pattern(pattern: str) -> None:

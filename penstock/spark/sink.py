@@ -57,16 +57,17 @@ class _Writer:
         """(executor)"""
         sent, number, began = Sent(0, 0), 0, time.monotonic()
         with Asker() as asker:
-            addresses = sorted(Nodes(self._options.nsqd, self._options.lookupd).addresses(asker))
+            nodes, channel = Nodes(self._options.nsqd, self._options.lookupd), self._options.channel
+            addresses = sorted(nodes.addresses(asker, self._options.topic if channel else ""))
             if not addresses:
-                raise Nobody("nsqlookupd knows no nsqd")
+                raise Nobody(f"nsqlookupd knows no nsqd{f' with topic {self._options.topic}' if channel else ''}")
             address = addresses[partition % len(addresses)]  # the same when the task is tried again
             for chunk in self._chunks(batches):
                 payload = chunk.payload()
-                digest = hashlib.blake2b(payload, digest_size=12).hexdigest()
+                digest = hashlib.blake2b(payload, digest_size=12, key=channel.encode()[:64]).hexdigest()
                 arguments = {"topic": chunk.topic, "binary": "true", "key": f"{job}/{partition}/{number}/{digest}"}
-                if self._options.channel:
-                    arguments["channel"] = self._options.channel
+                if channel:
+                    arguments["channel"] = channel
                 sent.duplicates += _post(asker, address, arguments, payload)
                 sent.messages += chunk.count
                 number += 1
@@ -76,8 +77,7 @@ class _Writer:
 
     def _chunks(self, batches: Iterator[RecordBatch]) -> Iterator[Chunk]:
         """In the rows' order but for the topics: a chunk has one."""
-        most = min(self._options.chunk_records, self._options.rate or self._options.chunk_records)
-        chunker = Chunker(self._options.topic, most, self._options.chunk_bytes)
+        chunker = Chunker(self._options.topic, self._options.chunk_records, self._options.chunk_bytes)
         for batch in batches:
             yield from chunker.add(batch)
         yield from chunker.rest()

@@ -6,6 +6,7 @@ needed. An offset is only ever what nodes said was durable; so a batch that is r
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -98,9 +99,9 @@ class _Reading:
             return iter(())  # where there are none Spark makes one of its own
         return read(partition.span, self._options)
 
-    def _look(self, asker: Asker) -> tuple[dict[Place, There], list[str]]:
+    def _look(self, asker: Asker, *, all_of_them: bool = False) -> tuple[dict[Place, There], list[str]]:
         nodes = Nodes(self._options.nsqd, self._options.lookupd)
-        return nodes.look(asker, nodes.topics(asker, self._options))
+        return nodes.look(asker, nodes.topics(asker, self._options, all_of_them=all_of_them))
 
     def check(self) -> None:
         """Ask the nodes, before any job starts, whether all of it makes sense. Raises what `_resolve` and they do."""
@@ -110,23 +111,31 @@ class _Reading:
 
     def _all_there(self, asker: Asker) -> dict[Place, There]:
         """With nobody missing, and something to read. Raises Nobody, OptionError."""
-        there, failures = self._look(asker)
+        there, failures = self._look(asker, all_of_them=True)
         if failures:
             raise Nobody("; ".join(failures))
+        if self._options.pattern:
+            there = {place: one for place, one in there.items() if self._is_retained(asker, place, one)}
+            if not there:
+                raise OptionError(
+                    f"option topicPattern={self._options.pattern!r} matches no topic that retains anything"
+                )
         known = {place.topic for place in there}
         unknown = [topic for topic in self._options.topics if topic not in known]
         if unknown:
             raise OptionError(f"no node has the topic {unknown[0]!r}")
         for place, one in there.items():
-            self._check_retained(asker, place, one)
+            if not self._options.pattern and not self._is_retained(asker, place, one):
+                url = f"http://{one.address}/topic/config?topic={place.topic}&retention=24h"
+                raise OptionError(f"topic {place.topic!r} retains nothing on {one.address}: POST {url}")
         return there
 
-    @staticmethod
-    def _check_retained(asker: Asker, place: Place, there: There) -> None:
+    def _is_retained(self, asker: Asker, place: Place, there: There) -> bool:
         told = asker.json(there.address, "/topic/config", {"topic": place.topic})
-        if told["retention"] == "0s" and not told["retention_bytes"]:
-            url = f"http://{there.address}/topic/config?topic={place.topic}&retention=24h"
-            raise OptionError(f"topic {place.topic!r} retains nothing on {there.address}: POST {url}")
+        retained = told["retention"] != "0s" or told["retention_bytes"]
+        if not retained and self._options.pattern:
+            print(f"nsq: {place} retains nothing, and is left out", file=sys.stderr, flush=True)
+        return bool(retained)
 
     def _resolve(self, asker: Asker, start: Start, there: dict[Place, There], default: str) -> dict[Place, At]:
         """A user's word as offsets. Raises OptionError, Refused."""
@@ -198,7 +207,9 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
             start = self._resolve(self._ask, self._options.starting, there, LATEST)
             if self._options.cursor and not self._options.starting.word:
                 start |= self._cursors(start)
-            self._move_cursors(start)
+            failures = self._move_cursors(start)
+            if failures:
+                raise Nobody(f"option cursorName={self._options.cursor!r}: {'; '.join(failures)}")
             self._initial = encode(start)
         return self._initial
 
@@ -267,9 +278,11 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return encode(ends({}, self._there)) if self._there else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """After a crash this comes first: then executors find the nodes."""
-        firsts = firsts_of(self._there)
-        parts = spans(decode(start), decode(end), firsts, self._options.min_partitions)
+        """After a crash this comes first: then executors find the nodes, but for where what is new to the batch begins."""
+        begin, stop = decode(start), decode(end)
+        if not self._there and not stop.keys() <= begin.keys():
+            self._there, _ = self._look(self._ask)
+        parts = spans(begin, stop, firsts_of(self._there), self._options.min_partitions)
         known = {place: one.address for place, one in self._there.items()}
         return [SpanPartition(replace(part, address=known.get(part.place, ""))) for part in parts]
 
@@ -294,6 +307,8 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
                     found[place] = At(at.log, int(cursor["offset"]))
         return found
 
-    def _move_cursors(self, to: Mapping[Place, At]) -> None:
-        if self._options.cursor:
-            move_cursors(self._ask, self._there, to, self._options.cursor, self._options.hold)
+    def _move_cursors(self, to: Mapping[Place, At]) -> list[str]:
+        """Why one stays behind."""
+        if not self._options.cursor:
+            return []
+        return move_cursors(self._ask, self._there, to, self._options.cursor, self._options.hold)

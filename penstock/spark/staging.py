@@ -140,10 +140,10 @@ class Stage:
         return found
 
     def commit(self, end: int) -> None:
-        """Spark is done with these: they go when nothing of them can come again."""
+        """Spark is done with these: they go when nothing of them can come again. The last stays: its number says how far."""
         self.committed = max(self.committed, end)
         oldest = time.time() - self.window
-        for number in [number for number in self.rows if number <= self.committed]:
+        for number in [number for number in self.rows if number <= self.committed and number < self.last]:
             path = self.path(number)
             try:
                 if path.stat().st_mtime > oldest:

@@ -154,3 +154,22 @@ def test_what_is_for_one_channel_reaches_no_other() -> None:
     assert work.counts[JobState.READY] == 2
     assert (topic.message_count, topic.duplicate_count) == (5, 2)
     node.broker.check()
+
+
+def test_ephemeral_channels_lose_nothing_by_what_is_for_another() -> None:
+    node = Node(Limits(mem_queue_size=10))
+    topic = node.broker.topic("t")
+    kept, other, own = (topic.channel(name) for name in ("a", "e#ephemeral", "own#ephemeral"))
+    node.publish("t", *[b"%d" % number for number in range(8)])
+    node.turn()
+    assert topic.publish_to(kept, [b"k%d" % number for number in range(31)], NONE) == 0
+    assert topic.publish_to(own, [b"o%d" % number for number in range(31)], NONE) == 0
+    node.turn()
+    assert [channel.depth for channel in (kept, other, own)] == [39, 8, 10]
+    assert own.dropped_count == 29
+    node.publish("t", b"8", b"9")
+    node.turn()
+    _, inbox = node.subscribe("t", "e#ephemeral", 100)
+    node.turn()
+    assert [delivery.body for delivery in inbox.take()] == [b"%d" % number for number in range(10)]
+    node.broker.check()

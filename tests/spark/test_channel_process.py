@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,55 @@ def once(count: int) -> Counter[int]:
     return Counter(range(count))
 
 
+def test_another_directory_under_a_checkpoint_is_refused_before_anything_is_received(
+    node: Daemon, tmp_path: Path
+) -> None:
+    publish(node, 0, 5)
+    with reading(node, tmp_path / "stage") as reader:
+        query = Query(reader)
+        query.until(5)
+        before = query.offset
+    eventually(lambda: depth(node) == (0, 0))
+    publish(node, 5, 8)
+    with reading(node, tmp_path / "elsewhere") as reader, pytest.raises(StageError, match="it is of another one"):
+        reader.latestOffset(before, ALL)
+    assert depth(node) == (3, 0)
+
+
+def test_what_was_committed_long_ago_leaves_its_last_number(node: Daemon, tmp_path: Path) -> None:
+    publish(node, 0, 5)
+    with reading(node, tmp_path / "stage", dedupeWindowMs="0") as reader:
+        query = Query(reader)
+        query.until(5)
+        reader.commit(query.offset)
+        before = query.offset
+    eventually(lambda: depth(node) == (0, 0))
+    assert len(list((tmp_path / "stage").glob("*.arrow"))) == 1
+    publish(node, 5, 8)
+    with reading(node, tmp_path / "stage") as reader:
+        again = Query(reader, before)
+        again.until(3)
+        assert query.rows + again.rows == once(8)
+
+
+def test_all_that_is_there_is_more_than_may_be_staged(node: Daemon, tmp_path: Path) -> None:
+    publish(node, 0, 3000)
+    offset = None
+    rows: Counter[int] = Counter()
+    for _ in range(2):  # the second begins with files that were committed, and are as much as may be staged
+        with reading(node, tmp_path / "stage", stagingMaxBytes="20000", maxInFlight="200") as reader:
+            reader.prepareForTriggerAvailableNow()
+            query = Query(reader, offset)
+            while query.batch():
+                pass
+            rows += query.rows
+            offset = query.offset
+            assert query.offset == reader.latestOffset(query.offset, ALL)
+        assert rows == once(sum(rows.values()))
+        publish(node, 3000, 3100) if sum(rows.values()) == 3000 else None
+    assert rows == once(3100)
+
+
 def test_a_query_that_is_stopped_and_started_again(node: Daemon, tmp_path: Path) -> None:
     publish(node, 0, 300)
     with reading(node, tmp_path / "stage") as reader:
@@ -158,8 +208,9 @@ def test_what_is_there_now_is_all_of_it(node: Daemon, tmp_path: Path) -> None:
     publish(node, 0, 500)
     with reading(node, tmp_path / "stage") as reader:
         reader.prepareForTriggerAvailableNow()
-        publish(node, 500, 600)
         query = Query(reader)
+        query.batch(ReadMaxRows(200))
+        publish(node, 500, 600)
         while query.batch(ReadMaxRows(200)):
             pass
         assert query.rows == once(500)
@@ -194,8 +245,9 @@ def test_files_stay_while_their_messages_may_come_again(tmp_path: Path) -> None:
     after = Stage(tmp_path, "t", 0)
     after.open()
     assert after.add([message]) == 0
-    after.commit(1)
-    assert list(tmp_path.iterdir()) == []
+    assert after.add([replace(message, id="b" * 16)]) == 1
+    after.commit(2)
+    assert [path.stem for path in tmp_path.iterdir()] == ["00000002"]  # its number is how far we are
     with pytest.raises(StageError, match=r"00000001\.arrow is not there: the checkpoint belongs to another"):
         after.paths(0, 1)
 

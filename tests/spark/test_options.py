@@ -52,6 +52,8 @@ def test_where_to_begin(value: dict[str, str], start: Start) -> None:
         ({"maxRecordsPerTrigger": "1e6"}, "want a whole number"),
         ({"failOnDataLoss": "no"}, "option failOnDataLoss='no': want true or false"),
         ({"cursorName": "a/b"}, "option cursorName='a/b'"),
+        ({"cursorName": "c", "cursorHold": "bogus"}, "option cursorHold='bogus': want a duration"),
+        ({"cursorHold": "48h"}, "option cursorHold='48h' needs the option cursorName"),
         ({"startingOfsets": "latest"}, "option 'startingofsets' is not known"),
     ],
 )

@@ -36,7 +36,7 @@ def publish(node: Daemon, topic: str, *bodies: str) -> None:
 
 def stream(node: Daemon | str, topic: str = "t", **options: str) -> NsqStreamReader:
     address = node if isinstance(node, str) else node.http
-    given = {"nsqd": address, "topic": topic, "pollMs": "0", "nodeWaitMs": "0"} | options
+    given = {"nsqd": address} | ({"topic": topic} if topic else {}) | {"pollMs": "0", "nodeWaitMs": "0"} | options
     reader = NsqStreamReader(read_options(given))
     return pickle.loads(pickle.dumps(reader))  # as Spark does
 
@@ -188,3 +188,37 @@ def test_mistakes_are_told_before_any_job_starts(node: Daemon) -> None:
         stream("127.0.0.1:1").check()
     with pytest.raises(Nobody, match="no nsqlookupd could be asked"):
         NsqBatchReader(read_options({"lookupd": "127.0.0.1:1", "topic": "t"})).check()
+
+
+def test_a_pattern_takes_what_can_be_read_and_hides_nobody(node: Daemon, capfd: pytest.CaptureFixture[str]) -> None:
+    publish(node, "kept", "a")
+    publish(node, "gone%23ephemeral", "b")
+    httpx.post(f"http://{node.http}/topic/create?topic=plain&retention=0s").raise_for_status()
+    made = {"nsqd": node.http, "topicPattern": ".*"}
+    reader = NsqBatchReader(read_options(made))
+    assert [body for part in reader.partitions() for body in rows(reader, part)] == ["a"]
+    assert "plain/7 retains nothing, and is left out" in capfd.readouterr().err
+    with pytest.raises(OptionError, match=r"topicPattern='pl\.\*' matches no topic that retains anything"):
+        NsqBatchReader(read_options(made | {"topicPattern": "pl.*"})).partitions()
+    for nodes in ("127.0.0.1:1", f"{node.http},127.0.0.1:1"):
+        with pytest.raises(Nobody, match=r"127\.0\.0\.1:1 does not answer"):
+            NsqBatchReader(read_options(made | {"nsqd": nodes})).partitions()
+
+
+def test_a_batch_that_is_done_again_begins_where_what_was_new_to_it_begins(node: Daemon) -> None:
+    publish(node, "t", "a")
+    first = stream(node, "", topicPattern=".*", startingOffsets="earliest")
+    start = first.initialOffset()
+    publish(node, "new", *(f"{number} " + "x" * 100_000 for number in range(10)))
+    first._looked = 0.0
+    end = first.latestOffset(start, ALL)
+    again = stream(node, "", topicPattern=".*", startingOffsets="earliest")  # after a crash: no latestOffset before it
+    asked = again.partitions(start, end)
+    assert [part.span.first for part in asked] == [part.span.first for part in first.partitions(start, end)]
+    assert len(again._there) == 2
+
+
+def test_a_cursor_that_nsqd_does_not_take_is_an_error(node: Daemon) -> None:
+    publish(node, "t", "a")
+    with pytest.raises(Nobody, match=r"option cursorName='c': .* INVALID_ARG_HOLD"):
+        stream(node, cursorName="c", cursorHold="99999h99999999h").initialOffset()
