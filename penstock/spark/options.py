@@ -138,7 +138,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     mode = given.text("mode", "log")
     if mode not in ("log", "channel"):
         raise OptionError(f"option mode={mode!r}: want log or channel")
-    for stranger in ("channel", "stagingLocation"):
+    for stranger in ("channel", "stagingLocation", "stagingMaxBytes", "maxInFlight", "dedupeWindowMs"):
         if stranger in given:
             raise OptionError(f"option {stranger} is for mode=channel")
     name = given.only_one_of("topic", "topics", "topicPattern")
@@ -155,6 +155,8 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     for first, second in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
         if first in given and second in given:
             raise OptionError(f"options {first} and {second} exclude each other")
+    if "maxRecordsPerTrigger" in given and "maxBytesPerTrigger" in given:
+        raise OptionError("options maxRecordsPerTrigger and maxBytesPerTrigger exclude each other")
     return ReadOptions(
         *_servers(given),
         topics,

@@ -171,6 +171,12 @@ class NsqBatchReader(_Reading, DataSourceReader):
             there = self._all_there(asker)
             start = self._resolve(asker, options.starting, there, EARLIEST)
             end = self._resolve(asker, options.ending, there, LATEST)
+        for place, at in end.items():
+            if at.next < start[place].next:
+                first = start[place].next
+                raise OptionError(
+                    f"{place} would be read from offset {first} to {at.next}: the end stands before the start"
+                )
         parts = spans(start, end, firsts_of(there), options.min_partitions)
         return [SpanPartition(replace(part, address=there[part.place].address)) for part in parts]
 

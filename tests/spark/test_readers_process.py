@@ -168,6 +168,8 @@ def test_batches_by_offset_and_by_time(node: Daemon) -> None:
     assert batch(node, startingTimestamp="2020-01-01T00:00:00Z") == ["a", "b", "c"]
     assert batch(node, startingTimestamp="2999-01-01T00:00:00Z") == []
     assert batch(node, endingTimestamp="2020-01-01T00:00:00Z") == []
+    with pytest.raises(OptionError, match="t/7 would be read from offset 2 to 1: the end stands before the start"):
+        batch(node, startingOffsets='{"t/7": 2}', endingOffsets='{"t/7": 1}')
 
 
 def test_mistakes_are_told_before_any_job_starts(node: Daemon) -> None:
