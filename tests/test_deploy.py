@@ -24,7 +24,7 @@ def command(name: str) -> list[str]:
     return [str(word) for word in SERVICES[name]["command"]]
 
 
-@pytest.mark.parametrize("name", ["nsqlookupd", "nsqd-1", "nsqd-2"])
+@pytest.mark.parametrize("name", ["nsqlookupd", "nsqd-1", "nsqd-2", "nsqadmin"])
 def test_a_daemons_flags_are_its_own(name: str, tmp_path: Path) -> None:
     program, *flags = [word.replace("/data", str(tmp_path)) for word in command(name)]
     flags = [re.sub(r"0\.0\.0\.0:\d+", "127.0.0.1:0", flag) for flag in flags]
