@@ -44,8 +44,7 @@ class Notifier:
 
     def tell(self, action: str, topic: str, channel: str, node: str, actor: Actor) -> None:
         """It was done."""
-        what = "/".join(filter(None, (topic, channel, node)))
-        log.info("ACTION: %s %s, by %s from %s", action, what, actor.user or "somebody", actor.remote_address)
+        self.note(action, "/".join(filter(None, (topic, channel, node))), actor)
         if not self._endpoint:
             return
         told: dict[str, object] = {"action": action, "topic": topic}
@@ -61,6 +60,11 @@ class Notifier:
             return
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._deliver())
+
+    @staticmethod
+    def note(action: str, what: str, actor: Actor) -> None:
+        """It was done; of what the original cannot do only the log tells, so that no endpoint hears words it does not know."""
+        log.info("ACTION: %s %r, by %s from %s", action, what, actor.user or "somebody", actor.remote_address)
 
     async def _deliver(self) -> None:
         async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as client:
@@ -117,6 +121,16 @@ class Actions:
             return found.errors + told
         finally:  # though it failed: as the original
             self._notifier.tell(f"{action}_{what}", topic, channel, "", actor)
+
+    async def publish(self, node: str, topic: str, body: bytes, actor: Actor) -> None:
+        """A message, to one node. Raises UpstreamError."""
+        await self._cluster.upstreams.post(node, "/pub", {"topic": topic}, body)
+        self._notifier.note("publish", f"{topic} at {node}", actor)
+
+    async def change_messages(self, action: str, node: str, asked: dict[str, str], actor: Actor) -> None:
+        """Finish, requeue, kick or bury messages; `asked`: as nsqd's /channel/messages/... has it. Raises UpstreamError."""
+        await self._cluster.upstreams.post(node, f"/channel/messages/{action}", asked)
+        self._notifier.note(f"{action}_messages", f"{asked} at {node}", actor)
 
     async def tombstone(self, topic: str, node: str, actor: Actor) -> list[str]:
         """Consumers find the topic on that node no more; it is deleted there."""

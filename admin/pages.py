@@ -18,7 +18,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from admin.access import Access
-from admin.actions import CHANGES, Actions
+from admin.actions import CHANGES, Actions, Actor
 from admin.api import JsonApi, Settings, parameters, warning
 from admin.cluster import AllFailed, Cluster, Producer, Stats
 from admin.merge import Told, merged_channel, merged_topic, number, objects, text
@@ -295,7 +295,7 @@ class Pages:
         _, topic, *rest = parameters(request, self.options)
         channel, action, actor = "".join(rest), form.get("action", ""), self.access.actor(request)
         if action == "publish" and not channel:
-            return await self._publish(topic, form)
+            return await self._publish(topic, form, actor)
         if action not in (*CHANGES, "delete"):
             raise HttpError(400, "no such action")
         if action in ("empty", "delete") and form.get("confirm") != (channel or topic):
@@ -310,10 +310,10 @@ class Pages:
             return self._url("topics", topic) if channel else self._url()
         return self._url("topics", topic, *rest)
 
-    async def _publish(self, topic: str, form: dict[str, str]) -> str:
+    async def _publish(self, topic: str, form: dict[str, str], actor: Actor) -> str:
         node, body = form.get("node", ""), form.get("body", "").encode()
         await self._carrying(topic, node)
-        await self.cluster.upstreams.post(node, "/pub", {"topic": topic}, body)
+        await self.actions.publish(node, topic, body, actor)
         return self._url("topics", topic)
 
     async def change_message(self, request: Request, form: dict[str, str]) -> str:
@@ -323,7 +323,7 @@ class Pages:
             raise HttpError(400, "no such action")
         await self._carrying(topic, node)
         asked = {"topic": topic, "channel": channel, "offset": form.get("offset", "")}
-        await self.cluster.upstreams.post(node, f"/channel/messages/{action}", asked)
+        await self.actions.change_messages(action, node, asked, self.access.actor(request))
         return f"{self._url('messages', topic, channel)}?{FILTERS['arguments']({'node': node, 'state': state})}"
 
     async def tombstone(self, request: Request, form: dict[str, str]) -> str:
@@ -341,7 +341,7 @@ class Pages:
         if not is_valid_name(topic) or (channel and not is_valid_name(channel)):
             raise HttpError(400, "a name has 1 to 64 of the characters . a-z A-Z 0-9 _ -")
         if form.get("action") == "delete":
-            errors = await self.cluster.tell_lookupds("/topic/delete", {"topic": topic})
+            errors = await self.actions.delete(topic, "", actor)
         else:
             errors = await self.actions.create(topic, channel, actor)
         if errors:

@@ -29,7 +29,9 @@ class Seen(Generic[T]):
 class _Slot:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     seen: Seen[Any] | None = None
-    at: float = 0.0
+    at: float = 0.0  # when it was answered
+    failure: Exception | None = None
+    failed_at: float = 0.0
 
 
 class Watch:
@@ -40,7 +42,8 @@ class Watch:
         self._slots: OrderedDict[object, _Slot] = OrderedDict()
 
     async def ask(self, key: object, question: Callable[[], Awaitable[T]]) -> Seen[T]:
-        """A fresh answer. Raises what the question raises; then nothing is remembered of it."""
+        """A fresh answer. Raises what the question raises: to all who ask in the next moment, who shall not wait in turn for
+        a node that hangs."""
         slot = self._slots.setdefault(key, _Slot())
         self._slots.move_to_end(key)
         if len(self._slots) > MOST:
@@ -48,7 +51,14 @@ class Watch:
         async with slot.lock:
             if slot.seen is not None and self._clock() - slot.at < FRESH:
                 return slot.seen
-            answer = await question()
+            if slot.failure is not None and self._clock() - slot.failed_at < FRESH:
+                raise slot.failure
+            try:
+                answer = await question()
+            except Exception as failure:
+                slot.failure, slot.failed_at = failure.with_traceback(None), self._clock()
+                raise
+            slot.failure = None
             now, before = self._clock(), slot.seen
             slot.seen = Seen(answer)
             if before is not None and now - slot.at < FORGOTTEN:
@@ -60,3 +70,4 @@ class Watch:
         """Something was changed: the next to look sees it."""
         for slot in self._slots.values():
             slot.at -= FRESH
+            slot.failed_at -= FRESH

@@ -105,7 +105,6 @@ def test_what_is_published_is_seen_without_a_reload(tab: Tab, full: Cluster) -> 
 def test_what_a_topic_did_lately_is_drawn_and_listed(tab: Tab, full: Cluster) -> None:
     full.channel("drawn", "c")
     tab.open("/topics/drawn")
-    assert "Nothing is noted yet" in tab.page.inner_text("figure") or tab.page.query_selector("figure canvas")
     told = f"{full.url}/series/drawn"
     eventually(lambda: (httpx.get(told).json()["hour"] or {}).get("depth"), 15)  # of both nodes, every ten seconds
     full.publish("drawn", *["x"] * 50)

@@ -44,17 +44,26 @@ def test_one_question_serves_all_who_look() -> None:
     asyncio.run(work())
 
 
-def test_a_question_that_fails_is_asked_again() -> None:
+def test_a_question_that_fails_fails_for_all_and_is_asked_again() -> None:
+    clock, asked = Clock(), 0
+
     async def fails() -> int:
+        nonlocal asked
+        asked += 1
+        await asyncio.sleep(0)
         raise OSError
 
     async def works() -> int:
         return 7
 
     async def work() -> None:
-        watch = Watch(Clock())
+        watch = Watch(clock)
+        found = await asyncio.gather(*(watch.ask("k", fails) for _ in range(50)), return_exceptions=True)
+        assert {type(one) for one in found} == {OSError}
+        assert asked == 1
         with pytest.raises(OSError):
-            await watch.ask("k", fails)
+            await watch.ask("k", works)
+        clock.now = FRESH
         assert (await watch.ask("k", works)).now == 7
 
     asyncio.run(work())
