@@ -241,8 +241,6 @@ class NsqdOptions(DaemonOptions):
             wrong.append("cannot require TLS client connections without TLS key and cert")
         if self.statistics_topic and not is_valid_name(self.statistics_topic):
             wrong.append(f"--statistics-topic {self.statistics_topic!r} is no topic's name")
-        if not self.statistics_topic and read_events(self.statistics_events):
-            wrong.append(f"--statistics-events {self.statistics_events!r} needs --statistics-topic")
         if self.beanstalk_tls_address and not self.tls_cert:
             wrong.append("--beanstalk-tls-address needs --tls-cert and --tls-key")
         for value in self.e2e_processing_latency_percentile:
@@ -270,6 +268,8 @@ class NsqdOptions(DaemonOptions):
             odd.append(
                 f"--tls-client-auth-policy {self.tls_client_auth_policy!r} is not known: no certificate is asked for"
             )
+        if not self.statistics_topic and read_events(self.statistics_events):
+            odd.append(f"--statistics-events {self.statistics_events!r} does nothing without --statistics-topic")
         return [*odd, *self._odd_addresses()]
 
     def _odd_addresses(self) -> list[str]:

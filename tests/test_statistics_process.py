@@ -120,6 +120,11 @@ def test_a_name_that_is_none_is_refused() -> None:
     assert "--statistics-topic 'a b' is no topic's name" in done.stderr
 
 
+def test_events_without_a_topic_are_odd() -> None:
+    done = run("nsqd", "-statistics-events", "full", "-check-config")
+    assert "--statistics-events 'full' does nothing without --statistics-topic" in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("word", ["some", "2", "-1", "nan", ""])
 def test_a_share_that_is_none_is_refused(word: str) -> None:
     done = run("nsqd", "-statistics-events", word)
