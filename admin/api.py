@@ -6,7 +6,6 @@ All upstreams failed: 502 UPSTREAM_ERROR; some did: the answer has a message tha
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -21,10 +20,11 @@ from admin.cluster import AllFailed, Cluster
 from admin.merge import Told, merged_topic
 from admin.options import AdminOptions
 from penstock.protocol.names import is_valid_name
-from shared.http.api import Routes, json_response, query, read_body, text_response
+from shared.http.api import Routes, json_response, query, read_body
 from shared.http.errors import HttpError
 from shared.http.health import plain
-from shared.log import LEVELS, level_name, log
+from shared.http.options import LOG_LEVEL, go_log_level, option_response, read_addresses, set_log_level
+from shared.log import log
 from shared.options import specs
 from shared.secrets import hide
 from shared.text import without_surrogates
@@ -32,8 +32,7 @@ from shared.values import SECOND
 
 MOST_BODY = 1024 * 1024  # bytes
 MOST_LOOKUPDS = 100
-LOOKUPDS, LOG_LEVEL = "nsqlookupd_http_addresses", "log_level"
-_GO_LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
+LOOKUPDS = "nsqlookupd_http_addresses"
 
 T = TypeVar("T")
 
@@ -218,12 +217,9 @@ class JsonApi:
             raise HttpError(413, "INVALID_VALUE")
         key = parameters(request, self.options, 2)[1]
         if key == LOOKUPDS:
-            self.settings.lookupds = _addresses(body)
+            self.settings.lookupds = tuple(read_addresses(body, MOST_LOOKUPDS))
         elif key == LOG_LEVEL:
-            level = body.decode("latin-1").lower()
-            if level not in LEVELS:
-                raise HttpError(400, "INVALID_VALUE")
-            logging.Logger.setLevel(log, LEVELS[level])
+            set_log_level(body)
         else:
             raise HttpError(400, "INVALID_OPTION")
         return self._option(key)
@@ -231,9 +227,8 @@ class JsonApi:
     def _option(self, key: str) -> Response:
         if key not in self._names:
             raise HttpError(400, "INVALID_OPTION")
-        in_force: dict[str, object] = {LOOKUPDS: list(self.settings.lookupds), LOG_LEVEL: _GO_LEVELS[level_name()]}
-        value = hide(in_force.get(key, getattr(self.options, self._names[key])))
-        return text_response(without_surrogates(value)) if isinstance(value, str) else json_response(value)
+        in_force: dict[str, object] = {LOOKUPDS: list(self.settings.lookupds), LOG_LEVEL: go_log_level()}
+        return option_response(in_force.get(key, getattr(self.options, self._names[key])))
 
 
 async def upstream(asked: Awaitable[T]) -> T:
@@ -278,15 +273,3 @@ def _word(told: dict[str, Any], key: str) -> str:
     if value is not None and not isinstance(value, str):
         raise HttpError(400, f"{key}: want a string")
     return value or ""
-
-
-def _addresses(body: bytes) -> tuple[str, ...]:
-    try:
-        addresses = json.loads(body)
-    except (ValueError, RecursionError):
-        raise HttpError(400, "INVALID_VALUE") from None
-    if not isinstance(addresses, list) or not all(isinstance(address, str) for address in addresses):
-        raise HttpError(400, "INVALID_VALUE")
-    if len(addresses) > MOST_LOOKUPDS:
-        raise HttpError(400, "INVALID_VALUE")
-    return tuple(map(without_surrogates, addresses))

@@ -236,7 +236,8 @@ def _names(gathered: Gathered[Told], of: Callable[[Told], Any]) -> Names:
     found: set[str] = set()
     for told in gathered.answers.values():
         names = of(told)
-        found.update(name for name in names if isinstance(name, str)) if isinstance(names, list) else None
+        if isinstance(names, list):
+            found.update(name for name in names if isinstance(name, str))
     return Names(gathered.errors, sorted(found))
 
 

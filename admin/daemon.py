@@ -6,9 +6,7 @@ Everything happens in the HTTP thread's event loop; the main thread waits for si
 
 from __future__ import annotations
 
-import os
 import ssl
-import sys
 from functools import partial
 
 import trio
@@ -26,9 +24,8 @@ from shared.http.api import Api, Hosts, Routes
 from shared.http.server import HttpServer
 from shared.listen import Listener, ListenError
 from shared.log import log
-from shared.startup import Exit, read_options, reload_log_level, start_log
+from shared.startup import Exit, begin, reload_log_level
 from shared.values import SECOND
-from shared.version import version_line
 
 PROGRAM = "nsqadmin"
 LEAST_PACKED = 500  # bytes of an answer that is worth packing
@@ -37,14 +34,9 @@ LEAST_PACKED = 500  # bytes of an answer that is worth packing
 def main() -> int:
     """The process's exit code."""
     try:
-        options = read_options(AdminOptions, PROGRAM, sys.argv[1:], os.environ)
+        options = begin(AdminOptions, PROGRAM)
     except Exit as ended:
         return ended.code
-    if options.version:
-        print(version_line(PROGRAM))
-        return 0
-    start_log(options)
-    log.info(version_line(PROGRAM))
     raise_file_limit()
     try:
         context = client_context(options)

@@ -140,7 +140,7 @@ class Pages:
         named = {row.name for row in rows}
         names = [] if not self.settings.lookupds else (await self.watch.ask("topics", self.cluster.topics)).now.names
         rows += [Row(name, False, *[0] * 8) for name in names if name not in named]
-        shown, page, pages = page_of(chosen(rows, having, sort), number(_whole(asked.get("page", "1"))))
+        shown, page, pages = page_of(chosen(rows, having, sort), _whole(asked.get("page", "1")))
         totals = [
             ("topics", count(len(rows))), ("messages waiting", count(sum(row.depth for row in rows))),
             ("in flight", count(sum(row.in_flight for row in rows))), ("clients", count(sum(row.clients for row in rows))),
@@ -423,7 +423,7 @@ class Pages:
         live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**query(request), "live": 1})
         name = fields["page_of"] if (HERE / "templates" / f"{fields['page_of']}.html").exists() else "plain"
         name_of = f"{fields['page_of']}_live.html"
-        common = self._common(request) | {"content": name_of, "live": live, "notice": "", "charted": False}
+        common = self._common(request) | {"content": name_of, "live": live, "charted": False}
         html = self._templates.get_template(f"{name}.html").render(**common | fields)
         return Response(html, status, _HEADERS, "text/html; charset=utf-8")
 

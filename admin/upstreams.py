@@ -12,6 +12,8 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 
+from shared.http.bounded import read_bounded
+
 MOST_BYTES = 64 * 1024 * 1024  # of an answer
 AT_ONCE = 100  # questions under way
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
@@ -96,11 +98,13 @@ class Upstreams:
                 asyncio.timeout(self._times.request),
                 self._client.stream(method, url, params=arguments, content=body, headers=_V1) as answer,
             ):
-                content = await _bounded(answer, url)
+                content = await read_bounded(answer.aiter_bytes(), MOST_BYTES)
         except TimeoutError:
             raise UpstreamError(f"{url} did not answer within {self._times.request:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as error:
             raise UpstreamError(f"{url}: {str(error) or type(error).__name__}") from None
+        if content is None:
+            raise UpstreamError(f"{url} answered more than {MOST_BYTES} bytes")
         if answer.status_code == 403 and again and url.startswith("http://"):
             elsewhere = _https(url, content)
             if elsewhere:
@@ -116,15 +120,6 @@ def _url(address: str, path: str) -> str:
     if _ADDRESS.fullmatch(address) is None:
         raise UpstreamError(f"{address[:100]!r} is no address")
     return f"http://{address}{path}"
-
-
-async def _bounded(answer: httpx.Response, url: str) -> bytes:
-    content = bytearray()
-    async for part in answer.aiter_bytes():
-        content += part
-        if len(content) > MOST_BYTES:
-            raise UpstreamError(f"{url} answered more than {MOST_BYTES} bytes")
-    return bytes(content)
 
 
 def _https(url: str, refusal: bytes) -> str:

@@ -6,9 +6,7 @@ One trio thread owns all state; the HTTP thread reaches it through the bridge. E
 
 from __future__ import annotations
 
-import os
 import socket
-import sys
 import time
 from functools import partial
 
@@ -32,9 +30,9 @@ from shared.http.bridge import Bridge
 from shared.http.server import HttpServer
 from shared.listen import Listener, ListenError
 from shared.log import log
-from shared.startup import Exit, read_options, reload_log_level, start_log
+from shared.startup import Exit, begin, reload_log_level
 from shared.text import go_json
-from shared.version import NSQ_VERSION, version_line
+from shared.version import NSQ_VERSION
 
 PROGRAM = "nsqlookupd"
 
@@ -42,14 +40,9 @@ PROGRAM = "nsqlookupd"
 def main() -> int:
     """The process's exit code."""
     try:
-        options = read_options(LookupdOptions, PROGRAM, sys.argv[1:], os.environ)
+        options = begin(LookupdOptions, PROGRAM)
     except Exit as ended:
         return ended.code
-    if options.version:
-        print(version_line(PROGRAM))
-        return 0
-    start_log(options)
-    log.info(version_line(PROGRAM))
     raise_file_limit()
     try:
         with listening(options.tcp_address) as tcp, listening_if_given(options.http_address) as http:

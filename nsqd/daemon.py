@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import random
 import socket
 import ssl
@@ -55,9 +54,9 @@ from shared.http.server import Https, HttpServer
 from shared.listen import Listener, ListenError
 from shared.log import log
 from shared.memory import Memory
-from shared.startup import Exit, read_options, reload_log_level, start_log
+from shared.startup import Exit, begin, reload_log_level
 from shared.tls import Certificates, TlsError, TlsFiles, client_context
-from shared.version import NSQ_VERSION, version_line
+from shared.version import NSQ_VERSION
 
 PROGRAM = "nsqd"
 CAPABILITIES = ["log"]  # as nsqlookupd passes them on: topics are read back by offset
@@ -70,14 +69,9 @@ GC_THRESHOLDS = (2_000, 5, 1_000_000)
 def main() -> int:
     """The process's exit code."""
     try:
-        options = read_options(NsqdOptions, PROGRAM, sys.argv[1:], os.environ, _files_problem)
+        options = begin(NsqdOptions, PROGRAM, _files_problem)
     except Exit as exit:
         return exit.code
-    if options.version:
-        print(version_line(PROGRAM))
-        return 0
-    start_log(options)
-    log.info(version_line(PROGRAM))
     log.info("ID: %d", options.node_number())
     raise_file_limit()
     try:

@@ -27,10 +27,10 @@ from nsqd.core.channel import Channel
 from nsqd.core.keeping import TopicConfig
 from nsqd.core.outcomes import Event, Outcome
 from nsqd.core.topic import Topic
+from nsqd.portions import Portions
 from shared.log import log
 from shared.values import SECOND
 
-PORTION = 0.001  # s of looking at topics in a row: then a turn may come in between
 RETENTION = 24 * 3600 * SECOND  # ns, of a statistics topic that was not there, and whose node retains nothing
 
 
@@ -56,17 +56,17 @@ class Deliveries:
         """The messages of the second `at`."""
         messages: list[bytes] = []
         counters: dict[int, tuple[int, int]] = {}
-        rest = trio.current_time() + PORTION
+        portions = Portions()
         for topic in list(self._broker.topics.values()):
             if topic.deleted or topic.ephemeral or topic.name == self._name:
                 continue
             for told in self._told(topic, counters):
                 messages.append(json.dumps({"at": at, "node": self._node, **told}, separators=(",", ":")).encode())
-            rest = await _breathe(rest)
+            await portions.breathe()
         self._before = counters
         for event in self._broker.events.fetch():
             messages.append(json.dumps(self._event(event), separators=(",", ":")).encode())
-            rest = await _breathe(rest)
+            await portions.breathe()
         return messages
 
     def _told(self, topic: Topic, counters: dict[int, tuple[int, int]]) -> list[dict[str, Any]]:
@@ -117,14 +117,6 @@ class Deliveries:
             topic.configure(TopicConfig(retention=RETENTION))
         topic.publish(messages, sum(map(len, messages)))
         self._wake()
-
-
-async def _breathe(rest: float) -> float:
-    """Let a turn come in between if it is time to; when it is again."""
-    if trio.current_time() <= rest:
-        return rest
-    await trio.lowlevel.checkpoint()
-    return trio.current_time() + PORTION
 
 
 def _channel(channel: Channel, producer: str, outcome: Outcome) -> dict[str, Any]:

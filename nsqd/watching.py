@@ -7,8 +7,7 @@ import trio
 
 from nsqd.core.broker import Broker
 from nsqd.core.series import COARSE, FINE, Series
-
-PORTION = 0.001  # s of looking at topics in a row: then a turn may come in between
+from nsqd.portions import Portions
 
 
 async def note_series(broker: Broker, series: Series, clock: Callable[[], float] = time.time) -> None:
@@ -20,7 +19,7 @@ async def note_series(broker: Broker, series: Series, clock: Callable[[], float]
         everything = at % COARSE == 0
         if everything:
             series.begin({topic.number for topic in broker.topics.values()})
-        rest = trio.current_time() + PORTION
+        portions = Portions()
         for topic in list(broker.topics.values()) if everything or watched else ():
             if topic.deleted:
                 continue
@@ -28,6 +27,4 @@ async def note_series(broker: Broker, series: Series, clock: Callable[[], float]
                 series.put_fine(topic, at)
             if everything and not topic.ephemeral:
                 series.put_coarse(topic, at)
-            if trio.current_time() > rest:
-                await trio.lowlevel.checkpoint()
-                rest = trio.current_time() + PORTION
+            await portions.breathe()

@@ -16,6 +16,7 @@ from shared.flags import HelpRequested
 from shared.log import LEVELS, configure, escape, level_name, log
 from shared.options import InstantiationError, OptionError, specs
 from shared.print_config import as_toml
+from shared.version import version_line
 
 Options = TypeVar("Options", bound=DaemonOptions)
 
@@ -53,6 +54,17 @@ def read_options(
         sys.stdout.write(as_toml(reading, program))
         raise Exit(0)
     return reading.options
+
+
+def begin(cls: type[Options], program: str, check: Callable[[Options], str] = lambda options: "") -> Options:
+    """The options of this process, with its log begun; or Exit, as `read_options` and after -version."""
+    options = read_options(cls, program, sys.argv[1:], os.environ, check)
+    if options.version:
+        print(version_line(program))
+        raise Exit(0)
+    start_log(options)
+    log.info(version_line(program))
+    return options
 
 
 def start_log(options: DaemonOptions) -> None:

@@ -13,6 +13,7 @@ import httpx
 
 from nsqd.protocols.nsq.auth_answer import MAX_BODY
 from nsqd.protocols.nsq.authorization import AuthRefused
+from shared.http.bounded import read_bounded
 
 MOST_REQUESTS = 10  # redirects included, as Go's client counts
 _TO_GET = frozenset({301, 302, 303})  # redirects after which nothing is posted any more
@@ -78,9 +79,7 @@ async def _body(response: httpx.Response) -> bytes:
     """The body as it is on the wire. Raises AuthRefused when it is too big, or packed: a bomb is packed well."""
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise AuthRefused("answer is compressed, which nobody asked for")
-    body = bytearray()
-    async for part in response.aiter_raw():
-        body += part
-        if len(body) > MAX_BODY:
-            raise AuthRefused(f"answer of more than {MAX_BODY} bytes")
-    return bytes(body)
+    body = await read_bounded(response.aiter_raw(), MAX_BODY)
+    if body is None:
+        raise AuthRefused(f"answer of more than {MAX_BODY} bytes")
+    return body

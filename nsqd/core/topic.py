@@ -267,7 +267,10 @@ class Topic:
         return bodies[:room]
 
     def publish_to(self, only: Channel, bodies: list[bytes], attributes: Attributes) -> int:
-        """As `publish_with`, for one of the channels; before what else is published in this turn. The topic is not held up."""
+        """As `publish_with`, for one of the channels; before what else is published in this turn.
+
+        The topic is neither paused nor starting.
+        """
         known = self.seen.admit(attributes, len(bodies), self.broker.now)
         self.duplicate_count += known
         self.store.promise(self.number)
@@ -282,7 +285,7 @@ class Topic:
     def take_in(self, messages: list[tuple[int, bytes]], only: Channel | None, attributes: Attributes = NONE) -> None:
         """Messages of another daemon (when they were published, ns since the epoch; body): for `only`, or as if published now.
 
-        The topic is not held up. They exist from the turn's commit on.
+        The topic is neither paused nor starting. They exist from the turn's commit on.
         """
         first = self.end
         ids = b"".join([block.joined for block in self.broker.ids.take(len(messages))])
@@ -550,11 +553,6 @@ class Topic:
             self.broker.watch(self, due)
 
     # queries
-
-    @property
-    def is_held_up(self) -> bool:
-        """What is published waits, and is no channel's yet."""
-        return self.paused or self.starting
 
     @property
     def depth(self) -> int:

@@ -120,7 +120,7 @@ class Publishing:
         only = existing_channel(self._node.broker, name, channel)
         if only.topic.starting:
             raise HttpError(503, "TOPIC_STARTING")  # nsqlookupd is being asked for its channels: try again
-        if only.topic.is_held_up:
+        if only.topic.paused:
             raise HttpError(409, "TOPIC_PAUSED")
         return 0 if not bodies else only.topic.publish_to(only, bodies, attributes)
 

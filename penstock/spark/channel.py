@@ -88,10 +88,8 @@ class Receiver:
     def _receive(self, consumer: Consumer) -> None:
         """Until it is stopped, or so much waits that no more shall come."""
         while not self._stopped.is_set() and self._stage.waiting < self._options.most_staged:
-            messages, most = (
-                consumer.poll(GATHER),
-                min(MOST, self._options.max_in_flight),
-            )  # more do not come before FIN
+            messages = consumer.poll(GATHER)
+            most = min(MOST, self._options.max_in_flight)  # more do not come before FIN
             until = time.monotonic() + GATHER
             while messages and len(messages) < most and (left := until - time.monotonic()) > 0:
                 more = consumer.poll(left)
