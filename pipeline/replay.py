@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.archive import Source
-from pipeline.lake import Lake, LakeError, write
+from pipeline.lake import Batch, Lake, LakeError, write
 from pipeline.progress import say
 from pipeline.session import session
 
@@ -37,44 +38,26 @@ def replay(
     """The exit code. Raises LakeError, Missing, and what the sink says of its options."""
     lake.check()
     wanted = {
-        "nodes": target.options(),
-        "topic": topic,
-        "to": to,
-        "channel": channel,
-        "from": since,
-        "until": until,
-        "where": where,
-    }
+        "nodes": target.options(), "topic": topic, "to": to, "channel": channel, "from": since, "until": until, "where": where,
+    }  # fmt: skip
     name = hashlib.blake2b(json.dumps(wanted).encode(), digest_size=8).hexdigest()
     state = lake.root / "checkpoints" / f"replay-{name}.json"
+    options = target.options() | {"topic": to, "chunkRecords": str(CHUNK)}
+    options |= {"channel": channel} if channel else {}
+    options |= {"recordsPerSecond": str(rate)} if rate else {}
     with lake.held_by(JOB):
         state.parent.mkdir(exist_ok=True)
         done = set(json.loads(state.read_text())["batches"]) if state.exists() else set()
-        batches = [batch for batch in lake.batches() if any(one.topic == topic for one in batch.ranges)]
-        if not batches:
-            raise LakeError(f"{lake.root} has no messages of topic {topic!r}")
-        left = [batch for batch in batches if not done.issuperset(batch.batches)]
+        left = _left(lake, topic, done, state)
         if not left:
             say(f"all of this was replayed before: remove {state} to do it again")
             return 0
-        if any(not done.isdisjoint(batch.batches) for batch in left):
-            raise LakeError(f"the lake was compacted since this replay began: remove {state}, and it begins anew")
         spark = session("penstock replay", master)
         total = 0
         try:
             for batch in left:
                 frame = chosen(spark.read.parquet(*lake.files([batch])), topic, since, until, where)
-                empty = frame.where("length(body) = 0").count()  # jobs of beanstalkd may be; nsqd takes no such message
-                frame = frame.where("length(body) > 0")
-                count = frame.count()
-                options = target.options() | {"topic": to, "jobName": f"replay-{name}-{batch.name}"}
-                options |= {"channel": channel} if channel else {}
-                options |= {"recordsPerSecond": str(rate)} if rate else {}
-                options |= {
-                    "chunkRecords": str(CHUNK)
-                }  # whatever the rate, which may be another when a batch is done again
-                ordered = frame.coalesce(1).sortWithinPartitions("node", "offset")
-                ordered.select("body").write.format("nsq").mode("append").options(**options).save()
+                count, empty = _publish(frame, options | {"jobName": f"replay-{name}-{batch.name}"})
                 total += count
                 done.update(batch.batches)
                 write(state, {"wanted": wanted, "batches": sorted(done)})
@@ -85,6 +68,30 @@ def replay(
         where_to = f"channel {channel} of {to}" if channel else to
         say(f"{total:,} messages of {topic} were published to {where_to}")
         return 0
+
+
+def _left(lake: Lake, topic: str, done: set[int], state: Path) -> list[Batch]:
+    """The batches with messages of the topic that are not done. Raises LakeError."""
+    batches = [batch for batch in lake.batches() if any(one.topic == topic for one in batch.ranges)]
+    if not batches:
+        raise LakeError(f"{lake.root} has no messages of topic {topic!r}")
+    left = [batch for batch in batches if not done.issuperset(batch.batches)]
+    if any(not done.isdisjoint(batch.batches) for batch in left):
+        raise LakeError(f"the lake was compacted since this replay began: remove {state}, and it begins anew")
+    return left
+
+
+def _publish(frame: DataFrame, options: dict[str, str]) -> tuple[int, int]:
+    """How many messages were published, and how many empty ones were not: jobs of beanstalkd may be, nsqd takes none.
+
+    One task, in the order of offsets: so a batch that is done again has the same chunks, whatever the rate is then.
+    """
+    empty = frame.where("length(body) = 0").count()
+    frame = frame.where("length(body) > 0")
+    count = frame.count()
+    ordered = frame.coalesce(1).sortWithinPartitions("node", "offset")
+    ordered.select("body").write.format("nsq").mode("append").options(**options).save()
+    return count, empty
 
 
 def chosen(frame: DataFrame, topic: str, since: str, until: str, where: str) -> DataFrame:
