@@ -1,58 +1,220 @@
-"""Who asks, and what they may: the original's admin users by a header, and the networks that may see the configuration."""
+"""Who asks, and what he may.
+
+With a users file: whoever logged in, brings a token, or is named by a proxy that is trusted. Without: as the original,
+everybody, or with admin users those whom the header names. Only a header from a trusted network is believed, unlike there.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import ipaddress
-from dataclasses import dataclass
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
 
 from starlette.requests import Request
+from starlette.responses import Response
 
-from admin.actions import Actor
+from admin.audit import Actor
 from admin.options import AdminOptions
+from admin.roles import EVERYTHING, NEEDED, NOBODY, WORDS, Role, Who
+from admin.sessions import Sessions, Tries, csrf_of
+from admin.users import Users
+from shared.http.api import Handler, Routes
 from shared.http.errors import HttpError
+from shared.values import SECOND
 
+COOKIE = "nsqadmin_session"
+LOOPBACK = ("127.0.0.0/8", "::1/128")
 MOST_TEXT = 500  # characters of what is noted of a request
+_NAMED = "{topic}"  # the parameter that a user's patterns are about; of tubes the views see to it
+
+Refuse = Callable[[Request, HttpError], Awaitable[Response]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Access:
     """See above."""
 
     options: AdminOptions
+    users: Users
+    sessions: Sessions = field(init=False)
+    tries: Tries = field(default_factory=lambda: Tries(time.monotonic))
 
-    def may_change(self, request: Request) -> bool:
-        """Without admin users everybody may."""
-        users = self.options.admin_user
-        return not users or request.headers.get(self.options.acl_http_header, "") in users
+    def __post_init__(self) -> None:
+        lifetime = self.options.session_lifetime / SECOND
+        self.sessions = Sessions(lifetime, time.monotonic, lambda: secrets.token_urlsafe(32))
 
-    def check_change(self, request: Request) -> None:
-        """403 if not."""
-        if not self.may_change(request):
-            raise HttpError(403, "FORBIDDEN")
+    # Who
+
+    def who(self, request: Request, *, is_use: bool = True) -> Who:
+        """HttpError 401 for a token that is none."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer" and self.users.are_kept:
+            user = self.users.with_token(token.strip())
+            if user is None:
+                raise HttpError(401, "UNAUTHORIZED", {"WWW-Authenticate": "Bearer"})
+            return Who(user.name, user.role, user.topics)
+        word = request.cookies.get(COOKIE, "")
+        if word:
+            user = self.sessions.find(word, agent_of(request), self.users.named, is_use=is_use)
+            if user is not None:
+                return Who(user.name, user.role, user.topics, csrf_of(word), word)
+        return self._by_header(request)
+
+    def _by_header(self, request: Request) -> Who:
+        name = request.headers.get(self.options.acl_http_header, "")[:MOST_TEXT] if self.is_trusted(request) else ""
+        user = self.users.named(name) if name else None
+        if user is not None:
+            return Who(user.name, user.role, user.topics)
+        role = Role.ADMIN if name and name in self.options.admin_user else self.anonymous
+        return Who(name, role, EVERYTHING if role else ()) if name or role else NOBODY
+
+    @property
+    def anonymous(self) -> Role:
+        """What somebody is of whom nothing is known."""
+        if self.options.anonymous_role:
+            return WORDS[self.options.anonymous_role]
+        if self.users.are_kept:
+            return Role.NOBODY
+        return Role.BODY_VIEWER if self.options.admin_user else Role.ADMIN
+
+    def is_trusted(self, request: Request) -> bool:
+        """The connection comes from where a proxy is that may say who somebody is. A unix socket has no address."""
+        if request.client is None:
+            return True
+        return _is_in(request.client.host, self.options.acl_trusted_cidr or LOOPBACK)
+
+    def remote(self, request: Request) -> str:
+        """The address from which it came, as far as those say it who may."""
+        own = request.client.host if request.client else ""
+        told = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+        return told[:100] if told and self.is_trusted(request) else own
+
+    def is_secure(self, request: Request) -> bool:
+        """The browser speaks TLS, to us or to a proxy that may say so."""
+        told = request.headers.get("x-forwarded-proto", "") if self.is_trusted(request) else ""
+        return "https" in (request.url.scheme, told)
+
+    # What he may
+
+    def guarded(self, routes: Routes, refuse: Refuse | None = None) -> Routes:
+        """The same, for those who may. `refuse` makes the answer to others; None: the API's. KeyError if nobody said who."""
+        return {
+            path: {
+                method: self._guarded(path, NEEDED[f"{method} {path}"], handler, refuse)
+                for method, handler in methods.items()
+            }
+            for path, methods in routes.items()
+        }
+
+    def _guarded(self, path: str, needed: Role, handler: Handler, refuse: Refuse | None) -> Handler:
+        if path.startswith("/config") and not self.users.are_kept:
+            needed = Role.NOBODY  # only the network counts, as in the original
+        words = path.strip("/").split("/")
+        named = [place for place, word in enumerate(words) if word == _NAMED]
+
+        async def guarded(request: Request) -> Response:
+            def admit(*, is_use: bool) -> None:
+                request.state.who = self.who(request, is_use=is_use)
+                self.check(request.state.who, needed)
+                parts = request.scope["path"].split("/")[-len(words) :]
+                for place in named:
+                    check_sees(request.state.who, parts[place])
+
+            request.state.again = partial(admit, is_use=False)
+            try:
+                admit(is_use=True)
+                self._check_cookie(request)
+            except HttpError as error:
+                if refuse is None:
+                    raise
+                return await refuse(request, error)
+            return await handler(request)
+
+        return guarded
+
+    def _check_cookie(self, request: Request) -> None:
+        """A cookie goes along with whatever a browser is made to send: a change by it must come from a page of ours."""
+        if who_asks(request).session and request.method not in ("GET", "HEAD"):
+            check_origin(request)
+
+    def check(self, who: Who, needed: Role) -> None:
+        """HttpError 403, or 401 if logging in would help."""
+        if who.role >= needed:
+            return
+        if who.role is Role.NOBODY and not who.name:
+            raise HttpError(401, "UNAUTHORIZED", {"WWW-Authenticate": "Bearer"})
+        raise HttpError(403, "FORBIDDEN")
 
     def check_config(self, request: Request) -> None:
         """403 from elsewhere, 400 where there is no address."""
         network = self.options.allow_config_from_cidr
         if not network:
             return
-        try:
-            address = ipaddress.ip_address(request.client.host if request.client else "")
-        except ValueError:
-            raise HttpError(400, "INVALID_REMOTE_ADDR") from None
-        if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
-            address = address.ipv4_mapped
-        if address not in ipaddress.ip_network(network, strict=False):
+        host = request.client.host if request.client else ""
+        if not _is_address(host):
+            raise HttpError(400, "INVALID_REMOTE_ADDR")
+        if not _is_in(host, (network,)):
             raise HttpError(403, "FORBIDDEN")
 
     def actor(self, request: Request) -> Actor:
-        """For the log and for those who are notified."""
-        client = request.client
+        """For the records, and for those who are notified."""
+        client, who = request.client, who_asks(request)
         remote = f"{client.host}:{client.port}" if client else ""
-        return Actor(
-            _user(request), remote, request.headers.get("user-agent", "")[:MOST_TEXT], str(request.url)[:MOST_TEXT]
-        )
+        forwarded = self.remote(request)
+        if client and forwarded != client.host:
+            remote = f"{forwarded} by way of {remote}"
+        return Actor(who.name or _user(request), remote, agent_of(request), str(request.url)[:MOST_TEXT], who.role.word)
+
+
+def who_asks(request: Request) -> Who:
+    """Whom the guard has found."""
+    found: Who = getattr(request.state, "who", NOBODY)
+    return found
+
+
+def check_origin(request: Request) -> None:
+    """403 if no browser says that a page of ours has sent it. A foreign Origin was refused before."""
+    if "origin" not in request.headers and request.headers.get("sec-fetch-site") != "same-origin":
+        raise HttpError(403, "a form must be sent by a page of nsqadmin: scripts find the API below /api")
+
+
+def check_sees(who: Who, topic: str) -> None:
+    """HttpError 403 if he does not: also of a topic that there is not."""
+    if not who.sees(topic):
+        raise HttpError(403, "FORBIDDEN")
+
+
+def check_action(who: Who, action: str) -> None:
+    """HttpError 403 if he may not."""
+    if not who.may(action):
+        raise HttpError(403, "FORBIDDEN")
+
+
+def agent_of(request: Request) -> str:
+    """What the browser says that it is."""
+    return request.headers.get("user-agent", "")[:MOST_TEXT]
+
+
+def _is_in(host: str, networks: tuple[str, ...]) -> bool:
+    if not _is_address(host):
+        return False
+    address = ipaddress.ip_address(host)
+    if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
+    return any(address in ipaddress.ip_network(network, strict=False) for network in networks)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _user(request: Request) -> str:

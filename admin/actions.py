@@ -1,4 +1,4 @@
-"""What operators do to the cluster, told to whoever wants to be notified.
+"""What operators do to the cluster, noted in the audit trail, and told to whoever wants to be notified.
 
 Each command asks first who carries the topic, then tells nsqlookupd, then the nsqd: what a topic's producers are is not to be
 learnt any more once it is deleted. Returns the errors of those that failed; raises AllFailed where nobody did it.
@@ -10,31 +10,28 @@ import asyncio
 import json
 import socket
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import httpx
 
-from admin.cluster import Cluster
+from admin.audit import DONE, Actor, Audit
+from admin.cluster import AllFailed, Cluster
+from admin.upstreams import UpstreamError
 from shared.log import log
 
 CHANGES = ("pause", "unpause", "empty")
 MOST_WAITING = 1000  # notifications that were not delivered yet
 TIMEOUT = 5.0  # s for each
 
-
-@dataclass(frozen=True, slots=True)
-class Actor:
-    """Who did it, as the request tells."""
-
-    user: str  # of HTTP basic authentication; "": not said
-    remote_address: str
-    user_agent: str
-    url: str
+T = TypeVar("T")
 
 
 class Notifier:
-    """POSTs what was done to an endpoint, one at a time, and never makes an operator wait."""
+    """POSTs what was done to an endpoint, one at a time, and never makes an operator wait.
+
+    Of what the original cannot do it hears nothing: endpoints know its words.
+    """
 
     def __init__(self, endpoint: str, clock: Callable[[], float] = time.time) -> None:
         self._endpoint = endpoint
@@ -44,7 +41,6 @@ class Notifier:
 
     def tell(self, action: str, topic: str, channel: str, node: str, actor: Actor) -> None:
         """It was done."""
-        self.note(action, "/".join(filter(None, (topic, channel, node))), actor)
         if not self._endpoint:
             return
         told: dict[str, object] = {"action": action, "topic": topic}
@@ -60,11 +56,6 @@ class Notifier:
             return
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._deliver())
-
-    @staticmethod
-    def note(action: str, what: str, actor: Actor) -> None:
-        """It was done; of what the original cannot do only the log tells, so that no endpoint hears words it does not know."""
-        log.info("ACTION: %s %r, by %s from %s", action, what, actor.user or "somebody", actor.remote_address)
 
     async def _deliver(self) -> None:
         async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as client:
@@ -83,12 +74,20 @@ class Notifier:
 class Actions:
     """See above."""
 
-    def __init__(self, cluster: Cluster, notifier: Notifier) -> None:
+    def __init__(self, cluster: Cluster, notifier: Notifier, audit: Audit) -> None:
         self._cluster = cluster
         self._notifier = notifier
+        self._audit = audit
 
     async def create(self, topic: str, channel: str, actor: Actor) -> list[str]:
         """A topic, and a channel if it is named: at the nsqlookupds, so that nsqd make them with the first message."""
+        errors = await self._noted("create", _path(topic, channel), actor, self._create(topic, channel))
+        self._notifier.tell("create_topic", topic, "", "", actor)
+        if channel:
+            self._notifier.tell("create_channel", topic, channel, "", actor)
+        return errors
+
+    async def _create(self, topic: str, channel: str) -> list[str]:
         cluster = self._cluster
         errors = await cluster.tell_lookupds("/topic/create", {"topic": topic})
         if channel:
@@ -97,49 +96,72 @@ class Actions:
             found = await cluster.producers_of(topic) if cluster.lookupds else None
             errors += found.errors if found else []
             errors += await cluster.tell_nsqds(found.producers if found else (), "/channel/create", both)
-        self._notifier.tell("create_topic", topic, "", "", actor)
-        if channel:
-            self._notifier.tell("create_channel", topic, channel, "", actor)
         return errors
 
     async def delete(self, topic: str, channel: str, actor: Actor) -> list[str]:
         """A topic, or with a name one of its channels."""
-        cluster, what, arguments = self._cluster, *_what(topic, channel)
-        found = await cluster.producers_of(topic)
-        errors = list(found.errors)
-        errors += await cluster.tell_lookupds(f"/{what}/delete", arguments)
-        errors += await cluster.tell_nsqds(found.producers, f"/{what}/delete", arguments)
+        what, arguments = _what(topic, channel)
+
+        async def work() -> list[str]:
+            found = await self._cluster.producers_of(topic)
+            told = await self._cluster.tell_lookupds(f"/{what}/delete", arguments)
+            return found.errors + told + await self._cluster.tell_nsqds(found.producers, f"/{what}/delete", arguments)
+
+        errors = await self._noted("delete", _path(topic, channel), actor, work())
         self._notifier.tell(f"delete_{what}", topic, channel, "", actor)
         return errors
 
-    async def change(self, action: str, topic: str, channel: str, actor: Actor) -> list[str]:
-        """One of CHANGES."""
+    async def change(self, action: str, topic: str, channel: str, actor: Actor, **more: str) -> list[str]:
+        """One of CHANGES. `more`: arguments that only nsqd of ours know."""
         what, arguments = _what(topic, channel)
-        try:
+
+        async def work() -> list[str]:
             found = await self._cluster.producers_of(topic)
-            told = await self._cluster.tell_nsqds(found.producers, f"/{what}/{action}", arguments)
+            told = await self._cluster.tell_nsqds(found.producers, f"/{what}/{action}", arguments | more)
             return found.errors + told
+
+        try:
+            return await self._noted(action, _path(topic, channel), actor, work(), **more)
         finally:  # though it failed: as the original
             self._notifier.tell(f"{action}_{what}", topic, channel, "", actor)
 
-    async def publish(self, node: str, topic: str, body: bytes, actor: Actor) -> None:
-        """A message, to one node. Raises UpstreamError."""
-        await self._cluster.upstreams.post(node, "/pub", {"topic": topic}, body)
-        self._notifier.note("publish", f"{topic} at {node}", actor)
-
-    async def change_messages(self, action: str, node: str, asked: dict[str, str], actor: Actor) -> None:
-        """Finish, requeue, kick or bury messages; `asked`: as nsqd's /channel/messages/... has it. Raises UpstreamError."""
-        await self._cluster.upstreams.post(node, f"/channel/messages/{action}", asked)
-        self._notifier.note(f"{action}_messages", f"{asked} at {node}", actor)
-
     async def tombstone(self, topic: str, node: str, actor: Actor) -> list[str]:
         """Consumers find the topic on that node no more; it is deleted there."""
-        errors = await self._cluster.tell_lookupds("/topic/tombstone", {"topic": topic, "node": node})
-        found = await self._cluster.of_node(node)
-        errors += found.errors
-        errors += await self._cluster.tell_nsqds(found.producers, "/topic/delete", {"topic": topic})
+
+        async def work() -> list[str]:
+            errors = await self._cluster.tell_lookupds("/topic/tombstone", {"topic": topic, "node": node})
+            found = await self._cluster.of_node(node)
+            told = await self._cluster.tell_nsqds(found.producers, "/topic/delete", {"topic": topic})
+            return errors + found.errors + told
+
+        errors = await self._noted("tombstone", _path(topic, "", node), actor, work())
         self._notifier.tell("tombstone_topic_producer", topic, "", node, actor)
         return errors
+
+    async def at_node(
+        self, action: str, node: str, path: str, asked: dict[str, str], actor: Actor, body: bytes = b"",
+        headers: dict[str, str] | None = None,
+    ) -> tuple[bytes, dict[str, str]]:  # fmt: skip
+        """Something that only one nsqd does, and the original not at all. Its answer and headers. Raises UpstreamError."""
+        target = _path(asked.get("topic") or asked.get("tube", ""), asked.get("channel", ""), node)
+        named = {name: value for name, value in asked.items() if name not in ("topic", "channel", "tube")}
+        told = self._cluster.upstreams.tell(node, path, asked, body, headers or {})
+        return await self._noted(action, target, actor, told, **named)
+
+    async def _noted(self, action: str, target: str, actor: Actor, work: Awaitable[T], **detail: str) -> T:
+        """Do it, and note it, and what became of it."""
+        try:
+            result = await work
+        except (AllFailed, UpstreamError) as failed:
+            self._audit.note(action, target, actor, f"failed: {failed}", **detail)
+            raise
+        outcome = f"in part: {'; '.join(result)}" if isinstance(result, list) and result else DONE
+        self._audit.note(action, target, actor, outcome, **detail)
+        return result
+
+
+def _path(topic: str, channel: str, node: str = "") -> str:
+    return "/".join(filter(None, (topic, channel))) + (f" at {node}" if node else "")
 
 
 def _what(topic: str, channel: str) -> tuple[str, dict[str, str]]:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import httpx
 from starlette.requests import Request
 from starlette.responses import Response
 
-from admin.access import Access
+from admin.access import Access, check_action, check_sees, who_asks
 from admin.actions import CHANGES, Actions
 from admin.cluster import AllFailed, Cluster
 from admin.merge import Told, merged_topic
@@ -78,7 +78,8 @@ class JsonApi:
         return plain(200, "OK")
 
     async def topics(self, request: Request) -> Response:
-        found = await upstream(self.cluster.topics())
+        found, who = await upstream(self.cluster.topics()), who_asks(request)
+        found.names = who.seen(found.names)
         if query(request).get("inactive") != "true":
             return _answer({"topics": found.names}, found.errors)
         inactive = await self.inactive(found.names) if self.settings.lookupds else {}
@@ -109,7 +110,9 @@ class JsonApi:
 
     async def nodes(self, request: Request) -> Response:
         found = await upstream(self.cluster.producers())
-        return _answer({"nodes": [one.json() for one in found.producers] or None}, found.errors)
+        who = who_asks(request)
+        seen = [replace(one, topics=tuple(pair for pair in one.topics if who.sees(pair[0]))) for one in found.producers]
+        return _answer({"nodes": [one.json() for one in seen] or None}, found.errors)
 
     async def node(self, request: Request) -> Response:
         address = parameters(request, self.options, 2)[1]
@@ -118,6 +121,7 @@ class JsonApi:
         if not producers:
             raise HttpError(404, "NODE_NOT_FOUND")
         stats = await upstream(self.cluster.stats(producers[:1], clients=True))
+        stats.topics = [topic for topic in stats.topics if who_asks(request).sees(topic["topic_name"])]
         clients = sum(len(channel["clients"] or ()) for topic in stats.topics for channel in topic["channels"])
         told: Told = {
             "node": address,
@@ -131,7 +135,8 @@ class JsonApi:
         producers = await upstream(self.cluster.producers())
         stats = await upstream(self.cluster.stats(producers.producers))
         counts: dict[str, Told] = {}
-        for topic in stats.topics:
+        who = who_asks(request)
+        for topic in (one for one in stats.topics if who.sees(one["topic_name"])):
             for channel in topic["channels"]:
                 names = topic["topic_name"], channel["channel_name"], topic["node"]
                 counts[":".join(names)] = {
@@ -169,32 +174,30 @@ class JsonApi:
     # Commands
 
     async def create(self, request: Request) -> Response:
-        self.access.check_change(request)
         told = await _body(request)
         topic, channel = _word(told, "topic"), _word(told, "channel")
         if not is_valid_name(topic):
             raise HttpError(400, "INVALID_TOPIC")
         if channel and not is_valid_name(channel):
             raise HttpError(400, "INVALID_CHANNEL")
+        check_sees(who_asks(request), topic)
         return _answer({}, await upstream(self.actions.create(topic, channel, self.access.actor(request))))
 
     async def delete(self, request: Request) -> Response:
-        self.access.check_change(request)
         _, topic, *channel = parameters(request, self.options)
         errors = await upstream(self.actions.delete(topic, "".join(channel), self.access.actor(request)))
         return _answer({}, errors)
 
     async def change(self, request: Request) -> Response:
-        self.access.check_change(request)
         _, topic, *channel = parameters(request, self.options)
         action = _word(await _body(request), "action")
         if action not in CHANGES:
             raise HttpError(400, "INVALID_ACTION")
+        check_action(who_asks(request), action)
         errors = await upstream(self.actions.change(action, topic, "".join(channel), self.access.actor(request)))
         return _answer({}, errors)
 
     async def tombstone(self, request: Request) -> Response:
-        self.access.check_change(request)
         node = parameters(request, self.options, 2)[1]
         try:
             topic = _word(await _body(request), "topic")
@@ -202,6 +205,7 @@ class JsonApi:
             raise HttpError(400, "INVALID_BODY") if error.status == 400 else error from None
         if not is_valid_name(topic):
             raise HttpError(400, "INVALID_TOPIC")
+        check_sees(who_asks(request), topic)
         return _answer({}, await upstream(self.actions.tombstone(topic, node, self.access.actor(request))))
 
     # Options

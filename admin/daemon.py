@@ -7,18 +7,28 @@ Everything happens in the HTTP thread's event loop; the main thread waits for si
 from __future__ import annotations
 
 import ssl
+from dataclasses import replace
 from functools import partial
 
 import trio
 from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
 
 from admin.access import Access
 from admin.actions import Actions, Notifier
 from admin.api import JsonApi, Settings
-from admin.cluster import Cluster
+from admin.audit import Audit
+from admin.cluster import AllFailed, Cluster
+from admin.forms import Forms
+from admin.frame import Fields, Frame
+from admin.login import Login
+from admin.looks import Looks
 from admin.options import AdminOptions
 from admin.pages import Pages
-from admin.upstreams import Times, Upstreams
+from admin.patient import Patient
+from admin.tasks import Tasks
+from admin.upstreams import Times, UpstreamError, Upstreams
+from admin.users import Users
 from shared.daemon import SIGNALS, TrioThread, listening, raise_file_limit, until_told_to_stop
 from shared.http.api import Api, Hosts, Routes
 from shared.http.server import HttpServer
@@ -42,7 +52,7 @@ def main() -> int:
         context = client_context(options)
         with listening(options.http_address) as listener:
             trio.run(_run, options, listener, context)
-    except (ListenError, OSError) as error:
+    except (ListenError, OSError, ValueError) as error:
         log.critical("%s", error)
         return 1
     return 0
@@ -66,14 +76,65 @@ async def _run(options: AdminOptions, listener: Listener, context: ssl.SSLContex
 
 
 def application(options: AdminOptions, context: ssl.SSLContext) -> Api:
-    """What is served."""
-    settings = Settings(options.lookupd_http_address)
-    times = Times(options.http_client_connect_timeout / SECOND, options.http_client_request_timeout / SECOND)
-    cluster = Cluster(Upstreams(times, context), lambda: settings.lookupds, options.nsqd_http_address)
-    actions, access = Actions(cluster, Notifier(options.notification_http_endpoint)), Access(options)
-    api = JsonApi(options, settings, cluster, actions, access)
-    pages = Pages(options, settings, cluster, actions, access, api)
-    return Api(below(options.base_path, {**pages.routes(), **api.routes()}), Hosts(list(options.allowed_host)), _note)
+    """What is served. Raises OSError, ValueError for a users file that cannot be used."""
+    access = Access(options, Users(options.users_file))
+    home = options.base_path.rstrip("/")
+    named = [part.partition("=")[::2] for part in options.cluster]
+    others = {name: f"{home}/clusters/{name}" for name, _ in named}
+    clusters = ((options.cluster_name, home), *others.items()) if others else ()
+    first = _Shown(options, context, access, home, clusters)
+    routes = {**first.routes(), **access.guarded(Login(access, first.frame, first.audit).routes(), first.frame.refuse)}
+    found = dict(below(home, routes))
+    for name, addresses in named:
+        own = replace(
+            options, base_path=others[name], lookupd_http_address=tuple(addresses.split(",")), nsqd_http_address=()
+        )
+        found |= below(others[name], _Shown(own, context, access, home, clusters, first.audit).routes())
+    return Api(found, Hosts(list(options.allowed_host)), _note)
+
+
+class _Shown:
+    """One cluster's API and pages."""
+
+    def __init__(
+        self, options: AdminOptions, context: ssl.SSLContext, access: Access, home: str, clusters: tuple[tuple[str, str], ...],
+        audit: Audit | None = None,
+    ) -> None:  # fmt: skip
+        settings = Settings(options.lookupd_http_address)
+        times = Times(options.http_client_connect_timeout / SECOND, options.http_client_request_timeout / SECOND)
+        cluster = Cluster(Upstreams(times, context), lambda: settings.lookupds, options.nsqd_http_address)
+        patient = Patient(times, context)
+        looks = Looks(settings, Cluster(patient, lambda: settings.lookupds, options.nsqd_http_address), patient)
+        publish = partial(_publish, cluster, options.audit_topic) if options.audit_topic else None
+        self.audit = audit or Audit(options.audit_file, publish)
+        actions = Actions(cluster, Notifier(options.notification_http_endpoint), self.audit)
+        self.access = access
+        self.frame = Frame(options, access, self._banners, home, clusters)
+        self.api = JsonApi(options, settings, cluster, actions, access)
+        tasks = Tasks(self.audit)
+        self.pages = Pages(options, settings, looks, self.frame, self.api, tasks, self.audit)
+        self.forms = Forms(options, looks, self.frame, access, actions, tasks)
+
+    async def _banners(self, request: Request) -> Fields:
+        return await self.pages.banners(request)
+
+    def routes(self) -> Routes:
+        """Every path and its methods, guarded."""
+        shown, posted = self.pages.routes(), self.forms.routes()
+        pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
+        return {**self.access.guarded(pages, self.frame.refuse), **self.access.guarded(self.api.routes())}
+
+
+async def _publish(cluster: Cluster, topic: str, line: bytes) -> None:
+    """To the first node that takes it. Raises UpstreamError, AllFailed."""
+    failure: Exception = AllFailed("there is no nsqd")
+    for producer in (await cluster.producers()).producers:
+        try:
+            await cluster.upstreams.post(producer.address, "/pub", {"topic": topic}, line)
+            return
+        except UpstreamError as error:
+            failure = error
+    raise failure
 
 
 def below(base: str, routes: Routes) -> Routes:

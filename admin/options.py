@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
 
-from shared.checks import accidental_path, at_least, complaints, no_host_port, obstructed
+from admin.roles import WORDS
+from penstock.protocol.names import is_valid_name
+from shared.checks import accidental_path, at_least, complaints, no_host_port, obstructed, read_word
 from shared.daemon_options import DaemonOptions
 from shared.options import option
 from shared.values import MILLISECOND, SECOND, Duration
+
+_CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 def no_network(text: str) -> str:
@@ -23,6 +28,28 @@ def no_network(text: str) -> str:
 def no_base_path(text: str) -> str:
     """An option check."""
     return "" if text.startswith("/") and "//" not in text and "?" not in text else "want a path that begins with /"
+
+
+def no_cluster_name(name: str) -> str:
+    """An option check."""
+    return "" if _CLUSTER.fullmatch(name) else "want 1 to 40 letters, digits, - and _"
+
+
+def no_cluster(text: str) -> str:
+    """An option check."""
+    name, _, addresses = text.partition("=")
+    wrong = no_cluster_name(name) or next(filter(None, map(no_host_port, addresses.split(","))), "")
+    return f"want <name>=<addr>:<port>: {wrong}" if wrong else ""
+
+
+def no_topic_name(name: str) -> str:
+    """An option check; none at all is no topic."""
+    return "" if not name or is_valid_name(name) else "is no valid topic name"
+
+
+def read_role(text: str) -> str:
+    """A reader: one of the roles, or ""."""
+    return read_word(*WORDS)(text) if text else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +67,15 @@ class AdminOptions(DaemonOptions):
 
     lookupd_http_address: tuple[str, ...] = option(
         (), "lookupd HTTP address (may be given multiple times)", key="nsqlookupd_http_addresses"
+    )
+    cluster: tuple[str, ...] = option(
+        (),
+        "a further cluster to show, as <name>=<addr>:<port>[,<addr>:<port>] of its nsqlookupd HTTP"
+        " (may be given multiple times)",
+        check=no_cluster,
+    )
+    cluster_name: str = option(
+        "main", "what the first cluster is called where several are shown", check=no_cluster_name
     )
     nsqd_http_address: tuple[str, ...] = option(
         (), "nsqd HTTP address (may be given multiple times)", key="nsqd_http_addresses"
@@ -74,6 +110,28 @@ class AdminOptions(DaemonOptions):
     admin_user: tuple[str, ...] = option(
         (), "admin user (may be given multiple times; then only they may change anything)", key="admin_users"
     )
+    acl_trusted_cidr: tuple[str, ...] = option(
+        (),
+        "a network of proxies whose -acl-http-header and X-Forwarded-For are believed"
+        " (may be given multiple times; none: loopback)",
+    )
+    users_file: str = option(
+        "", "path of who may log in, and as what (penstock users writes it); then others see nothing"
+    )
+    anonymous_role: str = option(
+        "",
+        "what everybody may without logging in: nobody, viewer, body-viewer, operator or admin"
+        " (default nobody with -users-file, else admin)",
+        read=read_role,
+    )
+    session_lifetime: Duration = option(
+        Duration(12 * 3600 * SECOND), "how long one stays logged in", check=at_least(60 * SECOND)
+    )
+    show_bodies: bool = option(True, "show messages' bodies, to those who may see them")
+    audit_file: str = option(
+        "", "path of a file that gets a line of JSON for whatever is done (none: the latest, in memory)"
+    )
+    audit_topic: str = option("", "topic to which the same is published", check=no_topic_name)
 
     def problems(self) -> list[str]:
         """What no check of one option can see."""

@@ -1,68 +1,74 @@
-"""The pages: server-rendered, so that they can be read without a script; with one, the part that lives comes again by SSE.
+"""What the pages show: server-rendered, so that they can be read without a script; nothing is changed by looking.
 
-Nothing is changed by GET. A POST must come from a page of ours: browsers say where it comes from.
+Each view returns the fields of its template (see admin.frame). What somebody may not see is left out here, not there.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 
-import jinja2
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.responses import Response
 
-from admin.access import Access
-from admin.actions import CHANGES, Actions, Actor
-from admin.api import JsonApi, Settings, parameters, warning
-from admin.cluster import AllFailed, Cluster, Producer, Stats
+from admin.access import check_sees, who_asks
+from admin.api import JsonApi, Settings, parameters
+from admin.audit import Audit
+from admin.cluster import AllFailed, Producer, Stats
+from admin.frame import Fields, Frame
+from admin.looks import SELDOM, Looks
 from admin.merge import Told, merged_channel, merged_topic, number, objects, text
 from admin.options import AdminOptions
+from admin.overview import COLUMNS, Overview, ordered
+from admin.roles import EVERYTHING, Role, Who
 from admin.series import summed
+from admin.storage import disks, storage_view
+from admin.tasks import Tasks
 from admin.upstreams import UpstreamError
-from admin.views import FILTERS, Row, channel_row, chosen, count, message_view, page_of, topic_row, with_rates
-from admin.watch import Seen, Watch
-from penstock.protocol.names import is_valid_name
-from shared.http.api import Handler, Routes, json_response, query, read_body
-from shared.http.errors import HttpError
-from shared.version import PENSTOCK_VERSION
-
-HERE = Path(__file__).parent
-EVERY = 2.0  # s between two times that a page comes again
-LONGEST = 3600.0  # s of one stream; then the page connects again
-MOST_FORM = 1024 * 1024 + 65536  # bytes
-MOST_SHOWN = 20  # messages on a page
-PREVIEW = 16 * 1024  # bytes of each
-STATES = ("ready", "in_flight", "deferred", "buried")
-ON_MESSAGES = ("finish", "requeue", "kick", "bury")
-_LOG = "log"  # the capability of a node whose messages can be looked at
-_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'"
-    " data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "same-origin",
-    "Cache-Control": "no-store",
-}
-_COLUMNS = (
-    ("name", "topic", ""),
-    ("rate_in", "published/s", "n"),
-    ("rate_out", "finished/s", "n"),
-    ("depth", "depth", "n"),
-    ("in_flight", "in flight", "n"),
-    ("deferred", "deferred", "n"),
-    ("messages", "messages", "n"),
-    ("channels", "channels", "n"),
-    ("clients", "clients", "n"),
-    ("depth", "time to drain", "n"),
+from admin.views import (
+    Row,
+    age,
+    channel_row,
+    count,
+    dead_row,
+    job_view,
+    message_view,
+    page_of,
+    text_of,
+    topic_row,
+    with_rates,
 )
+from shared.http.api import Routes, json_response, query
+from shared.http.errors import HttpError
 
-Fields = dict[str, Any]
+MOST_SHOWN = 20  # messages or jobs on a page
+MOST_LISTED = 100  # tubes or cursors, likewise
+MOST_EXPORTED = 10_000  # topics
+PREVIEW = 16 * 1024  # bytes of a body
+STATES = ("ready", "in_flight", "deferred", "buried")
+JOB_STATES = ("ready", "reserved", "delayed", "buried")
+MANY = {  # what can be done to all messages in a state: what leads out of it
+    "ready": ("bury", "finish"),
+    "in_flight": ("requeue", "bury", "finish"),
+    "deferred": ("requeue", "bury", "finish"),
+    "buried": ("kick", "finish"),
+}
+MANY_JOBS = {
+    "ready": ("bury", "delete"),
+    "reserved": ("release", "delete"),
+    "delayed": ("kick", "bury", "delete"),
+    "buried": ("kick", "delete"),
+}
+SCANNED_AT_ONCE = 200  # messages in a question while one searches
+MOST_SCANNED = 5000  # messages for one page of what was found
+LONGEST_SCAN = 2.0  # s
+_COLUMNS = (
+    ("name", "topic", ""), ("rate_in", "published/s", "n"), ("rate_out", "finished/s", "n"), ("depth", "depth", "n"),
+    ("oldest", "oldest waits", "n"), ("in_flight", "in flight", "n"), ("deferred", "deferred", "n"),
+    ("messages", "messages", "n"), ("channels", "channels", "n"), ("clients", "clients", "n"), ("depth", "time to drain", "n"),
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -71,23 +77,15 @@ class Pages:
 
     options: AdminOptions
     settings: Settings
-    cluster: Cluster
-    actions: Actions
-    access: Access
+    looks: Looks
+    frame: Frame
     api: JsonApi
-    watch: Watch = field(default_factory=Watch)
-    _templates: jinja2.Environment = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._templates = jinja2.Environment(
-            loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined,
-            trim_blocks=True, lstrip_blocks=True,
-        )  # fmt: skip
-        self._templates.filters |= FILTERS
+    tasks: Tasks
+    audit_trail: Audit
 
     def routes(self) -> Routes:
-        """Every path and its methods."""
-        shown: dict[str, Callable[[Request], Awaitable[Fields]]] = {
+        """Every path and its method."""
+        shown = {
             "/": self.topics,
             "/topics": self.topics,
             "/topics/{topic}": self.topic,
@@ -95,76 +93,103 @@ class Pages:
             "/messages/{topic}/{channel}": self.messages,
             "/nodes": self.nodes,
             "/nodes/{node}": self.node,
+            "/storage": self.storage,
+            "/readers": self.readers,
+            "/tubes": self.tubes,
+            "/tube": self.tube,
+            "/tasks": self.all_tasks,
+            "/tasks/{task}": self.task,
             "/lookup": self.lookup,
             "/counter": self.counter,
+            "/audit": self.audit,
         }
-        posted: dict[str, Callable[[Request, dict[str, str]], Awaitable[str]]] = {
-            "/topics/{topic}": self.change,
-            "/topics/{topic}/{channel}": self.change,
-            "/messages/{topic}/{channel}": self.change_message,
-            "/nodes/{node}": self.tombstone,
-            "/lookup": self.create_or_forget,
-        }
-        routes: dict[str, dict[str, Handler]] = {path: {"GET": self._shown(view)} for path, view in shown.items()}
-        for path, do in posted.items():
-            routes[path]["POST"] = self._posted(do)
-        routes["/static/{asset}"] = {"GET": self.asset}
+        routes = {path: {"GET": self.frame.shown(view)} for path, view in shown.items()}
+        routes["/tasks/{task}"] = {"GET": self.frame.shown(self.task, 0.5)}
+        routes["/static/{asset}"] = {"GET": self.frame.asset}
         routes["/series/{topic}"] = {"GET": self.series}
         return routes
 
-    async def asset(self, request: Request) -> Response:
-        """A file of ours; a name is no path."""
-        path = HERE / "static" / request.scope["path"].rpartition("/")[2]
-        if path.suffix not in _TYPES or not path.is_file():
-            raise HttpError(404, "NOT_FOUND")
-        headers = {"Cache-Control": "public, max-age=3600", "X-Content-Type-Options": "nosniff"}
-        return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
+    async def banners(self, request: Request) -> Fields:
+        """What stands above every page: who does not answer, and what is paused."""
+        who = who_asks(request)
+        try:
+            paused = [one for one in await self.looks.pauses() if who.sees(one["name"].partition("/")[0])]
+        except (AllFailed, UpstreamError):
+            paused = []  # the page itself says so
+        stale = [
+            f"{node} gave no sound answer for {seconds:.0f} s" for node, seconds in self.looks.patient.stale().items()
+        ]
+        return {"paused": paused, "stale": stale}
 
     async def series(self, request: Request) -> Response:
         """What a topic did lately, of all nodes together: for its charts. Shapes: admin.series."""
         name = parameters(request, self.options, 2)[1]
-        producers = (await self.watch.ask(("producers", name), lambda: self.cluster.producers_of(name))).now.producers
-        addresses = [one.address for one in producers if await self._is_ours(one, name)]
-        ask = partial(self.cluster.upstreams.get_object, path="/topic/series", arguments={"topic": name})
-        gathered = await self.cluster.upstreams.all_of(addresses, ask)
-        told = list(gathered.answers.values())
+        ours = await self.looks.ours((await self.looks.producers_of(name)).producers)
+        told = list((await self.looks.of(ours, "/topic/series", {"topic": name})).answers.values())
         return json_response({span: summed([one.get(span) for one in told]) for span in ("hour", "day")})
 
-    # What is shown
+    # topics
 
     async def topics(self, request: Request) -> Fields:
-        asked = query(request)
+        asked, who = query(request), who_asks(request)
         having, sort = asked.get("q", "")[:64], asked.get("sort", "name")
-        errors, seen = await self._everything()
-        rows = _with_rates(_topic_rows(seen.now), _topic_rows(seen.before), seen.seconds)
-        named = {row.name for row in rows}
-        names = [] if not self.settings.lookupds else (await self.watch.ask("topics", self.cluster.topics)).now.names
-        rows += [Row(name, False, *[0] * 8) for name in names if name not in named]
-        shown, page, pages = page_of(chosen(rows, having, sort), _whole(asked.get("page", "1")))
-        totals = [
-            ("topics", count(len(rows))), ("messages waiting", count(sum(row.depth for row in rows))),
-            ("in flight", count(sum(row.in_flight for row in rows))), ("clients", count(sum(row.clients for row in rows))),
-        ]  # fmt: skip
+        sort = sort if sort in COLUMNS else "name"
+        knows = bool(self.settings.lookupds)  # the names, without asking every node for them
+        columns = COLUMNS[sort] if sort != "name" or not knows else None
+        seen = await self.looks.overview(columns)
+        names = set(seen.now.names)
+        if knows:
+            names.update((await self.looks.watch.ask("topics", self.looks.cluster.topics)).now.names)
+        chosen = ordered(who.seen(names), seen.now, seen.before, seen.seconds, having, sort)
+        shown, page, pages = page_of(chosen, _whole(asked.get("page", "1")))
+        if "format" in asked:
+            shown = chosen[:MOST_EXPORTED]
+        rows = await self.looks.rows(list(shown))
+        before = rows.before or {}
+        listed = [
+            _with_rate(rows.now.get(name) or dead_row(name), before.get(name), rows.seconds, per_channel=True)
+            for name in shown
+        ]
+        totals = [("topics", count(len(who.seen(names))))]
+        if who.topics == EVERYTHING:
+            totals += _totals(seen.now)
         return {
             "page_of": "topics",
             "title": "Topics",
             "place": "/",
-            "rows": shown,
+            "rows": listed,
             "page": page,
             "pages": pages,
             "q": having,
             "sort": sort,
             "totals": totals,
             "columns": _COLUMNS,
-            "errors": errors,
-            "paused": [row.name for row in rows if row.paused],
+            "errors": seen.now.errors,
+            "alarms": await self._alarms(seen.now) if who.topics == EVERYTHING else [],
+            "table": [asdict(row) for row in listed],
         }
+
+    async def _alarms(self, overview: Overview) -> list[tuple[str, str, str]]:
+        """What an operator should look at: how bad, in words, and the page that tells more."""
+        found = [("bad", f"{node}: {health}", f"nodes/{node}") for node, health in overview.unwell.items()]
+        ours = await self.looks.ours((await self.looks.producers()).producers)
+        told = await self.looks.of(ours, "/storage", seconds=SELDOM)
+        found += [(level, f"{node}: {words}", "storage") for node, level, words in disks(told.answers)]
+        if overview.idle_count:
+            some = ", ".join(sorted(overview.idle)[:3])
+            have = "channel has" if overview.idle_count == 1 else "channels have"
+            words = f"{count(overview.idle_count)} {have} messages and no client: {some}"
+            found.append(("warn", words + (", ..." if overview.idle_count > 3 else ""), ""))
+        return found
 
     async def topic(self, request: Request) -> Fields:
         name = parameters(request, self.options, 2)[1]
-        producers, errors, seen = await self._of_topic(name)
+        producers, errors, seen = await self.looks.topic(name)
         told, rows = merged_topic(name, seen.now.topics), _channel_rows(seen.now)
-        paused = [*([name] if told["paused"] else []), *(row.name for row in rows if row.paused)]
+        ours = await self.looks.ours(producers)
+        ages = await self.looks.ages(producers, name)
+        readers = await self.looks.of(ours, "/topic/cursors", {"topic": name})
+        channels = _with_rates(rows, _channel_rows(seen.before), seen.seconds)
         return {
             "page_of": "topic",
             "title": f"Topic {name}",
@@ -172,20 +197,26 @@ class Pages:
             "name": name,
             "topic": told,
             "errors": errors,
-            "paused": paused,
-            "channels": _with_rates(rows, _channel_rows(seen.before), seen.seconds),
+            "is_paused": told["paused"],
+            "channels": channels,
+            "ages": ages,
+            "readers": _readers({node: objects(one.get("cursors")) for node, one in readers.answers.items()}, name),
             "nodes": [one.address for one in producers],
-            "charted": any([await self._is_ours(one, name) for one in producers]),
+            "published": query(request).get("published", "")[:32],
+            "charted": bool(ours),
+            "extended": bool(ours),
+            "table": [asdict(row) | {"oldest": ages.get(row.name, 0)} for row in channels],
         }
 
     async def channel(self, request: Request) -> Fields:
         _, topic, name = parameters(request, self.options, 3)
-        producers, errors, seen = await self._of_topic(topic, name, clients=True)
+        producers, errors, seen = await self.looks.topic(topic, name, clients=True)
         parts = [one for node in seen.now.topics for one in node["channels"] or () if one["channel_name"] == name]
         if not parts:
             raise HttpError(404, f"topic {topic} has no channel {name}")
         told = merged_channel(topic, name, parts)
-        browsable = [one.address for one in producers if await self._is_ours(one, topic)]
+        ours = await self.looks.ours(producers)
+        clients = told["clients"] or []
         return {
             "page_of": "channel",
             "title": f"Channel {name}",
@@ -194,20 +225,30 @@ class Pages:
             "name": name,
             "channel": told,
             "errors": errors,
-            "paused": [name] if told["paused"] else [],
-            "browsable": browsable,
+            "is_paused": told["paused"],
+            "oldest": (await self.looks.ages(producers, topic)).get(name, 0),
+            "browsable": [one.address for one in ours],
+            "extended": bool(ours),
+            "table": [{key: one[key] for key in one if not isinstance(one[key], dict | list)} for one in clients],
         }
+
+    # messages and jobs
 
     async def messages(self, request: Request) -> Fields:
         _, topic, name = parameters(request, self.options, 3)
         asked = query(request)
-        state, node = asked.get("state", "ready"), asked.get("node", "")
-        if state not in STATES:
-            raise HttpError(400, f"there is no state {state[:64]}")
-        await self._carrying(topic, node)
-        arguments = {"topic": topic, "channel": name, "state": state, "limit": str(MOST_SHOWN), "preview": str(PREVIEW)}
-        arguments |= {"after": asked["after"]} if "after" in asked else {}
-        told = await self.cluster.upstreams.get_object(node, "/channel/messages", arguments)
+        state, node, having, many = (asked.get(key, "") for key in ("state", "node", "contains", "many"))
+        state, having = state or "ready", having[:200]
+        if state not in STATES or (many and many not in MANY[state]):
+            raise HttpError(400, f"there is no state {state[:64]}, or nothing of the kind can be done to what is in it")
+        await self.looks.carrying(topic, node)
+        shows = self.shows_bodies(who_asks(request))
+        arguments = {"topic": topic, "channel": name, "state": state, "limit": str(MOST_SHOWN)}
+        arguments |= {"preview": str(PREVIEW if shows else 0)} | ({"after": asked["after"]} if "after" in asked else {})
+        if having and not shows:
+            raise HttpError(403, "who does not see bodies does not search them")
+        told, scanned = await (self._search(node, arguments, having) if having else self._listed(node, arguments))
+        total = number(told.get("total"))
         return {
             "page_of": "messages",
             "title": f"Messages of {name}",
@@ -215,70 +256,235 @@ class Pages:
             "topic_name": topic,
             "name": name,
             "state": state,
+            "states": STATES,
             "node": node,
-            "total": number(told.get("total")),
+            "total": total,
+            "contains": having,
+            "scanned": scanned,
             "following": text(told.get("next")),
-            "errors": [],
+            "shows_bodies": shows,
             "messages": [message_view(one) for one in objects(told.get("messages"))],
+            "can_many": MANY[state],
+            "many": many,
+            "count": min(total, _whole(asked.get("count", ""), total)),
+            "per_second": max(1, _whole(asked.get("per_second", ""), 1000)),
             "still": True,
+            "table": objects(told.get("messages")),
         }
 
+    def shows_bodies(self, who: Who) -> bool:
+        """He may see them, and they are shown at all."""
+        return self.options.show_bodies and who.role >= Role.BODY_VIEWER
+
+    async def _listed(self, node: str, arguments: dict[str, str]) -> tuple[Told, int]:
+        return await self.looks.cluster.upstreams.get_object(node, "/channel/messages", arguments), 0
+
+    async def _search(self, node: str, arguments: dict[str, str], having: str) -> tuple[Told, int]:
+        """Those that have it in their body or headers, and how many were looked at: no more than one page's budget."""
+        until, found, scanned = time.monotonic() + LONGEST_SCAN, [], 0
+        asked = arguments | {"limit": str(SCANNED_AT_ONCE)}
+        while True:
+            told = await self.looks.cluster.upstreams.get_object(node, "/channel/messages", asked)
+            listed = objects(told.get("messages"))
+            found += await asyncio.to_thread(_having, listed, having)
+            scanned += len(listed)
+            following = text(told.get("next"))
+            if not following or len(found) >= MOST_SHOWN or scanned >= MOST_SCANNED or time.monotonic() > until:
+                return told | {"messages": found}, scanned
+            asked["after"] = following
+
+    async def tubes(self, request: Request) -> Fields:
+        asked, who = query(request), who_asks(request)
+        ours = await self.looks.ours((await self.looks.producers()).producers)
+        arguments = {"limit": str(MOST_LISTED)} | ({"after": asked["after"]} if asked.get("after") else {})
+        told = await self.looks.of(ours, "/tubes", arguments)
+        listed = [{"node": node} | one for node, answer in told.answers.items() for one in objects(answer.get("tubes"))]
+        listed.sort(key=lambda one: (text(one.get("tube_name")), one["node"]))
+        names = sorted({text(one.get("tube_name")) for one in listed})[:MOST_LISTED]
+        rows = [one for one in listed if text(one.get("tube_name")) in set(who.seen(names))]
+        full = any(len(objects(answer.get("tubes"))) == MOST_LISTED for answer in told.answers.values())
+        return {
+            "page_of": "tubes",
+            "title": "Tubes",
+            "place": "/tubes",
+            "rows": rows,
+            "following": names[-1] if full and names else "",
+            "errors": told.errors,
+            "table": rows,
+        }
+
+    async def tube(self, request: Request) -> Fields:
+        asked, who = query(request), who_asks(request)
+        name, node, state, many = (asked.get(key, "") for key in ("name", "node", "state", "many"))
+        state = state or "ready"
+        if state not in JOB_STATES or (many and many not in MANY_JOBS[state]):
+            raise HttpError(400, f"there is no state {state[:64]}, or nothing of the kind can be done to what is in it")
+        check_sees(who, name)
+        await self.looks.node(node)
+        shows = self.shows_bodies(who)
+        arguments = {"tube": name, "state": state, "limit": str(MOST_SHOWN), "preview": str(PREVIEW if shows else 0)}
+        arguments |= {"after": asked["after"]} if "after" in asked else {}
+        told = await self.looks.cluster.upstreams.get_object(node, "/tube/jobs", arguments)
+        total = number(told.get("total"))
+        return {
+            "page_of": "tube",
+            "title": f"Tube {name}",
+            "place": "",
+            "name": name,
+            "node": node,
+            "state": state,
+            "states": JOB_STATES,
+            "total": total,
+            "following": text(told.get("next")),
+            "shows_bodies": shows,
+            "jobs": [job_view(one) for one in objects(told.get("jobs"))],
+            "can_many": MANY_JOBS[state],
+            "many": many,
+            "count": min(total, _whole(asked.get("count", ""), total)),
+            "per_second": max(1, _whole(asked.get("per_second", ""), 1000)),
+            "still": True,
+            "table": objects(told.get("jobs")),
+        }
+
+    # nodes
+
     async def nodes(self, request: Request) -> Fields:
-        found = (await self.watch.ask("producers", self.cluster.producers)).now
+        found, stale = await self.looks.producers(), self.looks.patient.stale()
+        ours = await self.looks.ours(found.producers)
+        draining = await self.looks.of(ours, "/node/drain", seconds=SELDOM / 2)
         return {
             "page_of": "nodes",
             "title": "Nodes",
             "place": "/nodes",
             "producers": found.producers,
+            "who": who_asks(request),
+            "ages": stale,
+            "draining": {node for node, one in draining.answers.items() if one.get("draining") is True},
             "errors": found.errors,
             "lookupds": len(self.settings.lookupds),
+            "table": [
+                {"node": one.address, "hostname": one.hostname, "version": one.version, "topics": len(one.topics)}
+                for one in found.producers
+            ],
         }
 
     async def node(self, request: Request) -> Fields:
-        address = parameters(request, self.options, 2)[1]
-        found = (await self.watch.ask("producers", self.cluster.producers)).now
-        producer = next((one for one in found.producers if one.address == address), None)
-        if producer is None:
-            raise HttpError(404, f"no nsqd is known at {address}")
-        seen = await self.watch.ask(("node", address), lambda: self.cluster.stats([producer]))
-        channels = [one for topic in seen.now.topics for one in topic["channels"] or ()]
-        totals = [
-            ("version", producer.version), ("topics", count(len(seen.now.topics))), ("channels", count(len(channels))),
-            ("messages", count(sum(topic["message_count"] for topic in seen.now.topics))),
-            ("clients", count(sum(one["client_count"] for one in channels))),
-        ]  # fmt: skip
-        paused = [one["topic_name"] for one in seen.now.topics if one["paused"]]
-        paused += [f"{one['topic_name']}/{one['channel_name']}" for one in channels if one["paused"]]
+        asked, who = query(request), who_asks(request)
+        producer = await self.looks.node(parameters(request, self.options, 2)[1])
+        ours = await self.looks.ours([producer])
+        names, totals, errors = await self._of_node(producer, is_ours=bool(ours))
+        names = [name for name in who.seen(names) if asked.get("q", "").lower() in name.lower()]
+        shown, page, pages = page_of(names, _whole(asked.get("page", "1")))
+        found = await self.looks.rows_at(producer, list(shown), is_ours=bool(ours))
+        rows = [found[name] for name in shown if name in found]
+        drain = await self.looks.of(ours, "/node/drain")
         return {
             "page_of": "node",
-            "title": f"Node {address}",
+            "title": f"Node {producer.address}",
             "place": "",
-            "topics": seen.now.topics,
-            "totals": totals,
-            "paused": paused,
-            "errors": found.errors,
+            "node": producer.address,
+            "rows": rows,
+            "page": page,
+            "pages": pages,
+            "q": asked.get("q", "")[:64],
+            "totals": [("version", producer.version), *totals],
+            "drain": drain.answers.get(producer.address),
+            "extended": bool(ours),
+            "errors": errors,
             "lookupds": self.settings.lookupds,
+            "names": names[:1000],
+            "table": [asdict(row) for row in rows],
         }
 
+    async def _of_node(
+        self, producer: Producer, *, is_ours: bool
+    ) -> tuple[list[str], list[tuple[str, str]], list[str]]:
+        """Names of its topics, what it has in all, and what went wrong."""
+        if is_ours:
+            told = await self.looks.of([producer], "/topics/figures", {"columns": ""})
+            answer = told.answers.get(producer.address, {})
+            totals, names = answer.get("totals"), answer.get("names")
+            sums = totals if isinstance(totals, dict) else {}
+            pairs = [(name.replace("_", " "), count(number(value))) for name, value in sums.items()]
+            return [text(name) for name in names or ()] if isinstance(names, list) else [], pairs, told.errors
+        stats = (
+            await self.looks.watch.ask(("node", producer.address), lambda: self.looks.cluster.stats([producer]))
+        ).now
+        rows = [topic_row(one["topic_name"], [one]) for one in stats.topics]
+        names = ("channels", "depth", "in_flight", "messages", "clients")
+        pairs = [(name.replace("_", " "), count(sum(getattr(row, name) for row in rows))) for name in names]
+        return [row.name for row in rows], [("topics", count(len(rows))), *pairs], stats.errors
+
+    async def storage(self, request: Request) -> Fields:
+        who = who_asks(request)
+        ours = await self.looks.ours((await self.looks.producers()).producers)
+        told = await self.looks.of(ours, "/storage")
+        node = query(request).get("node", "")
+        views = {address: storage_view(one, who) for address, one in told.answers.items()}
+        return {
+            "page_of": "storage",
+            "title": "Storage",
+            "place": "/storage",
+            "rows": views,
+            "node": node if node in views else "",
+            "errors": told.errors,
+            "table": [
+                {"node": address} | {key: value for key, value in view.items() if not isinstance(value, list)}
+                for address, view in views.items()
+            ],
+        }
+
+    async def readers(self, request: Request) -> Fields:
+        asked, who = query(request), who_asks(request)
+        ours = await self.looks.ours((await self.looks.producers()).producers)
+        arguments = {"limit": "1000"} | ({"after": asked["after"]} if asked.get("after") else {})
+        told = await self.looks.of(ours, "/cursors", arguments)
+        rows = _readers({node: objects(one.get("cursors")) for node, one in told.answers.items()}, "")
+        rows = [row for row in rows if who.sees(row["topic"])]
+        return {
+            "page_of": "readers",
+            "title": "Readers",
+            "place": "/readers",
+            "rows": rows,
+            "errors": told.errors,
+            "table": rows,
+        }
+
+    # the rest
+
+    async def all_tasks(self, request: Request) -> Fields:
+        who = who_asks(request)
+        tasks = [task for task in self.tasks.all() if who.sees(task.topic)]
+        return {"page_of": "tasks", "title": "Tasks", "place": "/tasks", "tasks": tasks}
+
+    async def task(self, request: Request) -> Fields:
+        word = parameters(request, self.options, 2)[1]
+        task = self.tasks.find(_whole(word, 0))
+        if task is None or not who_asks(request).sees(task.topic):
+            raise HttpError(404, "there is no such task, or it is forgotten: the audit page tells what was done")
+        return {"page_of": "task", "title": f"Task {task.number}", "place": "", "task": task}
+
     async def lookup(self, request: Request) -> Fields:
+        who = who_asks(request)
         inactive: dict[str, list[str] | None] = {}
         errors: list[str] = []
         if self.settings.lookupds:
-            found = (await self.watch.ask("topics", self.cluster.topics)).now
+            found = (await self.looks.watch.ask("topics", self.looks.cluster.topics)).now
             errors = found.errors
-            inactive = (await self.watch.ask("inactive", lambda: self.api.inactive(found.names))).now
+            question = lambda: self.api.inactive(found.names)  # noqa: E731
+            inactive = (await self.looks.watch.ask("inactive", question, SELDOM)).now
         return {
             "page_of": "lookup",
             "title": "Lookup",
             "place": "/lookup",
             "lookupds": self.settings.lookupds,
-            "inactive": inactive,
+            "inactive": {name: channels for name, channels in inactive.items() if who.sees(name)},
             "errors": errors,
         }
 
     async def counter(self, request: Request) -> Fields:
-        errors, seen = await self._everything()
-        total, before = _received(seen.now), _received(seen.before) if seen.before else None
+        seen = await self.looks.overview()
+        total, before = seen.now.totals["messages"], seen.before.totals["messages"] if seen.before else None
         speed = (total - before) / seen.seconds if before is not None and seen.seconds and total >= before else None
         return {
             "page_of": "counter",
@@ -286,209 +492,80 @@ class Pages:
             "place": "/counter",
             "total": total,
             "rate_in": speed,
-            "errors": errors,
+            "errors": seen.now.errors,
         }
 
-    # What is done: each returns where to go then
-
-    async def change(self, request: Request, form: dict[str, str]) -> str:
-        _, topic, *rest = parameters(request, self.options)
-        channel, action, actor = "".join(rest), form.get("action", ""), self.access.actor(request)
-        if action == "publish" and not channel:
-            return await self._publish(topic, form, actor)
-        if action not in (*CHANGES, "delete"):
-            raise HttpError(400, "no such action")
-        if action in ("empty", "delete") and form.get("confirm") != (channel or topic):
-            raise HttpError(400, f"type the name {channel or topic} to confirm: nothing was done")
-        if action == "delete":
-            errors = await self.actions.delete(topic, channel, actor)
-        else:
-            errors = await self.actions.change(action, topic, channel, actor)
-        if errors:
-            raise HttpError(502, warning(errors))
-        if action == "delete":
-            return self._url("topics", topic) if channel else self._url()
-        return self._url("topics", topic, *rest)
-
-    async def _publish(self, topic: str, form: dict[str, str], actor: Actor) -> str:
-        node, body = form.get("node", ""), form.get("body", "").encode()
-        await self._carrying(topic, node)
-        await self.actions.publish(node, topic, body, actor)
-        return self._url("topics", topic)
-
-    async def change_message(self, request: Request, form: dict[str, str]) -> str:
-        _, topic, channel = parameters(request, self.options, 3)
-        action, node, state = form.get("action", ""), form.get("node", ""), form.get("state", "")
-        if action not in ON_MESSAGES or state not in STATES:
-            raise HttpError(400, "no such action")
-        await self._carrying(topic, node)
-        asked = {"topic": topic, "channel": channel, "offset": form.get("offset", "")}
-        await self.actions.change_messages(action, node, asked, self.access.actor(request))
-        return f"{self._url('messages', topic, channel)}?{FILTERS['arguments']({'node': node, 'state': state})}"
-
-    async def tombstone(self, request: Request, form: dict[str, str]) -> str:
-        node = parameters(request, self.options, 2)[1]
-        topic = form.get("topic", "")
-        if not is_valid_name(topic) or form.get("confirm") != topic:
-            raise HttpError(400, f"type the name {topic} to confirm: nothing was done")
-        errors = await self.actions.tombstone(topic, node, self.access.actor(request))
-        if errors:
-            raise HttpError(502, warning(errors))
-        return self._url("nodes", node)
-
-    async def create_or_forget(self, request: Request, form: dict[str, str]) -> str:
-        topic, channel, actor = form.get("topic", ""), form.get("channel", ""), self.access.actor(request)
-        if not is_valid_name(topic) or (channel and not is_valid_name(channel)):
-            raise HttpError(400, "a name has 1 to 64 of the characters . a-z A-Z 0-9 _ -")
-        if form.get("action") == "delete":
-            errors = await self.actions.delete(topic, "", actor)
-        else:
-            errors = await self.actions.create(topic, channel, actor)
-        if errors:
-            raise HttpError(502, warning(errors))
-        return self._url("lookup")
-
-    # What all of it needs
-
-    async def _everything(self) -> tuple[list[str], Seen[Stats]]:
-        found = (await self.watch.ask("producers", self.cluster.producers)).now
-        if not found.producers:
-            return found.errors, Seen(Stats())
-        seen = await self.watch.ask("stats", lambda: self.cluster.stats(found.producers))
-        return found.errors + seen.now.errors, seen
-
-    async def _of_topic(
-        self, topic: str, channel: str = "", *, clients: bool = False
-    ) -> tuple[list[Producer], list[str], Seen[Stats]]:
-        found = (await self.watch.ask(("producers", topic), lambda: self.cluster.producers_of(topic))).now
-        if not found.producers:
-            return [], found.errors, Seen(Stats())
-        question = lambda: self.cluster.stats(found.producers, topic, channel, clients=clients)  # noqa: E731
-        seen = await self.watch.ask(("stats", topic, channel), question)
-        return found.producers, found.errors + seen.now.errors, seen
-
-    async def _carrying(self, topic: str, node: str) -> None:
-        """The node is one of the cluster, and has the topic: nobody makes us ask anybody else. HttpError 404 if not."""
-        found = (await self.watch.ask(("producers", topic), lambda: self.cluster.producers_of(topic))).now
-        if node not in [one.address for one in found.producers]:
-            raise HttpError(404, f"no nsqd at {node[:100]} has the topic {topic}")
-
-    async def _is_ours(self, producer: Producer, topic: str) -> bool:
-        """It can do what an original cannot: nsqlookupd says so, or, where nodes were named by hand, it does."""
-        if self.settings.lookupds:
-            return _LOG in producer.capabilities
-        address = producer.address
-        question = lambda: self.cluster.upstreams.get_object(address, "/topic/offsets", {"topic": topic})  # noqa: E731
-        try:
-            return "log" in (await self.watch.ask(("log", address, topic), question)).now
-        except UpstreamError:
-            return False
-
-    def _shown(self, view: Callable[[Request], Awaitable[Fields]]) -> Handler:
-        """A page, or with ?live the part of it that lives, again and again."""
-
-        async def handler(request: Request) -> Response:
-            if "live" in query(request):
-                stream = self._stream(request, view)
-                return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
-            status, fields = await self._fields(request, view)
-            return self._page(request, fields, status)
-
-        return handler
-
-    async def _fields(self, request: Request, view: Callable[[Request], Awaitable[Fields]]) -> tuple[int, Fields]:
-        """What the view has, or a page that says why it has nothing."""
-        try:
-            return 200, await view(request)
-        except HttpError as error:
-            return error.status, _wrong(error.text, "")
-        except (AllFailed, UpstreamError) as failed:
-            words = str(failed)
-            if "TOPIC_NOT_FOUND" in words:  # of every nsqlookupd
-                return 404, _wrong("No nsqlookupd knows such a topic.", "It may have been deleted.")
-            return 502, _wrong(words, "This page asks again every two seconds.")
-
-    async def _stream(self, request: Request, view: Callable[[Request], Awaitable[Fields]]) -> AsyncIterator[str]:
-        left = LONGEST
-        while left > 0 and not await request.is_disconnected():
-            await asyncio.sleep(EVERY)
-            left -= EVERY
-            _, fields = await self._fields(request, view)
-            html = self._templates.get_template(f"{fields['page_of']}_live.html").render(
-                **self._common(request), **fields
-            )
-            yield "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
-
-    def _page(self, request: Request, fields: Fields, status: int = 200) -> Response:
-        live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**query(request), "live": 1})
-        name = fields["page_of"] if (HERE / "templates" / f"{fields['page_of']}.html").exists() else "plain"
-        name_of = f"{fields['page_of']}_live.html"
-        common = self._common(request) | {"content": name_of, "live": live, "charted": False}
-        html = self._templates.get_template(f"{name}.html").render(**common | fields)
-        return Response(html, status, _HEADERS, "text/html; charset=utf-8")
-
-    def _common(self, request: Request) -> Fields:
-        here = (
-            self.options.base_path.rstrip("/")
-            + "/"
-            + "/".join(FILTERS["segment"](part) for part in parameters(request, self.options))
-        )
-        base = self.options.base_path.rstrip("/")
-        may = self.access.may_change(request)
-        return {"base": base, "here": here, "may_change": may, "version": f"penstock {PENSTOCK_VERSION}"}
-
-    def _url(self, *parts: str) -> str:
-        return self.options.base_path.rstrip("/") + "/" + "/".join(map(FILTERS["segment"], parts))
-
-    def _posted(self, do: Callable[[Request, dict[str, str]], Awaitable[str]]) -> Handler:
-        async def handler(request: Request) -> Response:
-            try:
-                self.access.check_change(request)
-                _check_origin(request)
-                form = dict(
-                    parse_qsl((await read_body(request, MOST_FORM, "too much")).decode(), keep_blank_values=True)
-                )
-                where = await do(request, form)
-            except (HttpError, AllFailed, UpstreamError, ValueError) as error:
-                status = error.status if isinstance(error, HttpError) else 400 if isinstance(error, ValueError) else 502
-                words = error.text if isinstance(error, HttpError) else str(error)
-                return self._page(request, _wrong(words, "Go back, and try again.") | {"still": True}, status)
-            finally:
-                self.watch.forget()
-            return RedirectResponse(where, 303, _HEADERS)
-
-        return handler
+    async def audit(self, request: Request) -> Fields:
+        asked = query(request)
+        words, before = asked.get("q", "")[:200], asked.get("before", "")[:40]
+        records = await self.audit_trail.search(words, before, MOST_LISTED)
+        return {
+            "page_of": "audit",
+            "title": "Audit",
+            "place": "/audit",
+            "records": records,
+            "q": words,
+            "before": before,
+            "following": records[-1]["time"] if len(records) == MOST_LISTED else "",
+            "path": self.audit_trail.path,
+            "still": bool(before),
+            "table": records,
+        }
 
 
-def _check_origin(request: Request) -> None:
-    """403 if no browser says that a page of ours has sent it. A foreign Origin was refused before."""
-    if "origin" not in request.headers and request.headers.get("sec-fetch-site") != "same-origin":
-        raise HttpError(403, "a form must be sent by a page of nsqadmin: scripts find the API below /api")
+def _totals(overview: Overview) -> list[tuple[str, str]]:
+    names = (
+        ("messages waiting", "depth"),
+        ("in flight", "in_flight"),
+        ("deferred", "deferred"),
+        ("clients", "clients"),
+    )
+    told = [(words, count(overview.totals[name])) for words, name in names]
+    if overview.totals["buried"]:
+        told.append(("buried", count(overview.totals["buried"])))
+    if overview.oldest:
+        told.append(("the oldest waits for", age(overview.oldest, time.time_ns())))
+    return told
 
 
-def _wrong(words: str, advice: str) -> Fields:
-    return {"page_of": "error", "title": "That went wrong", "place": "", "words": words, "advice": advice}
-
-
-def _whole(value: str) -> int:
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 9 else 1
-
-
-def _topic_rows(stats: Stats | None) -> list[Row]:
-    parts: dict[str, list[Told]] = {}
-    for one in stats.topics if stats else ():
-        parts.setdefault(one["topic_name"], []).append(one)
-    return [topic_row(name, same) for name, same in parts.items()]
+def _whole(value: str, otherwise: int = 1) -> int:
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else otherwise
 
 
 def _channel_rows(stats: Stats | None) -> list[Row]:
     return [channel_row(told) for _, told in sorted(stats.channels().items())] if stats else []
 
 
-def _with_rates(rows: list[Row], before: list[Row], seconds: float) -> list[Row]:
+def _with_rates(rows: Iterable[Row], before: list[Row], seconds: float) -> list[Row]:
     known = {row.name: row for row in before}
-    return [with_rates(row, known.get(row.name), seconds, max(1, row.channels)) for row in rows]
+    return [_with_rate(row, known.get(row.name), seconds) for row in rows]
 
 
-def _received(stats: Stats) -> int:
-    return sum(channel["message_count"] for topic in stats.topics for channel in topic["channels"] or ())
+def _with_rate(row: Row, before: Row | None, seconds: float, *, per_channel: bool = False) -> Row:
+    return with_rates(row, before, seconds, max(1, row.channels) if per_channel else 1)
+
+
+def _having(messages: list[Told], words: str) -> list[Told]:
+    """Those with the words in what is shown of their body, or in a header; in any case of letters."""
+    wanted = words.lower()
+    return [one for one in messages if wanted in text_of(one).lower()]
+
+
+def _readers(told: dict[str, list[Told]], topic: str) -> list[Told]:
+    """Cursors of nodes, those that are the furthest behind first."""
+    rows = [
+        {
+            "topic": topic or text(one.get("topic")),
+            "name": text(one.get("name")),
+            "node": node,
+            "owner": text(one.get("owner")),
+            "offset": number(one.get("offset")),
+            "lag": number(one.get("lag")),
+            "gone": number(one.get("gone")),
+            "hold": text(one.get("hold")),
+            "updated": number(one.get("updated")),
+        }
+        for node, cursors in told.items()
+        for one in cursors
+    ]
+    return sorted(rows, key=lambda row: (-row["lag"], row["topic"], row["name"], row["node"]))

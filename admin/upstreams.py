@@ -20,11 +20,21 @@ _ADDRESS = re.compile(r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,
 _V1 = {"Accept": "application/vnd.nsq; version=1.0"}
 
 T = TypeVar("T")
-Arguments = Mapping[str, str]
+Arguments = Mapping[str, str | list[str]]
 
 
 class UpstreamError(Exception):
     """A node could not be asked, or did not answer as one; one line says which and why."""
+
+    status = 0  # of an answer that was none of success; 0: there was no answer
+
+
+class Refused(UpstreamError):
+    """It answered, and would not."""
+
+    def __init__(self, words: str, status: int) -> None:
+        super().__init__(words)
+        self.status = status
 
 
 @dataclass(slots=True)
@@ -59,7 +69,7 @@ class Upstreams:
 
     async def get(self, address: str, path: str, arguments: Arguments | None = None) -> Any:
         """A JSON answer. Raises UpstreamError."""
-        content = await self._ask("GET", _url(address, path), arguments or {}, b"")
+        content, _ = await self._ask("GET", _url(address, path), arguments or {}, b"", {})
         try:
             return json.loads(content)
         except (ValueError, RecursionError):
@@ -76,7 +86,13 @@ class Upstreams:
 
     async def post(self, address: str, path: str, arguments: Arguments, body: bytes = b"") -> bytes:
         """Have something done. Raises UpstreamError."""
-        return await self._ask("POST", _url(address, path), arguments, body)
+        return (await self._ask("POST", _url(address, path), arguments, body, {}))[0]
+
+    async def tell(
+        self, address: str, path: str, arguments: Arguments, body: bytes, headers: dict[str, str]
+    ) -> tuple[bytes, dict[str, str]]:
+        """Likewise; the answer, and its headers, of which names are in lower case. Raises UpstreamError."""
+        return await self._ask("POST", _url(address, path), arguments, body, headers)
 
     async def all_of(self, addresses: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> Gathered[T]:
         """Every one of them at the same time; nobody waits for longer than its own deadline."""
@@ -91,12 +107,14 @@ class Upstreams:
                 found.answers[address] = result
         return found
 
-    async def _ask(self, method: str, url: str, arguments: Arguments, body: bytes, again: bool = True) -> bytes:
+    async def _ask(
+        self, method: str, url: str, arguments: Arguments, body: bytes, headers: dict[str, str], again: bool = True
+    ) -> tuple[bytes, dict[str, str]]:
         try:
             async with (
                 self._slots,
                 asyncio.timeout(self._times.request),
-                self._client.stream(method, url, params=arguments, content=body, headers=_V1) as answer,
+                self._client.stream(method, url, params=arguments, content=body, headers=headers | _V1) as answer,
             ):
                 content = await read_bounded(answer.aiter_bytes(), MOST_BYTES)
         except TimeoutError:
@@ -108,11 +126,11 @@ class Upstreams:
         if answer.status_code == 403 and again and url.startswith("http://"):
             elsewhere = _https(url, content)
             if elsewhere:
-                return await self._ask(method, elsewhere, arguments, body, again=False)
+                return await self._ask(method, elsewhere, arguments, body, headers, again=False)
         if answer.status_code != 200:
             told = content[:200].decode("utf-8", "replace")
-            raise UpstreamError(f"{url} answered {answer.status_code} {told!r}")
-        return content
+            raise Refused(f"{url} answered {answer.status_code} {told!r}", answer.status_code)
+        return content, dict(answer.headers)
 
 
 def _url(address: str, path: str) -> str:

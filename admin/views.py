@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
 from admin.merge import Told, number, text
@@ -15,6 +15,8 @@ from admin.merge import Told, number, text
 PAGE = 100  # topics on a page
 MOST_HEX = 4096  # bytes of a body that are shown in hex
 UNKNOWN = "-"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,14 @@ class Row:
     timed_out: int
     channels: int
     clients: int
+    buried: int = 0
+    oldest: int = 0  # when the one that waits longest was published, ns since the epoch; 0: none waits, or nobody says
     rate_in: float | None = None  # messages a second that were published; None: not known yet
     rate_out: float | None = None  # that left: finished, or discarded
+
+    COUNTS: ClassVar[tuple[str, ...]] = (
+        "depth", "in_flight", "deferred", "messages", "requeued", "timed_out", "channels", "clients", "buried", "oldest",
+    )  # fmt: skip
 
     @property
     def drain(self) -> str:
@@ -76,6 +84,11 @@ def topic_row(name: str, parts: Iterable[Told]) -> Row:
     )
 
 
+def dead_row(name: str) -> Row:
+    """Of a topic that nobody has."""
+    return Row(name, False, *[0] * len(Row.COUNTS))
+
+
 def with_rates(row: Row, before: Row | None, seconds: float, copies: int = 1) -> Row:
     """With how fast it moved since. `copies`: of each message, one for each channel of a topic.
 
@@ -85,30 +98,10 @@ def with_rates(row: Row, before: Row | None, seconds: float, copies: int = 1) ->
         return row
     came = row.messages - before.messages
     left = came * copies - (row.held - before.held)
-    values = {name: getattr(row, name) for name in Row.__slots__}
-    return Row(**values | {"rate_in": came / seconds, "rate_out": max(0.0, left / seconds)})
+    return replace(row, rate_in=came / seconds, rate_out=max(0.0, left / seconds))
 
 
-ORDERS: dict[str, Callable[[Row], Any]] = {
-    "name": lambda row: row.name,
-    "depth": lambda row: (-row.depth, row.name),
-    "in_flight": lambda row: (-row.in_flight, row.name),
-    "deferred": lambda row: (-row.deferred, row.name),
-    "messages": lambda row: (-row.messages, row.name),
-    "channels": lambda row: (-row.channels, row.name),
-    "clients": lambda row: (-row.clients, row.name),
-    "rate_in": lambda row: (-(row.rate_in or 0.0), row.name),
-    "rate_out": lambda row: (-(row.rate_out or 0.0), row.name),
-}
-
-
-def chosen(rows: Iterable[Row], having: str, sort: str) -> list[Row]:
-    """Those that have it in their name, in that order."""
-    wanted = having.lower()
-    return sorted((row for row in rows if wanted in row.name.lower()), key=ORDERS.get(sort, ORDERS["name"]))
-
-
-def page_of(rows: Sequence[Row], page: int) -> tuple[Sequence[Row], int, int]:
+def page_of(rows: Sequence[T], page: int) -> tuple[Sequence[T], int, int]:
     """That page, its number, and how many there are."""
     pages = max(1, -(-len(rows) // PAGE))
     page = min(max(1, page), pages)
@@ -138,6 +131,19 @@ def message_view(told: Told) -> Told:
         "json": _indented(body),
         "hex": hex_of(body[:MOST_HEX]),
     }
+
+
+def job_view(told: Told) -> Told:
+    """A job of /tube/jobs likewise."""
+    names = ("id", "priority", "age", "time_left", "ttr", "reserves", "timeouts", "releases", "buries", "kicks")
+    return message_view(told) | {name: number(told.get(name)) for name in names}
+
+
+def text_of(told: Told) -> str:
+    """A message's body and headers, to be searched."""
+    headers = told.get("headers")
+    lines = [f"{name}: {value}" for name, value in headers.items()] if isinstance(headers, dict) else []
+    return "\n".join([_body(told).decode("utf-8", "replace"), *lines])
 
 
 def _body(told: Told) -> bytes:
@@ -206,6 +212,11 @@ def duration(ns: float) -> str:
     return f"{ns / 1e3:.0f} us"
 
 
+def age(then: int, now: int) -> str:
+    """How long ago, both ns since the epoch; - for none."""
+    return duration(max(0, now - then)) if then else UNKNOWN
+
+
 def size(value: int) -> str:
     """Bytes."""
     for unit, one in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
@@ -234,5 +245,5 @@ def arguments(given: dict[str, object]) -> str:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "moment": moment, "segment": segment,
-    "arguments": arguments, "traits": traits,
+    "arguments": arguments, "traits": traits, "age": age,
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -29,6 +30,7 @@ class Seen(Generic[T]):
 class _Slot:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     seen: Seen[Any] | None = None
+    asked_at: float = 0.0
     at: float = 0.0  # when it was answered
     failure: Exception | None = None
     failed_at: float = 0.0
@@ -40,19 +42,25 @@ class Watch:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._slots: OrderedDict[object, _Slot] = OrderedDict()
+        self._changed_at = -math.inf
 
-    async def ask(self, key: object, question: Callable[[], Awaitable[T]]) -> Seen[T]:
-        """A fresh answer. Raises what the question raises: to all who ask in the next moment, who shall not wait in turn for
-        a node that hangs."""
+    async def ask(self, key: object, question: Callable[[], Awaitable[T]], fresh: float = FRESH) -> Seen[T]:
+        """An answer of the last `fresh` seconds, and of after the last change.
+
+        Raises what the question raises: to all who ask in the next moment, who shall not wait in turn for a node that hangs.
+        """
         slot = self._slots.setdefault(key, _Slot())
         self._slots.move_to_end(key)
         if len(self._slots) > MOST:
             self._slots.popitem(last=False)
         async with slot.lock:
-            if slot.seen is not None and self._clock() - slot.at < FRESH:
-                return slot.seen
-            if slot.failure is not None and self._clock() - slot.failed_at < FRESH:
-                raise slot.failure
+            began = self._clock()
+            if slot.asked_at > self._changed_at:
+                if slot.seen is not None and slot.failure is None and began - slot.at < fresh:
+                    return slot.seen
+                if slot.failure is not None and began - slot.failed_at < FRESH:
+                    raise slot.failure
+            slot.asked_at = began
             try:
                 answer = await question()
             except Exception as failure:
@@ -68,6 +76,4 @@ class Watch:
 
     def forget(self) -> None:
         """Something was changed: the next to look sees it."""
-        for slot in self._slots.values():
-            slot.at -= FRESH
-            slot.failed_at -= FRESH
+        self._changed_at = self._clock()

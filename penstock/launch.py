@@ -14,6 +14,7 @@ _ELSEWHERE = {  # commands of `penstock` that are not of apps
     "verify": "nsqd.verify",
     "import": "nsqd.take_over",
     "pipeline": "pipeline.main",
+    "users": "admin.users_command",
     "doctor": "pipeline.doctor",
 }
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admin import views
-from admin.views import Row, chosen, hex_of, message_view, page_of, with_rates
+from admin.views import Row, hex_of, message_view, page_of, with_rates
 
 ROW = Row("t", False, 100, 5, 0, 1000, 0, 0, 2, 3)
 
@@ -30,13 +30,6 @@ def test_rates_are_of_what_came_and_what_is_left() -> None:
 def test_the_time_to_drain(depth: int, come: float, left: float, words: str) -> None:
     assert replace(ROW, depth=depth, rate_in=come, rate_out=left).drain == words
     assert replace(ROW, depth=7).drain == "-"
-
-
-def test_orders_and_filters() -> None:
-    rows = [replace(ROW, name=name, depth=depth) for name, depth in (("b", 1), ("Abc", 5), ("c", 5))]
-    assert [row.name for row in chosen(rows, "", "name")] == ["Abc", "b", "c"]
-    assert [row.name for row in chosen(rows, "", "depth")] == ["Abc", "c", "b"]
-    assert [row.name for row in chosen(rows, "B", "no such order")] == ["Abc", "b"]
 
 
 @given(st.integers(0, 350), st.integers(-3, 10))

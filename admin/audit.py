@@ -1,0 +1,146 @@
+"""What was done with this nsqadmin, by whom and from where: in memory, in a file of JSON lines, and in a topic.
+
+A record is {"time" (RFC 3339), "user", "role", "address", "agent", "action", "target", "detail" (an object), "outcome" ("done",
+or what went wrong)}. The file is opened for each, so whoever rotates it need tell nobody. What cannot be written is logged, and
+hinders nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from shared.log import log
+
+DONE = "done"
+IN_MEMORY = 1000  # records that are kept without a file
+MOST_READ = 8 * 1024 * 1024  # bytes of the file's end in which one searches
+MOST_TEXT = 500  # characters of each text
+MOST_WAITING = 1000  # records that the topic was not given yet
+
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Actor:
+    """Who did it, as the request tells."""
+
+    user: str  # who he proved to be, or said he was; "": he did not
+    remote_address: str
+    user_agent: str
+    url: str
+    role: str = ""
+
+
+class Audit:
+    """See above."""
+
+    def __init__(
+        self, path: str, publish: Callable[[bytes], Awaitable[None]] | None, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.path = path
+        self._publish = publish
+        self._clock = clock
+        self._latest: deque[Record] = deque(maxlen=IN_MEMORY)
+        self._waiting: asyncio.Queue[bytes] = asyncio.Queue(MOST_WAITING)
+        self._task: asyncio.Task[None] | None = None
+
+    def note(self, action: str, target: str, actor: Actor, outcome: str = DONE, **detail: object) -> None:
+        """It was done, or tried."""
+        at = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
+        texts = {
+            "user": actor.user, "role": actor.role, "address": actor.remote_address, "agent": actor.user_agent,
+            "action": action, "target": target,
+        }  # fmt: skip
+        record: Record = {"time": at} | {name: text[:MOST_TEXT] for name, text in texts.items()}
+        record |= {"detail": detail, "outcome": outcome[:MOST_TEXT]}
+        log.info(
+            "ACTION: %s %r, by %s from %s: %s", action, target, actor.user or "somebody", actor.remote_address, outcome
+        )
+        self._latest.append(record)
+        line = json.dumps(record).encode() + b"\n"
+        if self.path:
+            try:
+                _append(self.path, line)
+            except OSError as error:
+                log.error("AUDIT: %s: %s", self.path, error)
+        if self._publish is not None:
+            self._tell(line[:-1])
+
+    async def search(self, words: str, before: str = "", limit: int = 100) -> list[Record]:
+        """The newest first: those that have all words somewhere, noted before that time."""
+        records = await asyncio.to_thread(_read_end, self.path) if self.path else list(self._latest)
+        wanted = words.lower().split()
+        found: list[Record] = []
+        for record in reversed(records):
+            if (before and record["time"] >= before) or not _has(record, wanted):
+                continue
+            found.append(record)
+            if len(found) == limit:
+                break
+        return found
+
+    def _tell(self, line: bytes) -> None:
+        try:
+            self._waiting.put_nowait(line)
+        except asyncio.QueueFull:
+            log.error("AUDIT: the topic is not told: %d wait already", MOST_WAITING)
+            return
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._deliver())
+
+    async def _deliver(self) -> None:
+        assert self._publish is not None
+        while True:
+            line = await self._waiting.get()
+            try:
+                await self._publish(line)
+            except Exception as error:  # whatever it is, the next one is told
+                log.error("AUDIT: the topic is not told: %s", error)
+
+
+def _append(path: str, line: bytes) -> None:
+    """Raises OSError."""
+    place = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        os.write(place, line)
+    finally:
+        os.close(place)
+
+
+def _read_end(path: str) -> list[Record]:
+    """What can be read of the last of it, in its order."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - MOST_READ))
+            lines = file.read(MOST_READ).split(b"\n")
+    except OSError as error:
+        log.error("AUDIT: %s: %s", path, error)
+        return []
+    records = []
+    for line in lines[1:] if size > MOST_READ else lines:
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if _is_record(record):
+            records.append(record)
+    return records
+
+
+def _is_record(record: object) -> bool:
+    names = ("time", "user", "role", "address", "agent", "action", "target", "outcome")
+    return isinstance(record, dict) and all(isinstance(record.get(name), str) for name in names)
+
+
+def _has(record: Record, words: list[str]) -> bool:
+    text = json.dumps(record, ensure_ascii=False).lower() if words else ""
+    return all(word in text for word in words)

@@ -1,0 +1,275 @@
+"""What the pages' forms do. Each returns where to go then; what went wrong is raised, and shown as a page."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from starlette.requests import Request
+
+from admin.access import Access, check_action, check_sees, who_asks
+from admin.actions import CHANGES, Actions
+from admin.api import parameters, warning
+from admin.frame import Do, Form, Frame
+from admin.looks import Looks
+from admin.options import AdminOptions
+from admin.pages import JOB_STATES, MANY, MANY_JOBS, STATES
+from admin.tasks import FASTEST, Tasks, TooManyTasks
+from penstock.protocol.names import is_valid_name
+from shared.http.api import Routes
+from shared.http.errors import HttpError
+
+ON_MESSAGES = ("finish", "requeue", "kick", "bury")
+ON_JOBS = ("delete", "kick", "bury", "release")
+DONE_WORDS = {
+    "finish": "finished", "requeue": "requeued", "kick": "kicked", "bury": "buried", "delete": "deleted", "release": "released",
+}  # fmt: skip
+MOST_DELAY = 3_600_000 * 24 * 30  # ms
+_HEADER = re.compile(r"([A-Za-z0-9_-]{1,64}):\s*(.*)")
+_ERRORS_WITH_NAMES = 'a name has 1 to 64 of the characters . a-z A-Z 0-9 _ -, and may end in "#ephemeral"'
+
+
+@dataclass(slots=True)
+class Forms:
+    """The functions behind the routes."""
+
+    options: AdminOptions
+    looks: Looks
+    frame: Frame
+    access: Access
+    actions: Actions
+    tasks: Tasks
+
+    def routes(self) -> Routes:
+        """Every path and its method."""
+        posted = {
+            "/topics/{topic}": self.change,
+            "/topics/{topic}/{channel}": self.change,
+            "/messages/{topic}/{channel}": self.change_messages,
+            "/tube": self.change_tube,
+            "/nodes/{node}": self.change_node,
+            "/tasks/{task}": self.cancel,
+            "/lookup": self.create_or_forget,
+        }
+        return {path: {"POST": self.frame.posted(self._forgetting(do))} for path, do in posted.items()}
+
+    def _forgetting(self, do: Do) -> Do:
+        """Whatever was done, the next to look sees it."""
+
+        async def work(request: Request, form: Form) -> str:
+            try:
+                return await do(request, form)
+            finally:
+                self.looks.watch.forget()
+
+        return work
+
+    # topics and channels
+
+    async def change(self, request: Request, form: Form) -> str:
+        """Publish, pause, unpause, empty, delete."""
+        _, topic, *rest = parameters(request, self.options)
+        channel, action, actor = "".join(rest), form.get("action", ""), self.access.actor(request)
+        if action == "publish" and not channel:
+            return await self._publish(request, topic, form)
+        if action not in (*CHANGES, "delete"):
+            raise HttpError(400, "no such action")
+        check_action(who_asks(request), action)
+        if action in ("empty", "delete") and form.get("confirm") != (channel or topic):
+            raise HttpError(400, f"type the name {channel or topic} to confirm: nothing was done")
+        if action == "delete":
+            errors = await self.actions.delete(topic, channel, actor)
+        else:
+            more = await self._of_pause(topic, form, actor.user) if action == "pause" else {}
+            errors = await self.actions.change(action, topic, channel, actor, **more)
+        if errors:
+            raise HttpError(502, warning(errors))
+        if action == "delete":
+            return self.frame.url("topics", topic) if channel else self.frame.url()
+        return self.frame.url("topics", topic, *rest)
+
+    async def _of_pause(self, topic: str, form: Form, by: str) -> dict[str, str]:
+        """Who and until when: only for nodes of ours, and all of them must be."""
+        found = await self.looks.producers_of(topic)
+        if len(await self.looks.ours(found.producers)) < len(found.producers):
+            return {}
+        more = {"by": "".join(one for one in by if one.isprintable())[:100]} if by else {}
+        minutes = form.get("minutes", "")
+        if not minutes:
+            return more
+        if not (minutes.isascii() and minutes.isdigit() and 0 < len(minutes) < 6):
+            raise HttpError(400, "for how many minutes? want a whole number, or nothing for ever")
+        return more | {"until": str(int(datetime.now().timestamp()) + 60 * int(minutes))} if int(minutes) else more
+
+    async def _publish(self, request: Request, topic: str, form: Form) -> str:
+        check_action(who_asks(request), "publish")
+        node, body = form.get("node", ""), form.get("body", "").encode()
+        producer = await self.looks.carrying(topic, node)
+        if not body:
+            raise HttpError(400, "a message has at least one byte")
+        is_ours = bool(await self.looks.ours([producer]))
+        asked = {"topic": topic} | ({"id": "true"} if is_ours else {})
+        delay = form.get("delay", "")
+        if delay:
+            if not (delay.isascii() and delay.isdigit() and int(delay) <= MOST_DELAY):
+                raise HttpError(400, "the delay is a number of milliseconds")
+            asked["defer"] = delay
+        if form.get("key"):
+            asked["key"] = form["key"]
+        headers = headers_of(form.get("headers", ""))
+        if (headers or form.get("key")) and not is_ours:
+            raise HttpError(400, f"{node} is an nsqd without headers and keys")
+        sent = {f"X-Nsq-Header-{name}": value for name, value in headers}
+        _, told = await self.actions.at_node("publish", node, "/pub", asked, self.access.actor(request), body, sent)
+        published = (
+            "nothing: it was published before" if told.get("x-nsq-duplicates") else told.get("x-nsq-message-id", "")
+        )
+        return self.frame.url("topics", topic, published=published or "yes")
+
+    # messages and jobs
+
+    async def change_messages(self, request: Request, form: Form) -> str:
+        """One of them, by its offset; or many, as a task."""
+        _, topic, channel = parameters(request, self.options, 3)
+        action, node, state = form.get("action", ""), form.get("node", ""), form.get("state", "")
+        if action not in ON_MESSAGES or state not in STATES:
+            raise HttpError(400, "no such action")
+        check_action(who_asks(request), action)
+        await self.looks.carrying(topic, node)
+        asked = {"topic": topic, "channel": channel}
+        if "count" not in form:
+            asked["offset"] = form.get("offset", "")
+            path = f"/channel/messages/{action}"
+            await self.actions.at_node(action, node, path, asked, self.access.actor(request))
+            return self.frame.url("messages", topic, channel, node=node, state=state)
+        if action not in MANY[state]:
+            raise HttpError(400, f"{action} does not lead out of {state}")
+        target = f"{state} messages of {topic}/{channel} at {node}"
+        return self._begin(request, form, topic, target, "/channel/messages", asked)
+
+    async def change_tube(self, request: Request, form: Form) -> str:
+        """Its jobs, or its pause."""
+        name, node, state, action = (form.get(key, "") for key in ("name", "node", "state", "action"))
+        who, actor = who_asks(request), self.access.actor(request)
+        check_sees(who, name)
+        await self.looks.node(node)
+        here = f"{self.frame.url('tube', name=name, node=node, state=state)}"
+        if action in ("pause", "unpause"):
+            check_action(who, action)
+            seconds = form.get("seconds", "") if action == "pause" else "0"
+            if not (seconds.isascii() and seconds.isdigit() and len(seconds) < 10):
+                raise HttpError(400, "for how many seconds? want a whole number")
+            await self.actions.at_node(action, node, "/tube/pause", {"tube": name, "seconds": seconds}, actor)
+            return here
+        if action not in ON_JOBS or state not in JOB_STATES:
+            raise HttpError(400, "no such action")
+        check_action(who, action)
+        asked = {"tube": name}
+        if "count" not in form:
+            asked["id"] = form.get("id", "")
+            await self.actions.at_node(action, node, f"/tube/jobs/{action}", asked, actor)
+            return here
+        if action not in MANY_JOBS[state]:
+            raise HttpError(400, f"{action} does not lead out of {state}")
+        return self._begin(request, form, name, f"{state} jobs of tube {name} at {node}", "/tube/jobs", asked)
+
+    def _begin(self, request: Request, form: Form, topic: str, target: str, path: str, asked: dict[str, str]) -> str:
+        """A task for many. Ways to lose many at once want a word more."""
+        action, node, state = form["action"], form["node"], form["state"]
+        total, per_second = (_positive(form.get(name, ""), name) for name in ("count", "per_second"))
+        if action in ("finish", "delete"):
+            check_action(who_asks(request), "empty")
+            if form.get("confirm") != str(total):
+                raise HttpError(400, f"type the number {total} to confirm: nothing was done")
+        word = DONE_WORDS[action]
+
+        async def step(count: int) -> int:
+            arguments = asked | {"state": state, "count": str(count)}
+            answer = await self.looks.cluster.upstreams.post(node, f"{path}/{action}", arguments)
+            self.looks.watch.forget()
+            return _counted(answer, word)
+
+        try:
+            task = self.tasks.begin(
+                action, topic, target, total, min(FASTEST, per_second), self.access.actor(request), step
+            )
+        except TooManyTasks as full:
+            raise HttpError(429, str(full)) from None
+        return self.frame.url("tasks", str(task.number))
+
+    async def cancel(self, request: Request, form: Form) -> str:
+        """A task."""
+        word = parameters(request, self.options, 2)[1]
+        task = self.tasks.find(int(word)) if word.isascii() and word.isdigit() and len(word) < 10 else None
+        if task is None or not who_asks(request).sees(task.topic) or form.get("action") != "cancel":
+            raise HttpError(404, "there is no such task")
+        self.tasks.cancel(task.number, self.access.actor(request))
+        return self.frame.url("tasks", word)
+
+    # nodes
+
+    async def change_node(self, request: Request, form: Form) -> str:
+        """Tombstone a topic there, or drain it."""
+        node, action = parameters(request, self.options, 2)[1], form.get("action", "")
+        actor = self.access.actor(request)
+        if action in ("drain", "undrain"):
+            check_action(who_asks(request), action)
+            if action == "drain" and form.get("confirm") != node:
+                raise HttpError(400, f"type {node} to confirm: nothing was done")
+            await self.looks.node(node)
+            await self.actions.at_node(action, node, f"/node/{action}", {}, actor)
+            return self.frame.url("nodes", node)
+        topic = form.get("topic", "")
+        if action != "tombstone" or not is_valid_name(topic) or form.get("confirm") != topic:
+            raise HttpError(400, f"type the name {topic} to confirm: nothing was done")
+        check_action(who_asks(request), "tombstone")
+        check_sees(who_asks(request), topic)
+        errors = await self.actions.tombstone(topic, node, actor)
+        if errors:
+            raise HttpError(502, warning(errors))
+        return self.frame.url("nodes", node)
+
+    async def create_or_forget(self, request: Request, form: Form) -> str:
+        """A topic, and perhaps a channel, at nsqlookupd."""
+        topic, channel, actor = form.get("topic", ""), form.get("channel", ""), self.access.actor(request)
+        if not is_valid_name(topic) or (channel and not is_valid_name(channel)):
+            raise HttpError(400, _ERRORS_WITH_NAMES)
+        action = "delete" if form.get("action") == "delete" else "create"
+        check_action(who_asks(request), action)
+        check_sees(who_asks(request), topic)
+        if action == "delete":
+            errors = await self.actions.delete(topic, "", actor)
+        else:
+            errors = await self.actions.create(topic, channel, actor)
+        if errors:
+            raise HttpError(502, warning(errors))
+        return self.frame.url("lookup")
+
+
+def headers_of(lines: str) -> list[tuple[str, str]]:
+    """Of a form's text: NAME: VALUE, one a line. HttpError 400."""
+    found = []
+    for line in filter(None, map(str.strip, lines.splitlines())):
+        match = _HEADER.fullmatch(line)
+        if match is None or not (match[2].isascii() and match[2].isprintable()):
+            raise HttpError(400, f"{line[:100]!r} is no header: want NAME: VALUE, in ASCII")
+        found.append((match[1], match[2]))
+    return found
+
+
+def _positive(value: str, name: str) -> int:
+    if not (value.isascii() and value.isdigit() and 0 < len(value) < 10 and int(value)):
+        raise HttpError(400, f"{name.replace('_', ' ')}: want a whole number of at least 1")
+    return int(value)
+
+
+def _counted(answer: bytes, word: str) -> int:
+    """Of {"kicked": 7}; nodes may lie."""
+    try:
+        told = json.loads(answer)
+    except (ValueError, RecursionError):
+        return 0
+    value = told.get(word) if isinstance(told, dict) else 0
+    return value if type(value) is int and 0 <= value <= 1_000_000 else 0

@@ -1,0 +1,244 @@
+"""What all pages have in common: the layout, the part that lives, exports, refusals, and forms that must be ours.
+
+A view returns fields: "page_of" names its template (NAME_live.html, and NAME.html if there is more than that), "title", and
+what these want; "still" pages do not come again by themselves; "table" is what ?format=csv and ?format=json give.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+import jinja2
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response, StreamingResponse
+
+from admin.access import Access, check_origin, who_asks
+from admin.api import parameters
+from admin.cluster import AllFailed
+from admin.options import AdminOptions
+from admin.roles import ACTIONS, Role
+from admin.upstreams import UpstreamError
+from admin.views import FILTERS
+from shared.http.api import Handler, json_response, query, read_body
+from shared.http.errors import HttpError
+from shared.version import PENSTOCK_VERSION
+
+HERE = Path(__file__).parent
+EVERY = 2.0  # s between two times that a page comes again
+LONGEST = 3600.0  # s of one stream; then the page connects again
+MOST_FORM = 1024 * 1024 + 65536  # bytes
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'"
+    " data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_PLACES = (
+    ("/", "Topics", Role.VIEWER), ("/nodes", "Nodes", Role.VIEWER), ("/storage", "Storage", Role.VIEWER),
+    ("/tubes", "Tubes", Role.VIEWER), ("/readers", "Readers", Role.VIEWER), ("/tasks", "Tasks", Role.OPERATOR),
+    ("/lookup", "Lookup", Role.VIEWER), ("/counter", "Counter", Role.VIEWER), ("/audit", "Audit", Role.ADMIN),
+)  # fmt: skip
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would take a text that begins so for one
+
+Fields = dict[str, Any]
+View = Callable[[Request], Awaitable[Fields]]
+Form = dict[str, str]
+Do = Callable[[Request, Form], Awaitable[str]]  # returns where to go then
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    """The templates, which all clusters share."""
+    found = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    found.filters |= FILTERS
+    return found
+
+
+@dataclass(slots=True)
+class Frame:
+    """See above."""
+
+    options: AdminOptions
+    access: Access
+    banners: Callable[[Request], Awaitable[Fields]]  # what stands above every page
+    home: str  # the base path of where one logs in
+    clusters: tuple[tuple[str, str], ...] = ()  # names and paths of all that are shown here, if there are several
+    _templates: jinja2.Environment = field(default_factory=_environment)
+
+    @property
+    def base(self) -> str:
+        """What all paths begin with."""
+        return self.options.base_path.rstrip("/")
+
+    def url(self, *parts: str, **arguments: object) -> str:
+        """Of a page."""
+        asked = FILTERS["arguments"](arguments)
+        return f"{self.base}/{'/'.join(map(FILTERS['segment'], parts))}{'?' if asked else ''}{asked}"
+
+    async def asset(self, request: Request) -> Response:
+        """A file of ours; a name is no path."""
+        path = HERE / "static" / request.scope["path"].rpartition("/")[2]
+        if path.suffix not in _TYPES or not path.is_file():
+            raise HttpError(404, "NOT_FOUND")
+        headers = {"Cache-Control": "public, max-age=3600", "X-Content-Type-Options": "nosniff"}
+        return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
+
+    def shown(self, view: View, every: float = EVERY) -> Handler:
+        """A page; with ?live the part of it that lives, again and again; with ?format its table."""
+
+        async def handler(request: Request) -> Response:
+            asked = query(request)
+            if "live" in asked:
+                stream = self._stream(request, view, every)
+                return StreamingResponse(stream, media_type="text/event-stream", headers=HEADERS)
+            status, fields = await self._fields(request, view)
+            if "format" in asked and status == 200:
+                return _exported(fields, asked["format"])
+            return self.page(request, fields, status)
+
+        return handler
+
+    def posted(self, do: Do) -> Handler:
+        """What a form does."""
+
+        async def handler(request: Request) -> Response:
+            try:
+                form = await self.form_of(request)
+                where = await do(request, form)
+            except (HttpError, AllFailed, UpstreamError, ValueError) as error:
+                status = error.status if isinstance(error, HttpError) else 400 if isinstance(error, ValueError) else 502
+                words = error.text if isinstance(error, HttpError) else str(error)
+                return self.page(request, wrong(words, "Go back, and try again."), status)
+            return RedirectResponse(where, 303, HEADERS)
+
+        return handler
+
+    async def form_of(self, request: Request) -> Form:
+        """What a page of ours has sent. HttpError 403 if it is not, or brings not what the session's forms have."""
+        check_origin(request)
+        body = await read_body(request, MOST_FORM, "too much")
+        form = dict(parse_qsl(body.decode(), keep_blank_values=True))
+        csrf = who_asks(request).csrf
+        if csrf and form.get("csrf") != csrf:
+            raise HttpError(403, "the form is not of your session: load the page again")
+        return form
+
+    async def refuse(self, request: Request, error: HttpError) -> Response:
+        """The answer to somebody who may not: the login page, if that helps."""
+        if error.status == 401 and request.method == "GET" and "live" not in query(request):
+            asked = request.url.query
+            here = request.scope["path"] + (f"?{asked}" if asked else "")
+            return RedirectResponse(f"{self.home}/login?{FILTERS['arguments']({'next': here})}", 303, HEADERS)
+        if error.status == 401:
+            return self.page(request, wrong("You are not logged in, or not any more.", ""), 401)
+        return self.page(request, wrong("You may not do or see this.", "It needs another role, or other topics."), 403)
+
+    def page(self, request: Request, fields: Fields, status: int = 200) -> Response:
+        """All of it."""
+        live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**query(request), "live": 1})
+        name = fields["page_of"] if (HERE / "templates" / f"{fields['page_of']}.html").exists() else "plain"
+        common = self._common(request) | {"content": f"{fields['page_of']}_live.html", "live": live, "charted": False}
+        html = self._templates.get_template(f"{name}.html").render(**common | fields)
+        return Response(html, status, HEADERS, "text/html; charset=utf-8")
+
+    async def _fields(self, request: Request, view: View) -> tuple[int, Fields]:
+        """What the view has, or a page that says why it has nothing."""
+        try:
+            fields = await view(request)
+            return 200, await self.banners(request) | fields
+        except HttpError as error:
+            return error.status, wrong(error.text, "") | {"still": error.status == 403}
+        except (AllFailed, UpstreamError) as failed:
+            words = str(failed)
+            if "TOPIC_NOT_FOUND" in words:  # of every nsqlookupd
+                return 404, wrong("No nsqlookupd knows such a topic.", "It may have been deleted.") | {"still": False}
+            return 502, wrong(words, "This page asks again every two seconds.") | {"still": False}
+
+    async def _stream(self, request: Request, view: View, every: float) -> AsyncIterator[str]:
+        left = LONGEST
+        while left > 0 and not await request.is_disconnected():
+            await asyncio.sleep(every)
+            left -= every
+            try:
+                request.state.again()
+                _, fields = await self._fields(request, view)
+            except HttpError:
+                fields, left = wrong("You are not logged in any more, or may not see this any more.", ""), 0
+            template = self._templates.get_template(f"{fields['page_of']}_live.html")
+            html = template.render(**self._common(request) | {"live": True} | fields)
+            yield "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
+
+    def _common(self, request: Request) -> Fields:
+        who = who_asks(request)
+        here = self.url(*parameters(request, self.options))
+        token = Markup('<input type="hidden" name="csrf" value="{}">').format(who.csrf) if who.csrf else ""
+        return {
+            "base": self.base,
+            "home": self.home,
+            "here": here,
+            "may": {action: who.may(action) for action in ACTIONS},
+            "who": who,
+            "token": token,
+            "can_log_in": self.access.users.are_kept and not who.session,
+            "places": [(path, name) for path, name, role in _PLACES if who.role >= role],
+            "clusters": self.clusters,
+            "paused": [],
+            "stale": [],
+            "table": None,
+            "export_csv": FILTERS["arguments"]({**query(request), "format": "csv"}),
+            "export_json": FILTERS["arguments"]({**query(request), "format": "json"}),
+            "errors": [],
+            "version": f"penstock {PENSTOCK_VERSION}",
+            "now": time.time_ns(),
+        }
+
+
+def wrong(words: str, advice: str) -> Fields:
+    """A page that says so."""
+    return {
+        "page_of": "error",
+        "title": "That went wrong",
+        "place": "",
+        "words": words,
+        "advice": advice,
+        "still": True,
+    }
+
+
+def _exported(fields: Fields, kind: str) -> Response:
+    """The page's table. HttpError 400 if it has none, or kind is neither."""
+    table = fields.get("table")
+    if table is None or kind not in ("csv", "json"):
+        raise HttpError(400, "there is ?format=csv and ?format=json, of pages with a table")
+    name = "".join(one if one.isalnum() else "-" for one in fields["title"]) or "table"
+    headers = {"Content-Disposition": f'attachment; filename="{name.encode("ascii", "replace").decode()}.{kind}"'}
+    if kind == "json":
+        answer = json_response(table)
+        answer.headers.update(headers | {"X-Content-Type-Options": "nosniff"})
+        return answer
+    text = io.StringIO()
+    names = list(table[0]) if table else []
+    rows = csv.DictWriter(text, names, extrasaction="ignore")
+    rows.writeheader()
+    rows.writerows({name: _plain(row.get(name)) for name in names} for row in table)
+    return Response(text.getvalue(), 200, HEADERS | headers, "text/csv; charset=utf-8")
+
+
+def _plain(value: object) -> object:
+    """A cell of which no spreadsheet makes a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

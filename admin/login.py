@@ -1,0 +1,115 @@
+"""Logging in and out. A password is compared in a thread, two at a time: it is meant to cost memory and time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+from argon2 import PasswordHasher
+from argon2.exceptions import InvalidHashError, VerificationError
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from admin.access import COOKIE, Access, agent_of, check_origin, who_asks
+from admin.audit import DONE, Actor, Audit
+from admin.frame import HEADERS, Fields, Frame
+from admin.users import PASSWORD, User
+from shared.http.api import Handler, query
+from shared.http.errors import HttpError
+
+AT_ONCE = 2  # passwords that are compared
+MOST_PASSWORD = 1000  # characters
+WRONG = "That is no user and password that belong together."
+_NOBODYS = PasswordHasher().hash("nobody's")  # compared where there is no such user: it shall take as long
+
+
+@dataclass(slots=True)
+class Login:
+    """The three routes."""
+
+    access: Access
+    frame: Frame
+    audit: Audit
+    _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+
+    def routes(self) -> dict[str, dict[str, Handler]]:
+        """Every path and its methods."""
+        return {
+            "/login": {"GET": self.page, "POST": self.log_in},
+            "/logout": {"POST": self.log_out},
+        }
+
+    async def page(self, request: Request) -> Response:
+        """The form."""
+        return self._page(request, query(request).get("next", ""), "")
+
+    async def log_in(self, request: Request) -> Response:
+        """Somebody says who he is."""
+        try:
+            form = await self.frame.form_of(request)
+        except (HttpError, ValueError) as error:
+            words = error.text if isinstance(error, HttpError) else "that is no form"
+            return self._page(request, "", words, error.status if isinstance(error, HttpError) else 400)
+        name, password, following = form.get("user", "")[:100], form.get("password", ""), form.get("next", "")
+        keys = self.access.remote(request), (name.lower(), self.access.remote(request))
+        wait = self.access.tries.wait(*keys)
+        if wait > 0:
+            words = f"That was wrong too often: try again in {wait + 0.5:.0f} seconds."
+            return self._page(request, following, words, 429)
+        user = await self._proven(name, password)
+        if user is None:
+            self.access.tries.failed(*keys)
+            self.audit.note("login", name, self._actor(request, name, ""), "refused: wrong user or password")
+            return self._page(request, following, WRONG, 401)
+        self.access.tries.succeeded(keys[1])
+        self.access.sessions.end(who_asks(request).session)
+        word = self.access.sessions.begin(user, agent_of(request))
+        self.audit.note("login", user.name, self._actor(request, user.name, user.role.word), DONE)
+        answer = RedirectResponse(self._local(following), 303, HEADERS)
+        answer.set_cookie(
+            COOKIE, word, path=self.frame.base or "/", secure=self.access.is_secure(request), httponly=True, samesite="strict"
+        )  # fmt: skip
+        return answer
+
+    async def log_out(self, request: Request) -> Response:
+        """He goes; nobody needs to have been there."""
+        check_origin(request)
+        who = who_asks(request)
+        if who.session:
+            await self.frame.form_of(request)
+            self.access.sessions.end(who.session)
+            self.audit.note("logout", who.name, self._actor(request, who.name, who.role.word), DONE)
+        answer = RedirectResponse(self.frame.url("login"), 303, HEADERS)
+        answer.delete_cookie(COOKIE, path=self.frame.base or "/", httponly=True, samesite="strict")
+        return answer
+
+    async def _proven(self, name: str, password: str) -> User | None:
+        user = self.access.users.named(name)
+        secret = user.secret if user is not None and user.secret.startswith(PASSWORD) else ""
+        async with self._at_once:
+            right = await asyncio.to_thread(_is_right, secret or _NOBODYS, password[:MOST_PASSWORD])
+        return user if right and secret else None
+
+    def _page(self, request: Request, following: str, words: str, status: int = 200) -> Response:
+        fields: Fields = {
+            "page_of": "login", "title": "Log in", "place": "", "still": True, "next": following[:2000], "words": words,
+            "are_kept": self.access.users.are_kept,
+        }  # fmt: skip
+        return self.frame.page(request, fields, status)
+
+    def _local(self, where: str) -> str:
+        """Only to a page of ours."""
+        home = self.frame.base or ""
+        ours = where.startswith(f"{home}/") and not where.startswith("//") and "\\" not in where
+        return where if ours and where.isprintable() else f"{home}/"
+
+    def _actor(self, request: Request, name: str, role: str) -> Actor:
+        actor = self.access.actor(request)
+        return Actor(name, actor.remote_address, actor.user_agent, actor.url, role)
+
+
+def _is_right(secret: str, password: str) -> bool:
+    try:
+        return PasswordHasher().verify(secret, password)
+    except (VerificationError, InvalidHashError):
+        return False

@@ -1,0 +1,185 @@
+"""What pages look at: every question goes by Watch, so that however many look nodes are asked once, and by Patient, so that
+none of them makes a page wait. What only nodes of ours can tell is not asked of others."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from admin.api import Settings
+from admin.cluster import Cluster, Producer, Producers, Stats
+from admin.merge import Told, number, objects, text
+from admin.overview import Overview, overview_of, rows_of
+from admin.patient import Patient
+from admin.upstreams import Gathered, UpstreamError
+from admin.views import Row, topic_row
+from admin.watch import Seen, Watch
+from shared.http.errors import HttpError
+
+MOST_ROWS = 200  # topics in a question for their rows
+SELDOM = 10.0  # s that an answer is good enough which changes slowly
+_LOG = "log"  # the capability that nodes of ours announce
+
+
+@dataclass(slots=True)
+class Looks:
+    """See above. `cluster` asks by way of `patient`."""
+
+    settings: Settings
+    cluster: Cluster
+    patient: Patient
+    watch: Watch = field(default_factory=Watch)
+
+    # nodes
+
+    async def producers(self) -> Producers:
+        """All nodes."""
+        return (await self.watch.ask("producers", self.cluster.producers)).now
+
+    async def producers_of(self, topic: str) -> Producers:
+        """Those that carry it."""
+        return (await self.watch.ask(("producers", topic), lambda: self.cluster.producers_of(topic))).now
+
+    async def node(self, address: str) -> Producer:
+        """One of the cluster: nobody makes us ask anybody else. HttpError 404."""
+        found = await self.producers()
+        producer = next((one for one in found.producers if one.address == address), None)
+        if producer is None:
+            raise HttpError(404, f"no nsqd is known at {address[:100]}")
+        return producer
+
+    async def carrying(self, topic: str, node: str) -> Producer:
+        """Likewise, and it has the topic. HttpError 404."""
+        found = await self.producers_of(topic)
+        producer = next((one for one in found.producers if one.address == node), None)
+        if producer is None:
+            raise HttpError(404, f"no nsqd at {node[:100]} has the topic {topic}")
+        return producer
+
+    async def ours(self, producers: Iterable[Producer]) -> list[Producer]:
+        """Those that can do what an original cannot: as nsqlookupd says, or, where nodes were named by hand, they do."""
+        return [one for one in producers if await self._is_ours(one)]
+
+    async def _is_ours(self, producer: Producer) -> bool:
+        if self.settings.lookupds:
+            return _LOG in producer.capabilities
+        address = producer.address
+
+        async def question() -> bool:
+            try:
+                await self.patient.get_object(address, "/topics/figures")
+            except UpstreamError as failure:
+                if failure.status:
+                    return False
+                raise
+            return True
+
+        try:
+            return (await self.watch.ask(("ours", address), question, SELDOM)).now
+        except UpstreamError:
+            return False
+
+    # topics
+
+    async def overview(self, columns: tuple[str, ...] | None = None) -> Seen[Overview]:
+        """Sums of everything; with columns the names of topics, too, and what these tell of each."""
+        return await self.watch.ask(("overview", columns), lambda: self._overview(columns))
+
+    async def _overview(self, columns: tuple[str, ...] | None) -> Overview:
+        found = await self.producers()
+        ours, others = await self._parted(found.producers)
+        asked = {} if columns is None else {"columns": ",".join(columns)}
+        told = await self._gathered(ours, "/topics/figures", asked)
+        stats = (await self.watch.ask("originals", lambda: self.cluster.stats(others))).now if others else Stats()
+        overview = overview_of(told.answers, stats.topics, columns or ())
+        overview.errors = found.errors + told.errors + stats.errors
+        return overview
+
+    async def rows(self, names: list[str]) -> Seen[dict[str, Row]]:
+        """Of these topics."""
+        return await self.watch.ask(("rows", *names), lambda: self._rows(names))
+
+    async def _rows(self, names: list[str]) -> dict[str, Row]:
+        ours, others = await self._parted((await self.producers()).producers)
+        told: list[Told] = []
+        for start in range(0, len(names), MOST_ROWS):
+            gathered = await self._gathered(ours, "/topics/rows", {"topic": names[start : start + MOST_ROWS]})
+            told += [row for answer in gathered.answers.values() for row in objects(answer.get("topics"))]
+        stats = (await self.watch.ask("originals", lambda: self.cluster.stats(others))).now if others else Stats()
+        wanted = set(names)
+        own = [topic_row(one["topic_name"], [one]) for one in stats.topics if one["topic_name"] in wanted]
+        return rows_of(told, own)
+
+    async def rows_at(self, producer: Producer, names: list[str], *, is_ours: bool) -> dict[str, Row]:
+        """Of these topics, on one node."""
+        if is_ours:
+            told = (await self._gathered([producer], "/topics/rows", {"topic": names[:MOST_ROWS]})).answers
+            return rows_of([row for answer in told.values() for row in objects(answer.get("topics"))], [])
+        question = lambda: self.cluster.stats([producer])  # noqa: E731
+        stats = (await self.watch.ask(("node", producer.address), question)).now
+        return rows_of([], [topic_row(one["topic_name"], [one]) for one in stats.topics if one["topic_name"] in names])
+
+    async def topic(
+        self, topic: str, channel: str = "", *, clients: bool = False
+    ) -> tuple[list[Producer], list[str], Seen[Stats]]:
+        """Who carries it, what went wrong, and what they tell."""
+        found = await self.producers_of(topic)
+        if not found.producers:
+            return [], found.errors, Seen(Stats())
+        question = lambda: self.cluster.stats(found.producers, topic, channel, clients=clients)  # noqa: E731
+        seen = await self.watch.ask(("stats", topic, channel), question)
+        return found.producers, found.errors + seen.now.errors, seen
+
+    async def ages(self, producers: Iterable[Producer], topic: str) -> dict[str, int]:
+        """By channel ("": the topic), when the message that waits longest was published, ns since the epoch; 0: none waits."""
+        gathered = await self.of(await self.ours(producers), "/topic/ages", {"topic": topic})
+        found: dict[str, int] = {}
+        for told in gathered.answers.values():
+            channels = told.get("channels")
+            for name, then in [("", told.get("topic")), *(channels.items() if isinstance(channels, dict) else ())]:
+                known = found.get(name, 0)
+                found[name] = min(known, number(then)) if known and number(then) else known or number(then)
+        return found
+
+    # pauses
+
+    async def pauses(self) -> list[Told]:
+        """What is paused, with who, when and until, as far as nodes know: {"name", "by", "at", "until"}."""
+        return (await self.watch.ask("pauses", self._pauses, SELDOM / 2)).now
+
+    async def _pauses(self) -> list[Told]:
+        ours, _ = await self._parted((await self.producers()).producers)
+        overview = (await self.overview()).now
+        found: dict[str, Told] = {
+            name: {"name": name, "by": "", "at": 0, "until": 0} for name in sorted(overview.paused)
+        }
+        for told in (await self._gathered(ours, "/pauses", {})).answers.values():
+            for one in objects(told.get("pauses")):
+                name = "/".join(filter(None, (text(one.get("topic")), text(one.get("channel")))))
+                known = found.setdefault(name, {"name": name, "by": "", "at": 0, "until": 0})
+                known["by"] = known["by"] or text(one.get("by"))
+                known["at"] = known["at"] or number(one.get("at"))
+                known["until"] = max(known["until"], number(one.get("until")))
+        return list(found.values())
+
+    # what all of it needs
+
+    async def of(
+        self, producers: list[Producer], path: str, arguments: dict[str, str] | None = None, seconds: float = 0
+    ) -> Gathered[Told]:
+        """What nodes of ours tell there, good for so long."""
+        asked = arguments or {}
+        key = (path, *sorted(asked.items()), *(one.address for one in producers))
+        question = lambda: self._gathered(producers, path, asked)  # noqa: E731
+        return (await (self.watch.ask(key, question, seconds) if seconds else self.watch.ask(key, question))).now
+
+    async def _gathered(self, producers: Iterable[Producer], path: str, arguments: Mapping[str, Any]) -> Gathered[Told]:
+        ask: Callable[[str], Awaitable[Told]] = lambda address: self.patient.get_object(address, path, arguments)  # noqa: E731
+        return await self.patient.all_of([one.address for one in producers], ask)
+
+    async def _parted(self, producers: list[Producer]) -> tuple[list[Producer], list[Producer]]:
+        """Those of ours, and the others."""
+        ours = await self.ours(producers)
+        known = {one.address for one in ours}
+        return ours, [one for one in producers if one.address not in known]

@@ -1,0 +1,170 @@
+"""All topics of all nodes at once, as far as an overview needs them: sums, names, and a column or two to order them by. Pure.
+
+Ten thousand topics on ten nodes are listed so: names and the column of the order from every node, sorted and cut into pages
+here; then only the rows of one page are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from admin.cluster import Found
+from admin.merge import Told, number, text
+from admin.views import Row, topic_row
+
+TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
+COLUMNS: dict[str, tuple[str, ...]] = {  # what an order needs
+    "name": (),
+    "depth": ("depth",),
+    "in_flight": ("in_flight",),
+    "deferred": ("deferred",),
+    "buried": ("buried",),
+    "messages": ("messages",),
+    "channels": ("channels",),
+    "clients": ("clients",),
+    "oldest": ("oldest",),
+    "rate_in": ("messages",),
+    "rate_out": ("messages", "held", "channels"),
+}
+MOST_TOLD = 100  # names of what is paused, or has nobody who reads it
+
+Values = dict[str, int]  # by topic
+
+
+@dataclass(slots=True)
+class Overview(Found):
+    """Of some nodes, together."""
+
+    totals: Values = field(default_factory=lambda: dict.fromkeys(TOTALS, 0))
+    oldest: int = 0  # when the message that waits longest was published, ns since the epoch; 0: none, or nobody says
+    paused: set[str] = field(default_factory=set)  # "topic" or "topic/channel"; the first ones
+    idle: set[str] = field(default_factory=set)  # "topic/channel" with messages and without clients, likewise
+    idle_count: int = 0
+    unwell: dict[str, str] = field(default_factory=dict)  # by node, in its own words
+    names: set[str] = field(default_factory=set)
+    columns: dict[str, Values] = field(default_factory=dict)
+
+
+def overview_of(told: Mapping[str, Told], originals: Iterable[Told], columns: tuple[str, ...]) -> Overview:
+    """`told`: /topics/figures of nodes of ours, by address; `originals`: topics as admin.merge has them, of other nodes."""
+    found = Overview(columns={column: {} for column in columns})
+    for address, one in told.items():
+        _take_node(found, address, one, columns)
+    for topic in originals:
+        _take_topic(found, topic, columns)
+    return found
+
+
+def _take_node(found: Overview, address: str, told: Told, columns: tuple[str, ...]) -> None:
+    totals = told.get("totals")
+    if isinstance(totals, dict):
+        for name in TOTALS:
+            found.totals[name] += number(totals.get(name))
+    found.oldest = older(found.oldest, number(told.get("oldest")))
+    found.paused.update(_texts(told.get("paused"))[:MOST_TOLD])
+    idle = told.get("idle")
+    if isinstance(idle, dict):
+        found.idle.update(_texts(idle.get("names"))[:MOST_TOLD])
+        found.idle_count += number(idle.get("count"))
+    health = text(told.get("health")) or "OK"
+    if health != "OK":
+        found.unwell[address] = health[:200]
+    names = _texts(told.get("names"))
+    found.names.update(names)
+    given = told.get("columns")
+    for column in columns:
+        values = given.get(column) if isinstance(given, dict) else None
+        if isinstance(values, list) and len(values) == len(names):
+            _take(found.columns[column], column, names, values)
+
+
+def _take(sums: Values, column: str, names: list[str], values: list[object]) -> None:
+    """A node's column on top of those before it."""
+    numbers = [value if type(value) is int else 0 for value in values]
+    if not sums:
+        sums.update(zip(names, numbers, strict=True))
+    elif column == "channels":
+        sums.update((name, max(sums.get(name, 0), value)) for name, value in zip(names, numbers, strict=True))
+    elif column == "oldest":
+        sums.update((name, older(sums.get(name, 0), value)) for name, value in zip(names, numbers, strict=True))
+    else:
+        sums.update((name, sums.get(name, 0) + value) for name, value in zip(names, numbers, strict=True))
+
+
+def _take_topic(found: Overview, topic: Told, columns: tuple[str, ...]) -> None:
+    row = topic_row(topic["topic_name"], [topic])
+    found.names.add(row.name)
+    for name in TOTALS:
+        found.totals[name] += getattr(row, name)
+    if topic["paused"]:
+        found.paused.add(row.name)
+    for channel in topic["channels"] or ():
+        name = f"{row.name}/{channel['channel_name']}"
+        if channel["paused"]:
+            found.paused.add(name)
+        if channel["depth"] and not channel["client_count"]:
+            found.idle_count += 1
+            if len(found.idle) < MOST_TOLD:
+                found.idle.add(name)
+    for column in columns:
+        _take(found.columns[column], column, [row.name], [getattr(row, column)])
+
+
+def older(one: int, other: int) -> int:
+    """The earlier of two times, of which 0 is none."""
+    return min(one, other) if one and other else one or other
+
+
+def ordered(
+    names: Iterable[str], now: Overview, before: Overview | None, seconds: float, having: str, sort: str
+) -> list[str]:
+    """Those that have it in their name, the largest first, or the oldest, or by name."""
+    wanted = having.lower()
+    chosen = sorted(name for name in names if wanted in name.lower())
+    ranks = _ranks(now, before, seconds, sort)
+    return sorted(chosen, key=lambda name: -ranks.get(name, 0.0)) if ranks else chosen
+
+
+def _ranks(now: Overview, before: Overview | None, seconds: float, sort: str) -> Mapping[str, float]:
+    if sort in ("rate_in", "rate_out"):
+        if before is None or seconds <= 0 or not all(column in before.columns for column in COLUMNS[sort]):
+            return {}
+        came = _gained(now, before, "messages")
+        if sort == "rate_in":
+            return came
+        held, channels = _gained(now, before, "held"), now.columns["channels"]
+        return {name: came[name] * max(1, channels.get(name, 1)) - held.get(name, 0) for name in came}
+    values = now.columns.get(sort, {})
+    return {name: -value if value else -(1 << 63) for name, value in values.items()} if sort == "oldest" else values
+
+
+def _gained(now: Overview, before: Overview, column: str) -> Values:
+    known = before.columns[column]
+    return {name: value - known.get(name, value) for name, value in now.columns[column].items()}
+
+
+def rows_of(told: Iterable[Told], originals: Iterable[Row]) -> dict[str, Row]:
+    """`told`: "topics" of /topics/rows. Those of one name together."""
+    found: dict[str, Row] = {}
+    rows = [*(_row(one) for one in told), *originals]
+    for row in rows:
+        known = found.get(row.name)
+        found[row.name] = row if known is None else _together(known, row)
+    return found
+
+
+def _row(told: Told) -> Row:
+    counts = (number(told.get(name)) for name in Row.COUNTS)
+    return Row(text(told.get("topic_name")), told.get("paused") is True, *counts)
+
+
+def _together(one: Row, other: Row) -> Row:
+    counts = [getattr(one, name) + getattr(other, name) for name in Row.COUNTS]
+    counts[Row.COUNTS.index("channels")] = max(one.channels, other.channels)
+    counts[Row.COUNTS.index("oldest")] = older(one.oldest, other.oldest)
+    return Row(one.name, one.paused or other.paused, *counts)
+
+
+def _texts(value: object) -> list[str]:
+    return [one if isinstance(one, str) else "" for one in value] if isinstance(value, list) else []

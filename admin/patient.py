@@ -1,0 +1,87 @@
+"""Questions for pages, which cannot wait: who does not answer in a moment is asked on in the background, and its last answer
+stands for it, with its age. A node that hangs costs the first page PATIENCE, and those after it nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from admin.upstreams import Arguments, Times, UpstreamError, Upstreams
+
+PATIENCE = 1.0  # s for a node that answered the last time
+FOR_THE_ILL = 0.02  # s for one that did not
+MOST = 500  # answers that are remembered
+FORGOTTEN = 600.0  # s after which an old answer is none, and a node that was not asked is not told of
+
+
+@dataclass(slots=True)
+class _Slot:
+    task: asyncio.Task[dict[str, Any]] | None = None
+    answer: dict[str, Any] | None = None
+    at: float = 0.0
+
+
+class Patient(Upstreams):
+    """See above."""
+
+    def __init__(self, times: Times, context: ssl.SSLContext, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(times, context)
+        self._clock = clock
+        self._asked: OrderedDict[object, _Slot] = OrderedDict()
+        self._well: dict[str, float] = {}  # by address: when it last answered
+        self._ill: dict[str, float] = {}  # since when it does not
+
+    def stale(self) -> dict[str, float]:
+        """Nodes that do not answer: for how many seconds."""
+        now = self._clock()
+        self._ill = {address: since for address, since in self._ill.items() if now - since < FORGOTTEN}
+        return {address: now - self._well.get(address, since) for address, since in self._ill.items()}
+
+    async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> dict[str, Any]:
+        """As Upstreams, or what it answered before. Raises UpstreamError if there is nothing."""
+        key = address, path, tuple(sorted((name, str(value)) for name, value in (arguments or {}).items()))
+        slot = self._asked.setdefault(key, _Slot())
+        self._asked.move_to_end(key)
+        if len(self._asked) > MOST:
+            self._asked.popitem(last=False)
+        if slot.task is None or slot.task.done():
+            slot.task = asyncio.create_task(self._ask_on(slot, address, path, arguments))
+            slot.task.add_done_callback(_retrieve)
+        task = slot.task
+        await asyncio.wait({task}, timeout=FOR_THE_ILL if address in self._ill else PATIENCE)
+        if task.done():
+            failure = task.exception()
+            if failure is None:
+                return task.result()
+            if not isinstance(failure, UpstreamError) or failure.status:
+                raise failure
+        else:
+            failure = UpstreamError(f"{address}{path} has not answered yet")
+            self._ill.setdefault(address, self._clock())
+        if slot.answer is None or self._clock() - slot.at > FORGOTTEN:
+            raise failure
+        return slot.answer
+
+    async def _ask_on(self, slot: _Slot, address: str, path: str, arguments: Arguments | None) -> dict[str, Any]:
+        try:
+            answer = await super().get_object(address, path, arguments)
+        except UpstreamError as failure:
+            if not failure.status:
+                self._ill.setdefault(address, self._clock())
+            raise
+        now = self._clock()
+        slot.answer, slot.at = answer, now
+        self._well[address] = now
+        self._ill.pop(address, None)
+        return answer
+
+
+def _retrieve(task: asyncio.Task[dict[str, Any]]) -> None:
+    """Nobody may be there any more to hear what went wrong."""
+    if not task.cancelled():
+        task.exception()

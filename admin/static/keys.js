@@ -1,0 +1,37 @@
+// Keys: / to search, g and a letter to go, j and k from row to row, ? for a list of them. Nothing here can be done by keys alone.
+"use strict";
+
+let going = false;
+
+function typing(target) {
+  return target.closest("input:not([type=radio]), textarea, select, [contenteditable]") !== null;
+}
+
+function step(by) {
+  const links = [...document.querySelectorAll("main tbody th a")];
+  if (!links.length) return;
+  const at = links.indexOf(document.activeElement);
+  links[at < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(links.length - 1, Math.max(0, at + by))].focus();
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
+  const dialog = document.getElementById("keys");
+  if (going) {
+    going = false;
+    const place = dialog.querySelector(`[data-go="${CSS.escape(event.key)}"]`);
+    if (place) location.href = place.dataset.path;
+    return;
+  }
+  if (event.key === "g") going = true;
+  else if (event.key === "j") step(1);
+  else if (event.key === "k") step(-1);
+  else if (event.key === "?") dialog.showModal();
+  else if (event.key === "/") {
+    const field = document.querySelector("input[type=search]");
+    if (!field) return;
+    field.focus();
+    field.select();
+  } else return;
+  event.preventDefault();
+});

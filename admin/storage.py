@@ -1,0 +1,65 @@
+"""What /storage of nodes tells, for people: how full disks are, what the log holds, what of it is owed. Pure; nodes may lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from admin.merge import Told, number, objects, text
+from admin.roles import Who
+from admin.views import size
+
+LOW, LEAST = 0.20, 0.05  # of a disk: to be looked at, and to be acted on
+_NUMBERS = (
+    "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "retries", "syncs",
+    "disk_free", "disk_total",
+)  # fmt: skip
+_FRACTIONS = ("replay_seconds", "sync_p50_ms", "sync_p99_ms")
+
+
+def disks(told: Mapping[str, Told]) -> Iterator[tuple[str, str, str]]:
+    """What is wrong: (node, how bad, in words)."""
+    for node, one in told.items():
+        free, total = number(one.get("disk_free")), number(one.get("disk_total"))
+        if total and free < LOW * total:
+            yield node, "bad" if free < LEAST * total else "warn", f"{size(free)} of {size(total)} free on its disk"
+        if text(one.get("refusal")):
+            yield node, "bad", f"publishes are refused: {text(one.get('refusal'))[:200]}"
+        if number(one.get("damage")):
+            yield node, "bad", f"{size(number(one.get('damage')))} of its log were found damaged"
+
+
+def storage_view(told: Told, who: Who) -> Told:
+    """A node's, as the page shows it; of topics those that he sees."""
+    view: Told = {name: number(told.get(name)) for name in _NUMBERS}
+    view |= {name: _fraction(told.get(name)) for name in _FRACTIONS}
+    view |= {"path": text(told.get("path")), "refusal": text(told.get("refusal"))[:200]}
+    view["live_share"] = share(view["live_bytes"], view["log_bytes"])
+    view["disk_share"] = share(view["disk_free"], view["disk_total"])
+    view["files"] = [
+        {
+            "number": number(one.get("number")),
+            "bytes": number(one.get("bytes")),
+            "live_bytes": number(one.get("live_bytes")),
+            "live_share": share(number(one.get("live_bytes")), number(one.get("bytes"))),
+            "first_timestamp": number(one.get("first_timestamp")),
+        }
+        for one in objects(told.get("files"))
+    ]
+    view["topics"] = [
+        {name: text(value) if name == "topic" else number(value) for name, value in one.items() if name in _TOPIC}
+        for one in objects(told.get("topics"))
+        if who.sees(text(one.get("topic")))
+    ]
+    return view
+
+
+_TOPIC = ("topic", "bytes", "live_bytes", "messages", "live_messages", "retained_messages")
+
+
+def share(part: int, whole: int) -> float:
+    """In %; 100 of nothing."""
+    return 100.0 * part / whole if whole > 0 else 100.0
+
+
+def _fraction(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0

@@ -1,0 +1,142 @@
+"""Work on many messages or jobs: step by step, no faster than was said, with its progress to be seen, and an end at once when
+somebody wants it. It lives as long as nsqadmin does; what was done is in the audit trail."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from admin.audit import Actor, Audit
+from admin.upstreams import UpstreamError
+from shared.log import log
+
+MOST_RUNNING = 20
+MOST_KEPT = 100  # tasks; of those that ended the oldest are forgotten
+STEPS_A_SECOND = 5  # so that a cancel is heard within 0.2 s
+LARGEST_STEP = 1000  # what nsqd does at once
+FASTEST = 50_000  # a second
+
+Step = Callable[[int], Awaitable[int]]  # do as many: how many there were to do it to
+
+
+class TaskState(Enum):
+    """How far it is."""
+
+    RUNNING = "running"
+    DONE = "done"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class Task:
+    """One of them."""
+
+    number: int
+    action: str
+    topic: str
+    target: str
+    total: int
+    per_second: int
+    actor: Actor
+    began: float  # s since the epoch
+    done: int = 0
+    state: TaskState = TaskState.RUNNING
+    error: str = ""
+    ended: float = 0.0
+    cancelled_by: str = ""
+    cancel: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def share(self) -> float:
+        """Of the work that is done, in %."""
+        return 100.0 * self.done / self.total if self.total else 100.0
+
+
+class TooManyTasks(Exception):
+    """As many run as may."""
+
+
+class Tasks:
+    """All of them, the newest last."""
+
+    def __init__(self, audit: Audit, clock: Callable[[], float] = time.time) -> None:
+        self._audit = audit
+        self._clock = clock
+        self._tasks: OrderedDict[int, Task] = OrderedDict()
+        self._running: dict[int, asyncio.Task[None]] = {}
+        self._next = 1
+
+    def all(self) -> list[Task]:
+        """The newest first."""
+        return list(reversed(self._tasks.values()))
+
+    def find(self, number: int) -> Task | None:
+        """That one, unless it is forgotten."""
+        return self._tasks.get(number)
+
+    def begin(
+        self, action: str, topic: str, target: str, total: int, per_second: int, actor: Actor, step: Step
+    ) -> Task:
+        """Raises TooManyTasks."""
+        if len(self._running) >= MOST_RUNNING:
+            raise TooManyTasks(f"{MOST_RUNNING} tasks run already: wait, or cancel one")
+        ended = [number for number in self._tasks if number not in self._running]
+        for number in ended[: max(0, len(self._tasks) - MOST_KEPT + 1)]:
+            del self._tasks[number]
+        task = Task(self._next, action, topic, target, total, min(per_second, FASTEST), actor, self._clock())
+        self._next += 1
+        self._tasks[task.number] = task
+        self._audit.note(f"{action} many", target, actor, "begun", count=total, per_second=per_second, task=task.number)
+        self._running[task.number] = asyncio.create_task(self._run(task, step))
+        return task
+
+    def cancel(self, number: int, actor: Actor) -> None:
+        """No further step is begun."""
+        task = self._tasks.get(number)
+        if task is not None and number in self._running:
+            task.cancelled_by = actor.user or "somebody"
+            task.cancel.set()
+
+    async def _run(self, task: Task, step: Step) -> None:
+        try:
+            await self._work(task, step)
+        except UpstreamError as failure:
+            task.state, task.error = TaskState.FAILED, str(failure)
+        except Exception as bug:
+            log.critical("TASKS: %s of %s", task.action, task.target, exc_info=bug)
+            task.state, task.error = TaskState.FAILED, "a bug of nsqadmin: its log tells more"
+        task.ended = self._clock()
+        del self._running[task.number]
+        outcome = f"{task.state.value}{': ' if task.error else ''}{task.error}"
+        more = {"cancelled_by": task.cancelled_by} if task.state is TaskState.CANCELLED else {}
+        self._audit.note(
+            f"{task.action} many", task.target, task.actor, outcome, count=task.done, of=task.total, task=task.number, **more
+        )  # fmt: skip
+
+    @staticmethod
+    async def _work(task: Task, step: Step) -> None:
+        most = max(1, min(LARGEST_STEP, task.per_second // STEPS_A_SECOND))
+        pause = most / task.per_second
+        loop = asyncio.get_running_loop()
+        while task.done < task.total:
+            if task.cancel.is_set():
+                task.state = TaskState.CANCELLED
+                return
+            began = loop.time()
+            count = min(most, task.total - task.done)
+            found = await step(count)
+            task.done += found
+            if not found:  # others were faster, or there is nothing left
+                break
+            left = pause - (loop.time() - began)
+            if left > 0 and task.done < task.total:
+                try:
+                    await asyncio.wait_for(task.cancel.wait(), left)
+                except TimeoutError:
+                    pass
+        task.state = TaskState.DONE

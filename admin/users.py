@@ -1,0 +1,143 @@
+"""The users file: who may log in, as what, and to which topics. One line each:
+
+    # name   role      topics       secret
+    ann      admin     *            $argon2id$v=19$...      a password
+    robot    operator  orders.*,x   sha256:4f2a...          a token, for Authorization: Bearer
+    carl     viewer    *            -                       a name that only a trusted proxy can say
+
+`penstock users` writes it; whoever edits it by hand is heard within a second. Roles: admin.roles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from admin.roles import WORDS, Role
+from shared.log import log
+
+PASSWORD, TOKEN, BY_PROXY = "$argon2", "sha256:", "-"
+TOKEN_PREFIX = "pst_"
+CHECK_EVERY = 1.0  # s between two looks whether it was changed
+MOST_BYTES = 1024 * 1024
+_NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
+_TOPICS = re.compile(r"[A-Za-z0-9._#*?\[\]!-]{1,200}(,[A-Za-z0-9._#*?\[\]!-]{1,200}){0,99}")
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A line."""
+
+    name: str
+    role: Role
+    topics: tuple[str, ...]
+    secret: str
+
+    def line(self) -> str:
+        """As it stands in the file."""
+        return f"{self.name} {self.role.word} {','.join(self.topics)} {self.secret}"
+
+
+def no_user(user: User) -> str:
+    """What is wrong with one, or ""."""
+    if _NAME.fullmatch(user.name) is None:
+        return f"{user.name[:100]!r} is no name: want letters, digits and . _ @ + -"
+    if user.role is Role.NOBODY:
+        return f"{user.name}: want a role of {', '.join(word for word, role in WORDS.items() if role)}"
+    if _TOPICS.fullmatch(",".join(user.topics)) is None:
+        return f"{user.name}: topics are patterns such as * or orders.*,clicks"
+    if user.secret != BY_PROXY and not user.secret.startswith((PASSWORD, TOKEN)):
+        return f"{user.name}: the secret is none that penstock users has written"
+    return ""
+
+
+def parse(text: str) -> dict[str, User]:
+    """By name. Raises ValueError with the line's number; it quotes no secret."""
+    users: dict[str, User] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.split()
+        if not words or words[0].startswith("#"):
+            continue
+        if len(words) != 4:
+            raise ValueError(f"line {number}: want a name, a role, topics and a secret")
+        user = User(words[0], WORDS.get(words[1], Role.NOBODY), tuple(words[2].split(",")), words[3])
+        wrong = no_user(user) or (f"{user.name} is there already" if user.name in users else "")
+        if wrong:
+            raise ValueError(f"line {number}: {wrong}")
+        users[user.name] = user
+    return users
+
+
+def written(users: Iterable[User]) -> str:
+    """The file's text."""
+    return "# name role topics secret; written by penstock users\n" + "".join(f"{user.line()}\n" for user in users)
+
+
+def hashed(token: str) -> str:
+    """A token as the file keeps it; it was made at random, so nobody can guess it from that."""
+    return TOKEN + hashlib.sha256(token.encode()).hexdigest()
+
+
+class Users:
+    """The file as it is now. One that became wrong is told of, and the last good one stays in force."""
+
+    def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._clock = clock
+        self._users: dict[str, User] = {}
+        self._tokens: dict[str, User] = {}
+        self._state: tuple[int, ...] = ()  # of the file that was read last
+        self._looked = 0.0
+        if path:
+            self._read()
+
+    @property
+    def are_kept(self) -> bool:
+        """There is a file."""
+        return bool(self._path)
+
+    def named(self, name: str) -> User | None:
+        """The user of that name."""
+        self._look()
+        return self._users.get(name)
+
+    def with_token(self, token: str) -> User | None:
+        """Whose token that is."""
+        self._look()
+        return self._tokens.get(hashed(token))
+
+    def _look(self) -> None:
+        if not self._path or self._clock() - self._looked < CHECK_EVERY:
+            return
+        try:
+            if self._state != self._state_of_file():
+                self._read()
+        except (OSError, ValueError) as error:
+            log.error("USERS: %s stays as it was: %s", self._path, error)
+        self._looked = self._clock()
+
+    def _state_of_file(self) -> tuple[int, ...]:
+        found = os.stat(self._path)
+        return found.st_mtime_ns, found.st_size, found.st_ino
+
+    def _read(self) -> None:
+        """Raises OSError, ValueError."""
+        self._looked = self._clock()
+        state = self._state_of_file()
+        if state == self._state:
+            return
+        self._state = state  # also of a wrong one, which is told of once
+        with open(self._path, encoding="utf-8") as file:
+            text = file.read(MOST_BYTES + 1)
+        if len(text) > MOST_BYTES:
+            raise ValueError(f"more than {MOST_BYTES} bytes")
+        users = parse(text)
+        if os.stat(self._path).st_mode & 0o007:
+            log.warning("USERS: everybody on this machine can read %s: chmod o= would be better", self._path)
+        self._users = users
+        self._tokens = {user.secret: user for user in users.values() if user.secret.startswith(TOKEN)}
+        log.info("USERS: %d in %s", len(users), self._path)

@@ -1,0 +1,69 @@
+"""nsqadmin without a socket: requests go straight into the application; whom it asks is not there, or made up."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx
+from argon2 import PasswordHasher
+
+from admin.daemon import application
+from admin.options import AdminOptions
+from admin.roles import Role
+from admin.users import User, hashed, written
+from shared.http.api import Api
+
+NOWHERE = "127.0.0.1:1"  # nobody listens there
+PASSWORD = "correct horse"
+OURS = {"Origin": "http://admin"}  # a browser says that a page of ours has sent it
+_CHEAP = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+
+T = TypeVar("T")
+
+
+def users_file(directory: Path, *users: User) -> str:
+    """With these in it."""
+    path = directory / "users"
+    path.write_text(written(users))
+    path.chmod(0o600)
+    return str(path)
+
+
+def with_password(name: str, role: Role, *topics: str) -> User:
+    """Who logs in with PASSWORD."""
+    return User(name, role, topics or ("*",), _CHEAP.hash(PASSWORD))
+
+
+def with_token(name: str, role: Role, token: str, *topics: str) -> User:
+    """Who brings that."""
+    return User(name, role, topics or ("*",), hashed(token))
+
+
+def make(**options: Any) -> Api:
+    """The application. Call it in an event loop."""
+    return application(AdminOptions(**{"nsqd_http_address": (NOWHERE,)} | options), ssl.create_default_context())
+
+
+def browser(app: Api, address: str = "127.0.0.1", **headers: str) -> httpx.AsyncClient:
+    """Somebody at that address. It follows no redirect."""
+    transport = httpx.ASGITransport(app, client=(address, 5555))
+    return httpx.AsyncClient(transport=transport, base_url="http://admin", headers=headers)
+
+
+def in_loop(work: Callable[[], Awaitable[T]]) -> T:
+    """What it returns."""
+
+    async def run() -> T:
+        return await work()
+
+    return asyncio.run(run())
+
+
+async def log_in(client: httpx.AsyncClient, name: str, password: str = PASSWORD, following: str = "") -> httpx.Response:
+    """By the form."""
+    form = {"user": name, "password": password, "next": following}
+    return await client.post("/login", data=form, headers=OURS)

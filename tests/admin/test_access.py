@@ -1,0 +1,283 @@
+"""Logging in, staying so, and being believed; and all the ways in which somebody should not be."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from admin.access import COOKIE
+from admin.roles import Role
+from admin.sessions import FREE_TRIES
+from admin.users import BY_PROXY, User
+from tests.admin.asking import (
+    NOWHERE,
+    OURS,
+    PASSWORD,
+    browser,
+    in_loop,
+    log_in,
+    make,
+    users_file,
+    with_password,
+    with_token,
+)
+
+ANN = with_password("ann", Role.ADMIN)
+TOKEN = "pst_0123456789"
+
+
+def asked(work: Any, tmp_path: Path, *users: User, address: str = "127.0.0.1", **options: Any) -> Any:
+    """What `work` returns, of a browser's client."""
+
+    async def run() -> Any:
+        app = make(users_file=users_file(tmp_path, *(users or (ANN,))), **options)
+        async with browser(app, address, **{"User-Agent": "tests"}) as client:
+            return await work(client)
+
+    return in_loop(run)
+
+
+def test_who_is_not_logged_in_is_led_there_and_back(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        led = await client.get("/topics/t?x=1")
+        assert (led.status_code, led.headers["location"]) == (303, "/login?next=%2Ftopics%2Ft%3Fx%3D1")
+        assert (await client.get("/api/topics")).status_code == 401
+        assert "Log in" in (await client.get(led.headers["location"])).text
+        back = await log_in(client, "ann", following="/topics/t?x=1")
+        assert (back.status_code, back.headers["location"]) == (303, "/topics/t?x=1")
+        cookie = back.headers["set-cookie"]
+        assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "Path=/" in cookie  # noqa: PT018
+        assert "Secure" not in cookie
+        assert (await client.get("/topics/t")).status_code == 502  # let in; nobody is behind it
+        assert (await client.get("/api/topics")).status_code == 502
+        assert "ann, admin" in (await client.get("/audit")).text
+
+    asked(work, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "following", ["//evil.example/", "https://evil.example", "/\\evil.example", "javascript:x", "", "/a\nb"]
+)
+def test_nobody_is_led_away(tmp_path: Path, following: str) -> None:
+    async def work(client: httpx.AsyncClient) -> str:
+        return (await log_in(client, "ann", following=following)).headers["location"]
+
+    assert asked(work, tmp_path) == "/"
+
+
+def test_wrong_words_are_refused_alike_and_then_cost_time(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        texts = set()
+        for place in range(FREE_TRIES):
+            answer = await log_in(client, "ann" if place % 2 else "nobody", "wrong")
+            assert answer.status_code == 401
+            assert "set-cookie" not in answer.headers
+            texts.add(answer.text)
+        assert len(texts) == 1  # whether there is such a user is not told
+        answer = await log_in(client, "ann")
+        assert answer.status_code == 429
+        assert "try again in" in answer.text
+
+    asked(work, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "form", [b"", b"user=ann", b"user=ann&password=" + b"x" * 70_000, b"\xff\xfe", b"user=%00&password=%00"]
+)
+def test_forms_that_are_none(tmp_path: Path, form: bytes) -> None:
+    async def work(client: httpx.AsyncClient) -> int:
+        return (await client.post("/login", content=form, headers=OURS)).status_code
+
+    assert asked(work, tmp_path) in (400, 401)
+
+
+def test_forms_must_come_from_our_pages_and_be_of_the_session(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        bare = await client.post("/login", data={"user": "ann", "password": PASSWORD})
+        assert bare.status_code == 403  # no browser says where it comes from
+        assert (await client.post("/login", data={}, headers={"Origin": "http://evil.example"})).status_code == 403
+        await log_in(client, "ann")
+        form = {"action": "pause"}
+        for headers in ({}, {"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+            assert (await client.post("/topics/t", data=form, headers=headers)).status_code == 403
+            assert (await client.post("/api/topics/t", json=form, headers=headers)).status_code == 403
+            assert (await client.delete("/api/topics/t", headers=headers)).status_code == 403
+        assert (
+            await client.post("/topics/t", data=form, headers=OURS)
+        ).status_code == 403  # without the session's word
+        wrong = form | {"csrf": "0" * 32}
+        assert (await client.post("/topics/t", data=wrong, headers=OURS)).status_code == 403
+        word = re.search(r'name="csrf" value="([0-9a-f]{32})"', (await client.get("/lookup")).text or "")
+        word = word or re.search(r'name="csrf" value="([0-9a-f]{32})"', (await client.get("/audit")).text)
+        assert word is not None
+        right = await client.post("/topics/t", data=form | {"csrf": word[1]}, headers=OURS)
+        assert right.status_code == 502  # let through
+
+    asked(work, tmp_path)
+
+
+def test_a_session_ends_with_logging_out_with_the_password_and_in_another_browser(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        async def is_in() -> bool:
+            return (await client.get("/audit")).status_code == 200
+
+        await log_in(client, "ann")
+        stolen = client.cookies[COOKIE]
+        assert await is_in()
+        other = await client.get("/audit", headers={"User-Agent": "another"})
+        assert other.status_code == 303
+        assert not await is_in()  # whoever had it, it is over
+        await log_in(client, "ann")
+        word = re.search(r'name="csrf" value="([0-9a-f]{32})"', (await client.get("/audit")).text)
+        assert word is not None
+        out = await client.post("/logout", data={"csrf": word[1]}, headers=OURS)
+        assert out.headers["location"] == "/login"
+        client.cookies.set(COOKIE, stolen)
+        assert not await is_in()
+
+    asked(work, tmp_path)
+
+
+def test_a_user_who_is_removed_or_gets_another_password_is_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("admin.users.CHECK_EVERY", 0.0)
+
+    async def work(client: httpx.AsyncClient) -> None:
+        await log_in(client, "ann")
+        assert (await client.get("/audit")).status_code == 200
+        users_file(tmp_path, replace(ANN, role=Role.VIEWER))
+        assert (await client.get("/audit")).status_code == 403  # another role, at once
+        users_file(tmp_path, with_password("ann", Role.ADMIN))
+        assert (await client.get("/audit")).status_code == 303
+        await log_in(client, "ann")
+        (tmp_path / "users").write_text("nonsense\n")
+        assert (await client.get("/audit")).status_code == 200  # what is wrong changes nothing
+        users_file(tmp_path)
+        assert (await client.get("/audit")).status_code == 303
+
+    asked(work, tmp_path)
+
+
+def test_tokens(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> list[int]:
+        found = []
+        for value in (f"Bearer {TOKEN}", f"bearer  {TOKEN}", "Bearer wrong", "Bearer ", f"Basic {TOKEN}"):
+            headers = {"Authorization": value}
+            found.append((await client.get("/api/nodes", headers=headers)).status_code)
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        found.append((await client.delete("/api/topics/t", headers=headers)).status_code)
+        return found
+
+    robot = with_token("robot", Role.OPERATOR, TOKEN)
+    assert asked(work, tmp_path, robot) == [502, 502, 401, 401, 401, 403]
+
+
+def test_a_token_is_no_password_and_a_password_no_token(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        assert (await log_in(client, "robot", TOKEN)).status_code == 401
+        assert (await log_in(client, "carl", "-")).status_code == 401
+        answer = await client.get("/api/nodes", headers={"Authorization": f"Bearer {PASSWORD}"})
+        assert answer.status_code == 401
+
+    carl = User("carl", Role.ADMIN, ("*",), BY_PROXY)
+    asked(work, tmp_path, ANN, with_token("robot", Role.ADMIN, TOKEN), carl)
+
+
+@pytest.mark.parametrize(
+    ("address", "trusted", "is_believed"),
+    [
+        ("127.0.0.1", (), True),
+        ("::1", (), True),
+        ("10.1.2.3", (), False),
+        ("10.1.2.3", ("10.0.0.0/8",), True),
+        ("::ffff:10.1.2.3", ("10.0.0.0/8",), True),
+        ("127.0.0.1", ("10.0.0.0/8",), False),
+        ("nonsense", (), False),
+    ],
+)
+def test_a_header_is_believed_of_trusted_addresses_only(
+    tmp_path: Path, address: str, trusted: tuple[str, ...], is_believed: bool
+) -> None:
+    async def work(client: httpx.AsyncClient) -> list[bool]:
+        headers = [{"X-Forwarded-User": name} for name in ("carl", "boss", "eve")]
+        return [(await client.get("/audit", headers=one)).status_code == 200 for one in headers]
+
+    carl = User("carl", Role.ADMIN, ("*",), BY_PROXY)
+    options = {"acl_trusted_cidr": trusted, "admin_user": ("boss",)}
+    expected = [is_believed, is_believed, False]
+    assert asked(work, tmp_path, ANN, carl, address=address, **options) == expected
+
+
+def test_where_it_came_from_by_way_of_a_trusted_proxy(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> str:
+        headers = OURS | {"X-Forwarded-For": "1.1.1.1, 2.2.2.2", "X-Forwarded-Proto": "https"}
+        answer = await client.post("/login", data={"user": "ann", "password": PASSWORD}, headers=headers)
+        assert ("Secure" in answer.headers["set-cookie"]) == expected
+        client.cookies.set(COOKIE, answer.cookies[COOKIE])
+        return (await client.get("/audit", headers={"X-Forwarded-User": "x"})).text
+
+    expected = True
+    assert "2.2.2.2 by way of 127.0.0.1" in asked(work, tmp_path)
+    expected = False
+    assert "2.2.2.2" not in asked(work, tmp_path, address="10.0.0.1")
+
+
+def test_topics_of_others_are_not_seen(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> list[int]:
+        headers = {"Authorization": f"Bearer {TOKEN}"} | OURS
+        paths = ("/topics/orders.eu", "/topics/secret", "/messages/secret/c", "/series/secret", "/api/topics/secret/c")
+        found = [(await client.get(path, headers=headers)).status_code for path in paths]
+        form = {"topic": "secret", "action": "create"}
+        found.append((await client.post("/lookup", data=form, headers=headers)).status_code)
+        form = {"topic": "secret", "action": "tombstone", "confirm": "secret"}
+        found.append((await client.post(f"/nodes/{NOWHERE}", data=form, headers=headers)).status_code)
+        found.append((await client.post("/api/topics", json={"topic": "secret"}, headers=headers)).status_code)
+        found.append((await client.get("/tube?name=secret&node=x", headers=headers)).status_code)
+        return found
+
+    robot = with_token("robot", Role.ADMIN, TOKEN, "orders.*")
+    assert asked(work, tmp_path, robot) == [502, 403, 403, 403, 403, 403, 403, 403, 403]
+
+
+def test_without_users_all_is_as_the_original_has_it() -> None:
+    async def work() -> list[int]:
+        found = []
+        for options in ({}, {"admin_user": ("ann",)}, {"anonymous_role": "viewer"}):
+            app = make(**options)
+            async with browser(app) as client:
+                for headers in ({}, {"X-Forwarded-User": "ann"}):
+                    found.append((await client.delete("/api/topics/t", headers=headers)).status_code)
+        return found
+
+    assert in_loop(work) == [502, 502, 403, 502, 403, 403]
+
+
+def test_a_base_path(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        led = await client.get("/nsq/topics")
+        assert led.headers["location"] == "/nsq/login?next=%2Fnsq%2Ftopics"
+        form = {"user": "ann", "password": PASSWORD, "next": "/elsewhere"}
+        answer = await client.post("/nsq/login", data=form, headers=OURS)
+        assert answer.headers["location"] == "/nsq/"
+        assert "Path=/nsq" in answer.headers["set-cookie"]
+        assert (await client.get("/nsq/audit")).status_code == 200
+
+    asked(work, tmp_path, base_path="/nsq")
+
+
+def test_several_clusters_have_one_login(tmp_path: Path) -> None:
+    async def work(client: httpx.AsyncClient) -> None:
+        led = await client.get("/clusters/east/nodes")
+        assert led.headers["location"] == "/login?next=%2Fclusters%2Feast%2Fnodes"
+        await log_in(client, "ann")
+        page = await client.get("/clusters/east/audit")
+        assert page.status_code == 200
+        assert 'href="/clusters/east" aria-current="true"' in page.text
+        assert 'href="/">main' in page.text
+        assert (await client.get("/clusters/west/audit")).status_code == 404
+
+    asked(work, tmp_path, cluster=(f"east={NOWHERE}",))

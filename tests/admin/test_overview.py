@@ -1,0 +1,94 @@
+"""Nodes' sums and columns put together, ordered, and paged; lies included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admin.merge import topic_of
+from admin.overview import COLUMNS, Overview, ordered, overview_of, rows_of
+from admin.views import Row
+
+NOW = 1_700_000_000
+
+
+def told(names: list[str], **columns: list[int]) -> dict[str, Any]:
+    totals = {"topics": len(names), "depth": sum(columns.get("depth", ())), "messages": 5}
+    return {"totals": totals, "health": "OK", "oldest": 7, "names": names, "columns": columns}
+
+
+def test_nodes_add_up_whatever_topics_they_have() -> None:
+    nodes = {
+        "a:1": told(["x", "y"], depth=[1, 2], channels=[1, 3], oldest=[0, 9]),
+        "b:1": told(["x", "y"], depth=[10, 20], channels=[2, 1], oldest=[5, 4]) | {"health": "NOK - disk", "oldest": 3},
+        "c:1": told(["z"], depth=[100], channels=[1], oldest=[0]),
+    }
+    found = overview_of(nodes, [], ("depth", "channels", "oldest"))
+    assert found.columns["depth"] == {"x": 11, "y": 22, "z": 100}
+    assert found.columns["channels"] == {"x": 2, "y": 3, "z": 1}
+    assert found.columns["oldest"] == {"x": 5, "y": 4, "z": 0}
+    assert (found.totals["depth"], found.totals["messages"], found.oldest) == (133, 15, 3)
+    assert found.unwell == {"b:1": "NOK - disk"}
+    assert found.names == {"x", "y", "z"}
+
+
+def test_originals_are_counted_too() -> None:
+    raw = {
+        "topic_name": "o", "depth": 1, "message_count": 4, "paused": False,
+        "channels": [
+            {"channel_name": "c", "depth": 2, "paused": True, "in_flight_count": 3, "deferred_count": 1},
+            {"channel_name": "d", "depth": 0, "client_count": 2},
+        ],
+    }  # fmt: skip
+    found = overview_of({"a:1": told(["x"], held=[1])}, [topic_of(raw, "b:1", "h", NOW)], ("held",))
+    assert found.columns["held"] == {"x": 1, "o": 7}
+    assert (found.totals["depth"], found.totals["in_flight"], found.totals["clients"]) == (3, 3, 2)
+    assert found.paused == {"o/c"}
+    assert (found.idle, found.idle_count) == ({"o/c"}, 1)
+
+
+def test_orders() -> None:
+    def seen(**columns: dict[str, int]) -> Overview:
+        return Overview(columns=dict(columns))
+
+    names = ["b", "a", "Abc"]
+    assert ordered(names, seen(), None, 0, "", "name") == ["Abc", "a", "b"]
+    assert ordered(names, seen(), None, 0, "B", "name") == ["Abc", "b"]
+    assert ordered(names, seen(depth={"a": 1, "b": 9}), None, 0, "", "depth") == ["b", "a", "Abc"]
+    assert ordered(names, seen(oldest={"a": 5, "b": 0, "Abc": 2}), None, 0, "", "oldest") == ["Abc", "a", "b"]
+    before, now = seen(messages={"a": 10, "b": 50}), seen(messages={"a": 30, "b": 51, "Abc": 900})
+    assert ordered(names, now, before, 2.0, "", "rate_in") == ["a", "b", "Abc"]  # of what is new nothing is known yet
+    assert ordered(names, now, None, 0, "", "rate_in") == ["Abc", "a", "b"]
+    before = seen(messages={"a": 0, "b": 0}, held={"a": 0, "b": 10}, channels={"a": 1, "b": 1})
+    now = seen(messages={"a": 10, "b": 0}, held={"a": 10, "b": 0}, channels={"a": 1, "b": 1})
+    assert ordered(["a", "b"], now, before, 1.0, "", "rate_out") == ["b", "a"]
+
+
+def test_rows_of_several_nodes() -> None:
+    one = {"topic_name": "t", "paused": False, "depth": 1, "messages": 5, "channels": 2, "clients": 1, "oldest": 9}
+    found = rows_of([one, one | {"paused": True, "channels": 1, "oldest": 4}], [Row("o", False, *[1] * 10)])
+    assert found["t"] == Row("t", True, 2, 0, 0, 10, 0, 0, 2, 2, 0, 4)
+    assert found["o"].depth == 1
+
+
+_LIES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(["totals", "names", "columns", "depth", "idle", "count", "health", "paused", "oldest", "topic_name"]),
+        inner,
+    ),
+)  # fmt: skip
+
+
+@given(
+    st.lists(
+        st.dictionaries(st.sampled_from(["totals", "names", "columns", "idle", "paused", "oldest"]), _LIES), max_size=3
+    )
+)
+def test_whatever_nodes_tell_is_put_together(nodes: list[dict[str, Any]]) -> None:
+    for columns in COLUMNS.values():
+        found = overview_of({f"n{place}": one for place, one in enumerate(nodes)}, [], columns)
+        ordered(found.names, found, found, 1.0, "", "depth")
+    rows_of([one for one in nodes if isinstance(one, dict)], [])

@@ -1,0 +1,133 @@
+"""A node that hangs, dies or talks nonsense does not make a page wait twice; what it told last stands, with its age."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from admin import patient
+from admin.patient import MOST, Patient
+from admin.upstreams import Refused, Times, UpstreamError, Upstreams
+
+Answer = Callable[[str], Awaitable[dict[str, Any]]]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answer], tuple[Patient, Clock]]:
+    """A Patient over somebody who answers so."""
+    monkeypatch.setattr(patient, "PATIENCE", 0.02)
+    monkeypatch.setattr(patient, "FOR_THE_ILL", 0.001)
+
+    def make(answer: Answer) -> tuple[Patient, Clock]:
+        async def get_object(self: Upstreams, address: str, path: str, arguments: object = None) -> dict[str, Any]:
+            return await answer(address)
+
+        monkeypatch.setattr(Upstreams, "get_object", get_object)
+        clock = Clock()
+        return Patient(Times(1, 1), ssl.create_default_context(), clock), clock
+
+    return make
+
+
+def test_the_last_answer_stands_while_a_node_hangs(made: Any) -> None:
+    hangs = asyncio.Event()
+    hangs.set()
+
+    async def answer(address: str) -> dict[str, Any]:
+        await hangs.wait()
+        return {"at": asked.clock.now}
+
+    class asked:
+        clock: Clock
+
+    async def work() -> None:
+        waits, asked.clock = made(answer)
+        assert await waits.get_object("n:1", "/a") == {"at": 0.0}
+        hangs.clear()
+        asked.clock.now = 12.0
+        assert await waits.get_object("n:1", "/a") == {"at": 0.0}
+        assert waits.stale() == {"n:1": 12.0}
+        began = time.monotonic()
+        for _ in range(10):
+            assert await waits.get_object("n:1", "/a") == {"at": 0.0}
+        with pytest.raises(UpstreamError, match="has not answered yet"):
+            await waits.get_object("n:1", "/b")  # of which nothing is known
+        assert time.monotonic() - began < 10  # and not eleven times PATIENCE: see the number below
+        assert len(waits._asked) == 2
+        hangs.set()
+        await asyncio.sleep(0.01)
+        assert waits.stale() == {}
+        assert await waits.get_object("n:1", "/a") == {"at": 12.0}
+
+    asyncio.run(work())
+
+
+def test_one_question_is_under_way_at_a_time(made: Any) -> None:
+    count = 0
+
+    async def answer(address: str) -> dict[str, Any]:
+        nonlocal count
+        count += 1
+        await asyncio.Event().wait()
+        return {}
+
+    async def work() -> None:
+        waits, _ = made(answer)
+        for _ in range(5):
+            with pytest.raises(UpstreamError):
+                await waits.get_object("n:1", "/a")
+
+    asyncio.run(work())
+    assert count == 1
+
+
+def test_a_refusal_is_an_answer_and_a_failure_is_not(made: Any) -> None:
+    failure: Exception | None = None
+
+    async def answer(address: str) -> dict[str, Any]:
+        if failure:
+            raise failure
+        return {"a": 1}
+
+    async def work() -> None:
+        nonlocal failure
+        waits, clock = made(answer)
+        await waits.get_object("n:1", "/a")
+        failure = Refused("404", 404)
+        with pytest.raises(Refused):
+            await waits.get_object("n:1", "/a")
+        assert waits.stale() == {}
+        failure = UpstreamError("refused")
+        clock.now += 5
+        assert await waits.get_object("n:1", "/a") == {"a": 1}
+        assert waits.stale() == {"n:1": 5.0}
+        clock.now += patient.FORGOTTEN
+        with pytest.raises(UpstreamError, match="refused"):
+            await waits.get_object("n:1", "/a")
+
+    asyncio.run(work())
+
+
+def test_answers_are_bounded(made: Any) -> None:
+    async def answer(address: str) -> dict[str, Any]:
+        return {}
+
+    async def work() -> None:
+        waits, _ = made(answer)
+        for number in range(MOST + 10):
+            await waits.get_object("n:1", f"/{number}")
+        assert len(waits._asked) == MOST
+
+    asyncio.run(work())

@@ -1,0 +1,109 @@
+"""Sessions end when they should; tries in vain cost time; nothing of it grows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+
+from admin.roles import Role
+from admin.sessions import (
+    FORGOTTEN,
+    FREE_TRIES,
+    IDLE,
+    LONGEST_WAIT,
+    MOST,
+    MOST_OF_ONE,
+    MOST_REMEMBERED,
+    Sessions,
+    Tries,
+    csrf_of,
+)
+from admin.users import User
+
+ANN = User("ann", Role.ADMIN, ("*",), "$argon2id$1")
+LIFETIME = 10 * IDLE
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def sessions(clock: Clock) -> Sessions:
+    words = count()
+    return Sessions(LIFETIME, clock, lambda: f"word{next(words)}")
+
+
+def always(user: User | None) -> Callable[[str], User | None]:
+    return lambda name: user
+
+
+def test_a_session_lasts_while_it_is_used_and_no_longer_than_its_life() -> None:
+    clock = Clock()
+    kept = sessions(clock)
+    word = kept.begin(ANN, "agent")
+    for _ in range(int(LIFETIME / IDLE * 2) - 1):
+        clock.now += IDLE / 2
+        assert kept.find(word, "agent", always(ANN)) == ANN
+    clock.now += IDLE / 2
+    assert kept.find(word, "agent", always(ANN)) is None
+
+
+def test_a_page_that_was_left_open_is_no_use() -> None:
+    clock = Clock()
+    kept = sessions(clock)
+    word = kept.begin(ANN, "agent")
+    clock.now += IDLE - 1
+    assert kept.find(word, "agent", always(ANN), is_use=False) == ANN
+    clock.now += 1
+    assert kept.find(word, "agent", always(ANN)) is None
+
+
+def test_it_is_the_users_as_he_is_now() -> None:
+    kept = sessions(Clock())
+    word = kept.begin(ANN, "agent")
+    demoted = replace(ANN, role=Role.VIEWER)
+    assert kept.find(word, "agent", always(demoted)) == demoted
+    assert kept.find("another", "agent", always(ANN)) is None
+    for over in (None, replace(ANN, secret="$argon2id$2")):
+        word = kept.begin(ANN, "agent")
+        assert kept.find(word, "agent", always(over)) is None
+        assert kept.find(word, "agent", always(ANN)) is None
+    assert csrf_of(word) != csrf_of(word + "x")
+
+
+def test_sessions_are_bounded() -> None:
+    kept = sessions(Clock())
+    words = [kept.begin(ANN, "agent") for _ in range(MOST_OF_ONE + 1)]
+    assert kept.find(words[0], "agent", always(ANN)) is None
+    assert kept.find(words[1], "agent", always(ANN)) == ANN
+    for number in range(MOST + 10):
+        kept.begin(replace(ANN, name=f"u{number}"), "agent")
+    assert len(kept._sessions) == MOST
+
+
+def test_tries_in_vain_cost_twice_as_much_each_time() -> None:
+    clock = Clock()
+    tries = Tries(clock)
+    for _ in range(FREE_TRIES - 1):
+        tries.failed("a", "b")
+        assert tries.wait("a") == 0
+    waits = []
+    for _ in range(12):
+        tries.failed("a")
+        waits.append(tries.wait("a", "c"))
+        assert tries.wait("b", "c") == 0
+        clock.now += waits[-1]
+        assert tries.wait("a") == 0
+    assert waits[:3] == [1, 2, 4]
+    assert max(waits) == LONGEST_WAIT
+    clock.now += FORGOTTEN + 1
+    tries.failed("a")
+    assert tries.wait("a") == 0
+    tries.succeeded("a")
+    for number in range(MOST_REMEMBERED + 10):
+        tries.failed(number)
+    assert len(tries._failed) == MOST_REMEMBERED
