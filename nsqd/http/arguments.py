@@ -1,10 +1,12 @@
-"""Topic and channel arguments: NSQ spells the errors differently from route to route."""
+"""Arguments of several routes: NSQ spells the errors for topics and channels differently from route to route."""
 
 from nsqd.core.broker import Broker, TooMany
 from nsqd.core.channel import Channel
 from nsqd.core.topic import Topic
 from penstock.protocol.names import is_valid_name
 from shared.http.errors import HttpError
+
+MOST_DIGITS = 19  # of an offset or a job's id in a list
 
 
 def topic_name(arguments: dict[str, str], invalid: str = "INVALID_TOPIC") -> str:
@@ -80,3 +82,11 @@ def bounded(arguments: dict[str, str], name: str, default: int, most: int) -> in
     if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)) or int(text) > most:
         raise HttpError(400, f"INVALID_ARG_{name.upper()}")
     return int(text)
+
+
+def numbers(arguments: dict[str, str], name: str, most: int) -> list[int]:
+    """At most so many numbers with commas between them, as they come; none twice."""
+    words = arguments[name].split(",")
+    if len(words) > most or not all(word.isascii() and word.isdigit() and len(word) <= MOST_DIGITS for word in words):
+        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
+    return list(dict.fromkeys(map(int, words)))
