@@ -3,6 +3,7 @@
 from nsqd.core.broker import Broker, TooMany
 from nsqd.core.channel import Channel
 from nsqd.core.topic import Topic
+from nsqd.core.tube import Tube
 from penstock.protocol.names import is_valid_name
 from shared.http.errors import HttpError
 
@@ -72,6 +73,21 @@ def existing_channel(broker: Broker, topic: str, channel: str) -> Channel:
     if found is None:
         raise HttpError(404, "CHANNEL_NOT_FOUND")
     return found
+
+
+def existing_tube(broker: Broker, name: str) -> Tube:
+    """404 if it is not there."""
+    tube = broker.tubes.tube(name)
+    if tube is None:
+        raise HttpError(404, "TUBE_NOT_FOUND")
+    return tube
+
+
+def tube_name(arguments: dict[str, str]) -> str:
+    """The argument `tube`, whatever it is: a tube may have a name that no topic can have."""
+    if "tube" not in arguments:
+        raise HttpError(400, "MISSING_ARG_TUBE")
+    return arguments["tube"]
 
 
 def bounded(arguments: dict[str, str], name: str, default: int, most: int) -> int:
