@@ -3,6 +3,7 @@
 A million jobs as objects would take 400 MB; here what is asked for is unpacked, changed and packed again.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -232,18 +233,22 @@ class Jobs:
 
     def in_state(self, state: JobState, after: int) -> Iterator[Job]:
         """Those in that state whose ids are above `after`, ascending. Nothing may change meanwhile."""
-        for page in sorted(self._pages):
+        pages = sorted(self._pages)
+        for page in pages[bisect_right(pages, after, key=self._last_id) :]:  # ids ascend with ordinals
             rows = self._pages[page]
             states = bytes(rows[_STATE :: ROW.size])
-            last = len(states.rstrip(b"\0")) - 1
-            if unpack(0, rows, last * ROW.size).id <= after:  # ids ascend with ordinals
-                continue
             index = states.find(state)
             while index >= 0:
                 job = unpack(page * PAGE + index, rows, index * ROW.size)
                 if job.id > after:
                     yield job
                 index = states.find(state, index + 1)
+
+    def _last_id(self, page: int) -> int:
+        """The highest of a page."""
+        rows = self._pages[page]
+        last = len(bytes(rows[_STATE :: ROW.size]).rstrip(b"\0")) - 1
+        return unpack(0, rows, last * ROW.size).id
 
     def pages(self) -> list[int]:
         """The numbers of those that there are, ascending."""

@@ -161,8 +161,8 @@ class Store(Protocol):
     def cold(self, topic: int, first: int, end: int) -> int:
         """How many of messages first..end are on disk only."""
 
-    def look(self, topic: int, ordinal: int) -> bytes:
-        """The message's frame if it is in memory, and has no attributes; else b"". Nothing is read for it."""
+    def look(self, topic: int, ordinal: int, attributes: bool = True) -> bytes:
+        """The message's frame if it is in memory; else b"". Nothing is read for it. `attributes`: b"" also if it has any."""
 
     def file_number(self, topic: int, ordinal: int) -> int:
         """The number of the file in which the message is, about, from 1 on; later ones are higher. 0: it is in none."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -37,8 +38,8 @@ _ORDINAL = (1 << _BITS) - 1
 _IN_ORDER = (JobState.READY, JobState.DELAYED, JobState.RESERVED)
 
 
-def _entry(job: Job) -> int:
-    """Of the heap of its state."""
+def entry_of(job: Job) -> int:
+    """Of the heap of its state; of buried ones, too, it is higher the later they were buried."""
     return (job.priority if job.state is JobState.READY else job.due) << _BITS | job.ordinal
 
 
@@ -248,7 +249,7 @@ class Tube:
             del self.buried[job.ordinal]
             return
         heap = self._heaps[job.state]
-        if heap and heap[0] == _entry(job):
+        if heap and heap[0] == entry_of(job):
             heappop(heap)
         if job.state is JobState.RESERVED:
             worker = self.reserved.pop(job.ordinal)
@@ -266,19 +267,19 @@ class Tube:
             self.buried[job.ordinal] = None
             return
         heap = self._heaps[state]
-        heappush(heap, _entry(job))
+        heappush(heap, entry_of(job))
         if len(heap) > 2 * self.counts[state] + SLACK:
-            heap[:] = {entry for entry in heap if self._found(state, entry) is not None}
+            heap[:] = {entry for entry in heap if self.found(state, entry) is not None}
             heapify(heap)
         if state is JobState.READY:
             self.broker.awake[self] = None
         else:
             self._watch_by(job.due)
 
-    def _found(self, state: JobState, entry: int) -> Job | None:
+    def found(self, state: JobState, entry: int) -> Job | None:
         """The job of a heap's entry; None: the entry does not hold any more."""
         job = self.jobs.get(entry & _ORDINAL)
-        return job if job is not None and job.state is state and _entry(job) == entry else None
+        return job if job is not None and job.state is state and entry_of(job) == entry else None
 
     def _forget(self, job: Job) -> None:
         """It is gone, and the log knows or need not."""
@@ -294,7 +295,7 @@ class Tube:
         """The next one to be reserved; of those that are delayed or reserved the next whose time is over."""
         heap = self._heaps[state]
         while heap:
-            job = self._found(state, heap[0])
+            job = self.found(state, heap[0])
             if job is not None:
                 return job
             heappop(heap)
@@ -474,6 +475,10 @@ class Tube:
         self.broker.unwatch(self)
         self.broker.tubes.dropped(self)
 
+    def heap(self, state: JobState) -> Sequence[int]:
+        """The entries of the jobs in that state, which is not BURIED, as a heap; some do not hold any more (see `found`)."""
+        return self._heaps[state]
+
     def holes(self) -> list[tuple[int, int]]:
         """Spans (first, end) from the edge on that are not for us."""
         return list(self._holes)
@@ -485,7 +490,7 @@ class Tube:
         entries = {state: set(heap) for state, heap in self._heaps.items()}
         for job in self.jobs:
             found[job.state] += 1
-            assert job.state is JobState.BURIED or _entry(job) in entries[job.state]
+            assert job.state is JobState.BURIED or entry_of(job) in entries[job.state]
             assert (job.state is JobState.BURIED) == (job.ordinal in self.buried)
             assert (job.state is JobState.RESERVED) == (job.ordinal in self.reserved)
             assert self.broker.tubes.find(job.id) == (self, job)

@@ -23,12 +23,12 @@ from nsqd.core.acting import Chosen
 from nsqd.core.attributes import NONE, Attributes
 from nsqd.core.channel import Channel
 from nsqd.core.frame import HEADER_SIZE, message_id
-from nsqd.core.history import Plan
 from nsqd.core.listing import listed
-from nsqd.http.arguments import bounded, existing_channel, topic_and_channel, topic_to_publish_to
-from nsqd.http.messages import Look, read_state
+from nsqd.core.topic import Topic
+from nsqd.http.arguments import bounded, existing_channel, numbers, topic_and_channel, topic_to_publish_to
+from nsqd.http.looking import Look
+from nsqd.http.messages import read_state
 from nsqd.http.node import Node
-from nsqd.http.offsets import Places
 from penstock.protocol.names import is_valid_name
 from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
@@ -36,7 +36,6 @@ from shared.values import MILLISECOND
 
 MOST = 1000  # messages in a request
 RECORD = 4 * 1024 * 1024  # bytes of bodies that are published as one record
-MOST_DIGITS = 19  # of an offset
 MOST_REASON = 200  # characters
 BY_HAND = "by hand"  # why a message is buried, unless the request tells
 Act = Callable[[Channel, list[Chosen], Look], int]
@@ -48,7 +47,6 @@ class Acting:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._places = Places(node)
 
     def routes(self) -> Routes:
         """Every path and its method."""
@@ -67,12 +65,13 @@ class Acting:
             arguments = query(request)
             topic, channel = topic_and_channel(arguments)
             act, choose = prepare(arguments), _choice(arguments)
-            look = Look()
+            look = Look(self._node)
 
-            async def plan() -> list[Plan]:
-                return await self._node.bridge.call(lambda: look.plan(self._node, topic, channel, choose))
+            def those() -> tuple[Topic, list[int]]:
+                found = existing_channel(self._node.broker, topic, channel)
+                return found.topic, choose(found)
 
-            await self._places.from_disk(plan, look.read)
+            await look.take(those)
             chosen = [Chosen(ordinal, message_id(frame)) for ordinal, frame in look.frames.items() if frame]
 
             def work() -> int:
@@ -137,7 +136,7 @@ class Acting:
 def _choice(arguments: Arguments) -> Callable[[Channel], list[int]]:
     """Which messages: their ordinals, of a channel."""
     if "offset" in arguments:
-        ordinals = _offsets(arguments["offset"])
+        ordinals = numbers(arguments, "offset", MOST)
         return lambda channel: ordinals
     if "state" not in arguments:
         raise HttpError(400, "MISSING_ARG_OFFSET")
@@ -145,10 +144,3 @@ def _choice(arguments: Arguments) -> Callable[[Channel], list[int]]:
     if not count:
         raise HttpError(400, "MISSING_ARG_COUNT")
     return lambda channel: [one.ordinal for one in listed(channel, state, "", count)[0]]
-
-
-def _offsets(text: str) -> list[int]:
-    words = text.split(",")
-    if len(words) > MOST or not all(word.isascii() and word.isdigit() and len(word) <= MOST_DIGITS for word in words):
-        raise HttpError(400, "INVALID_ARG_OFFSET")
-    return list(dict.fromkeys(map(int, words)))

@@ -1,10 +1,13 @@
-"""Topic and channel arguments: NSQ spells the errors differently from route to route."""
+"""Arguments of several routes: NSQ spells the errors for topics and channels differently from route to route."""
 
 from nsqd.core.broker import Broker, TooMany
 from nsqd.core.channel import Channel
 from nsqd.core.topic import Topic
+from nsqd.core.tube import Tube
 from penstock.protocol.names import is_valid_name
 from shared.http.errors import HttpError
+
+MOST_DIGITS = 19  # of an offset or a job's id in a list
 
 
 def topic_name(arguments: dict[str, str], invalid: str = "INVALID_TOPIC") -> str:
@@ -72,6 +75,21 @@ def existing_channel(broker: Broker, topic: str, channel: str) -> Channel:
     return found
 
 
+def existing_tube(broker: Broker, name: str) -> Tube:
+    """404 if it is not there."""
+    tube = broker.tubes.tube(name)
+    if tube is None:
+        raise HttpError(404, "TUBE_NOT_FOUND")
+    return tube
+
+
+def tube_name(arguments: dict[str, str]) -> str:
+    """The argument `tube`, whatever it is: a tube may have a name that no topic can have."""
+    if "tube" not in arguments:
+        raise HttpError(400, "MISSING_ARG_TUBE")
+    return arguments["tube"]
+
+
 def bounded(arguments: dict[str, str], name: str, default: int, most: int) -> int:
     """A number from 0 to `most`."""
     text = arguments.get(name)
@@ -80,3 +98,11 @@ def bounded(arguments: dict[str, str], name: str, default: int, most: int) -> in
     if not (text.isascii() and text.isdigit()) or len(text) > len(str(most)) or int(text) > most:
         raise HttpError(400, f"INVALID_ARG_{name.upper()}")
     return int(text)
+
+
+def numbers(arguments: dict[str, str], name: str, most: int) -> list[int]:
+    """At most so many numbers with commas between them, as they come; none twice."""
+    words = arguments[name].split(",")
+    if len(words) > most or not all(word.isascii() and word.isdigit() and len(word) <= MOST_DIGITS for word in words):
+        raise HttpError(400, f"INVALID_ARG_{name.upper()}")
+    return list(dict.fromkeys(map(int, words)))

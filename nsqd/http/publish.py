@@ -8,12 +8,16 @@ Beside NSQ's arguments both take, of all messages of the request:
     channel=C                    for this channel alone: the topic's others never see them. 404 CHANNEL_NOT_FOUND if it is not
                                  there, 409 TOPIC_PAUSED while the topic holds messages back; not with defer
 
+/pub also takes id=true: the answer's X-Nsq-Message-Id is the message's id as consumers see it (16 hex digits). A message that
+was published before, or that an ephemeral topic had no room for, has none.
+
 A repeated message is answered as the first one was, once that is as durable as the topic says, and X-Nsq-Duplicates tells
 how many of the request's messages were repeated. 400 for INVALID_KEY, INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_HEADER,
 TOO_MANY_HEADERS.
 """
 
 import re
+from collections.abc import Callable
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -29,6 +33,8 @@ from shared.http.errors import HttpError
 from shared.values import MILLISECOND
 
 _BINARY_FALSE = ("false", "0")
+_TRUE = ("true", "1")
+Arguments = dict[str, str]
 _HEADER = b"x-nsq-header-"  # before the name, as the server gives it
 _INTEGER = re.compile(
     r"(?=[+-]?[0-9])(?:\+|-(?=0+$))?0*([0-9]{0,18})"
@@ -73,15 +79,43 @@ class Publishing:
         arguments = query(request)
         topic = topic_name(arguments)
         attributes = _read_attributes(request, arguments)
-        broker, defer = self._node.broker, arguments.get("defer")
-        if defer is not None and "channel" in arguments:
-            raise HttpError(400, "INVALID_DEFER")
-        if defer is not None:
-            return _answer(await self._node.bridge.call(lambda: self._publish_deferred(topic, body, defer, attributes)))
-        if attributes or "channel" in arguments:
-            return _answer(await self._publish(topic, [body], attributes, arguments.get("channel")))
+        if attributes or len(arguments) > 1:
+            return await self._pub_otherwise(topic, body, arguments, attributes)
+        broker = self._node.broker
         await self._node.bridge.call(lambda: topic_to_publish_to(broker, topic).publish([body], len(body)))
         return OK
+
+    async def _pub_otherwise(self, name: str, body: bytes, arguments: Arguments, attributes: Attributes) -> Response:
+        """Likewise, with whatever else can be asked for."""
+        channel, defer = arguments.get("channel"), arguments.get("defer")
+        if defer is not None and channel is not None:
+            raise HttpError(400, "INVALID_DEFER")
+
+        def publish() -> int:
+            if defer is not None:
+                return self._publish_deferred(name, body, defer, attributes)
+            return self._publish_now(name, [body], len(body), attributes, channel)
+
+        if arguments.get("id") in _TRUE:
+            return _answer(*await self._node.bridge.call(lambda: self._apart(name, publish)))
+        return _answer(await self._node.bridge.call(publish))
+
+    def _apart(self, name: str, publish: Callable[[], int]) -> tuple[int, bytes]:
+        """What `publish` returns, and the id of the one message that it published to the topic; b"": none. (trio thread)
+
+        The message is sealed apart from what else the turn publishes.
+        """
+        broker = self._node.broker
+        self._seal(name)
+        number = broker.ids.next
+        duplicates = publish()
+        self._seal(name)
+        return duplicates, broker.ids.named(number) if broker.ids.next > number else b""
+
+    def _seal(self, name: str) -> None:
+        topic = self._node.broker.topics.get(name)
+        if topic is not None:
+            topic.seal(self._node.broker.now, self._node.broker.wall)
 
     async def mpub(self, request: Request) -> Response:
         """Many messages: one a line, or with binary=true as in the MPUB of TCP, without its outer length."""
@@ -99,19 +133,21 @@ class Publishing:
 
     async def _publish(self, name: str, bodies: list[bytes], attributes: Attributes, channel: str | None = None) -> int:
         """Publish, or only see to it that the topic exists. Returns how many had been published before."""
-        broker, size = self._node.broker, sum(map(len, bodies))
+        size = sum(map(len, bodies))
+        return await self._node.bridge.call(lambda: self._publish_now(name, bodies, size, attributes, channel))
 
-        def publish() -> int:
-            if channel is not None:
-                return self._publish_to(name, channel, bodies, attributes)
-            topic = topic_to_publish_to(broker, name)
-            if bodies and attributes:
-                return topic.publish_with(bodies, attributes)
-            if bodies:
-                topic.publish(bodies, size)
-            return 0
-
-        return await self._node.bridge.call(publish)
+    def _publish_now(
+        self, name: str, bodies: list[bytes], size: int, attributes: Attributes, channel: str | None
+    ) -> int:
+        """Likewise. (trio thread)"""
+        if channel is not None:
+            return self._publish_to(name, channel, bodies, attributes)
+        topic = topic_to_publish_to(self._node.broker, name)
+        if bodies and attributes:
+            return topic.publish_with(bodies, attributes)
+        if bodies:
+            topic.publish(bodies, size)
+        return 0
 
     def _publish_to(self, name: str, channel: str, bodies: list[bytes], attributes: Attributes) -> int:
         """Likewise, to one channel. (trio thread)"""
@@ -167,11 +203,12 @@ class Publishing:
         return bodies
 
 
-def _answer(duplicates: int) -> Response:
-    """OK, and how many messages had been published before."""
-    if not duplicates:
+def _answer(duplicates: int, message_id: bytes = b"") -> Response:
+    """OK, how many messages had been published before, and the id of the one that was, if it is to be told."""
+    if not duplicates and not message_id:
         return OK
-    return Response("OK", headers=V1_HEADERS | {"X-Nsq-Duplicates": str(duplicates)}, media_type="text/plain")
+    headers = {"X-Nsq-Duplicates": str(duplicates)} if duplicates else {"X-Nsq-Message-Id": message_id.decode()}
+    return Response("OK", headers=V1_HEADERS | headers, media_type="text/plain")
 
 
 def _read_attributes(request: Request, arguments: dict[str, str]) -> Attributes:

@@ -5,6 +5,7 @@ from nsqd.http.backup import BackupRoute
 from nsqd.http.config import Config
 from nsqd.http.cursors import Cursors
 from nsqd.http.dead_letters import DeadLetters
+from nsqd.http.jobs import Jobs
 from nsqd.http.messages import Messages
 from nsqd.http.metrics import MetricsRoute
 from nsqd.http.node import Node
@@ -40,6 +41,7 @@ def routes(node: Node) -> Routes:
         **Acting(node).routes(),
         **SeriesRoute(node).routes(),
         **TubesRoute(node).routes(),
+        **Jobs(node).routes(),
         "/metrics": {"GET": MetricsRoute(node).metrics},
         "/livez": {"GET": observe.livez},
         "/readyz": {"GET": observe.readyz},

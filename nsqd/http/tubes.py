@@ -1,8 +1,9 @@
-"""GET /tubes: what clients of beanstalkd see as tubes, also those whose names no topic can have.
+"""What clients of beanstalkd see as tubes, also those whose names no topic can have.
 
-    GET /tubes[?limit=100][&after=NAME]     {"tube_count": all of them, "tubes": [...]}, by name, those behind NAME
+    GET  /tubes[?limit=100][&after=NAME]     {"tube_count": all of them, "tubes": [...]}, by name, those behind NAME
+    POST /tube/pause?tube=NAME&seconds=N     no job is given out for so long, or until a restart; 0: they are again
 
-Each is told as `picture` does; /stats tells the same of a topic that is a tube.
+Each is told as `picture` does; /stats tells the same of a topic that is a tube. Of the jobs in them see nsqd/http/jobs.py.
 """
 
 import time
@@ -14,28 +15,42 @@ from starlette.responses import Response
 
 from nsqd.core.jobs import JobState
 from nsqd.core.tube import Tube
-from nsqd.http.arguments import bounded
+from nsqd.http.arguments import bounded, existing_tube, tube_name
 from nsqd.http.node import Node
-from shared.http.api import Routes, json_response, query
+from shared.http.api import Routes, empty_response, json_response, query
+from shared.http.errors import HttpError
+from shared.values import SECOND
 
 LIMIT, MOST = 100, 1000  # tubes in an answer
+LONGEST = (1 << 32) - 1  # s of a pause, as with pause-tube
 
 
 class TubesRoute:
-    """The route."""
+    """The two routes."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def routes(self) -> Routes:
         """Every path and its method."""
-        return {"/tubes": {"GET": self.tubes}}
+        return {"/tubes": {"GET": self.tubes}, "/tube/pause": {"POST": self.pause}}
 
     async def tubes(self, request: Request) -> Response:
         """A page of them."""
         arguments = query(request)
         limit, after = bounded(arguments, "limit", LIMIT, MOST), arguments.get("after", "")
         return json_response(await self._node.bridge.call(lambda: self._page(after, limit)))
+
+    async def pause(self, request: Request) -> Response:
+        """As pause-tube."""
+        arguments = query(request)
+        name = tube_name(arguments)
+        if "seconds" not in arguments:
+            raise HttpError(400, "MISSING_ARG_SECONDS")
+        ns = bounded(arguments, "seconds", 0, LONGEST) * SECOND
+        broker = self._node.broker
+        await self._node.bridge.call(lambda: existing_tube(broker, name).pause_for(ns, broker.now))
+        return empty_response()
 
     def _page(self, after: str, limit: int) -> dict[str, Any]:
         topics, now = self._node.broker.topics, time.monotonic_ns()

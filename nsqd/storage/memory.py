@@ -119,10 +119,10 @@ class MemoryStore:
         self._position += 1
         self._topics.pop(topic, None)
 
-    def look(self, topic: int, ordinal: int) -> bytes:
+    def look(self, topic: int, ordinal: int, attributes: bool = True) -> bytes:
         sequence = self._topics.get(topic)
         held = sequence.holder(ordinal) if sequence is not None else None
-        if held is None or held.extent is None or held.attributed:
+        if held is None or held.extent is None or (attributes and held.attributed):
             return b""
         return held.extent.frames[ordinal - held.first]
 

@@ -1,0 +1,149 @@
+"""The jobs of a tube: looking at them, and acting on single ones.
+
+    GET /tube/jobs?tube=NAME&state=ready|reserved|delayed|buried[&limit=100][&after=NEXT][&preview=256]
+
+    {"total": 3, "jobs": [{"id","state","priority","age","ttr","reserves","timeouts","releases","buries","kicks","body_size",
+                           "body" or "body_base64"}], "next": "..."}
+
+`id` is beanstalkd's number; `age`, `ttr` and, of what is reserved or delayed, `time_left` are s. `total` counts all in that
+state; `next` is there if there is more: give it as `after`. In which order they come: nsqd/core/tube_listing.py; of bodies see
+nsqd/http/looking.py. What cannot be read has no body_size.
+
+    POST /tube/jobs/delete?tube=NAME&id=1,2,3     they are done with, in whatever state they are
+    POST /tube/jobs/kick?...                      buried and delayed ones are ready
+    POST /tube/jobs/bury?...                      ready and delayed ones wait until they are kicked
+    POST /tube/jobs/release?...                   reserved ones are ready at once
+
+Instead of `id`, `state=S&count=N` takes the first N in that state, which must be one that the action is for. The answer is
+{"deleted": N} (kicked, buried, released): to how many it was done, once that is as durable as the topic says. A worker that has
+such a job reserved loses it: it will be told NOT_FOUND.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core.jobs import Job, JobState
+from nsqd.core.topic import Topic
+from nsqd.core.tube import Tube
+from nsqd.core.tube_acting import BURY, DELETE, KICK, RELEASE, Action, act, named
+from nsqd.core.tube_listing import listed
+from nsqd.http.arguments import bounded, existing_tube, numbers, tube_name
+from nsqd.http.looking import Bodies, Look, read_page
+from nsqd.http.node import Node
+from nsqd.protocols.beanstalk.stats import STATES
+from shared.http.api import Handler, Routes, json_response, query
+from shared.http.errors import HttpError
+from shared.values import SECOND
+
+MOST = 1000  # jobs in a request
+_BY_WORD = {word: state for state, word in STATES.items()}
+_TIMED = (JobState.RESERVED, JobState.DELAYED)
+
+
+class Jobs:
+    """The five routes."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def routes(self) -> Routes:
+        """Every path and its method."""
+        return {
+            "/tube/jobs": {"GET": self.jobs},
+            "/tube/jobs/delete": {"POST": self._handler(DELETE)},
+            "/tube/jobs/kick": {"POST": self._handler(KICK)},
+            "/tube/jobs/bury": {"POST": self._handler(BURY)},
+            "/tube/jobs/release": {"POST": self._handler(RELEASE)},
+        }
+
+    async def jobs(self, request: Request) -> Response:
+        """A page of them."""
+        arguments = query(request)
+        name, state, page = tube_name(arguments), _read_state(arguments), read_page(arguments)
+        look, told = Look(self._node, attributes=False), _Told()
+
+        def choose() -> tuple[Topic, list[int]]:
+            tube = existing_tube(self._node.broker, name)
+            try:
+                told.jobs, told.following = listed(tube, state, page.after, page.limit)
+            except ValueError:
+                raise HttpError(400, "INVALID_ARG_AFTER") from None
+            told.total = tube.counts[state]
+            told.now, told.wall = tube.broker.now, tube.broker.wall
+            return tube.topic, [job.ordinal for job in told.jobs]
+
+        await look.take(choose)
+        answer: dict[str, Any] = {"total": told.total, "jobs": told.pictures(look, Bodies(page.preview))}
+        if told.following:
+            answer["next"] = told.following
+        return json_response(answer)
+
+    def _handler(self, action: Action) -> Handler:
+        async def handler(request: Request) -> Response:
+            arguments = query(request)
+            name, choose = tube_name(arguments), _choice(arguments, action)
+
+            def work() -> int:
+                tube = existing_tube(self._node.broker, name)
+                return act(tube, action, choose(tube))
+
+            return json_response({action.done: await self._node.bridge.call(work)})
+
+        return handler
+
+
+class _Told:
+    """What is told of a tube."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self.following = ""
+        self.total = 0
+        self.now = self.wall = 0  # when it was looked at, by both clocks, ns
+
+    def pictures(self, look: Look, bodies: Bodies) -> list[dict[str, Any]]:
+        """For JSON."""
+        return [self._picture(job, look.frames[job.ordinal], bodies) for job in self.jobs]
+
+    def _picture(self, job: Job, frame: bytes, bodies: Bodies) -> dict[str, Any]:
+        picture: dict[str, Any] = {
+            "id": job.id,
+            "state": STATES[job.state],
+            "priority": job.priority,
+            "age": max(0, self.wall - job.created) // SECOND,
+            "ttr": job.ttr,
+            "reserves": job.reserves,
+            "timeouts": job.timeouts,
+            "releases": job.releases,
+            "buries": job.buries,
+            "kicks": job.kicks,
+        }
+        if job.state in _TIMED:
+            picture["time_left"] = max(0, job.due - self.now) // SECOND
+        return picture | bodies.told(frame) if frame else picture
+
+
+def _read_state(arguments: dict[str, str]) -> JobState:
+    """The argument `state`."""
+    try:
+        return _BY_WORD[arguments.get("state", "")]
+    except KeyError:
+        raise HttpError(400, "INVALID_ARG_STATE") from None
+
+
+def _choice(arguments: dict[str, str], action: Action) -> Callable[[Tube], list[Job]]:
+    """Which jobs of a tube."""
+    if "id" in arguments:
+        ids = numbers(arguments, "id", MOST)
+        return lambda tube: named(tube, ids)
+    if "state" not in arguments:
+        raise HttpError(400, "MISSING_ARG_ID")
+    state, count = _read_state(arguments), bounded(arguments, "count", 0, MOST)
+    if state not in action.states:
+        raise HttpError(400, "INVALID_ARG_STATE")
+    if not count:
+        raise HttpError(400, "MISSING_ARG_COUNT")
+    return lambda tube: listed(tube, state, "", count)[0]

@@ -1,0 +1,110 @@
+"""Looking at messages, of a channel or of a tube: which page is asked for, frames from memory or disk, and bodies in JSON.
+
+    [&limit=100][&after=NEXT][&preview=256]     of a page: how many there are, behind what, and bytes of each body
+
+Nothing that is looked at changes. A body is `body` if it is text, else `body_base64`; what does not fit into the answer comes
+with its `body_size` alone. 413 TOO_MUCH_AT_ONCE if more than 64 MiB of messages had to be read from disk.
+"""
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from nsqd.core.attributes import Attributes
+from nsqd.core.frame import HEADER_SIZE
+from nsqd.core.history import Plan
+from nsqd.core.topic import Topic
+from nsqd.http.arguments import bounded
+from nsqd.http.node import Node
+from nsqd.http.offsets import Places
+from shared.http.errors import HttpError
+
+LIMIT, MOST = 100, 1000  # messages in an answer
+PREVIEW, MOST_PREVIEW = 256, 64 * 1024  # bytes of a body
+MOST_READ = 64 * 1024 * 1024  # bytes of messages that are read from disk for one request
+MOST_BODY = 4 * 1024 * 1024  # bytes of bodies in an answer; what does not fit comes without its body
+Choose = Callable[[], tuple[Topic, list[int]]]  # in the trio thread: a topic, and ordinals of some of its messages
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Which page."""
+
+    limit: int
+    after: str  # "": the first one
+    preview: int  # bytes of each body
+
+
+def read_page(arguments: dict[str, str]) -> Asked:
+    """The arguments `limit`, `after` and `preview`."""
+    limit = max(1, bounded(arguments, "limit", LIMIT, MOST))
+    return Asked(limit, arguments.get("after", ""), bounded(arguments, "preview", PREVIEW, MOST_PREVIEW))
+
+
+class Look:
+    """Messages' frames, from memory and from disk."""
+
+    def __init__(self, node: Node, attributes: bool = True) -> None:
+        """`attributes`: they are wanted, too; then what has any is read from disk."""
+        self._node = node
+        self._with_attributes = attributes
+        self.frames: dict[int, bytes] = {}  # by ordinal; b"" for what cannot be read
+        self.attributes: dict[int, Attributes] = {}  # of those that have any
+
+    async def take(self, choose: Choose) -> None:
+        """Those that `choose` names. Raises HttpError, also what `choose` does."""
+
+        async def plan() -> list[Plan]:
+            return await self._node.bridge.call(lambda: self._plan(*choose()))
+
+        await Places.from_disk(plan, self._read)
+
+    def _plan(self, topic: Topic, ordinals: list[int]) -> list[Plan]:
+        """Take what is in memory, and say how to read the rest. (trio thread)"""
+        number, store = topic.number, topic.store
+        self.frames = {ordinal: store.look(number, ordinal, self._with_attributes) for ordinal in ordinals}
+        missing = [ordinal for ordinal, frame in self.frames.items() if not frame]
+        return [] if topic.ephemeral else list(self._node.history.plans_of(number, missing))
+
+    def _read(self, plans: list[Plan]) -> None:
+        """Get what is on disk only. Raises Gone, OSError; HttpError if that is too much at once. (any thread)"""
+        room = MOST_READ
+        for plan in plans:
+            for batch in plan.read()[0]:
+                for ordinal, frame in batch.messages():
+                    if ordinal not in self.frames:
+                        continue
+                    self.frames[ordinal] = frame
+                    if batch.packed and self._with_attributes:
+                        self.attributes[ordinal] = batch.attributes.behind(ordinal - batch.first)
+                    room -= len(frame)
+                    if room < 0:
+                        raise HttpError(413, "TOO_MUCH_AT_ONCE")
+
+
+class Bodies:
+    """The bodies of an answer."""
+
+    def __init__(self, preview: int) -> None:
+        self._preview = preview
+        self._room = MOST_BODY
+
+    def told(self, frame: bytes) -> dict[str, Any]:
+        """A message's body for JSON, or its beginning, as far as there is room for it."""
+        size = len(frame) - HEADER_SIZE
+        part = frame[HEADER_SIZE : HEADER_SIZE + self._preview]
+        if len(part) > self._room:
+            return {"body_size": size}
+        self._room -= len(part)
+        return {"body_size": size, **_told(part, len(part) < size)}
+
+
+def _told(part: bytes, cut: bool) -> dict[str, str]:
+    """A body, or its beginning: then its last character may be cut."""
+    try:
+        return {"body": part.decode()}
+    except UnicodeDecodeError as error:
+        if cut and error.start >= len(part) - 3 and error.reason == "unexpected end of data":
+            return {"body": part[: error.start].decode()}
+        return {"body_base64": base64.b64encode(part).decode()}

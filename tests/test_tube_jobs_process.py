@@ -1,0 +1,227 @@
+"""/tube/jobs, /tube/jobs/... and /tube/pause on a real process, with greenstalk: each state, pages, bodies, kills, refusals."""
+
+from __future__ import annotations
+
+import base64
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import greenstalk
+import httpx
+import pytest
+
+from tests.daemons import Daemon, nsqd
+
+pytestmark = pytest.mark.process
+
+FLAGS = ("-beanstalk-address", "127.0.0.1:0", "-mem-budget", "65536")
+STATES = ("ready", "reserved", "delayed", "buried")
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with nsqd(tmp_path_factory.mktemp("node"), *FLAGS) as node:
+        yield node
+
+
+def client(node: Daemon, tube: str, **options: Any) -> greenstalk.Client:
+    host, _, port = node.wait_for_line("BEANSTALK: listening on").split()[-1].rpartition(":")
+    return greenstalk.Client((host, int(port)), use=tube, watch=tube, **options)
+
+
+def ask(node: Daemon, method: str, path: str, **arguments: object) -> Any:
+    params = {name: str(value) for name, value in arguments.items()}
+    answer = httpx.request(method, f"http://{node.http}{path}", params=params, timeout=30)
+    if answer.status_code != 200:
+        return answer.status_code, answer.json()["message"]
+    return answer.json() if answer.content else None
+
+
+def look(node: Daemon, tube: str, state: str, **arguments: object) -> dict[str, Any]:
+    found = ask(node, "GET", "/tube/jobs", tube=tube, state=state, **arguments)
+    assert isinstance(found, dict), found
+    return found
+
+
+def act(node: Daemon, what: str, tube: str, **arguments: object) -> Any:
+    return ask(node, "POST", f"/tube/jobs/{what}", tube=tube, **arguments)
+
+
+def counts(node: Daemon, tube: str) -> list[int]:
+    """By STATES."""
+    return [look(node, tube, state)["total"] for state in STATES]
+
+
+def in_every_state(worker: greenstalk.Client) -> dict[str, int]:
+    """One job in each: their ids."""
+    buried = worker.put("buried", priority=3, ttr=70)
+    worker.bury(worker.reserve(timeout=5), priority=4)
+    reserved = worker.put("reserved", priority=3, ttr=70)
+    assert worker.reserve(timeout=5).id == reserved
+    return {
+        "ready": worker.put("ready"),
+        "reserved": reserved,
+        "delayed": worker.put("delayed", delay=900),
+        "buried": buried,
+    }
+
+
+def test_each_state_is_told(shared: Daemon) -> None:
+    with client(shared, "a/b;c+d") as worker:  # a name that no topic can have
+        ids = in_every_state(worker)
+        for state in STATES:
+            found = look(shared, "a/b;c+d", state)
+            (job,) = found["jobs"]
+            assert (found["total"], "next" in found) == (1, False)
+            assert (job["id"], job["state"], job["body"], job["body_size"]) == (ids[state], state, state, len(state))
+            told = worker.stats_job(ids[state])
+            names = {"ttr": "ttr", "priority": "pri"} | {
+                key: key for key in ("reserves", "timeouts", "releases", "buries", "kicks")
+            }
+            assert {name: job[name] for name in names} == {name: told[key] for name, key in names.items()}
+            assert 0 <= job["age"] < 60
+            assert ("time_left" in job) == (state in ("reserved", "delayed"))
+        assert 40 < look(shared, "a/b;c+d", "reserved")["jobs"][0]["time_left"] < 70
+        assert 850 < look(shared, "a/b;c+d", "delayed")["jobs"][0]["time_left"] < 900
+
+
+def test_bodies_of_any_kind(shared: Daemon) -> None:
+    with client(shared, "bodies", encoding=None) as worker:
+        for body in (b"plain", "\u03b1\u03b2\u03b3".encode() * 200, b"\xff\0binary", b"", b"</script>"):
+            worker.put(body)
+        plain, long, binary, empty, markup = look(shared, "bodies", "ready")["jobs"]
+        assert (plain["body"], empty["body"], empty["body_size"], markup["body"]) == ("plain", "", 0, "</script>")
+        assert (long["body"], long["body_size"]) == ("\u03b1\u03b2\u03b3" * 42 + "\u03b1\u03b2", 1200)  # 256 bytes
+        assert base64.b64decode(binary["body_base64"]) == b"\xff\0binary"
+        assert [job.get("body") for job in look(shared, "bodies", "ready", preview=3)["jobs"]][:2] == ["pla", "\u03b1"]
+
+
+def test_pages_from_disk_and_many_looks_change_nothing(shared: Daemon) -> None:
+    with client(shared, "many") as worker:
+        for number in range(2500):
+            worker.put(f"{number:05}" + "x" * 200, priority=number % 2)
+        before = worker.stats_tube("many"), worker.stats()["current-jobs-ready"]
+        seen, after = [], ""
+        while True:
+            page = look(shared, "many", "ready", limit=700, preview=5, **({"after": after} if after else {}))
+            assert page["total"] == 2500
+            seen += [int(job["body"]) for job in page["jobs"]]
+            after = page.get("next", "")
+            if not after:
+                break
+        assert seen == [*range(0, 2500, 2), *range(1, 2500, 2)]
+        for _ in range(300):
+            look(shared, "many", "ready", limit=5)
+        assert (worker.stats_tube("many"), worker.stats()["current-jobs-ready"]) == before
+        assert worker.reserve(timeout=1).body.startswith("00000")
+
+
+def test_a_message_with_headers_is_a_job_too(shared: Daemon) -> None:
+    with client(shared, "mixed") as worker:
+        url = f"http://{shared.http}/pub?topic=mixed"
+        httpx.post(url, content=b"h", headers={"X-Nsq-Header-Kind": "k"}).raise_for_status()
+        (job,) = look(shared, "mixed", "ready")["jobs"]
+        assert (job["body"], job["priority"], job["ttr"]) == ("h", 65536, 60)
+        assert worker.reserve(timeout=5).id == job["id"]
+
+
+def test_operators_act_and_workers_are_told(shared: Daemon) -> None:
+    with client(shared, "acts") as worker:
+        ids = in_every_state(worker)
+        assert act(shared, "kick", "acts", id=",".join(map(str, ids.values()))) == {"kicked": 2}
+        assert counts(shared, "acts") == [3, 1, 0, 0]
+        assert act(shared, "bury", "acts", state="ready", count=2) == {"buried": 2}  # the two of the highest priority
+        assert [job["id"] for job in look(shared, "acts", "buried")["jobs"]] == [ids["buried"], ids["ready"]]
+        assert act(shared, "release", "acts", state="reserved", count=9) == {"released": 1}
+        with pytest.raises(greenstalk.NotFoundError):
+            worker.touch(greenstalk.Job(ids["reserved"], ""))
+        assert worker.reserve(timeout=5).id == ids["reserved"]
+        assert act(shared, "delete", "acts", id=ids["reserved"]) == {"deleted": 1}
+        with pytest.raises(greenstalk.NotFoundError):
+            worker.delete(ids["reserved"])
+        assert act(shared, "delete", "acts", id=ids["reserved"]) == {"deleted": 0}
+        assert counts(shared, "acts") == [1, 0, 0, 2]
+        assert act(shared, "delete", "acts", state="buried", count=1000) == {"deleted": 2}
+
+
+def test_who_waits_gets_what_is_kicked(shared: Daemon) -> None:
+    with client(shared, "kicked") as worker, client(shared, "kicked") as other:
+        job_id = worker.put("x")
+        worker.bury(worker.reserve(timeout=5))
+        other._sock.sendall(b"reserve-with-timeout 20\r\n")  # waits; it is read below
+        assert act(shared, "kick", "kicked", id=job_id) == {"kicked": 1}
+        assert other._reader.readline() == b"RESERVED %d 1\r\n" % job_id
+
+
+@pytest.mark.parametrize("durability", ["always", "interval"])
+def test_what_was_answered_survives_a_kill(tmp_path: Path, durability: str) -> None:
+    flags = (*FLAGS, "-durability", durability)
+    with nsqd(tmp_path, *flags) as node:
+        with client(node, "t") as worker:
+            kept = in_every_state(worker)
+            gone = in_every_state(worker)
+            assert act(node, "delete", "t", id=",".join(map(str, gone.values()))) == {"deleted": 4}
+            assert act(node, "release", "t", id=kept["reserved"]) == {"released": 1}
+            assert act(node, "bury", "t", id=kept["ready"]) == {"buried": 1}
+        node.stop(signal.SIGKILL)
+    with nsqd(tmp_path, *flags) as node:
+        assert counts(node, "t") == [1, 0, 1, 2]
+        (job,) = look(node, "t", "ready")["jobs"]
+        assert (job["id"], job["body"], job["releases"], job["reserves"]) == (kept["reserved"], "reserved", 1, 1)
+        assert [job["body"] for job in look(node, "t", "buried")["jobs"]] == ["buried", "ready"]
+
+
+def test_a_pause(shared: Daemon) -> None:
+    with client(shared, "paused") as worker:
+        worker.put("x")
+        assert ask(shared, "POST", "/tube/pause", tube="paused", seconds=1000) is None
+        assert 900 < worker.stats_tube("paused")["pause-time-left"] <= 1000
+        with pytest.raises(greenstalk.TimedOutError):
+            worker.reserve(timeout=0)
+        assert ask(shared, "POST", "/tube/pause", tube="paused", seconds=0) is None
+        assert worker.reserve(timeout=0).body == "x"
+        assert worker.stats_tube("paused")["pause-time-left"] == 0
+        worker.put("y")
+        ask(shared, "POST", "/tube/pause", tube="paused", seconds=1)
+        began = time.monotonic()
+        assert worker.reserve(timeout=10).body == "y"
+        assert time.monotonic() - began > 0.5
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "arguments", "error"),
+    [
+        ("GET", "jobs", {"state": "ready"}, (400, "MISSING_ARG_TUBE")),
+        ("GET", "jobs", {"tube": "nowhere", "state": "ready"}, (404, "TUBE_NOT_FOUND")),
+        ("GET", "jobs", {"tube": "bad"}, (400, "INVALID_ARG_STATE")),
+        ("GET", "jobs", {"tube": "bad", "state": "in_flight"}, (400, "INVALID_ARG_STATE")),
+        ("GET", "jobs", {"tube": "bad", "state": "ready", "limit": 1001}, (400, "INVALID_ARG_LIMIT")),
+        ("GET", "jobs", {"tube": "bad", "state": "ready", "preview": 65537}, (400, "INVALID_ARG_PREVIEW")),
+        ("GET", "jobs", {"tube": "bad", "state": "ready", "after": "<b>"}, (400, "INVALID_ARG_AFTER")),
+        ("POST", "jobs/delete", {"id": 1}, (400, "MISSING_ARG_TUBE")),
+        ("POST", "jobs/delete", {"tube": "nowhere", "id": 1}, (404, "TUBE_NOT_FOUND")),
+        ("POST", "jobs/delete", {"tube": "bad"}, (400, "MISSING_ARG_ID")),
+        ("POST", "jobs/delete", {"tube": "bad", "id": "1,,2"}, (400, "INVALID_ARG_ID")),
+        ("POST", "jobs/delete", {"tube": "bad", "id": "-1"}, (400, "INVALID_ARG_ID")),
+        ("POST", "jobs/delete", {"tube": "bad", "id": ",".join(map(str, range(1001)))}, (400, "INVALID_ARG_ID")),
+        ("POST", "jobs/delete", {"tube": "bad", "state": "ready"}, (400, "MISSING_ARG_COUNT")),
+        ("POST", "jobs/delete", {"tube": "bad", "state": "gone", "count": 1}, (400, "INVALID_ARG_STATE")),
+        ("POST", "jobs/delete", {"tube": "bad", "state": "ready", "count": 1001}, (400, "INVALID_ARG_COUNT")),
+        ("POST", "jobs/kick", {"tube": "bad", "state": "ready", "count": 1}, (400, "INVALID_ARG_STATE")),
+        ("POST", "jobs/bury", {"tube": "bad", "state": "reserved", "count": 1}, (400, "INVALID_ARG_STATE")),
+        ("POST", "jobs/release", {"tube": "bad", "state": "buried", "count": 1}, (400, "INVALID_ARG_STATE")),
+        ("POST", "jobs/delete", {"tube": "bad", "id": "9999999"}, {"deleted": 0}),
+        ("GET", "jobs/delete", {"tube": "bad", "id": "1"}, (405, "METHOD_NOT_ALLOWED")),
+        ("POST", "pause", {"tube": "bad"}, (400, "MISSING_ARG_SECONDS")),
+        ("POST", "pause", {"tube": "bad", "seconds": "-1"}, (400, "INVALID_ARG_SECONDS")),
+        ("POST", "pause", {"tube": "bad", "seconds": 1 << 32}, (400, "INVALID_ARG_SECONDS")),
+        ("POST", "pause", {"tube": "nowhere", "seconds": 1}, (404, "TUBE_NOT_FOUND")),
+        ("POST", "pause", {"seconds": 1}, (400, "MISSING_ARG_TUBE")),
+    ],
+)
+def test_what_is_refused(shared: Daemon, method: str, path: str, arguments: dict[str, Any], error: Any) -> None:
+    with client(shared, "bad"):
+        assert ask(shared, method, f"/tube/{path}", **arguments) == error
