@@ -252,6 +252,6 @@ async def _until_told(signals: AsyncIterator[int], broker: Broker) -> int:
     async for number in signals:
         if number != signal.SIGUSR1:
             return number
-        broker.tubes.draining = True
+        broker.drain(True)
         log.info("draining: no job is taken any more")
     raise AssertionError("signals do not end")

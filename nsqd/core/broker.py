@@ -49,6 +49,9 @@ class Limits:
         return self.max_attempts.get(topic, self.max_attempts.get("", 0))
 
 
+DRAINING = "DRAINING"  # why nothing can be published while the node drains
+
+
 class TooMany(Exception):
     """There are as many topics or channels as the limits allow."""
 
@@ -97,6 +100,7 @@ class Broker:
         self.ask_for_channels = False  # True: a new topic waits until Topic.start() (nsqlookupd is asked)
         self.scan = ScanPool(limits.queue_scan_selection_count, limits.queue_scan_worker_pool_max, random_below)
         self.refusal = ""  # why nothing can be published in this turn; "": it can
+        self.draining_since = 0  # ns since the epoch; 0: it does not drain
         self.now = 0  # monotonic ns, of this turn
         self.wall = 0  # ns since the epoch, of this turn
         self.channel_count = 0  # of all topics
@@ -114,7 +118,18 @@ class Broker:
         self.now = now
         self.wall = wall
         self.store.begin(now, wall)
-        self.refusal = self.store.refusal
+        self._refuse()
+
+    def _refuse(self) -> None:
+        self.refusal = self.store.refusal or (DRAINING if self.draining_since else "")
+
+    def drain(self, draining: bool) -> bool:
+        """Take no more messages and jobs, and go on handing out what there is; or take them again. False: it is so already."""
+        if draining == bool(self.draining_since):
+            return False
+        self.draining_since = self.wall if draining else 0
+        self._refuse()
+        return True
 
     def settle(self) -> None:
         """The jobs that were put so far exist: for whoever looks at them in the same turn."""

@@ -5,6 +5,7 @@ from nsqd.http.backup import BackupRoute
 from nsqd.http.config import Config
 from nsqd.http.cursors import Cursors
 from nsqd.http.dead_letters import DeadLetters
+from nsqd.http.drain import Drain
 from nsqd.http.messages import Messages
 from nsqd.http.metrics import MetricsRoute
 from nsqd.http.node import Node
@@ -38,6 +39,7 @@ def routes(node: Node) -> Routes:
         **Cursors(node).routes(),
         **Messages(node).routes(),
         **Acting(node).routes(),
+        **Drain(node).routes(),
         **SeriesRoute(node).routes(),
         **TubesRoute(node).routes(),
         "/metrics": {"GET": MetricsRoute(node).metrics},

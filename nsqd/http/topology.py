@@ -16,6 +16,7 @@ from nsqd.http.arguments import (
     existing_topic,
     made_channel,
     made_topic,
+    refuse_if_need_be,
     topic_and_channel,
     topic_name,
 )
@@ -68,8 +69,7 @@ class Topology:
         check_offset(start, window)
         if channel in topic.channels:
             raise HttpError(409, "CHANNEL_EXISTS")
-        if self._node.broker.refusal:  # what is not written cannot be read back for it
-            raise HttpError(503, "EXITING")
+        refuse_if_need_be(self._node.broker)  # what is not written cannot be read back for it
         try:
             topic.channel_from(channel, start, self._node.broker.now)
         except TooMany:
