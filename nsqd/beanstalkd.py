@@ -24,6 +24,7 @@ from nsqd.net.reactor import Reactor, Served
 from nsqd.opening import Wake, clocks, imports, make_broker, read_log, sync_by_time
 from nsqd.options import NsqdOptions
 from nsqd.protocols.beanstalk.stats import VERSION
+from nsqd.resuming import end_pauses
 from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.log.opening import SMALLEST_SEGMENT, OpenLog
 from nsqd.storage.log.writer import SEGMENT_SIZE
@@ -224,6 +225,7 @@ async def _run(flags: Flags, listener: Listener, directory: Directory | None) ->
             nursery.start_soon(reactor.run)
             if opened is not None:
                 nursery.start_soon(sync_by_time, options, opened, reactor.wake)
+                nursery.start_soon(end_pauses, broker, reactor.wake)
             number = await _until_told(signals, broker)
             nursery.cancel_scope.cancel()
     reactor.close_all()
@@ -252,6 +254,6 @@ async def _until_told(signals: AsyncIterator[int], broker: Broker) -> int:
     async for number in signals:
         if number != signal.SIGUSR1:
             return number
-        broker.tubes.draining = True
+        broker.drain(True)
         log.info("draining: no job is taken any more")
     raise AssertionError("signals do not end")

@@ -35,6 +35,7 @@ from nsqd.opening import Wake, clocks, imports, make_broker, read_log, sync_by_t
 from nsqd.option_values import REQUIRED
 from nsqd.options import NsqdOptions
 from nsqd.protocols.nsq.peer import Peer
+from nsqd.resuming import end_pauses
 from nsqd.statsd.pusher import Pusher
 from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.saver import Health, Saver
@@ -192,6 +193,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
             lookupds = Lookupds(broker, _identity(options, info), timeouts, reactor.wake, nursery)
             series = Series()
             nursery.start_soon(note_series, broker, series)
+            nursery.start_soon(end_pauses, broker, reactor.wake)
             node = Node(
                 options=options,
                 info=info,

@@ -7,7 +7,8 @@
 `at`: the second that is over, since the epoch. Counts are of that second; depth and in_flight are what the channel had at its
 end. There is one for each producer (of de-duplicated messages; "" for all others: nsqd/core/outcomes.py). Attempts are the
 deliveries of those that were finished. A latency is from publish to FIN; its buckets are 3 % wide, named by their middle, and
-add up over channels, seconds and nodes. The statistics topic itself and what is ephemeral are left out.
+add up over channels, seconds and nodes. The statistics topic itself and what is ephemeral are left out. While the node drains
+nothing is told.
 
 With -statistics-events also, of all messages or a share of them, what became of each:
 

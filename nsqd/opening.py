@@ -13,7 +13,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.ids import IdSource
 from nsqd.core.keeping import Durability
 from nsqd.core.recovery import recover
-from nsqd.core.topology import restore, unpaused
+from nsqd.core.topology import restore, restore_pauses, unpaused
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.storage.binlog import find_binlogs
@@ -25,6 +25,8 @@ from nsqd.storage.log.opening import OpenLog, open_log
 from nsqd.storage.log.reader import LogError
 from nsqd.storage.nsq_import import NsqImport
 from nsqd.storage.takeover import TakeOverError
+from shared.log import log
+from shared.values import SECOND
 
 
 def clocks() -> tuple[int, int]:
@@ -88,6 +90,9 @@ def make_broker(
     else:
         topics = taking.topology(metadata.topics)
         restore(broker, map(unpaused, topics) if taking.queues else topics)
+    unknown = restore_pauses(broker, metadata.pauses, wall // SECOND)
+    if unknown:
+        log.info("PAUSE: %d that are remembered are over: ignored", unknown)
     broker.commit()
     opened.serve(broker)
     commit = partial(_commit, broker, opened)

@@ -15,6 +15,7 @@ from nsqd.core.ids import IdSource
 from nsqd.core.keeping import Keeping
 from nsqd.core.latency import Latency
 from nsqd.core.outcomes import Events, Outcomes
+from nsqd.core.pauses import Key, Pause, Pauses
 from nsqd.core.scan import Queue, ScanPool
 from nsqd.core.seen import Remembered, SeenLimits
 from nsqd.core.store import Store
@@ -23,6 +24,7 @@ from nsqd.core.tube import Tube
 from nsqd.core.tubes import Tubes
 from penstock.protocol.names import is_valid_name
 from shared.histogram import Histogram
+from shared.values import SECOND
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,9 @@ class Limits:
     def attempts(self, topic: str) -> int:
         """Deliveries before a message of the topic is buried; 0: any number."""
         return self.max_attempts.get(topic, self.max_attempts.get("", 0))
+
+
+DRAINING = "DRAINING"  # why nothing can be published while the node drains
 
 
 class TooMany(Exception):
@@ -93,10 +98,12 @@ class Broker:
         self.awake: dict[Channel | Tube, None] = {}
         self.tubes = Tubes(self)
         self.remembered = Remembered()  # by the topics, of their publishers
+        self.pauses = Pauses()  # what is known of those that `pause` has paused
         self.changes: list[Change] = []  # what happened and was not fetched yet
         self.ask_for_channels = False  # True: a new topic waits until Topic.start() (nsqlookupd is asked)
         self.scan = ScanPool(limits.queue_scan_selection_count, limits.queue_scan_worker_pool_max, random_below)
         self.refusal = ""  # why nothing can be published in this turn; "": it can
+        self.draining_since = 0  # ns since the epoch; 0: it does not drain
         self.now = 0  # monotonic ns, of this turn
         self.wall = 0  # ns since the epoch, of this turn
         self.channel_count = 0  # of all topics
@@ -114,7 +121,18 @@ class Broker:
         self.now = now
         self.wall = wall
         self.store.begin(now, wall)
-        self.refusal = self.store.refusal
+        self._refuse()
+
+    def _refuse(self) -> None:
+        self.refusal = self.store.refusal or (DRAINING if self.draining_since else "")
+
+    def drain(self, draining: bool) -> bool:
+        """Take no more messages and jobs, and go on handing out what there is; or take them again. False: it is so already."""
+        if draining == bool(self.draining_since):
+            return False
+        self.draining_since = self.wall if draining else 0
+        self._refuse()
+        return True
 
     def settle(self) -> None:
         """The jobs that were put so far exist: for whoever looks at them in the same turn."""
@@ -178,13 +196,33 @@ class Broker:
         del self.named[name.encode()]
         del self._by_number[topic.number]
         topic.delete()
+        self.pauses.forget((name, ""))
         self._tell(Change(ChangeKind.TOPIC_DELETED, name))
 
-    def pause(self, item: Topic | Channel, paused: bool) -> None:
-        """Pause or resume a topic or a channel."""
+    def pause(self, item: Topic | Channel, paused: bool, by: str = "", until: int = 0) -> None:
+        """Pause or resume a topic or a channel. `by`: who pauses it; `until`: s since the epoch; 0: it has no end."""
         item.pause(paused)
-        topic, channel = (item.topic.name, item.name) if isinstance(item, Channel) else (item.name, "")
-        self._tell(Change(ChangeKind.PAUSED, topic, channel))
+        key = (item.topic.name, item.name) if isinstance(item, Channel) else (item.name, "")
+        if paused:
+            self.pauses.keep(key, Pause(by, self.wall // SECOND, until))
+        else:
+            self.pauses.forget(key)
+        self._tell(Change(ChangeKind.PAUSED, *key))
+
+    def end_pauses(self, at: int, limit: int) -> list[Key]:
+        """Resume up to `limit` of what was paused until `at` (s since the epoch) or before. Returns what."""
+        ended = self.pauses.take_due(at, limit)
+        for key in ended:
+            self.pause(self.paused_item(key), False)
+        return ended
+
+    def paused_item(self, key: Key) -> Topic | Channel:
+        """The topic or channel of that name. Raises KeyError if it is not there, or not paused."""
+        topic = self.topics[key[0]]
+        item = topic.channels[key[1]] if key[1] else topic
+        if not item.paused:
+            raise KeyError(key)
+        return item
 
     def _tell(self, change: Change) -> None:
         if is_valid_name(change.topic):  # else it is a tube that no client of NSQ can name
@@ -246,6 +284,7 @@ class Broker:
         self.channel_count -= 1
         self.scan.discard(channel)
         self.awake.pop(channel, None)
+        self.pauses.forget((channel.topic.name, channel.name))
         self._tell(Change(ChangeKind.CHANNEL_DELETED, channel.topic.name, channel.name))
 
     def watch(self, queue: Queue, due: int) -> None:
@@ -259,6 +298,9 @@ class Broker:
     def check(self) -> None:
         """Raise AssertionError if a sentence in the core is false. Tests call it last."""
         self.scan.check()
+        self.pauses.check()
+        for key in self.pauses.known:
+            self.paused_item(key)
         assert [name.encode() for name in self.topics] == list(self.named)
         for name, topic in self.topics.items():
             assert topic.name == name

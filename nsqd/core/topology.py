@@ -1,10 +1,11 @@
-"""The topology as it is written down: topics, channels, pause; made from a broker, and a broker made from it."""
+"""The topology as it is written down: topics, channels, pauses; made from a broker, and a broker made from it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from nsqd.core.broker import Broker
-from penstock.protocol.names import is_valid_name
+from nsqd.core.pauses import Key, Pause
+from penstock.protocol.names import is_ephemeral, is_valid_name
 
 UNLIMITED = 1 << 62
 
@@ -32,6 +33,7 @@ class Picture:
 
     number: int  # pictures taken later have higher ones
     topics: list[TopicEntry]
+    pauses: tuple[tuple[Key, Pause], ...] = ()
 
 
 def snapshot(broker: Broker) -> list[TopicEntry]:
@@ -49,6 +51,30 @@ def snapshot(broker: Broker) -> list[TopicEntry]:
         for topic in broker.topics.values()
         if not topic.ephemeral and is_valid_name(topic.name)
     ]
+
+
+def pauses_to_keep(broker: Broker) -> tuple[tuple[Key, Pause], ...]:
+    """What is known of pauses, as it is to survive a restart: not of what is ephemeral."""
+    return tuple(entry for entry in broker.pauses.known.items() if not any(map(is_ephemeral, entry[0])))
+
+
+def restore_pauses(broker: Broker, pauses: Iterable[tuple[Key, Pause]], now: int) -> int:
+    """Know again what was known of the pauses there are, and end those that should have ended by `now` (s since the epoch).
+
+    Returns how many are of nothing that is paused: they were written before it was resumed or deleted.
+    """
+    unknown = 0
+    for key, pause in pauses:
+        try:
+            item = broker.paused_item(key)
+        except KeyError:
+            unknown += 1
+            continue
+        if 0 < pause.until <= now:
+            broker.pause(item, False)
+        else:
+            broker.pauses.keep(key, pause)
+    return unknown
 
 
 def unpaused(topic: TopicEntry) -> TopicEntry:

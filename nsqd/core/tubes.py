@@ -134,7 +134,6 @@ class Tubes:
         self.of_tube: dict[str, Counter[str]] = {}  # by tube: successful deletes, pauses
         self.timeouts = 0  # reservations that ended by themselves
         self.total = 0  # jobs put
-        self.draining = False
         self._waiting = 0  # workers that wait for a job
 
     # tubes come and go
@@ -407,6 +406,11 @@ class Tubes:
         for worker in [worker for worker, waits_for in self._blocked.items() if waits_for is tube]:
             del self._blocked[worker]
             worker.sink.read_completed()
+
+    @property
+    def draining(self) -> bool:
+        """No job is taken any more."""
+        return self._broker.draining_since > 0
 
     def counts(self, state: JobState) -> int:
         """Jobs in that state."""

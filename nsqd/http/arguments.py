@@ -1,6 +1,6 @@
 """Arguments of several routes: NSQ spells the errors for topics and channels differently from route to route."""
 
-from nsqd.core.broker import Broker, TooMany
+from nsqd.core.broker import DRAINING, Broker, TooMany
 from nsqd.core.channel import Channel
 from nsqd.core.topic import Topic
 from nsqd.core.tube import Tube
@@ -38,9 +38,14 @@ def topic_and_channel(arguments: dict[str, str]) -> tuple[str, str]:
 
 def topic_to_publish_to(broker: Broker, name: str) -> Topic:
     """Created if it is not there; 503 while nothing can be published."""
-    if broker.refusal:
-        raise HttpError(503, "EXITING")  # the original's word for any failure to put
+    refuse_if_need_be(broker)
     return made_topic(broker, name)
+
+
+def refuse_if_need_be(broker: Broker) -> None:
+    """503 while nothing can be published: DRAINING, or the original's word for any failure to put."""
+    if broker.refusal:
+        raise HttpError(503, DRAINING if broker.refusal == DRAINING else "EXITING")
 
 
 def made_topic(broker: Broker, name: str) -> Topic:

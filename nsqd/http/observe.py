@@ -1,8 +1,13 @@
-"""GET /ping, /info, /livez, /readyz: for balancers, clients and machines that watch."""
+"""GET /ping, /info, /livez, /readyz: for balancers, clients and machines that watch.
+
+A node that drains (drain.py) is alive and well, and not ready: /readyz alone tells it, 503 `NOK - DRAINING`. A NOK of /ping
+would have it killed with what it still has.
+"""
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nsqd.core.broker import DRAINING
 from nsqd.http.node import Node
 from shared.http.api import json_response
 from shared.http.health import live, plain
@@ -44,4 +49,6 @@ class Observe:
     async def readyz(self, request: Request) -> Response:
         """200 while the node takes messages."""
         health = self._node.health()
+        if health == "OK" and self._node.broker.draining_since:
+            health = f"NOK - {DRAINING}"
         return plain(200 if health == "OK" else 503, health)

@@ -13,7 +13,7 @@ was published before, or that an ephemeral topic had no room for, has none.
 
 A repeated message is answered as the first one was, once that is as durable as the topic says, and X-Nsq-Duplicates tells
 how many of the request's messages were repeated. 400 for INVALID_KEY, INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_HEADER,
-TOO_MANY_HEADERS.
+TOO_MANY_HEADERS. 503 DRAINING while the node drains (drain.py), EXITING if it cannot put for another reason.
 """
 
 import re
@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from nsqd.core.attributes import MOST_HEADER_BYTES, MOST_HEADERS, NONE, Attributes, is_word, read_sequence
-from nsqd.http.arguments import existing_channel, topic_name, topic_to_publish_to
+from nsqd.http.arguments import existing_channel, refuse_if_need_be, topic_name, topic_to_publish_to
 from nsqd.http.node import Node
 from nsqd.protocols.nsq.commands import INT32
 from nsqd.protocols.nsq.fast import equal_bodies
@@ -151,8 +151,7 @@ class Publishing:
 
     def _publish_to(self, name: str, channel: str, bodies: list[bytes], attributes: Attributes) -> int:
         """Likewise, to one channel. (trio thread)"""
-        if self._node.broker.refusal:
-            raise HttpError(503, "EXITING")
+        refuse_if_need_be(self._node.broker)
         only = existing_channel(self._node.broker, name, channel)
         if only.topic.starting:
             raise HttpError(503, "TOPIC_STARTING")  # nsqlookupd is being asked for its channels: try again

@@ -5,11 +5,13 @@ from nsqd.http.backup import BackupRoute
 from nsqd.http.config import Config
 from nsqd.http.cursors import Cursors
 from nsqd.http.dead_letters import DeadLetters
+from nsqd.http.drain import Drain
 from nsqd.http.jobs import Jobs
 from nsqd.http.messages import Messages
 from nsqd.http.metrics import MetricsRoute
 from nsqd.http.node import Node
 from nsqd.http.observe import Observe
+from nsqd.http.pauses import PausesRoute
 from nsqd.http.publish import Publishing
 from nsqd.http.read_back import ReadBack
 from nsqd.http.series import SeriesRoute
@@ -39,6 +41,8 @@ def routes(node: Node) -> Routes:
         **Cursors(node).routes(),
         **Messages(node).routes(),
         **Acting(node).routes(),
+        **PausesRoute(node).routes(),
+        **Drain(node).routes(),
         **SeriesRoute(node).routes(),
         **TubesRoute(node).routes(),
         **Jobs(node).routes(),

@@ -1,6 +1,10 @@
-"""POST /topic/* and /channel/*: create, delete, empty, pause, unpause. All are idempotent but for the 404s."""
+"""POST /topic/* and /channel/*: create, delete, empty, pause, unpause. All are idempotent but for the 404s.
+
+What a pause may tell beside NSQ's arguments, and /pauses, are in pauses.py.
+"""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from starlette.requests import Request
@@ -16,11 +20,13 @@ from nsqd.http.arguments import (
     existing_topic,
     made_channel,
     made_topic,
+    refuse_if_need_be,
     topic_and_channel,
     topic_name,
 )
 from nsqd.http.node import Node
 from nsqd.http.offsets import Place, Places, check_offset, look, read_place
+from nsqd.http.pauses import read_pause
 from nsqd.http.topic_config import read_config
 from shared.http.api import Handler, Routes, empty_response, query
 from shared.http.errors import HttpError
@@ -68,8 +74,7 @@ class Topology:
         check_offset(start, window)
         if channel in topic.channels:
             raise HttpError(409, "CHANNEL_EXISTS")
-        if self._node.broker.refusal:  # what is not written cannot be read back for it
-            raise HttpError(503, "EXITING")
+        refuse_if_need_be(self._node.broker)  # what is not written cannot be read back for it
         try:
             topic.channel_from(channel, start, self._node.broker.now)
         except TooMany:
@@ -86,14 +91,16 @@ class Topology:
         return handler
 
     def _pausing(self, find: Find, paused: bool) -> Handler:
-        """Pause state is durable before the answer, as in the original."""
+        """Pause state is durable before the answer, as in the original, and so are who paused it and until when."""
 
         async def handler(request: Request) -> Response:
-            found = find(query(request))
+            arguments = query(request)
+            found = find(arguments)
+            by, until = read_pause(arguments, int(time.time())) if paused else ("", 0)
             broker = self._node.broker
 
             def act() -> Picture:
-                broker.pause(found(broker), paused)
+                broker.pause(found(broker), paused, by, until)
                 return self._node.take_topology()
 
             await asyncio.to_thread(self._node.save_topology, await self._node.bridge.call(act))

@@ -1,26 +1,28 @@
 """The data directory: locked by one process. And nsqd.dat, NSQ's file of topics, channels and pause (specs/nsq.md e5).
 
 The commit log knows all that, too, and better: nsqd.dat is written for the tools that read it, and read only where there is no
-log yet. A new file is written beside it, synced, renamed over it, and the directory synced: NSQ leaves out the last step and
-loses the file in a power cut. `penstock.ids` is the lease of message ids that versions without a log wrote into it.
+log yet; but for `penstock.pauses`: who paused what, when, and until when stands here alone. A new file is written beside it,
+synced, renamed over it, and the directory synced: NSQ leaves out the last step and loses the file in a power cut.
+`penstock.ids` is the lease of message ids that versions without a log wrote into it.
 """
 
 import fcntl
 import json
 import os
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nsqd.core.topology import ChannelEntry, TopicEntry
+from nsqd.core.pauses import MOST_BY, Key, Pause
+from nsqd.core.topology import ChannelEntry, Picture, TopicEntry
 from penstock.protocol.names import is_valid_name
 from shared.files import replace_file
 from shared.log import log
 from shared.version import NSQ_VERSION
 
 FILE = "nsqd.dat"
+LAST_SECOND = 253_402_300_799  # since the epoch, of the year 9999: no pause ends later
 
 
 class DirectoryError(Exception):
@@ -33,6 +35,7 @@ class Metadata:
 
     topics: tuple[TopicEntry, ...] = ()
     ids: int = 1  # message ids below it may have been issued
+    pauses: tuple[tuple[Key, Pause], ...] = ()  # some may be of nothing that is paused any more
 
 
 class Directory:
@@ -74,13 +77,13 @@ class Directory:
             raise DirectoryError(f"failed to load metadata - {self.path / FILE}: {error}") from None
         return self._written
 
-    def write_topics(self, number: int, topics: Sequence[TopicEntry]) -> None:
+    def write_topology(self, picture: Picture) -> None:
         """Make the topology durable, unless one with a higher number was written."""
         with self._writing:
-            if number < self._number:
+            if picture.number < self._number:
                 return
-            self._number = number
-            self._write(replace(self._written, topics=tuple(topics)))
+            self._number = picture.number
+            self._write(replace(self._written, topics=tuple(picture.topics), pauses=picture.pauses))
 
     def close(self) -> None:
         """Unlock."""
@@ -102,22 +105,55 @@ def _encode(metadata: Metadata) -> bytes:
         }
         for topic in metadata.topics
     ]
-    content = {"topics": topics, "version": NSQ_VERSION, "penstock": {"ids": metadata.ids}}
+    ours: dict[str, Any] = {"ids": metadata.ids}
+    if metadata.pauses:
+        ours["pauses"] = [
+            {"topic": topic, "channel": channel, "by": pause.by, "at": pause.at, "until": pause.until}
+            for (topic, channel), pause in metadata.pauses
+        ]
+    content = {"topics": topics, "version": NSQ_VERSION, "penstock": ours}
     return json.dumps(content, separators=(",", ":")).encode()
 
 
 def _decode(text: bytes) -> Metadata:
     content = json.loads(text)
     topics = tuple(_decode_topic(topic) for topic in _named(content.get("topics")))
-    ids = content.get("penstock", {}).get("ids", 1)
+    ours = content.get("penstock", {})
+    ids = ours.get("ids", 1)
     if not isinstance(ids, int) or ids < 1:
         raise ValueError(f"penstock.ids is {ids!r}")
-    return Metadata(topics, ids)
+    return Metadata(topics, ids, _decode_pauses(ours.get("pauses")))
 
 
 def _decode_topic(topic: dict[str, Any]) -> TopicEntry:
     channels = tuple(ChannelEntry(c["name"], bool(c.get("paused"))) for c in _named(topic.get("channels")))
     return TopicEntry(topic["name"], bool(topic.get("paused")), channels)
+
+
+def _decode_pauses(entries: Any) -> tuple[tuple[Key, Pause], ...]:
+    """As far as they are as we write them; nobody shall be kept from starting by the others."""
+    if entries is None:
+        return ()
+    listed = entries if isinstance(entries, list) else [entries]
+    found = {pause[0]: pause for pause in map(_decode_pause, listed) if pause is not None}
+    if len(found) < len(listed):
+        log.warning("%s: %d entries of penstock.pauses are none, and ignored", FILE, len(listed) - len(found))
+    return tuple(found.values())
+
+
+def _decode_pause(entry: Any) -> tuple[Key, Pause] | None:
+    """None: it is none of ours."""
+    if not isinstance(entry, dict):
+        return None
+    topic, channel, by = (entry.get(key) for key in ("topic", "channel", "by"))
+    at, until = (entry.get(key) for key in ("at", "until"))
+    if not (isinstance(topic, str) and isinstance(channel, str) and isinstance(by, str)):
+        return None
+    if len(by) > MOST_BY or not by.isprintable():
+        return None
+    if type(at) is not int or type(until) is not int or not (0 <= at <= LAST_SECOND and 0 <= until <= LAST_SECOND):
+        return None
+    return (topic, channel), Pause(by, at, until)
 
 
 def _named(entries: list[dict[str, Any]] | None) -> list[dict[str, Any]]:

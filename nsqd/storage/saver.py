@@ -8,7 +8,7 @@ from collections.abc import Callable
 import trio
 
 from nsqd.core.broker import Broker
-from nsqd.core.topology import Picture, snapshot
+from nsqd.core.topology import Picture, pauses_to_keep, snapshot
 from nsqd.storage.directory import Directory
 from shared.log import log
 
@@ -73,8 +73,8 @@ class Saver:
     def take(self) -> Picture:
         """The topology as it is now. (trio thread)"""
         self._taken += 1
-        return Picture(self._taken, snapshot(self._broker))
+        return Picture(self._taken, snapshot(self._broker), pauses_to_keep(self._broker))
 
     def save(self, picture: Picture) -> None:
         """Make it durable, unless a later one is. (any thread)"""
-        self._health.tried(self._directory.write_topics, picture.number, picture.topics)
+        self._health.tried(self._directory.write_topology, picture)

@@ -277,13 +277,18 @@ def test_who_puts_and_leaves_has_put(wire: Wire) -> None:
 
 def test_drain_mode(wire: Wire) -> None:
     wire.ask(put(b"x"))
-    wire.node.broker.tubes.draining = True
+    wire.node.broker.drain(True)
     assert wire.ask(put(b"y")) == b"DRAINING\r\n"
     assert wire.ask(b"put 0 0 60 1\r\nabc") == b"EXPECTED_CRLF\r\n"
     assert wire.ask(b"put 0 0 60 99999\r\n" + b"x" * 100_001) == b"JOB_TOO_BIG\r\n"
     assert wire.ask(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
     assert wire.ask(b"release 1 0 0\r\n") == b"RELEASED\r\n"
+    assert wire.ask(b"move-job 1 other\r\n") == b"DRAINING\r\n"
+    assert wire.ask(b"put-unique k 0 0 60 1\r\nz\r\n") == b"DRAINING\r\n"
     assert facts(wire.ask(b"stats\r\n"))["draining"] == "true"
+    wire.node.broker.drain(False)
+    assert wire.ask(b"move-job 1 other\r\n").startswith(b"MOVED ")
+    assert facts(wire.ask(b"stats\r\n"))["draining"] == "false"
 
 
 def test_the_order_is_priority_and_then_id_over_all_watched_tubes(wire: Wire) -> None:

@@ -99,10 +99,16 @@ class Operator(Client):
         self._begin_long(some)
 
     def _move_job(self, job_id: int, name: str) -> None:
-        """MOVED, and its new id: it is put to the other tube, on the terms it has, and deleted where it was."""
+        """MOVED, and its new id: it is put to the other tube, on the terms it has, and deleted where it was.
+
+        DRAINING, as of a put, while the node drains.
+        """
         tubes, found = self._broker.tubes, self._broker.tubes.find(job_id)
         if found is None or found[0].reserved.get(found[1].ordinal, self.worker) is not self.worker:
             self._reply(NOT_FOUND)
+            return
+        if tubes.draining:
+            self._reply(b"DRAINING\r\n")
             return
         tube, job = found
         body = tube.body(job)

@@ -43,7 +43,7 @@ class Peer(Operator):
         size, terms = usual
         tubes, worker = self._broker.tubes, self.worker
         end = body + size + 2
-        if data[end - 2 : end] != b"\r\n" or tubes.draining or self._broker.refusal:
+        if data[end - 2 : end] != b"\r\n" or self._broker.refusal:
             return 0  # it is not complete, or has another answer
         bodies = [data[body : end - 2]]
         line, step = data[at:body], end - at

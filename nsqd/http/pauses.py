@@ -1,0 +1,88 @@
+"""GET /pauses: what is paused, by whom, since when, until when; and arguments of /topic/pause and /channel/pause for it.
+
+    POST /topic/pause?topic=t[&by=NAME][&until=S]            and /channel/pause likewise
+    GET  /pauses
+
+    {"pauses": [{"topic": "t", "channel": "", "by": "ann", "at": S, "until": S}, ...], "count": 1}
+
+Times are s since the epoch. `by`: at most 100 printable characters, else 400 INVALID_ARG_BY. `until`: when nsqd resumes it by
+itself, within a second: in the future, and at most 30 days ahead, else 400 INVALID_ARG_UNTIL; one that passes while the node is
+down ends at the start. Pausing again without them forgets them, and so do unpausing and deleting.
+
+In the answer `channel` is "" where it is the topic itself, `by` is "" if nobody said so, `at` 0 if it is not known (it was
+paused by NSQ's nsqd, or an earlier Penstock), `until` 0 if there is no end. They are sorted by topic and channel, and no more
+than 500; `count` is of all. All of it is kept over a restart, in nsqd.dat, but for what is ephemeral.
+"""
+
+from collections.abc import Iterator
+from heapq import nsmallest
+from itertools import islice
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core.broker import Broker
+from nsqd.core.pauses import MOST_BY, NOT_KNOWN, Key, Pause
+from nsqd.http.node import Node
+from shared.http.api import Routes, json_response
+from shared.http.errors import HttpError
+
+MOST = 500  # pauses in an answer
+PORTION = 200  # topics and channels in one turn: less than a millisecond
+FARTHEST = 30 * 24 * 3600  # s from now
+_DIGITS = 12  # of a time: some thirty thousand years
+
+
+class PausesRoute:
+    """The route."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def routes(self) -> Routes:
+        """The path and its method."""
+        return {"/pauses": {"GET": self.pauses}}
+
+    async def pauses(self, request: Request) -> Response:
+        """The first ones of all there are."""
+        found: list[tuple[Key, Pause]] = []
+        looking, count = _walk(self._node.broker), 0
+        while portion := await self._node.bridge.call(lambda: list(islice(looking, PORTION))):
+            paused = [one for one in portion if one is not None]
+            count += len(paused)
+            found = nsmallest(MOST, found + paused, key=_key)
+        return json_response({"pauses": [_told(*one) for one in found], "count": count})
+
+
+def read_pause(arguments: dict[str, str], now: int) -> tuple[str, int]:
+    """By whom, and until when. `now`: s since the epoch."""
+    by, until = arguments.get("by", ""), arguments.get("until")
+    if len(by) > MOST_BY or not by.isprintable():
+        raise HttpError(400, "INVALID_ARG_BY")
+    if until is None:
+        return by, 0
+    if not (until.isascii() and until.isdigit()) or len(until) > _DIGITS or not now < int(until) <= now + FARTHEST:
+        raise HttpError(400, "INVALID_ARG_UNTIL")
+    return by, int(until)
+
+
+def _walk(broker: Broker) -> Iterator[tuple[Key, Pause] | None]:
+    """Every topic and channel: None of one that is not paused. Goes on in the trio thread only."""
+    known = broker.pauses.known
+    for topic in list(broker.topics.values()):
+        if topic.deleted:
+            continue
+        key = topic.name, ""
+        yield (key, known.get(key, NOT_KNOWN)) if topic.paused else None
+        for channel in list(topic.channels.values()):
+            key = topic.name, channel.name
+            yield (key, known.get(key, NOT_KNOWN)) if channel.paused and not channel.deleted else None
+
+
+def _key(entry: tuple[Key, Pause]) -> Key:
+    return entry[0]
+
+
+def _told(key: Key, pause: Pause) -> dict[str, Any]:
+    return {"topic": key[0], "channel": key[1], "by": pause.by, "at": pause.at, "until": pause.until}

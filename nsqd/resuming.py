@@ -1,0 +1,25 @@
+"""The task that ends pauses whose time is over (nsqd/core/pauses.py), in the trio thread, between turns."""
+
+import time
+from collections.abc import Callable
+
+import trio
+
+from nsqd.core.broker import Broker
+from nsqd.portions import Portions
+from shared.log import log
+
+EVERY = 1.0  # s: looked at as each second of the clock begins
+AT_ONCE = 20  # pauses in a row: each may hand a backlog to a thousand channels
+
+
+async def end_pauses(broker: Broker, wake: Callable[[], None], clock: Callable[[], float] = time.time) -> None:
+    """For ever; cancel to stop. `clock`: s since the epoch. `wake` makes the turn that commits and serves what was resumed."""
+    while True:
+        await trio.sleep(EVERY - clock() % EVERY)
+        portions = Portions()
+        while ended := broker.end_pauses(int(clock()), AT_ONCE):
+            for topic, channel in ended:
+                log.info("PAUSE: %s%s goes on, its time is over", topic, f" {channel}" if channel else "")
+            wake()
+            await portions.breathe()

@@ -1,0 +1,80 @@
+"""nsqd.dat: who paused what, when and until when, as it is written; and what becomes of what nobody has written so."""
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nsqd.core.pauses import Pause
+from nsqd.core.topology import Picture, TopicEntry
+from nsqd.storage.directory import FILE, Directory
+
+TOPICS = [TopicEntry("t", True, ())]
+GOOD = {"topic": "t", "channel": "", "by": "ann", "at": 5, "until": 9}
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Directory]:
+    with closing(Directory(str(tmp_path))) as directory:
+        yield directory
+
+
+def reread(directory: Directory) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((directory.path / FILE).read_bytes())
+    return found
+
+
+def test_pauses_come_back_as_they_were_written(directory: Directory) -> None:
+    pauses = (
+        (("t", ""), Pause("ann", 5, 9)),
+        (("t", "c"), Pause("z\u00f6lf <b> \U0001f600", 5)),
+        (("a+b", ""), Pause()),
+    )
+    directory.write_topology(Picture(1, TOPICS, pauses))
+    assert reread(directory)["penstock"]["pauses"][0] == GOOD
+    metadata = directory.load()
+    assert (metadata.pauses, metadata.topics) == (pauses, tuple(TOPICS))
+
+
+def test_a_file_without_pauses_is_as_it_was_before_there_were_any(directory: Directory) -> None:
+    directory.write_topology(Picture(1, TOPICS))
+    assert reread(directory)["penstock"] == {"ids": 1}
+    assert directory.load().pauses == ()
+
+
+def test_an_older_picture_is_not_written_over_a_newer_one(directory: Directory) -> None:
+    directory.write_topology(Picture(2, TOPICS, ((("t", ""), Pause("new")),)))
+    directory.write_topology(Picture(1, TOPICS, ((("t", ""), Pause("old")),)))
+    assert directory.load().pauses[0][1].by == "new"
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        None, 7, "t", [], [GOOD], {}, GOOD | {"topic": 7}, GOOD | {"topic": None}, GOOD | {"channel": ["c"]},
+        GOOD | {"by": None}, GOOD | {"by": "x" * 101}, GOOD | {"by": "a\nb"}, GOOD | {"by": "\ud800"}, GOOD | {"at": -1},
+        GOOD | {"at": 1.5}, GOOD | {"at": True}, GOOD | {"at": "5"}, GOOD | {"until": -1}, GOOD | {"until": 10**30},
+        GOOD | {"until": None}, GOOD | {"until": {}}, {key: GOOD[key] for key in ("topic", "channel", "by", "at")},
+    ],
+)  # fmt: skip
+def test_what_is_no_pause_is_ignored_with_one_line(
+    directory: Directory, entry: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics = [{"name": "t", "paused": True, "channels": None}]
+    content = {"topics": topics, "penstock": {"ids": 3, "pauses": [entry, GOOD | {"channel": "c"}, entry]}}
+    (directory.path / FILE).write_text(json.dumps(content))
+    with caplog.at_level(logging.WARNING):
+        metadata = directory.load()
+    assert metadata.pauses == ((("t", "c"), Pause("ann", 5, 9)),)
+    assert (metadata.ids, metadata.topics) == (3, tuple(TOPICS))
+    assert caplog.messages == ["nsqd.dat: 2 entries of penstock.pauses are none, and ignored"]
+
+
+@pytest.mark.parametrize("pauses", [{}, {"t": GOOD}, "x", 7, True, ""])
+def test_what_is_no_list_is_ignored(directory: Directory, pauses: Any) -> None:
+    (directory.path / FILE).write_text(json.dumps({"topics": [], "penstock": {"pauses": pauses}}))
+    assert directory.load().pauses == ()
