@@ -9,6 +9,7 @@ from nsqd.http.messages import Messages
 from nsqd.http.metrics import MetricsRoute
 from nsqd.http.node import Node
 from nsqd.http.observe import Observe
+from nsqd.http.overview import Overview
 from nsqd.http.publish import Publishing
 from nsqd.http.read_back import ReadBack
 from nsqd.http.series import SeriesRoute
@@ -39,6 +40,7 @@ def routes(node: Node) -> Routes:
         **Messages(node).routes(),
         **Acting(node).routes(),
         **SeriesRoute(node).routes(),
+        **Overview(node).routes(),
         **TubesRoute(node).routes(),
         "/metrics": {"GET": MetricsRoute(node).metrics},
         "/livez": {"GET": observe.livez},
