@@ -14,6 +14,7 @@ from nsqd.http.publish import Publishing
 from nsqd.http.read_back import ReadBack
 from nsqd.http.series import SeriesRoute
 from nsqd.http.stats import Stats
+from nsqd.http.storage import StorageRoute
 from nsqd.http.topic_config import TopicConfigRoutes
 from nsqd.http.topology import Topology
 from nsqd.http.tubes import TubesRoute
@@ -40,6 +41,7 @@ def routes(node: Node) -> Routes:
         **Messages(node).routes(),
         **Acting(node).routes(),
         **SeriesRoute(node).routes(),
+        **StorageRoute(node).routes(),
         **Overview(node).routes(),
         **TubesRoute(node).routes(),
         "/metrics": {"GET": MetricsRoute(node).metrics},
