@@ -97,5 +97,65 @@ def test_hostile_arguments(node: Daemon) -> None:
     assert get(node, "/topic/ages") == (400, "MISSING_ARG_TOPIC")
     assert get(node, "/topic/ages?topic=%20") == (400, "INVALID_TOPIC")
     assert get(node, "/topic/ages?topic=missing") == (404, "TOPIC_NOT_FOUND")
-    for path in ("/topics/figures", "/topics/rows", "/topic/ages"):
+    for limit in ("-1", "1001", "x", "1e2", "%D9%A1"):
+        assert get(node, f"/cursors?limit={limit}") == (400, "INVALID_ARG_LIMIT")
+    assert get(node, "/cursors?after=t") == (400, "INVALID_ARG_AFTER")
+    for path in ("/topics/figures", "/topics/rows", "/topic/ages", "/storage", "/cursors"):
         assert httpx.post(f"http://{node.http}{path}").status_code == 405
+
+
+def test_what_the_log_holds(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as node:
+        before = time.time_ns()
+        post(node, "/topic/create?topic=kept&retention=1h")
+        post(node, "/mpub?topic=kept", b"\n".join([b"x" * 1000] * 50))
+        post(node, "/pub?topic=small", b"x")
+        post(node, "/pub?topic=gone%23ephemeral", b"x" * 100_000)
+        told = get(node, "/storage")
+        assert told["path"] == str(tmp_path.resolve() / "log")
+        assert told["refusal"] == ""
+        assert 0 < told["disk_free"] < told["disk_total"]
+        assert told["syncs"] > 0
+        assert 0 < told["sync_p50_ms"] <= told["sync_p99_ms"]
+        assert told["topic_count"] == 2
+        kept, small = told["topics"]
+        assert (kept["topic"], kept["messages"], kept["retained"]) == ("kept", 50, 50)
+        assert (small["topic"], small["messages"], small["retained"]) == ("small", 1, 0)
+        assert 50_000 < kept["live_bytes"] < 60_000
+        assert told["live_bytes"] == kept["live_bytes"] + small["live_bytes"]
+        (file,) = told["files"]
+        assert (file["number"], file["live_bytes"]) == (1, told["live_bytes"])
+        assert file["bytes"] == told["log_bytes"] + 64  # but for its header
+        assert before < file["first_timestamp"] < told["counted"] < time.time_ns()
+        assert get(node, "/storage")["counted"] == told["counted"]
+    with nsqd(tmp_path) as node:
+        told = get(node, "/storage")
+        assert [(one["topic"], one["messages"], one["retained"]) for one in told["topics"]] == [
+            ("kept", 50, 50),
+            ("small", 1, 0),
+        ]
+        assert told["files"][-1]["live_bytes"] == told["live_bytes"] > 50_000
+
+
+def test_cursors_of_all_topics(fresh: Daemon) -> None:
+    assert get(fresh, "/cursors") == {"cursor_count": 0, "cursors": []}
+    for topic in ("a", "a-b", "z"):
+        post(fresh, f"/topic/create?topic={topic}&retention=1h")
+        post(fresh, f"/mpub?topic={topic}", b"1\n2\n3")
+    for topic, name in (("z", "spark"), ("a", "y"), ("a", "x"), ("a-b", "x")):
+        post(fresh, f"/topic/cursor?topic={topic}&name={name}&to=1&owner=me&hold=1h")
+    told = get(fresh, "/cursors")
+    assert told["cursor_count"] == 4
+    assert [(one["topic"], one["name"]) for one in told["cursors"]] == [
+        ("a", "x"),
+        ("a", "y"),
+        ("a-b", "x"),
+        ("z", "spark"),
+    ]
+    (same,) = get(fresh, "/topic/cursors?topic=z")["cursors"]
+    assert told["cursors"][3] == {"topic": "z", **same}
+    assert (same["owner"], same["offset"], same["lag"]) == ("me", 1, 2)
+    page = get(fresh, "/cursors?limit=2&after=a/x")
+    assert (page["cursor_count"], [one["topic"] for one in page["cursors"]]) == (4, ["a", "a-b"])
+    assert get(fresh, "/cursors?limit=0")["cursors"] == []
+    assert get(fresh, "/cursors?after=z/spark")["cursors"] == []

@@ -1,6 +1,7 @@
 """All routes of nsqd's HTTP API. The debug routes are there only when they were asked for."""
 
 from nsqd.http.acting import Acting
+from nsqd.http.all_cursors import AllCursors
 from nsqd.http.backup import BackupRoute
 from nsqd.http.config import Config
 from nsqd.http.cursors import Cursors
@@ -42,6 +43,7 @@ def routes(node: Node) -> Routes:
         **Acting(node).routes(),
         **SeriesRoute(node).routes(),
         **StorageRoute(node).routes(),
+        **AllCursors(node).routes(),
         **Overview(node).routes(),
         **TubesRoute(node).routes(),
         "/metrics": {"GET": MetricsRoute(node).metrics},
