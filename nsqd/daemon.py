@@ -210,6 +210,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                 log=opened.figures,
                 history=opened.history(),
                 backup=opened.backup(),
+                contents=opened.contents(),
                 series=series,
                 refused=lambda: broker.refused + http_server.refused,
             )

@@ -19,46 +19,32 @@ class Grave:
     buried: int  # ns since the epoch
 
 
-class Buried:
-    """All of a channel's, the first buried first."""
+class Buried(dict[bytes, Grave]):
+    """All of a channel's by message id, the first buried first. A dict: ten thousand that are empty are counted in no time."""
 
-    __slots__ = ("_graves",)
-
-    def __init__(self) -> None:
-        self._graves: dict[bytes, Grave] = {}  # by message id
-
-    def __len__(self) -> int:
-        return len(self._graves)
+    __slots__ = ()
 
     def add(self, message_id: bytes, grave: Grave) -> None:
         """Bury a message."""
-        self._graves[message_id] = grave
+        self[message_id] = grave
 
     def take(self, message_ids: Iterable[bytes]) -> list[Grave]:
         """Dig these up; ids that are not buried are passed over."""
-        return [grave for message_id in message_ids if (grave := self._graves.pop(message_id, None)) is not None]
+        return [grave for message_id in message_ids if (grave := self.pop(message_id, None)) is not None]
 
     def oldest(self, count: int) -> list[bytes]:
         """The ids of the first `count`."""
-        return list(islice(self._graves, count))
+        return list(islice(self, count))
 
     def after(self, message_id: bytes | None, count: int) -> list[tuple[bytes, Grave]]:
         """Up to `count`, from behind the one with that id on; from the first if it is None or not buried (any more)."""
-        items = iter(self._graves.items())
-        if message_id in self._graves:
+        items = iter(self.items())
+        if message_id in self:
             for passed, _ in items:
                 if passed == message_id:
                     break
         return list(islice(items, count))
 
-    def items(self) -> Iterable[tuple[bytes, Grave]]:
-        """All, by message id."""
-        return self._graves.items()
-
     def ordinals(self) -> Iterator[int]:
         """Of all."""
-        return (grave.ordinal for grave in self._graves.values())
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._graves.clear()
+        return (grave.ordinal for grave in self.values())

@@ -531,12 +531,17 @@ class Channel:
     @property
     def deferred_count(self) -> int:
         """Messages that wait for their time: requeued with a delay, or published so."""
-        return len(self.deferred) + self.delayed
+        return self.deferred.count + self.delayed
 
     @property
     def message_count(self) -> int:
         """Messages that came to this channel since the process started."""
         return self.topic.put_count - self._messages_before
+
+    @property
+    def skips(self) -> bool:
+        """Something from the cursor on is not for us."""
+        return bool(self._holes)
 
     def holes(self) -> list[tuple[int, int]]:
         """Spans (first, end) from the cursor on that are to be skipped."""

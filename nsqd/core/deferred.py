@@ -33,18 +33,18 @@ class Message:
 class Deferred:
     """Messages by the time they are due."""
 
-    __slots__ = ("_count", "_far", "_near", "_phase")
+    __slots__ = ("_far", "_near", "_phase", "count")
 
     def __init__(self, number: int = 0) -> None:
         """`number`: the queue's; it spreads over the minute when the pages of ten thousand queues are moved."""
         self._phase = number % PHASES * (MINUTE // PHASES) * 5 // 6  # ns after its earliest time that a page is moved
         self._near: DueQueue[Message] = DueQueue()
         self._far: dict[int, bytearray] = {}  # minute -> packed messages due in it; no page is empty
-        self._count = 0  # messages in _near and _far together
+        self.count = 0  # messages in _near and _far together
 
     def push(self, due: int, message: Message, now: int) -> None:
         """Hold `message` until `due`."""
-        self._count += 1
+        self.count += 1
         if due - now <= MINUTE:
             self._near.push(due, message)
         else:
@@ -71,7 +71,7 @@ class Deferred:
     def pop_due(self, now: int, limit: int) -> list[Message]:
         """Take out up to `limit` messages that are due, earliest first. `approach` comes before."""
         due = self._near.pop_due(now, limit)
-        self._count -= len(due)
+        self.count -= len(due)
         return due
 
     def wake_at(self) -> int | None:
@@ -93,7 +93,7 @@ class Deferred:
             self._far[minute] = bytearray(kept)
             if not kept:
                 del self._far[minute]
-        self._count = len(near) + sum(map(len, self._far.values())) // FAR_SIZE
+        self.count = len(near) + sum(map(len, self._far.values())) // FAR_SIZE
 
     def take(self, ordinals: Collection[int]) -> list[Message]:
         """Take these out. Walks everything: for rare commands only."""
@@ -118,7 +118,7 @@ class Deferred:
                 del page[part]
             if not page:
                 del self._far[minute]
-        self._count -= len(taken)
+        self.count -= len(taken)
         return taken
 
     def items(self) -> Iterator[tuple[int, Message]]:
@@ -166,22 +166,22 @@ class Deferred:
         """Hold a piece of far ones again, that `packed` gave out. Their times may have been moved, all by as much."""
         minute = min(array("q", page)[1::3]) // MINUTE
         self._far.setdefault(minute, bytearray()).extend(page)
-        self._count += len(page) // FAR_SIZE
+        self.count += len(page) // FAR_SIZE
 
     def clear(self) -> None:
         """Drop everything."""
         self._near.clear()
         self._far.clear()
-        self._count = 0
+        self.count = 0
 
     def __len__(self) -> int:
-        return self._count
+        return self.count
 
     @property
     def memory(self) -> int:
         """Bytes that they take, about."""
         near = len(self._near)
-        far = (self._count - near) * FAR_SIZE
+        far = (self.count - near) * FAR_SIZE
         return far * 9 // 8 + near * NEAR_BYTES  # a growing bytearray has an eighth to spare
 
     def _approach_at(self, minute: int) -> int:
@@ -191,5 +191,5 @@ class Deferred:
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""
         self._near.check()
-        assert self._count == len(self._near) + sum(len(page) for page in self._far.values()) // FAR_SIZE
+        assert self.count == len(self._near) + sum(len(page) for page in self._far.values()) // FAR_SIZE
         assert all(self._far.values())

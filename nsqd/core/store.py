@@ -164,6 +164,13 @@ class Store(Protocol):
     def look(self, topic: int, ordinal: int, attributes: bool = True) -> bytes:
         """The message's frame if it is in memory; else b"". Nothing is read for it. `attributes`: b"" also if it has any."""
 
+    def published(self, topic: int, ordinal: int) -> int:
+        """When the message was published, ns since the epoch: exact if it is in memory, else about; 0: nobody owes it, or
+        knows. Nothing is read for it."""
+
+    def published_plain(self, topic: int, ordinal: int) -> int:
+        """The same of the first message from there on that somebody owes and that was published without a delay."""
+
     def file_number(self, topic: int, ordinal: int) -> int:
         """The number of the file in which the message is, about, from 1 on; later ones are higher. 0: it is in none."""
 

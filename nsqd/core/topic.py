@@ -49,6 +49,7 @@ class Topic:
         "held_back",
         "is_foreign",
         "is_tubes_own",
+        "legal",
         "max_attempts",
         "message_bytes",
         "message_count",
@@ -82,7 +83,8 @@ class Topic:
         ] = {}  # by ordinal, of messages that will be jobs: others are put on the usual terms
         self._puts: list[Puts] = []  # what clients of beanstalkd put in this turn
         self.putting: Puts | None = None  # what becomes jobs just now
-        self.is_tubes_own = not is_valid_name(name)  # clients of beanstalkd made it: it may go with its tube
+        self.legal = is_valid_name(name)  # False: only clients of beanstalkd can name it
+        self.is_tubes_own = not self.legal  # clients of beanstalkd made it: it may go with its tube
         self.is_foreign = False  # somebody published to it who is no client of beanstalkd
         self.paused = False
         self.starting = False  # True: nsqlookupd is being asked for its channels; nothing is distributed yet

@@ -55,8 +55,8 @@ class Cursors:
             return dict(topic.cursors), window
 
         cursors, window = await self._node.bridge.call(work)
-        told = [_told(cursor_name, cursor, window) for cursor_name, cursor in sorted(cursors.items())]
-        return json_response({"topic": name, "log": window.log, "cursors": told})
+        cursors_told = [told(cursor_name, cursor, window) for cursor_name, cursor in sorted(cursors.items())]
+        return json_response({"topic": name, "log": window.log, "cursors": cursors_told})
 
     async def move(self, request: Request) -> Response:
         """Make one, or change it."""
@@ -71,7 +71,7 @@ class Cursors:
             found, window = look(self._node, topic, known)
             return self._moved(found, window, name, owner, offset, changes), window
 
-        return json_response(_told(name, *await self._node.bridge.call(work)))
+        return json_response(told(name, *await self._node.bridge.call(work)))
 
     def _moved(
         self, topic: Topic, window: Window, name: str, owner: str, offset: int | None, changes: dict[str, int]
@@ -109,10 +109,11 @@ class Cursors:
             found.set_cursor(name, None)
             return cursor, window
 
-        return json_response(_told(name, *await self._node.bridge.call(work)))
+        return json_response(told(name, *await self._node.bridge.call(work)))
 
 
-def _told(name: str, cursor: Cursor, window: Window) -> dict[str, Any]:
+def told(name: str, cursor: Cursor, window: Window) -> dict[str, Any]:
+    """One of them, for JSON."""
     return {
         "name": name,
         "offset": cursor.offset,

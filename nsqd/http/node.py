@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from nsqd.core.backup import Backup
 from nsqd.core.broker import Broker
+from nsqd.core.contents import Contents
 from nsqd.core.history import History
 from nsqd.core.series import Series
 from nsqd.core.store import LogFigures
@@ -46,5 +47,6 @@ class Node:
     log: Callable[[], LogFigures]  # trio thread
     history: History  # trio thread
     backup: Backup  # trio thread
+    contents: Contents  # trio thread, but for what it says of any
     series: Series  # trio thread
     refused: Callable[[], Counter[str]]  # trio thread: what was refused to clients, by reason

@@ -1,6 +1,7 @@
 """All routes of nsqd's HTTP API. The debug routes are there only when they were asked for."""
 
 from nsqd.http.acting import Acting
+from nsqd.http.all_cursors import AllCursors
 from nsqd.http.backup import BackupRoute
 from nsqd.http.config import Config
 from nsqd.http.cursors import Cursors
@@ -11,11 +12,13 @@ from nsqd.http.messages import Messages
 from nsqd.http.metrics import MetricsRoute
 from nsqd.http.node import Node
 from nsqd.http.observe import Observe
+from nsqd.http.overview import Overview
 from nsqd.http.pauses import PausesRoute
 from nsqd.http.publish import Publishing
 from nsqd.http.read_back import ReadBack
 from nsqd.http.series import SeriesRoute
 from nsqd.http.stats import Stats
+from nsqd.http.storage import StorageRoute
 from nsqd.http.topic_config import TopicConfigRoutes
 from nsqd.http.topology import Topology
 from nsqd.http.tubes import TubesRoute
@@ -44,6 +47,9 @@ def routes(node: Node) -> Routes:
         **PausesRoute(node).routes(),
         **Drain(node).routes(),
         **SeriesRoute(node).routes(),
+        **StorageRoute(node).routes(),
+        **AllCursors(node).routes(),
+        **Overview(node).routes(),
         **TubesRoute(node).routes(),
         **Jobs(node).routes(),
         "/metrics": {"GET": MetricsRoute(node).metrics},

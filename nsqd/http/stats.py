@@ -19,7 +19,6 @@ from nsqd.http.stats_client import client
 from nsqd.http.stats_text import render
 from nsqd.http.tubes import picture as tube_picture
 from nsqd.protocols.nsq.peer import Peer
-from penstock.protocol.names import is_valid_name
 from shared.http.api import json_response, query, text_response
 
 PORTION = 200  # topics in one turn: about a millisecond
@@ -85,7 +84,7 @@ class Stats:
 
     def _portion(self, names: list[str], wanted: Wanted) -> list[dict[str, Any]]:
         known = self._node.broker.topics
-        topics = [known[name] for name in names if name in known and is_valid_name(name)]  # not the tubes of odd names
+        topics = [known[name] for name in names if name in known and known[name].legal]  # not the tubes of odd names
         if wanted.channel:
             topics = [topic for topic in topics if wanted.channel in topic.channels]
         owners = {peer.consumer: peer for peer in self._node.peers() if peer.consumer is not None}

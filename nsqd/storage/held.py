@@ -6,6 +6,7 @@ length; frames that nobody owes become b"" at once. With more channels than a by
 
 from operator import add
 
+from nsqd.core.frame import STAMP
 from nsqd.core.store import Extent
 
 Piece = tuple[int, int, int, int]  # of the log: a segment's base, its generation, and a range of bytes in that file
@@ -175,6 +176,13 @@ class Held:
         """What was added came then (ns since the epoch)."""
         self.oldest = self.oldest or at
         self.newest = at
+
+    def published_at(self, index: int) -> int:
+        """When a message was published: by its frame; on disk, as if they had come evenly from `oldest` to `newest`."""
+        frame = self.extent.frames[index] if self.extent is not None else b""
+        if frame:
+            return int.from_bytes(frame[STAMP], "big")
+        return self.oldest + (self.newest - self.oldest) * index // max(1, self.count - 1)
 
     def retain_only(self) -> None:
         """Nobody owes anything of it any more."""

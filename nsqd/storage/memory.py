@@ -126,6 +126,16 @@ class MemoryStore:
             return b""
         return held.extent.frames[ordinal - held.first]
 
+    def published(self, topic: int, ordinal: int) -> int:
+        sequence = self._topics.get(topic)
+        held = sequence.holder(ordinal) if sequence is not None else None
+        return held.published_at(ordinal - held.first) if held is not None else 0
+
+    def published_plain(self, topic: int, ordinal: int) -> int:
+        sequence = self._topics.get(topic)
+        held = sequence.next_plain(ordinal) if sequence is not None else None
+        return held.published_at(max(0, ordinal - held.first)) if held is not None else 0
+
     def file_number(self, topic: int, ordinal: int) -> int:
         return 0
 

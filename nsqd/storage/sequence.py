@@ -192,6 +192,14 @@ class Sequence:
         place = self.place(ordinal)
         return self.held[place] if place < len(self.held) and self.held[place].first <= ordinal else None
 
+    def next_plain(self, ordinal: int) -> Held | None:
+        """The extent that holds it if that was published without a delay, else the next such."""
+        for place in range(self.place(ordinal), len(self.held)):
+            held = self.held[place]
+            if not held.delayed and held.freed < held.count:
+                return held
+        return None
+
     def at(self, ordinal: int) -> Extent | None:
         """The extent that holds it, else the next, else an empty one at the end. None: it is on disk only."""
         place = self.place(ordinal)

@@ -155,15 +155,25 @@ class Hosts:
 
 def query(request: Request) -> dict[str, str]:
     """The query's arguments, the first of each name. HttpError 400 INVALID_REQUEST on bad encoding, as Go's parser."""
-    raw = request.scope["query_string"].decode("latin-1")
     arguments: dict[str, str] = {}
-    if ";" in raw or _BAD_ESCAPE.search(raw):
-        raise HttpError(400, "INVALID_REQUEST")
-    for part in raw.split("&"):
+    for part in _parts(request):
         if part:
             key, _, value = part.partition("=")
             arguments.setdefault(unquote_plus(key), unquote_plus(value))
     return arguments
+
+
+def query_all(request: Request, name: str) -> list[str]:
+    """Of an argument that may be repeated every value, in their order. HttpError 400 as by `query`."""
+    pairs = (part.partition("=") for part in _parts(request))
+    return [unquote_plus(value) for key, _, value in pairs if unquote_plus(key) == name]
+
+
+def _parts(request: Request) -> list[str]:
+    raw: str = request.scope["query_string"].decode("latin-1")
+    if ";" in raw or _BAD_ESCAPE.search(raw):
+        raise HttpError(400, "INVALID_REQUEST")
+    return raw.split("&")
 
 
 async def read_body(request: Request, limit: int, too_big: str) -> bytes:

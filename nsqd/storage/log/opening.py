@@ -14,6 +14,7 @@ from nsqd.storage.log.cache import Cache
 from nsqd.storage.log.checkpoint import Checkpoints, Tail
 from nsqd.storage.log.cleaner import Cleaner
 from nsqd.storage.log.clocks import Clocks, LogClock, system_clocks
+from nsqd.storage.log.contents import LogContents
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.history import LogHistory
 from nsqd.storage.log.reader import Damage, LogError, Reader
@@ -93,6 +94,11 @@ class OpenLog:
         """Copies of it."""
         assert self.tidying is not None
         return LogBackup(self.disk, self.writer, self.syncer, self.tidying)
+
+    def contents(self) -> LogContents:
+        """What takes its space."""
+        assert self.tidying is not None
+        return LogContents(self.store, self.tidying, self.writer, self.disk)
 
     def figures(self) -> LogFigures:
         """Look."""

@@ -1,0 +1,212 @@
+"""What all topics have, in columns; some of them, in rows; and since when messages wait. For those who watch many nodes.
+
+    GET /topics/figures[?columns=depth,messages]
+
+    {"totals": {"topics","channels","depth","in_flight","deferred","buried","clients","messages"}, "oldest": NS, "health": "OK",
+     "paused": ["topic" or "topic/channel", ...], "paused_count": N, "idle": {"count": N, "names": ["topic/channel", ...]},
+     "names": [...], "columns": {"depth": [...], ...}}
+
+`idle`: channels with messages ready and no client. Of these and of what is paused the first 100 by name are told. `names`, all
+topics by name, and `columns`, parallel to them, are there only if `columns` is asked for, which may be empty; 400
+INVALID_ARG_COLUMNS for another one than COLUMNS. A topic's figures are of itself and of all its channels; jobs are told by
+/tubes, and a tube whose name no topic can have is not here. `oldest` is the least that /topic/ages tells of a topic, in the
+totals of any: a look at the index for each channel that has something ready, some 2 us; nothing for all others.
+
+    GET /topics/rows?topic=a&topic=b...      {"topics": [{"topic_name", "paused", "depth", ...}, ...]}
+
+Of at most 200, in the order asked for, else 400 TOO_MANY_TOPICS; what is not there is left out. Beside `paused` (the topic is,
+or one of its channels) each has all COLUMNS.
+
+    GET /topic/ages?topic=t                  {"topic": NS, "channels": {"c": NS, ...}}
+
+When the message that is next to be delivered was published, ns since the epoch; 0: nothing is ready. How exact that is, is told
+in nsqd/core/ages.py. 404 TOPIC_NOT_FOUND.
+
+The trio thread looks at PORTION topics and channels in a row, so that ten thousand stall no turn; the HTTP thread does the
+rest.
+"""
+
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core import ages
+from nsqd.core.topic import Topic
+from nsqd.http.arguments import existing_topic, topic_name
+from nsqd.http.node import Node
+from shared.http.api import Routes, json_response, query, query_all
+from shared.http.errors import HttpError
+
+PORTION = 1000  # topics and channels in one turn: about a millisecond
+MOST_NAMES = 100  # of what is paused, and of what is idle
+MOST_ROWS = 200
+COLUMNS = (
+    "depth",
+    "in_flight",
+    "deferred",
+    "buried",
+    "messages",
+    "channels",
+    "clients",
+    "requeued",
+    "timed_out",
+    "held",  # depth, in flight and deferred together
+    "oldest",
+)
+TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
+
+
+class Overview:
+    """The three routes."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def routes(self) -> Routes:
+        """Every path and its method."""
+        return {
+            "/topics/figures": {"GET": self.figures},
+            "/topics/rows": {"GET": self.rows},
+            "/topic/ages": {"GET": self.ages},
+        }
+
+    async def figures(self, request: Request) -> Response:
+        """All topics."""
+        wanted = _columns(query(request))
+        topics = await self._node.bridge.call(lambda: list(self._node.broker.topics.items()))
+        if wanted is not None:
+            topics.sort(key=itemgetter(0))
+        look = await self._look([topic for _, topic in topics])
+        return json_response({**look.told(wanted), "health": self._node.health()})
+
+    async def rows(self, request: Request) -> Response:
+        """Some topics."""
+        names = query_all(request, "topic")
+        if not names:
+            raise HttpError(400, "MISSING_ARG_TOPIC")
+        if len(names) > MOST_ROWS:
+            raise HttpError(400, "TOO_MANY_TOPICS")
+        known = self._node.broker.topics
+        topics = await self._node.bridge.call(lambda: [known[name] for name in dict.fromkeys(names) if name in known])
+        look = await self._look(topics)
+        return json_response({"topics": look.told_rows()})
+
+    async def ages(self, request: Request) -> Response:
+        """One topic's."""
+        name = topic_name(query(request))
+
+        def work() -> dict[str, Any]:
+            topic = existing_topic(self._node.broker, name)
+            channels = {name: ages.of_channel(topic.channels[name]) for name in sorted(topic.channels)}
+            return {"topic": ages.of_topic(topic), "channels": channels}
+
+        return json_response(await self._node.bridge.call(work))
+
+    async def _look(self, topics: Sequence[Topic]) -> "Look":
+        """At those of them that are still there."""
+        look, left = Look(), iter(topics)
+        while await self._node.bridge.call(lambda: look.go_on(left)):
+            pass
+        return look
+
+
+class Look:
+    """What was seen of topics so far."""
+
+    __slots__ = ("idle", "names", "paused", "rows", "stopped")
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.rows: list[tuple[int, ...]] = []  # beside them, each as long as COLUMNS
+        self.stopped: list[bool] = []  # likewise: it is paused, or one of its channels
+        self.paused: list[str] = []  # topic, or topic/channel
+        self.idle: list[str] = []  # topic/channel
+
+    def go_on(self, topics: Iterator[Topic]) -> bool:
+        """Look at some more. False if there were no more. (trio thread)"""
+        room = PORTION
+        for topic in topics:
+            if topic.legal and not topic.deleted:
+                self.add(topic)
+                room -= len(topic.channels)
+            room -= 1
+            if room <= 0:
+                return True
+        return False
+
+    def add(self, topic: Topic) -> None:
+        """One more. (trio thread)"""
+        depth = topic.depth
+        oldest = ages.of_topic(topic) if depth else 0
+        in_flight = deferred = buried = clients = requeued = timed_out = 0
+        known = len(self.paused)
+        if topic.paused:
+            self.paused.append(topic.name)
+        for channel in topic.channels.values():
+            ready = channel.depth
+            if ready:
+                depth += ready
+                since = ages.of_channel(channel)
+                if since and (since < oldest or not oldest):
+                    oldest = since
+                if not channel.consumers:
+                    self.idle.append(f"{topic.name}/{channel.name}")
+            if channel.paused:
+                self.paused.append(f"{topic.name}/{channel.name}")
+            in_flight += channel.in_flight_count
+            deferred += channel.deferred_count
+            buried += len(channel.buried)
+            clients += len(channel.consumers)
+            requeued += channel.requeue_count
+            timed_out += channel.timeout_count
+        held = depth + in_flight + deferred
+        row = (
+            depth,
+            in_flight,
+            deferred,
+            buried,
+            topic.message_count,
+            len(topic.channels),
+            clients,
+            requeued,
+            timed_out,
+        )
+        self.names.append(topic.name)
+        self.rows.append((*row, held, oldest))
+        self.stopped.append(len(self.paused) > known)
+
+    def told(self, wanted: Sequence[str] | None) -> dict[str, Any]:
+        """Everything; `wanted`: columns, None: not even names."""
+        columns: dict[str, Sequence[int]] = dict.fromkeys(COLUMNS, ())
+        columns.update(zip(COLUMNS, zip(*self.rows, strict=True), strict=bool(self.rows)))
+        told: dict[str, Any] = {
+            "totals": {"topics": len(self.rows), **{name: sum(columns[name]) for name in TOTALS}},
+            "oldest": min(filter(None, columns["oldest"]), default=0),
+            "paused": sorted(self.paused)[:MOST_NAMES],
+            "paused_count": len(self.paused),
+            "idle": {"count": len(self.idle), "names": sorted(self.idle)[:MOST_NAMES]},
+        }
+        if wanted is not None:
+            told |= {"names": self.names, "columns": {name: columns[name] for name in wanted}}
+        return told
+
+    def told_rows(self) -> list[dict[str, Any]]:
+        """Each topic for itself."""
+        return [
+            {"topic_name": name, "paused": paused, **dict(zip(COLUMNS, row, strict=True))}
+            for name, paused, row in zip(self.names, self.stopped, self.rows, strict=True)
+        ]
+
+
+def _columns(arguments: dict[str, str]) -> list[str] | None:
+    """Those asked for; None: not even names."""
+    text = arguments.get("columns")
+    if text is None:
+        return None
+    wanted = list(dict.fromkeys(text.split(","))) if text else []
+    if not set(wanted) <= set(COLUMNS):
+        raise HttpError(400, "INVALID_ARG_COLUMNS")
+    return wanted

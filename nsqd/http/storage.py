@@ -1,0 +1,138 @@
+"""GET /storage: what the commit log holds, and what takes its space.
+
+    {"path", "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "retries",
+     "replay_seconds", "syncs", "sync_p50_ms", "sync_p99_ms", "disk_free", "disk_total", "refusal", "counted", "topic_count",
+     "files": [{"number", "name", "bytes", "live_bytes", "first_timestamp"}, ...],
+     "topics": [{"topic", "live_bytes", "messages", "retained"}, ...]}
+
+`refusal`: why publishes are refused, "" if they are not. `disk_free` and `disk_total` are null if nobody could look. `files`
+are the newest 200, the newest first; `first_timestamp`, when the first message in one that is still wanted was published, is
+left out if there is none. `topics` are the 100 with the most live bytes, of `topic_count` that have something in the log:
+`messages` are owed to somebody, or not given to any channel yet; `retained` can be read back, owed or not.
+
+Live is what is owed or retained. It is counted for who asks, at most every KEPT seconds (`counted`: when, ns since the epoch),
+while messages come and go: so it is about, and an extent of which half is wanted counts as half its bytes. Files are of then,
+all else is of now.
+"""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from heapq import nlargest
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core.contents import FileContent, TopicContent
+from nsqd.core.store import LogFigures
+from nsqd.http.node import Node
+from shared.http.api import Routes, json_response
+from shared.log import log
+
+MOST_FILES, MOST_TOPICS = 200, 100
+KEPT = 10.0  # s that a count is told: of a hundred million waiting messages it takes a tenth of a second, in portions
+PORTION = 500  # extents and topics in one turn: about a millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What takes the space."""
+
+    at: int  # ns since the epoch
+    live: int  # bytes
+    topic_count: int
+    topics: list[tuple[str, TopicContent]]  # by name, the largest first
+    files: list[FileContent]
+
+
+class StorageRoute:
+    """The route. It keeps the last count for a while."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._path = str(Path(node.options.data_path or ".").resolve() / "log")
+        self._counting = asyncio.Lock()
+        self._counted: Counted | None = None
+        self._until = 0.0  # monotonic s: so long it will do
+
+    def routes(self) -> Routes:
+        """The path and its method."""
+        return {"/storage": {"GET": self.storage}}
+
+    async def storage(self, request: Request) -> Response:
+        """All of it."""
+        async with self._counting:  # who comes meanwhile is told the same
+            counted = self._counted
+            if counted is None or time.monotonic() >= self._until:
+                counted = self._counted = await self._count()
+                self._until = time.monotonic() + KEPT
+        figures, refusal = await self._node.bridge.call(lambda: (self._node.log(), self._node.broker.store.refusal))
+        free, total = await asyncio.to_thread(self._room)
+        told = {
+            "path": self._path,
+            **_figures(figures),
+            "live_bytes": counted.live,
+            "disk_free": free,
+            "disk_total": total,
+            "refusal": refusal,
+            "counted": counted.at,
+            "topic_count": counted.topic_count,
+            "files": [_file(file) for file in counted.files],
+            "topics": [_topic(name, content) for name, content in counted.topics],
+        }
+        return json_response(told)
+
+    async def _count(self) -> Counted:
+        node, call = self._node, self._node.bridge.call
+        names = await call(
+            lambda: {topic.number: topic.name for topic in node.broker.topics.values() if not topic.ephemeral}
+        )
+        count = await call(lambda: node.contents.count(list(names)))
+        while await call(lambda: count.go_on(PORTION)):
+            pass
+        found, files = await call(lambda: (count.topics(), count.files(MOST_FILES)))
+        largest = nlargest(MOST_TOPICS, found, key=attrgetter("live"))
+        live = sum(content.live for content in found)
+        topics = [(names[content.topic], content) for content in largest]
+        return Counted(time.time_ns(), live, len(found), topics, files[::-1])
+
+    def _room(self) -> tuple[int, int] | tuple[None, None]:
+        """Free and in all. (a thread: a disk may hang)"""
+        try:
+            return self._node.contents.room()
+        except OSError as error:
+            log.error("HTTP: cannot look at the disk: %s", error)
+            return None, None
+
+
+def _figures(log: LogFigures) -> dict[str, Any]:
+    """What /metrics tells, too."""
+    return {
+        "log_bytes": log.size,
+        "segments": log.segments,
+        "memory_bytes": log.memory,
+        "unsynced_bytes": log.unsynced,
+        "checkpoints": log.checkpoints,
+        "damage": log.damage,
+        "retries": log.retries,
+        "replay_seconds": round(log.replay, 3),
+        "syncs": log.syncs.count,
+        "sync_p50_ms": _ms(log.syncs.quantile(0.5)),
+        "sync_p99_ms": _ms(log.syncs.quantile(0.99)),
+    }
+
+
+def _ms(ns: int) -> float:
+    return round(ns / 1e6, 3)
+
+
+def _file(file: FileContent) -> dict[str, Any]:
+    first = {"first_timestamp": file.first} if file.first else {}
+    return {"number": file.number, "name": file.name, "bytes": file.size, "live_bytes": file.live, **first}
+
+
+def _topic(name: str, content: TopicContent) -> dict[str, Any]:
+    return {"topic": name, "live_bytes": content.live, "messages": content.owed, "retained": content.retained}

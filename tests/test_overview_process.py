@@ -1,0 +1,161 @@
+"""What a real nsqd tells those who watch many: figures of all topics, rows of some, ages, the log's contents, all cursors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from nsqd.http.overview import PORTION
+from tests.daemons import OK, Conversation, Daemon, nsqd
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with nsqd(tmp_path_factory.mktemp("node")) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[Daemon]:
+    with nsqd(tmp_path) as daemon:
+        yield daemon
+
+
+def post(node: Daemon, path: str, content: bytes = b"") -> None:
+    httpx.post(f"http://{node.http}{path}", content=content, timeout=20.0).raise_for_status()
+
+
+def get(node: Daemon, path: str) -> Any:
+    """JSON, or status and message."""
+    answer = httpx.get(f"http://{node.http}{path}", timeout=20.0)
+    told = answer.json()
+    return told if answer.status_code == 200 else (answer.status_code, told["message"])
+
+
+def test_figures_and_rows(fresh: Daemon) -> None:
+    post(fresh, "/pub?topic=new", b"x")
+    post(fresh, "/topic/create?topic=t")
+    post(fresh, "/channel/create?topic=t&channel=c")
+    before = time.time_ns()
+    post(fresh, "/mpub?topic=t", b"a\nb")
+    post(fresh, "/channel/pause?topic=t&channel=c")
+    told = get(fresh, "/topics/figures?columns=depth,oldest")
+    assert told["totals"] == {
+        "topics": 2,
+        "channels": 1,
+        "depth": 3,
+        "in_flight": 0,
+        "deferred": 0,
+        "buried": 0,
+        "clients": 0,
+        "messages": 3,
+    }
+    assert (told["health"], told["paused"], told["paused_count"]) == ("OK", ["t/c"], 1)
+    assert told["idle"] == {"count": 1, "names": ["t/c"]}
+    assert (told["names"], told["columns"]["depth"]) == (["new", "t"], [1, 2])
+    new, t = told["columns"]["oldest"]
+    assert told["oldest"] == new < before < t < time.time_ns()
+    assert "names" not in get(fresh, "/topics/figures")
+    assert get(fresh, "/topics/figures?columns=")["columns"] == {}
+    rows = get(fresh, "/topics/rows?topic=t&topic=missing&topic=new&topic=t&topic=%00")["topics"]
+    assert [(row["topic_name"], row["paused"], row["depth"], row["oldest"]) for row in rows] == [
+        ("t", True, 2, t),
+        ("new", False, 1, new),
+    ]
+    assert get(fresh, "/topic/ages?topic=t") == {"topic": 0, "channels": {"c": t}}
+    assert get(fresh, "/topic/ages?topic=new") == {"topic": new, "channels": {}}
+
+
+def test_more_topics_than_a_portion(node: Daemon) -> None:
+    count = PORTION + 7
+    with Conversation(node, b"  V2") as client:
+        for number in range(count):
+            client.send(b"PUB many-%05d\n\0\0\0\1x" % number)
+        assert [client.frame() for _ in range(count)] == [OK] * count
+    told = get(node, "/topics/figures?columns=messages,depth")
+    assert told["totals"]["topics"] == len(told["names"]) == count
+    assert told["names"] == sorted(told["names"])
+    assert told["columns"] == {"messages": [1] * count, "depth": [1] * count}
+
+
+def test_hostile_arguments(node: Daemon) -> None:
+    post(node, "/topic/create?topic=t")
+    for columns in ("depths", "depth,", ",", "depth,__class__", "x" * 10_000):
+        assert get(node, f"/topics/figures?columns={columns}") == (400, "INVALID_ARG_COLUMNS")
+    assert get(node, "/topics/figures?columns=" + ",".join(["depth"] * 2000))["columns"].keys() == {"depth"}
+    assert get(node, "/topics/rows") == (400, "MISSING_ARG_TOPIC")
+    assert get(node, "/topics/rows?" + "topic=t&" * 200)["topics"][0]["topic_name"] == "t"
+    assert get(node, "/topics/rows?" + "topic=t&" * 201) == (400, "TOO_MANY_TOPICS")
+    assert get(node, "/topics/rows?topic=%zz") == (400, "INVALID_REQUEST")
+    assert get(node, "/topic/ages") == (400, "MISSING_ARG_TOPIC")
+    assert get(node, "/topic/ages?topic=%20") == (400, "INVALID_TOPIC")
+    assert get(node, "/topic/ages?topic=missing") == (404, "TOPIC_NOT_FOUND")
+    for limit in ("-1", "1001", "x", "1e2", "%D9%A1"):
+        assert get(node, f"/cursors?limit={limit}") == (400, "INVALID_ARG_LIMIT")
+    assert get(node, "/cursors?after=t") == (400, "INVALID_ARG_AFTER")
+    for path in ("/topics/figures", "/topics/rows", "/topic/ages", "/storage", "/cursors"):
+        assert httpx.post(f"http://{node.http}{path}").status_code == 405
+
+
+def test_what_the_log_holds(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as node:
+        before = time.time_ns()
+        post(node, "/topic/create?topic=kept&retention=1h")
+        post(node, "/mpub?topic=kept", b"\n".join([b"x" * 1000] * 50))
+        post(node, "/pub?topic=small", b"x")
+        post(node, "/pub?topic=gone%23ephemeral", b"x" * 100_000)
+        told = get(node, "/storage")
+        assert told["path"] == str(tmp_path.resolve() / "log")
+        assert told["refusal"] == ""
+        assert 0 < told["disk_free"] < told["disk_total"]
+        assert told["syncs"] > 0
+        assert 0 < told["sync_p50_ms"] <= told["sync_p99_ms"]
+        assert told["topic_count"] == 2
+        kept, small = told["topics"]
+        assert (kept["topic"], kept["messages"], kept["retained"]) == ("kept", 50, 50)
+        assert (small["topic"], small["messages"], small["retained"]) == ("small", 1, 0)
+        assert 50_000 < kept["live_bytes"] < 60_000
+        assert told["live_bytes"] == kept["live_bytes"] + small["live_bytes"]
+        (file,) = told["files"]
+        assert (file["number"], file["live_bytes"]) == (1, told["live_bytes"])
+        assert file["bytes"] == told["log_bytes"] + 64  # but for its header
+        assert before < file["first_timestamp"] < told["counted"] < time.time_ns()
+        assert get(node, "/storage")["counted"] == told["counted"]
+    with nsqd(tmp_path) as node:
+        told = get(node, "/storage")
+        assert [(one["topic"], one["messages"], one["retained"]) for one in told["topics"]] == [
+            ("kept", 50, 50),
+            ("small", 1, 0),
+        ]
+        assert told["files"][-1]["live_bytes"] == told["live_bytes"] > 50_000
+
+
+def test_cursors_of_all_topics(fresh: Daemon) -> None:
+    assert get(fresh, "/cursors") == {"cursor_count": 0, "cursors": []}
+    for topic in ("a", "a-b", "z"):
+        post(fresh, f"/topic/create?topic={topic}&retention=1h")
+        post(fresh, f"/mpub?topic={topic}", b"1\n2\n3")
+    for topic, name in (("z", "spark"), ("a", "y"), ("a", "x"), ("a-b", "x")):
+        post(fresh, f"/topic/cursor?topic={topic}&name={name}&to=1&owner=me&hold=1h")
+    told = get(fresh, "/cursors")
+    assert told["cursor_count"] == 4
+    assert [(one["topic"], one["name"]) for one in told["cursors"]] == [
+        ("a", "x"),
+        ("a", "y"),
+        ("a-b", "x"),
+        ("z", "spark"),
+    ]
+    (same,) = get(fresh, "/topic/cursors?topic=z")["cursors"]
+    assert told["cursors"][3] == {"topic": "z", **same}
+    assert (same["owner"], same["offset"], same["lag"]) == ("me", 1, 2)
+    page = get(fresh, "/cursors?limit=2&after=a/x")
+    assert (page["cursor_count"], [one["topic"] for one in page["cursors"]]) == (4, ["a", "a-b"])
+    assert get(fresh, "/cursors?limit=0")["cursors"] == []
+    assert get(fresh, "/cursors?after=z/spark")["cursors"] == []
