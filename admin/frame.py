@@ -27,7 +27,7 @@ from admin.api import parameters
 from admin.cluster import AllFailed
 from admin.options import AdminOptions
 from admin.roles import ACTIONS, Role
-from admin.upstreams import UpstreamError
+from admin.upstreams import Refused, UpstreamError
 from admin.views import FILTERS
 from shared.http.api import Handler, json_response, query, read_body
 from shared.http.errors import HttpError
@@ -165,6 +165,8 @@ class Frame:
             return error.status, wrong(error.text, "") | {"still": error.status == 403}
         except (AllFailed, UpstreamError) as failed:
             words = str(failed)
+            if isinstance(failed, Refused) and failed.status == 404:
+                return 404, wrong("The node has no such thing, or not any more.", words) | {"still": False}
             if "TOPIC_NOT_FOUND" in words:  # of every nsqlookupd
                 return 404, wrong("No nsqlookupd knows such a topic.", "It may have been deleted.") | {"still": False}
             return 502, wrong(words, "This page asks again every two seconds.") | {"still": False}

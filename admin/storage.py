@@ -53,7 +53,7 @@ def storage_view(told: Told, who: Who) -> Told:
     return view
 
 
-_TOPIC = ("topic", "bytes", "live_bytes", "messages", "live_messages", "retained_messages")
+_TOPIC = ("topic", "live_bytes", "messages", "retained")
 
 
 def share(part: int, whole: int) -> float:

@@ -153,7 +153,7 @@ def test_a_message_is_published_looked_at_and_buried(tab: Tab, full: Cluster) ->
     assert (stats["depth"], stats["in_flight_count"], stats["message_count"]) == (1, 0, 1)
     tab.page.click("button[aria-label='Bury 0']")
     assert "0 ready" in tab.text()
-    tab.page.click("text=buried")
+    tab.page.click("nav a:text-is('buried')")
     assert "1 buried" in tab.text()
 
 
@@ -217,5 +217,10 @@ def test_a_cluster_that_is_gone_is_a_page_that_says_so(tmp_path: Path) -> None:
     with nsqd(tmp_path) as node, nsqadmin("-nsqd-http-address", node.http) as admin:
         assert httpx.get(f"http://{admin.http}/").status_code == 200
         node.stop()
-        eventually(lambda: httpx.get(f"http://{admin.http}/nodes").status_code == 502)  # others have just seen it there
-        assert "failed to query any nsqd" in httpx.get(f"http://{admin.http}/nodes").text
+        eventually(lambda: "Stale: " in httpx.get(f"http://{admin.http}/nodes").text)
+        assert f"{node.http} gave no sound answer for" in httpx.get(f"http://{admin.http}/").text  # and what it told last
+        eventually(lambda: httpx.get(f"http://{admin.http}/api/nodes").status_code == 502)
+    with nsqadmin("-nsqd-http-address", node.http) as admin:
+        answer = httpx.get(f"http://{admin.http}/nodes")
+        assert answer.status_code == 502
+        assert "failed to query any nsqd" in answer.text
