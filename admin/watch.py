@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 FRESH = 1.5  # s that an answer serves everybody
+POLITE = 50  # times as long as an answer took we do not ask again: nodes spend no more than 2 % of their time on us
+MOST_POLITE = 5.0  # s
 FORGOTTEN = 60.0  # s after which it is no `before` any more
 MOST = 200  # questions that are remembered
 
@@ -32,6 +34,7 @@ class _Slot:
     seen: Seen[Any] | None = None
     asked_at: float = 0.0
     at: float = 0.0  # when it was answered
+    polite: float = 0.0  # s that it shall serve, for what it took
     failure: Exception | None = None
     failed_at: float = 0.0
 
@@ -56,7 +59,7 @@ class Watch:
         async with slot.lock:
             began = self._clock()
             if slot.asked_at > self._changed_at:
-                if slot.seen is not None and slot.failure is None and began - slot.at < fresh:
+                if slot.seen is not None and slot.failure is None and began - slot.at < max(fresh, slot.polite):
                     return slot.seen
                 if slot.failure is not None and began - slot.failed_at < FRESH:
                     raise slot.failure
@@ -71,7 +74,7 @@ class Watch:
             slot.seen = Seen(answer)
             if before is not None and now - slot.at < FORGOTTEN:
                 slot.seen = Seen(answer, before.now, now - slot.at)
-            slot.at = now
+            slot.at, slot.polite = now, min(MOST_POLITE, POLITE * (now - began))
             return slot.seen
 
     def forget(self) -> None:

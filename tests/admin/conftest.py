@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import greenstalk
 import httpx
 import pytest
 
@@ -34,6 +35,12 @@ class Cluster:
         url = f"http://{self.nodes[node].http}/mpub?topic={topic}"
         httpx.post(url, content="\n".join(bodies)).raise_for_status()
 
+    def worker(self, tube: str, node: int = 0) -> greenstalk.Client:
+        """A client of beanstalkd, at one of the nodes."""
+        line = self.nodes[node].wait_for_line("BEANSTALK: listening on")
+        host, _, port = line.split()[-1].rpartition(":")
+        return greenstalk.Client((host, int(port)), use=tube, watch=tube)
+
     def channel(self, topic: str, name: str) -> None:
         """On both."""
         for node in self.nodes:
@@ -55,6 +62,7 @@ def nsqadmin(*flags: str) -> Daemon:
 def a_cluster(directory: Path, *flags: str) -> Iterator[Cluster]:
     with Daemon("nsqlookupd") as lookupd:
         told = ("-lookupd-tcp-address", lookupd.tcp, "-e2e-processing-latency-percentile", "0.5")
+        told += ("-beanstalk-address", "127.0.0.1:0", "-retention", "1h")
         with (
             nsqd(directory / "1", *told, "-node-id", "1") as one,
             nsqd(directory / "2", *told, "-node-id", "2") as two,

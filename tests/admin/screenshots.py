@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 from playwright.sync_api import Browser, sync_playwright
 
+from admin.roles import Role
 from penstock.client import Consumer
+from tests.admin.asking import users_file, with_password
 from tests.admin.conftest import Cluster, a_cluster
 from tests.requirements import chromium
 
@@ -28,6 +31,16 @@ def browser() -> Iterator[Browser]:
             found.close()
 
 
+@contextmanager
+def a_full_cluster(directory: Path) -> Iterator[Cluster]:
+    """With something of everything in it, and users."""
+    users = users_file(directory, with_password("ann", Role.ADMIN), with_password("vic", Role.VIEWER))
+    flags = ("-users-file", users, "-anonymous-role", "admin", "-audit-file", str(directory / "audit"))
+    with a_cluster(directory, *flags) as cluster:
+        fill(cluster)
+        yield cluster
+
+
 def fill(cluster: Cluster) -> None:
     """Something of everything."""
     for topic, channel in (("orders", "mail"), ("orders", "billing"), ("clicks", "archive")):
@@ -40,16 +53,39 @@ def fill(cluster: Cluster) -> None:
     with Consumer("orders", "billing", [cluster.nodes[0].tcp], max_in_flight=5) as consumer:
         for message in consumer.poll(5):
             message.finish()
+    at = f"http://{cluster.nodes[0].http}"
+    httpx.post(f"{at}/channel/messages/bury?topic=orders&channel=mail&state=ready&count=3&reason=bad").raise_for_status()
+    httpx.post(f"{at}/topic/cursor?topic=orders&name=archive&owner=spark&hold=24h").raise_for_status()
+    with cluster.worker("resize") as worker:
+        for number in range(5):
+            worker.put(f'{{"image": {number}, "width": 640}}', priority=number * 500)
+        worker.bury(worker.reserve(timeout=5))
+        worker.put("later", delay=3600)
+    form = {"action": "kick", "node": cluster.nodes[0].http, "state": "buried", "count": "1", "per_second": "10"}
+    httpx.post(f"{cluster.url}/messages/orders/mail", data=form, headers={"Origin": cluster.url}, follow_redirects=True)
 
 
 def paths(cluster: Cluster) -> dict[str, str]:
     """Every page, by a name for its pictures."""
     node = cluster.nodes[0].http
+    mail, resize = f"/messages/orders/mail?node={node}", f"/tube?name=resize&node={node}"
     return {
+        "login": "/login?next=%2F",
+        "storage": f"/storage?node={node}",
+        "readers": "/readers",
+        "tubes": "/tubes",
+        "tube": f"{resize}&state=ready",
+        "tube-many": f"{resize}&state=buried&many=kick&count=1",
+        "tasks": "/tasks",
+        "task": "/tasks/1",
+        "audit": "/audit",
+        "buried": f"{mail}&state=buried&many=finish",
+        "search": f"{mail}&state=ready&contains=c3",
+        "forbidden": "/messages/orders/mail?node=x",
         "topics": "/",
         "topic": "/topics/orders",
         "channel": "/topics/orders/mail",
-        "messages": f"/messages/orders/mail?node={node}&state=ready",
+        "messages": f"{mail}&state=ready",
         "nodes": "/nodes",
         "node": f"/nodes/{node}",
         "lookup": "/lookup",
@@ -61,8 +97,7 @@ def paths(cluster: Cluster) -> dict[str, str]:
 def main(directory: Path) -> None:
     """Take them."""
     directory.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as data, a_cluster(Path(data)) as cluster, browser() as chrome:
-        fill(cluster)
+    with tempfile.TemporaryDirectory() as data, a_full_cluster(Path(data)) as cluster, browser() as chrome:
         for scheme in SCHEMES:
             for width in WIDTHS:
                 context = chrome.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]

@@ -11,8 +11,8 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.admin.conftest import Cluster, a_cluster, nsqadmin
-from tests.admin.screenshots import SCHEMES, WIDTHS, browser, fill, paths
+from tests.admin.conftest import Cluster, nsqadmin
+from tests.admin.screenshots import SCHEMES, WIDTHS, a_full_cluster, browser, paths
 from tests.daemons import eventually, nsqd
 from tests.requirements import CLIENTS, require
 
@@ -31,8 +31,7 @@ def chrome() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with a_cluster(tmp_path_factory.mktemp("full")) as found:
-        fill(found)
+    with a_full_cluster(tmp_path_factory.mktemp("full")) as found:
         yield found
 
 

@@ -1,6 +1,7 @@
 """What of the log is whose: counted when somebody asks, never while messages come and go, so that these cost nothing more.
 
-A message's bytes are not noted one by one: an extent of which half the messages are wanted counts as half its records.
+A message's bytes are not noted one by one: an extent of which half the messages are wanted counts as half its records, and one
+that lies among others' records as its frames and what a record takes beside them.
 """
 
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import Writer
 from nsqd.storage.sequence import Sequence
+
+
+RECORD = 64  # bytes that a message takes beside its frame, at most: it may have a record of its own
 
 
 class LogCount:
@@ -43,7 +47,8 @@ class LogCount:
         newest = base == self._writer.base
         size = HEADER_SIZE + self._writer.written - base if newest else self._tidying.sizes.get(base, 0)
         number, name = self._writer.number_of(base), self._tidying.file_name(base)
-        return FileContent(number, name, size, round(self._live.get(base, 0)), self._first.get(base, 0))
+        live = min(size, round(self._live.get(base, 0)))
+        return FileContent(number, name, size, live, self._first.get(base, 0))
 
     def _all(self, topics: list[int]) -> Iterator[None]:
         """A step for each extent and each topic."""
@@ -68,8 +73,10 @@ class LogCount:
         """Bytes of an extent that are wanted."""
         part = sequence.wanted(held)
         live = 0.0
-        for base, _, start, end in held.pieces if part > 0 else ():
-            size = (end - start) * part
+        reach = sum(end - start for _, _, start, end in held.pieces)  # records of others may lie in between
+        share = part * min(1.0, (held.size + RECORD * held.count) / reach) if reach else 0.0
+        for base, _, start, end in held.pieces if share > 0 else ():
+            size = (end - start) * share
             live += size
             self._live[base] = self._live.get(base, 0) + size
             first = self._first.get(base)
