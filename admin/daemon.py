@@ -21,6 +21,7 @@ from admin.audit import Audit
 from admin.cluster import AllFailed, Cluster
 from admin.forms import Forms
 from admin.frame import Fields, Frame
+from admin.history import History
 from admin.login import Login
 from admin.looks import Looks
 from admin.options import AdminOptions
@@ -112,7 +113,7 @@ class _Shown:
         self.frame = Frame(options, access, self._banners, home, clusters)
         self.api = JsonApi(options, settings, cluster, actions, access)
         tasks = Tasks(self.audit)
-        self.pages = Pages(options, settings, looks, self.frame, self.api, tasks, self.audit)
+        self.pages = Pages(options, settings, looks, self.frame, self.api, tasks, self.audit, History(options.lake))
         self.forms = Forms(options, looks, self.frame, access, actions, tasks)
 
     async def _banners(self, request: Request) -> Fields:

@@ -47,7 +47,8 @@ HEADERS = {
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _PLACES = (
     ("/", "Topics", Role.VIEWER), ("/nodes", "Nodes", Role.VIEWER), ("/storage", "Storage", Role.VIEWER),
-    ("/tubes", "Tubes", Role.VIEWER), ("/readers", "Readers", Role.VIEWER), ("/tasks", "Tasks", Role.OPERATOR),
+    ("/tubes", "Tubes", Role.VIEWER), ("/readers", "Readers", Role.VIEWER), ("/history", "History", Role.VIEWER),
+    ("/tasks", "Tasks", Role.OPERATOR),
     ("/lookup", "Lookup", Role.VIEWER), ("/counter", "Counter", Role.VIEWER), ("/audit", "Audit", Role.ADMIN),
 )  # fmt: skip
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would take a text that begins so for one
@@ -197,7 +198,11 @@ class Frame:
             "who": who,
             "token": token,
             "can_log_in": self.access.users.are_kept and not who.session,
-            "places": [(path, name) for path, name, role in _PLACES if who.role >= role],
+            "places": [
+                (path, name)
+                for path, name, role in _PLACES
+                if who.role >= role and (path != "/history" or self.options.lake)
+            ],
             "clusters": self.clusters,
             "paused": [],
             "stale": [],

@@ -19,6 +19,7 @@ from shared.http.errors import HttpError
 
 MOST_ROWS = 200  # topics in a question for their rows
 SELDOM = 10.0  # s that an answer is good enough which changes slowly
+RARELY = 60.0  # likewise, of what changes by the hour
 _LOG = "log"  # the capability that nodes of ours announce
 
 

@@ -128,6 +128,7 @@ class AdminOptions(DaemonOptions):
         Duration(12 * 3600 * SECOND), "how long one stays logged in", check=at_least(60 * SECOND)
     )
     show_bodies: bool = option(True, "show messages' bodies, to those who may see them")
+    lake: str = option("", "directory of a lake that penstock pipeline archives and rolls up: its history is shown")
     audit_file: str = option(
         "", "path of a file that gets a line of JSON for whatever is done (none: the latest, in memory)"
     )

@@ -18,7 +18,8 @@ from admin.api import JsonApi, Settings, parameters
 from admin.audit import Audit
 from admin.cluster import AllFailed, Producer, Stats
 from admin.frame import Fields, Frame
-from admin.looks import SELDOM, Looks
+from admin.history import GRAINS, History, history_view
+from admin.looks import RARELY, SELDOM, Looks
 from admin.merge import Told, merged_channel, merged_topic, number, objects, text
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, Overview, ordered
@@ -82,6 +83,7 @@ class Pages:
     api: JsonApi
     tasks: Tasks
     audit_trail: Audit
+    past: History
 
     def routes(self) -> Routes:
         """Every path and its method."""
@@ -99,6 +101,8 @@ class Pages:
             "/tube": self.tube,
             "/tasks": self.all_tasks,
             "/tasks/{task}": self.task,
+            "/history": self.all_history,
+            "/history/{topic}": self.history,
             "/lookup": self.lookup,
             "/counter": self.counter,
             "/audit": self.audit,
@@ -204,6 +208,7 @@ class Pages:
             "nodes": [one.address for one in producers],
             "published": query(request).get("published", "")[:32],
             "charted": bool(ours),
+            "has_lake": bool(self.options.lake),
             "extended": bool(ours),
             "table": [asdict(row) | {"oldest": ages.get(row.name, 0)} for row in channels],
         }
@@ -451,6 +456,32 @@ class Pages:
         }
 
     # the rest
+
+    async def all_history(self, request: Request) -> Fields:
+        return await self._history(request, "")
+
+    async def history(self, request: Request) -> Fields:
+        return await self._history(request, parameters(request, self.options, 2)[1])
+
+    async def _history(self, request: Request, topic: str) -> Fields:
+        if not self.options.lake:
+            raise HttpError(404, "no lake was named: -lake, of what penstock pipeline archives")
+        if not topic and who_asks(request).topics != EVERYTHING:
+            raise HttpError(403, "the history of everything is for those who see all topics")
+        grain = query(request).get("grain", "hour")
+        told = await self.looks.watch.ask(("history", topic, grain), lambda: self.past.told(topic, grain), RARELY)
+        view = history_view(told.now)
+        return {
+            "page_of": "history",
+            "title": f"History of {topic}" if topic else "History",
+            "place": "" if topic else "/history",
+            "topic": topic,
+            "lake": self.options.lake,
+            "grains": list(GRAINS),
+            "history": view,
+            "still": True,
+            "table": [{key: bar[key] for key in ("at", "messages", "bytes")} for bar in view["bars"]],
+        }
 
     async def all_tasks(self, request: Request) -> Fields:
         who = who_asks(request)

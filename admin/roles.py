@@ -47,6 +47,8 @@ NEEDED: dict[str, Role] = {
     "GET /nodes/{node}": Role.VIEWER,
     "GET /storage": Role.VIEWER,
     "GET /readers": Role.VIEWER,
+    "GET /history": Role.VIEWER,
+    "GET /history/{topic}": Role.VIEWER,
     "GET /tubes": Role.VIEWER,
     "GET /tube": Role.VIEWER,
     "GET /tasks": Role.OPERATOR,

@@ -85,6 +85,10 @@ def _run(given: argparse.Namespace) -> int:
                 Lake(given.lake), Source(given.nsqd, given.lookupd), topic=given.topic, to=given.to, channel=given.channel,
                 since=given.since or "", until=given.until or "", where=given.where, rate=given.rate, master=given.master,
             )  # fmt: skip
+        case "history":
+            from pipeline.history import history
+
+            return history(Lake(given.lake), topic=given.topic, grain=given.grain, last=given.last)
         case _:
             from pipeline.report import report
 
@@ -148,6 +152,12 @@ def parser() -> argparse.ArgumentParser:
     _add_lake(job)
     job.add_argument("--out", type=Path, required=True, metavar="FILE", help="HTML, one file")
     _add_period(job)
+
+    job = jobs.add_parser("history", help="what the rollups know of a topic, or of all, as JSON: nsqadmin asks so")
+    _add_lake(job)
+    job.add_argument("--topic", default="", metavar="NAME", help="one topic (all)")
+    job.add_argument("--grain", default="hour", choices=("minute", "hour", "day"), help="of the steps (hour)")
+    job.add_argument("--last", type=_count, default=168, metavar="N", help="so many steps, the newest (168)")
     return made
 
 

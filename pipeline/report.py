@@ -50,22 +50,23 @@ def report(lake: Lake, out: Path, *, since: str, until: str) -> int:
     if not finished:
         raise LakeError(f"nothing is rolled up in {lake.root}: penstock pipeline rollup --lake {lake.root}")
     first, last = (datetime.fromisoformat(text) if text else None for text in (since, until))
-    rows = _rows(lake, finished, "minute", first, last)
+    rows = read_rows(lake, finished, "minute", first, last)
     if not rows:
         raise LakeError(f"there are no messages from {since or 'the beginning'} to {until or 'the end'}")
     begin, end = min(row["at"] for row in rows), max(row["at"] for row in rows)
     grain = next((name for name, step in _STEPS.items() if (end - begin) / step < MOST_POINTS), "day")
     batches = lake.batches()
     archived = sum(batch.count for batch in batches)
-    delivered = _rows(lake, finished, deliveries("minute"), first, last)
+    delivered = read_rows(lake, finished, deliveries("minute"), first, last)
     out.write_text(_page(rows, grain, gaps(batches), archived, sum(run["messages"] for run in finished), delivered))
     say(f"{sum(row['messages'] for row in rows):,} messages of {len({row['topic'] for row in rows})} topics: {out}")
     return 0
 
 
-def _rows(
+def read_rows(
     lake: Lake, finished: list[dict[str, Any]], grain: str, first: datetime | None, last: datetime | None
 ) -> list[dict[str, Any]]:
+    """A table of rollups from `first` until `last`, of all runs."""
     import pyarrow.parquet as pq
 
     rows: list[dict[str, Any]] = []

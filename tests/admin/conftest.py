@@ -35,7 +35,7 @@ class Cluster:
         url = f"http://{self.nodes[node].http}/mpub?topic={topic}"
         httpx.post(url, content="\n".join(bodies)).raise_for_status()
 
-    def worker(self, tube: str, node: int = 0) -> greenstalk.Client:
+    def worker(self, tube: str, node: int = 0) -> greenstalk.Client[str]:
         """A client of beanstalkd, at one of the nodes."""
         line = self.nodes[node].wait_for_line("BEANSTALK: listening on")
         host, _, port = line.split()[-1].rpartition(":")
@@ -62,10 +62,10 @@ def nsqadmin(*flags: str) -> Daemon:
 def a_cluster(directory: Path, *flags: str) -> Iterator[Cluster]:
     with Daemon("nsqlookupd") as lookupd:
         told = ("-lookupd-tcp-address", lookupd.tcp, "-e2e-processing-latency-percentile", "0.5")
-        told += ("-beanstalk-address", "127.0.0.1:0", "-retention", "1h")
+        more = ("-beanstalk-address", "127.0.0.1:0", "-retention", "1h")
         with (
-            nsqd(directory / "1", *told, "-node-id", "1") as one,
-            nsqd(directory / "2", *told, "-node-id", "2") as two,
+            nsqd(directory / "1", *told, *more, "-node-id", "1") as one,
+            nsqd(directory / "2", *told, *more, "-node-id", "2") as two,
             nsqadmin("-lookupd-http-address", lookupd.http, *flags) as admin,
         ):
             eventually(lambda: len(httpx.get(f"http://{lookupd.http}/nodes").json()["producers"]) == 2)

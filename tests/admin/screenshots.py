@@ -54,7 +54,9 @@ def fill(cluster: Cluster) -> None:
         for message in consumer.poll(5):
             message.finish()
     at = f"http://{cluster.nodes[0].http}"
-    httpx.post(f"{at}/channel/messages/bury?topic=orders&channel=mail&state=ready&count=3&reason=bad").raise_for_status()
+    httpx.post(
+        f"{at}/channel/messages/bury?topic=orders&channel=mail&state=ready&count=3&reason=bad"
+    ).raise_for_status()
     httpx.post(f"{at}/topic/cursor?topic=orders&name=archive&owner=spark&hold=24h").raise_for_status()
     with cluster.worker("resize") as worker:
         for number in range(5):

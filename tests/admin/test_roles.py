@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from admin.daemon import application
 from admin.roles import ACTIONS, NEEDED, Role, Who
 from tests.admin.asking import OURS, browser, in_loop, make, users_file
 
@@ -110,7 +109,6 @@ def test_the_table_names_no_route_that_is_not_there() -> None:
 
     assert in_loop(work) == set(NEEDED)
     assert set(FORMS) == set(ACTIONS)
-    assert application  # what all of these went through
 
 
 def test_patterns_of_topics() -> None:
