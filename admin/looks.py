@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from admin.api import Settings
-from admin.cluster import Cluster, Producer, Producers, Stats
+from admin.cluster import AllFailed, Cluster, Producer, Producers, Stats
 from admin.merge import Told, number, objects, text
 from admin.overview import Overview, overview_of, rows_of
 from admin.patient import Patient
@@ -92,10 +92,21 @@ class Looks:
         ours, others = await self._parted(found.producers)
         asked = {} if columns is None else {"columns": ",".join(columns)}
         told = await self._gathered(ours, "/topics/figures", asked)
-        stats = (await self.watch.ask("originals", lambda: self.cluster.stats(others))).now if others else Stats()
+        stats = await self._originals(ours, others)
         overview = overview_of(told.answers, stats.topics, columns or ())
         overview.errors = found.errors + told.errors + stats.errors
         return overview
+
+    async def _originals(self, ours: list[Producer], others: list[Producer]) -> Stats:
+        """What nodes tell that are not of ours. Raises AllFailed if nobody at all tells anything."""
+        if not others:
+            return Stats()
+        try:
+            return (await self.watch.ask("originals", lambda: self.cluster.stats(others))).now
+        except AllFailed as failed:
+            if not ours:
+                raise
+            return Stats([str(failed)])
 
     async def rows(self, names: list[str]) -> Seen[dict[str, Row]]:
         """Of these topics."""
@@ -107,7 +118,7 @@ class Looks:
         for start in range(0, len(names), MOST_ROWS):
             gathered = await self._gathered(ours, "/topics/rows", {"topic": names[start : start + MOST_ROWS]})
             told += [row for answer in gathered.answers.values() for row in objects(answer.get("topics"))]
-        stats = (await self.watch.ask("originals", lambda: self.cluster.stats(others))).now if others else Stats()
+        stats = await self._originals(ours, others)
         wanted = set(names)
         own = [topic_row(one["topic_name"], [one]) for one in stats.topics if one["topic_name"] in wanted]
         return rows_of(told, own)

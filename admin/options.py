@@ -35,11 +35,19 @@ def no_cluster_name(name: str) -> str:
     return "" if _CLUSTER.fullmatch(name) else "want 1 to 40 letters, digits, - and _"
 
 
-def no_cluster(text: str) -> str:
+def no_clusters(texts: tuple[str, ...]) -> str:
     """An option check."""
-    name, _, addresses = text.partition("=")
-    wrong = no_cluster_name(name) or next(filter(None, map(no_host_port, addresses.split(","))), "")
-    return f"want <name>=<addr>:<port>: {wrong}" if wrong else ""
+    for text in texts:
+        name, _, addresses = text.partition("=")
+        wrong = no_cluster_name(name) or next(filter(None, map(no_host_port, addresses.split(","))), "")
+        if wrong:
+            return f"want <name>=<addr>:<port>: {wrong}"
+    return ""
+
+
+def no_networks(texts: tuple[str, ...]) -> str:
+    """An option check."""
+    return next(filter(None, map(no_network, texts)), "")
 
 
 def no_topic_name(name: str) -> str:
@@ -72,7 +80,7 @@ class AdminOptions(DaemonOptions):
         (),
         "a further cluster to show, as <name>=<addr>:<port>[,<addr>:<port>] of its nsqlookupd HTTP"
         " (may be given multiple times)",
-        check=no_cluster,
+        check=no_clusters,
     )
     cluster_name: str = option(
         "main", "what the first cluster is called where several are shown", check=no_cluster_name
@@ -114,6 +122,7 @@ class AdminOptions(DaemonOptions):
         (),
         "a network of proxies whose -acl-http-header and X-Forwarded-For are believed"
         " (may be given multiple times; none: loopback)",
+        check=no_networks,
     )
     users_file: str = option(
         "", "path of who may log in, and as what (penstock users writes it); then others see nothing"

@@ -118,7 +118,12 @@ def test_options_can_be_asked_and_some_changed(cluster: Cluster) -> None:
 
 def test_admin_users_notifications_and_a_base_path(tmp_path: Path) -> None:
     heard: list[str] = []
-    with upstream(lambda path: (heard.append(path), told({}))[1]) as hook:
+
+    def hear(path: str) -> tuple[int, bytes]:
+        heard.append(path)
+        return told({})
+
+    with upstream(hear) as hook:
         flags = ("-admin-user", "ann", "-base-path", "/nsq", "-notification-http-endpoint", f"http://{hook}/hook")
         with a_cluster(tmp_path, *flags, "-allow-config-from-cidr", "10.0.0.0/8") as cluster:
             made = {"topic": "t"}

@@ -19,6 +19,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from penstock.client import Consumer
+from tests.admin.conftest import nsqadmin
 from tests.daemons import ROOT, Daemon, eventually, nsqd
 from tests.requirements import require
 
@@ -196,6 +197,13 @@ def test_what_was_delivered_reaches_the_report(tmp_path: Path) -> None:
             ("rollup", *some),
             ("report", *some, "--out", str(page)),
         )
+        with nsqadmin("-nsqd-http-address", node.http, "-lake", str(lake)) as admin:
+            shown = httpx.get(f"http://{admin.http}/history/t?grain=minute", timeout=60).text
+            rows = httpx.get(f"http://{admin.http}/history/t?grain=day&format=json", timeout=60).json()
+            assert "t</a>" in httpx.get(f"http://{admin.http}/history", timeout=60).text
+    assert sum(row["messages"] for row in rows) == 500
+    assert re.search(r'data-label="channel">mail</th><td data-label="finished" class="n">500</td>', shown)
+    assert re.search(r'data-label="producer">etl</th><td data-label="messages" class="n">200</td>', shown)
     text = page.read_text()
     assert "<h2>Deliveries</h2>" in text
     assert delivered(text, "mail") == ["500", "1.00", "0", "0", "0"]

@@ -1,0 +1,434 @@
+"""What operators do, in a real browser on real daemons: logged in, with the mouse, and everything with the keyboard alone."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page
+
+from admin.roles import Role
+from tests.admin.asking import PASSWORD, users_file, with_password
+from tests.admin.conftest import Cluster, a_cluster, nsqadmin, told, upstream
+from tests.admin.screenshots import browser
+from tests.daemons import eventually, nsqd
+from tests.requirements import require
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def chrome() -> Iterator[Browser]:
+    require("chromium")
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster for which one has to log in."""
+    directory = tmp_path_factory.mktemp("guarded")
+    users = [
+        with_password("ann", Role.ADMIN),
+        with_password("vic", Role.VIEWER),
+        with_password("eu", Role.OPERATOR, "eu.*"),
+    ]
+    flags = (
+        "-users-file",
+        users_file(directory, *users),
+        "-audit-file",
+        str(directory / "audit"),
+        "-audit-topic",
+        "audit",
+    )
+    with a_cluster(directory, *flags) as found:
+        yield found
+
+
+@pytest.fixture
+def page(chrome: Browser) -> Iterator[Page]:
+    context = chrome.new_context()
+    complaints: list[str] = []
+    found = context.new_page()
+    found.on("console", lambda line: complaints.append(line.text) if line.type in ("error", "warning") else None)
+    found.on("pageerror", lambda error: complaints.append(str(error)))
+    yield found
+    context.close()
+    assert [one for one in complaints if "status of 4" not in one] == []
+
+
+def log_in(page: Page, cluster: Cluster, name: str, path: str = "/") -> None:
+    page.goto(cluster.url + path)
+    page.fill("input[name=user]", name)
+    page.fill("input[name=password]", PASSWORD)
+    page.click("main button:text('Log in')")
+
+
+def main(page: Page) -> str:
+    return page.inner_text("main")
+
+
+def test_logging_in_leads_back_and_logging_out_ends_it(page: Page, guarded: Cluster) -> None:
+    guarded.channel("eu.orders", "c")
+    guarded.channel("us.orders", "c")
+    page.goto(f"{guarded.url}/topics/eu.orders")
+    page.fill("input[name=user]", "ann")
+    page.fill("input[name=password]", "wrong")
+    page.click("main button")
+    assert "no user and password" in main(page)
+    page.fill("input[name=user]", "ann")
+    page.fill("input[name=password]", PASSWORD)
+    page.click("main button")
+    assert page.url.endswith("/topics/eu.orders")
+    page.wait_for_selector("#live h2")  # and it lives: the stream is of somebody who is logged in
+    page.click("button:text('Pause')")
+    assert "Paused: eu.orders by ann since" in main(page)
+    page.click("button:text('Unpause')")
+    page.goto(f"{guarded.url}/audit?q=pause+eu.orders")
+    assert "ann, admin" in main(page)
+    page.click("button:text('Log out')")
+    page.goto(f"{guarded.url}/topics/eu.orders")
+    assert "Password" in main(page)
+
+
+def test_others_see_what_they_may(page: Page, guarded: Cluster) -> None:
+    guarded.channel("eu.orders", "c")
+    guarded.channel("us.orders", "c")
+    guarded.publish("eu.orders", "secret body")
+    log_in(page, guarded, "vic", "/topics/eu.orders/c")
+    assert page.locator("main form").count() == 0
+    page.click(f"li:has-text('{guarded.nodes[0].http}') >> a:text('ready')")
+    assert "1 ready" in main(page)
+    assert "secret body" not in page.content()
+    page.click("button:text('Log out')")
+    log_in(page, guarded, "eu")
+    assert "eu.orders" in main(page)
+    assert "us.orders" not in page.content()
+    page.goto(f"{guarded.url}/topics/us.orders")
+    assert "You may not do or see this" in main(page)
+
+
+def test_many_with_preview_progress_and_cancel(page: Page, guarded: Cluster) -> None:
+    guarded.channel("many", "c")
+    node = guarded.nodes[0].http
+    guarded.publish("many", *map(str, range(500)))
+    at = f"http://{node}/channel/messages/bury?topic=many&channel=c&state=ready&count=500"
+    eventually(lambda: httpx.post(at).json()["buried"] == 0)
+    log_in(page, guarded, "ann", f"/messages/many/c?node={node}&state=buried")
+    assert "500 buried" in main(page)
+    page.click("summary:has-text('Many')")
+    page.select_option("select[name=many]", "kick")
+    page.fill("input[name=count]", "300")
+    page.fill("input[name=per_second]", "20")
+    page.click("button:text('Preview')")
+    assert "Kick 300 of 500 buried messages?" in main(page)
+    page.click("button:text('Kick 300')")
+    page.wait_for_selector("text=running")
+    page.wait_for_selector("progress:not([value='0'])")
+    page.click("button:text('Cancel')")
+    page.wait_for_selector("text=cancelled: ")
+    done = int(page.get_attribute("progress", "value") or 0)
+    assert 0 < done < 300
+    stats = httpx.get(f"http://{node}/stats?format=json&topic=many").json()["topics"][0]["channels"][0]
+    assert (stats["depth"], stats["buried_count"]) == (done, 500 - done)
+    page.goto(f"{guarded.url}/audit?q=many")
+    assert "cancelled_by: ann" in main(page)
+
+
+def test_what_is_lost_wants_the_number(page: Page, guarded: Cluster) -> None:
+    guarded.channel("lost", "c")
+    node = guarded.nodes[0].http
+    guarded.publish("lost", *"abc")
+    log_in(page, guarded, "ann", f"/messages/lost/c?node={node}&state=ready&many=finish&count=2")
+    page.fill("input[name=confirm]", "3")
+    page.click("button:text('Finish 2')")
+    assert "nothing was done" in main(page)
+    page.goto(f"{guarded.url}/messages/lost/c?node={node}&state=ready&many=finish&count=2")
+    page.fill("input[name=confirm]", "2")
+    page.click("button:text('Finish 2')")
+    page.wait_for_selector("text=done: 2 of 2")
+    page.goto(f"{guarded.url}/messages/lost/c?node={node}&state=ready")
+    assert "1 ready" in main(page)
+
+
+def test_a_message_with_a_delay_headers_and_a_key_and_searching_for_it(page: Page, guarded: Cluster) -> None:
+    guarded.channel("found", "c")
+    node = guarded.nodes[0].http
+    guarded.publish("found", *(f"hay {number}" for number in range(1000)))
+    log_in(page, guarded, "ann", "/topics/found")
+    for text in ("Published", "published before"):
+        page.fill("textarea[name=body]", "a Needle")
+        page.select_option("select[name=node]", node)
+        page.fill("input[name=key]", "once")
+        page.click("summary:has-text('Headers')")
+        page.fill("textarea[name=headers]", "Trace: 7f\nKind: test")
+        page.click("button:text('Publish')")
+        assert text in main(page)
+    page.fill("textarea[name=body]", "later")
+    page.select_option("select[name=node]", node)
+    page.fill("input[name=delay]", "3600000")
+    page.click("button:text('Publish')")
+    published = page.inner_text("main code")
+    assert len(published) == 16
+    page.goto(f"{guarded.url}/messages/found/c?node={node}&state=deferred")
+    assert published in main(page)
+    page.goto(f"{guarded.url}/messages/found/c?node={node}&state=ready")
+    for words in ("needle", "trace: 7f"):
+        page.fill("input[name=contains]", words)
+        page.click("button:text('Search')")
+        assert "Scanned 1,001, found 1" in main(page)
+        assert "a Needle" in main(page)
+
+
+def test_pausing_for_a_while(page: Page, guarded: Cluster) -> None:
+    guarded.channel("while", "c")
+    log_in(page, guarded, "ann", "/topics/while/c")
+    page.fill("input[name=minutes]", "90")
+    page.click("button:text('Pause')")
+    page.goto(f"{guarded.url}/nodes")  # on every page
+    assert "while/c by ann since" in main(page)
+    pauses = httpx.get(f"http://{guarded.nodes[0].http}/pauses").json()["pauses"]
+    mine = next(one for one in pauses if one["topic"] == "while")
+    assert 5300 < mine["until"] - time.time() < 5500
+    httpx.post(f"http://{guarded.nodes[0].http}/channel/unpause?topic=while&channel=c").raise_for_status()
+    httpx.post(f"http://{guarded.nodes[1].http}/channel/unpause?topic=while&channel=c").raise_for_status()
+
+
+def test_a_node_is_drained(page: Page, guarded: Cluster) -> None:
+    node = guarded.nodes[1].http
+    log_in(page, guarded, "ann", f"/nodes/{node}")
+    page.click("summary:has-text('Drain')")
+    page.fill("details[open] input[name=confirm]", node)
+    page.click("details[open] button")
+    page.wait_for_selector("#live >> text=/Drain(ing|ed) since/")
+    assert httpx.post(f"http://{node}/pub?topic=eu.orders", content="x").status_code == 503
+    page.click("button:text('Do not drain')")
+    assert httpx.post(f"http://{node}/pub?topic=eu.orders", content="x").status_code == 200
+
+
+def test_jobs_of_a_tube(page: Page, guarded: Cluster) -> None:
+    node = guarded.nodes[0].http
+    with guarded.worker("jobs/x") as worker:  # a name that no topic has
+        ids = [worker.put(f"<b>{number}</b>", priority=number) for number in range(3)]
+        worker.put("later", delay=900)
+    log_in(page, guarded, "ann", "/tubes")
+    page.click("a:text('jobs/x')")
+    assert "3 ready" in main(page)
+    assert "<b>0</b>" in main(page)
+    page.click(f"button[aria-label='Bury {ids[0]}']")
+    page.click("nav a:text-is('buried')")
+    page.click(f"button[aria-label='Kick {ids[0]}']")
+    assert "0 buried" in main(page)
+    page.click("nav a:text-is('ready')")
+    page.click(f"button[aria-label='Delete {ids[1]}']")
+    assert "2 ready" in main(page)
+    page.fill("input[name=seconds]", "600")
+    page.click("button:text-is('Pause')")
+    page.goto(f"{guarded.url}/tubes")
+    assert "paused for" in main(page)
+    stats = httpx.get(f"http://{node}/tubes").json()["tubes"]
+    mine = next(one for one in stats if one["tube_name"] == "jobs/x")
+    assert (mine["ready_count"], mine["delayed_count"], mine["buried_count"]) == (2, 1, 0)
+
+
+def published(node: str, topic: str) -> int:
+    """Messages."""
+    count: int = httpx.get(f"http://{node}/stats?format=json&topic={topic}").json()["topics"][0]["message_count"]
+    return count
+
+
+def reach(page: Page, name: str) -> None:
+    """By Tab alone: the control that is called so."""
+    page.evaluate("document.activeElement.blur()")
+    called = "(e => e.getAttribute('aria-label') || e.innerText || e.name || '')(document.activeElement).trim().replace('\\u2026', '')"
+    for _ in range(150):
+        page.keyboard.press("Tab")
+        if page.evaluate(called) == name:
+            return
+    raise AssertionError(f"nobody comes to {name} by Tab")
+
+
+def press(page: Page, name: str) -> None:
+    """What leads to another page, or to this one anew."""
+    reach(page, name)
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+
+
+def write(page: Page, name: str, text: str) -> None:
+    reach(page, name)
+    page.keyboard.type(text)
+
+
+def confirm(page: Page, action: str, word: str) -> None:
+    """What is dangerous: open it, type the name, and Enter."""
+    reach(page, action)
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.type(word)
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+
+
+def test_every_action_by_keyboard_alone(page: Page, guarded: Cluster) -> None:
+    guarded.channel("keys", "c")
+    node, url = guarded.nodes[0].http, guarded.url
+    page.goto(url)
+    write(page, "user", "ann")
+    write(page, "password", PASSWORD)
+    press(page, "Log in")
+    page.wait_for_selector("text=keys")
+    page.keyboard.press("/")
+    page.keyboard.type("keys")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**q=keys**")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/topics/keys")
+    for text in ("one", "two", "three"):
+        write(page, "body", text)
+        press(page, "Publish")
+        page.wait_for_selector("text=/Published/")
+        page.goto(f"{url}/topics/keys")
+    press(page, "Pause")
+    press(page, "Unpause")
+    press(page, "Pause")
+    page.goto(f"{url}/topics/keys/c")
+    press(page, "Pause")
+    press(page, "Unpause")
+    page.goto(f"{url}/topics/keys")
+    press(page, "Unpause")
+    at = next(one.http for one in guarded.nodes if published(one.http, "keys") == 3)
+    messages = f"{url}/messages/keys/c?node={at}"
+    page.goto(f"{messages}&state=ready")
+    press(page, "Bury 0")
+    press(page, "Bury 1")
+    page.goto(f"{messages}&state=buried")
+    press(page, "Kick 0")
+    press(page, "Requeue 1")
+    page.goto(f"{messages}&state=ready")
+    press(page, "Finish 2")
+    reach(page, "Many")
+    page.keyboard.press("Enter")
+    press(page, "Preview")
+    press(page, "Bury 2")
+    page.wait_for_selector("text=done: 2 of 2")
+    page.goto(f"{messages}&state=buried&many=kick&count=2&per_second=1")
+    press(page, "Kick 2")
+    press(page, "Cancel")
+    page.wait_for_selector("text=/cancelled: |done: /")
+    page.goto(f"{url}/topics/keys/c")
+    confirm(page, "Empty", "c")
+    confirm(page, "Delete", "c")
+    page.wait_for_url("**/topics/keys")
+    page.goto(f"{url}/nodes/{node}")
+    confirm(page, "Drain", node)
+    press(page, "Do not drain")
+    page.goto(f"{url}/lookup")
+    write(page, "topic", "made.by.keys")
+    press(page, "Create")
+    page.wait_for_selector("text=made.by.keys")
+    press(page, "Forget made.by.keys")
+    page.wait_for_selector("text=made.by.keys", state="detached")
+    with guarded.worker("keyed") as worker:
+        job = worker.put("x")
+    tube = f"{url}/tube?name=keyed&node={node}"
+    page.goto(f"{tube}&state=ready")
+    press(page, f"Bury {job}")
+    page.goto(f"{tube}&state=buried")
+    press(page, f"Kick {job}")
+    page.goto(f"{tube}&state=ready")
+    write(page, "seconds", "5")
+    press(page, "Pause")
+    press(page, "Unpause")
+    press(page, f"Delete {job}")
+    page.goto(f"{url}/nodes/{node}?q=keys")
+    reach(page, "topic")
+    page.keyboard.press("Tab")
+    page.keyboard.type("keys")
+    with page.expect_navigation():
+        page.keyboard.press("Enter")
+    page.goto(f"{url}/topics/keys")
+    confirm(page, "Delete", "keys")
+    page.keyboard.press("g")
+    page.keyboard.press("a")
+    page.wait_for_url("**/audit")
+    text = main(page)  # what was done is what the trail says
+    for action in ("publish", "pause", "unpause", "bury", "kick", "requeue", "finish", "empty", "delete", "drain", "undrain",
+                   "create", "tombstone", "bury many", "kick many"):  # fmt: skip
+        assert action in text, action
+    page.keyboard.press("?")
+    page.wait_for_selector("dialog[open]")
+    page.keyboard.press("Escape")
+    press(page, "Log out")
+    page.wait_for_url("**/login")
+
+
+# without a browser
+
+
+def test_tables_go_out_as_csv_and_json(tmp_path: Path) -> None:
+    with a_cluster(tmp_path) as cluster:
+        cluster.channel("out", "c")
+        cluster.publish("out", "x")
+        node = cluster.nodes[0].http
+        for path in ("/", "/topics/out", "/topics/out/c", f"/messages/out/c?node={node}", "/nodes", f"/nodes/{node}",
+                     "/storage", "/readers", "/tubes", "/audit"):  # fmt: skip
+            mark = "&" if "?" in path else "?"
+            told = httpx.get(f"{cluster.url}{path}{mark}format=json")
+            assert (told.status_code, type(told.json())) == (200, list), path
+            assert "attachment" in told.headers["content-disposition"]
+            text = httpx.get(f"{cluster.url}{path}{mark}format=csv")
+            assert text.headers["content-type"] == "text/csv; charset=utf-8"
+            assert len(list(csv.DictReader(io.StringIO(text.text)))) == len(told.json())
+        rows = httpx.get(f"{cluster.url}/?format=json").json()
+        assert [(row["name"], row["depth"], row["channels"]) for row in rows] == [("out", 1, 1)]
+        assert httpx.get(f"{cluster.url}/?format=xml").status_code == 400
+        assert httpx.get(f"{cluster.url}/lookup?format=csv").status_code == 400
+
+
+def test_a_node_that_hangs_freezes_no_page(tmp_path: Path) -> None:
+    def answer(path: str) -> tuple[int, bytes]:
+        if path.startswith("/info"):
+            time.sleep(0 if len(asked) < 1 else 30)
+            asked.append(path)
+            return told(
+                {"hostname": "h", "broadcast_address": "127.0.0.1", "http_port": 1, "tcp_port": 2, "version": "1"}
+            )
+        return told({"topics": []})
+
+    asked: list[str] = []
+    with nsqd(tmp_path) as node, upstream(answer) as hangs:
+        flags = ("-nsqd-http-address", node.http, "-nsqd-http-address", hangs, "-http-client-request-timeout", "60s")
+        with nsqadmin(*flags) as admin:
+            url = f"http://{admin.http}"
+            assert "127.0.0.1:1" in httpx.get(f"{url}/nodes").text
+            eventually(lambda: "Stale: " in httpx.get(f"{url}/nodes", timeout=20).text)  # and not after a minute
+            for path in ("/", "/nodes", "/storage", "/counter", "/tubes", "/readers"):
+                answered = httpx.get(url + path, timeout=20)
+                assert answered.status_code == 200
+                assert "127.0.0.1:1" in answered.text or hangs in answered.text
+
+
+def test_two_clusters(tmp_path: Path) -> None:
+    with a_cluster(tmp_path / "east") as east:
+        flags = ("-cluster", f"east={east.lookupd.http}", "-cluster-name", "west")
+        with a_cluster(tmp_path / "west", *flags) as west:
+            east.channel("sunrise", "c")
+            west.channel("sunset", "c")
+            first, second = httpx.get(f"{west.url}/"), httpx.get(f"{west.url}/clusters/east")
+            assert "sunset" in first.text
+            assert "sunrise" not in first.text
+            assert "sunrise" in second.text
+            assert "sunset" not in second.text
+            assert '/clusters/east/topics/sunrise"' in second.text
+            page = httpx.get(f"{west.url}/clusters/east/topics/sunrise/c")
+            assert page.status_code == 200
+            assert httpx.get(f"{west.url}/clusters/east/api/topics").json()["topics"] == ["sunrise"]
+            assert httpx.get(f"{west.url}/clusters/east/static/keys.js").status_code == 200
