@@ -1,4 +1,4 @@
-"""The figures of nsqd: `python -m bench` (`make bench`) prints them; nothing here is a test, and nothing asserts a speed.
+"""The figures of the daemons: `python -m bench` (`make bench`) prints them; nothing is a test here, nothing asserts a speed.
 
 How to read the table:
 
@@ -29,4 +29,14 @@ The sizes have a table of their own. Lateness there is from the moment a message
 it includes the load's own delays; `due` counts what was due within the window, `missing` what of it had not come 2 s after the
 window's end: where that is not 0, the times, which are of what came, say too little. The original needs minutes for each size
 before the window begins (it writes its metadata anew for each topic).
+
+The rows admin- are nsqadmin's (`--only admin`: some 10 minutes and 2.5 GB; admin-open wants Chromium). Their aims are for 10
+nodes that have the same 10,000 topics; a node's figures are the mean of the ten. WRONG behind a page tells how often the answer
+was an error, without topics or nodes, or in another order than was asked for; the figures are of the other times, if any.
+
+* admin-listing: times are from the request (gzip, a connection of its own) to the first and the last byte of the answer; sizes
+  are of the body, and of what was sent of it. The first line is the very first look at that nsqadmin.
+* admin-watched: what one page held open takes, and what five take, beyond what is taken while nobody looks. A share of a core
+  is small as well where updates come late: see how often they do, and what each takes.
+* admin-open: DOM nodes and JavaScript's heap, after a collection, of a page that was updated 500 and 10,000 times.
 """

@@ -14,6 +14,8 @@ from types import FrameType
 from typing import TypeVar
 
 from bench import gonsq
+from bench.admin_open import Open
+from bench.admin_pages import Listing, Watched
 from bench.figures import Figures, figures, medians
 from bench.jobs import jobs
 from bench.load import raise_file_limit
@@ -116,11 +118,16 @@ def _asked(name: str, word: str) -> bool:
     return name == word or name.startswith(f"{word}-")
 
 
+def admin() -> list[LogSize]:
+    """The rows of nsqadmin."""
+    return [Listing("admin-listing"), Watched("admin-watched"), Open("admin-open")]
+
+
 def options(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line, read."""
     names = ", ".join([*(r.name for r in rows()), *(s.name for s in sizes()), *(s.name for s in log_sizes())])
-    names += ", " + ", ".join([*(row.name for row in jobs("")), *(row.name for row in pipeline())])
-    parser = argparse.ArgumentParser("bench", description="The figures of nsqd.", epilog=f"Rows: {names}.")
+    names += ", " + ", ".join(row.name for row in (*jobs(""), *pipeline(), *admin()))
+    parser = argparse.ArgumentParser("bench", description="The figures of the daemons.", epilog=f"Rows: {names}.")
     parser.add_argument(
         "--only", default="", metavar="NAMES", help="rows, separated by commas; `fanout` means all fanout-*"
     )
@@ -153,7 +160,7 @@ def main(arguments: Sequence[str]) -> int:
     available = gonsq.with_tools(rows(), given.load) if given.load else rows()
     chosen_rows, chosen_sizes = choose(available, given.only), choose(sizes(), given.only)
     chosen_log: list[LogSize] = [*choose(log_sizes(), given.only), *choose(jobs(given.beanstalkd), given.only),
-                                 *choose(pipeline(), given.only)]  # fmt: skip
+                                 *choose(pipeline(), given.only), *choose(admin(), given.only)]  # fmt: skip
     if not chosen_rows and not chosen_sizes and not chosen_log:
         _say(f"bench: --only {given.only}: no such row; see --help")
         return 2

@@ -13,9 +13,10 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 
@@ -37,11 +38,13 @@ class BenchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """How to start an nsqd."""
+    """How to start an nsqd, or another daemon."""
 
     name: str  # in the table
     command: tuple[str, ...]
     original: bool  # the Go nsqd: spills to disk what --mem-queue-size does not allow, and that per topic and channel
+    listens: tuple[str, ...] = ("TCP", "HTTP")
+    keeps: bool = True  # it has a -data-path
 
     def start(self, mem_queue: int = ALL_IN_MEMORY, tls: bool = False, data: Path | None = None) -> Server:
         """A running server, with a certificate if it is to speak TLS; use it as a context manager.
@@ -53,12 +56,26 @@ class Program:
 
     def with_flags(self, name: str, *flags: str) -> Program:
         """The same, started so."""
-        return Program(name, (*self.command, *flags), self.original)
+        return replace(self, name=name, command=(*self.command, *flags))
 
 
 def penstock() -> Program:
     """This project's nsqd."""
-    return Program("penstock", (sys.executable, "-m", "penstock.launch", "nsqd"), original=False)
+    return Program("penstock", _launching("nsqd"), original=False)
+
+
+def nsqlookupd() -> Program:
+    """This project's."""
+    return Program("nsqlookupd", _launching("nsqlookupd"), original=False, keeps=False)
+
+
+def nsqadmin() -> Program:
+    """This project's; it has no TCP."""
+    return Program("nsqadmin", _launching("nsqadmin"), original=False, listens=("HTTP",), keeps=False)
+
+
+def _launching(program: str) -> tuple[str, ...]:
+    return sys.executable, "-m", "penstock.launch", program
 
 
 class Server:
@@ -75,9 +92,9 @@ class Server:
         self._data = tempfile.TemporaryDirectory(prefix="penstock-bench-")
         if tls:
             flags += (*_certified(Path(self._data.name)), "-https-address", f"{self.host}:0")
-        self._listening = threading.Event()  # both ports are known, or standard error has ended
-        path = str(data or self._data.name)
-        addresses = ("-tcp-address", f"{self.host}:0", "-http-address", f"{self.host}:0", "-data-path", path)
+        self._listening = threading.Event()  # all ports are known, or standard error has ended
+        addresses = [word for name in program.listens for word in (f"-{name.lower()}-address", f"{self.host}:0")]
+        addresses += ["-data-path", str(data or self._data.name)] if program.keeps else []
         self._process = subprocess.Popen(
             [*program.command, *addresses, *flags], stderr=subprocess.PIPE, text=True, cwd=ROOT
         )
@@ -86,7 +103,7 @@ class Server:
 
     def __enter__(self) -> Server:
         self._listening.wait(START_TIMEOUT)
-        if len(self.ports) < 2:
+        if len(self.ports) < len(self.program.listens):
             self.close()
             raise BenchError(f"{self.program.name} did not start: {' '.join(self.log)}")
         return self
@@ -120,7 +137,7 @@ class Server:
             self.tracebacks += line.startswith("Traceback")
             if match := _LISTENING.search(line):
                 self.ports[match[1]] = int(match[2])
-                if len(self.ports) == 2:
+                if len(self.ports) == len(self.program.listens):
                     self._listening.set()
         self._listening.set()
 
@@ -162,8 +179,8 @@ class Server:
         return body
 
     def cpu(self) -> int:
-        """utime + stime of the process, all its threads and its children, in ns (of 10 ms steps, usually)."""
-        return sum(cpu_time(Path(f"/proc/{pid}/stat").read_text()) for pid in self._pids())
+        """utime + stime of the process, all its threads and its children, in ns."""
+        return sum(time.clock_gettime_ns(_clock(pid)) for pid in self._pids())
 
     def rss(self) -> int:
         """Bytes of memory resident."""
@@ -187,6 +204,11 @@ def _certified(directory: Path) -> tuple[str, ...]:
     leaf.cert_chain_pems[0].write_to_path(cert)
     leaf.private_key_pem.write_to_path(key)
     return "-tls-cert", str(cert), "-tls-key", str(key)
+
+
+def _clock(pid: int) -> int:
+    """The CPU-time clock of a process, as clock_getcpuclockid(3) has it on Linux: /proc/PID/stat counts in steps of 10 ms."""
+    return (~pid << 3) | 2
 
 
 def cpu_time(stat: str) -> int:

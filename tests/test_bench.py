@@ -19,6 +19,7 @@ from bench.table import cells, duration, megabytes, number, share, table, versus
 from bench.upgrade import Upgraded, pack_for
 from bench.wire import FRAME, FRAME_HEAD, HEARTBEAT, MPUB_BODY, OK, varied_body
 from penstock.protocol.compression import Deflate, Snappy
+from tests.requirements import require
 
 MINUTE = 60  # s
 
@@ -292,3 +293,18 @@ def test_it_measures_what_the_log_costs() -> None:
     rows = {line.split("  ")[0] for line in ended.stdout.splitlines() if line.startswith("log-")}
     assert rows == {size.name for size in log_sizes()}
     assert "behind: reader" in ended.stdout
+
+
+@pytest.mark.process
+@pytest.mark.timeout(4 * MINUTE)
+def test_it_measures_what_pages_of_nsqadmin_cost() -> None:
+    require("chromium")
+    ended = subprocess.run(
+        [sys.executable, "-m", "bench", "--quick", "--only", "admin"],
+        cwd=ROOT, capture_output=True, text=True, timeout=3 * MINUTE,
+    )  # fmt: skip
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    lines = [line for line in ended.stdout.splitlines() if line.startswith("admin-")]
+    assert {line.split("  ")[0] for line in lines} == {"admin-listing", "admin-watched", "admin-open"}
+    assert not [line for line in lines if "WRONG" in line]

@@ -1,0 +1,159 @@
+"""A cluster for nsqadmin's rows: nsqlookupd, nodes that all have the same topics, and nsqadmin, known here by its URLs alone.
+
+Ten thousand topics are not created one by one, which would take a node some 40 s: each begins on a metadata file of the
+original's, and takes that over in two.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from bench.server import BenchError, Program, Server, nsqadmin, nsqlookupd
+
+CHANNEL = "ch"
+_WITH_MESSAGES = 100  # topics at the most
+_APART = 7919  # places between two of those: a prime, so that they are spread over the names
+_ON_TOP = 20  # topics that get messages now and then
+_KNOWN = 120.0  # s until nsqlookupd must know all
+_LOOK = 0.2  # s
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """ns of CPU time, or a second's share of it; of the nodes the mean."""
+
+    admin: float
+    node: float
+    lookupd: float
+
+    def less(self, other: Cpu, times: float = 1.0) -> Cpu:
+        """What is more than so many times the other."""
+        return Cpu(
+            self.admin - times * other.admin, self.node - times * other.node, self.lookupd - times * other.lookupd
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AdminCluster:
+    """See above."""
+
+    lookupd: Server
+    nodes: tuple[Server, ...]
+    admin: Server
+    topics: tuple[str, ...]
+    deepest: str  # the topic with the most messages
+
+    def cpu(self) -> Cpu:
+        """So far."""
+        nodes = [node.cpu() for node in self.nodes]
+        return Cpu(self.admin.cpu(), sum(nodes) / len(nodes), self.lookupd.cpu())
+
+    def cpu_during(self, seconds: float) -> Cpu:
+        """In each second of the next so many."""
+        before, began = self.cpu(), time.perf_counter()
+        time.sleep(seconds)
+        took = time.perf_counter() - began
+        spent = self.cpu().less(before)
+        return Cpu(spent.admin / took, spent.node / took, spent.lookupd / took)
+
+    def rss(self) -> int:
+        """Bytes, of all."""
+        return sum(server.rss() for server in (self.lookupd, self.admin, *self.nodes))
+
+
+@contextmanager
+def admin_cluster(ours: Program, nodes: int, topics: int) -> Iterator[AdminCluster]:
+    """A running one, in which nsqlookupd knows every topic of every node, and nobody has looked at nsqadmin.
+
+    Two messages a second are published in all of it, so that a page has something new to tell.
+    """
+    names = tuple(f"bench_{number:05d}" for number in range(topics))
+    deep = {names[place * _APART % topics]: place + 1 for place in range(min(_WITH_MESSAGES, topics))}
+    with ExitStack() as stack:
+        data = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="penstock-bench-")))
+        lookupd = stack.enter_context(nsqlookupd().start())
+        told = ("-lookupd-tcp-address", f"{lookupd.host}:{lookupd.ports['TCP']}")
+        started = []
+        for number in range(nodes):
+            node = ours.with_flags(ours.name, *told, "-node-id", str(number))
+            started.append(stack.enter_context(node.start(data=_directory(data / str(number), names))))
+            _fill(started[-1], deep)
+            say(f"node {number + 1}/{nodes}")
+        _until_known(lookupd, nodes, names)
+        address = f"{lookupd.host}:{lookupd.ports['HTTP']}"
+        admin = stack.enter_context(nsqadmin().with_flags("nsqadmin", "-lookupd-http-address", address).start())
+        found = AdminCluster(lookupd, tuple(started), admin, names, max(deep, key=lambda name: deep[name]))
+        say(f"{topics} topics on each, {found.rss() / 1e6:.0f} MB of memory")
+        stack.enter_context(every_second(partial(_trickle, found, random.Random(1))))
+        yield found
+
+
+@contextmanager
+def every_second(do: Callable[[int], None]) -> Iterator[None]:
+    """Beside what else happens; it is told how often it was called before."""
+    done = threading.Event()
+
+    def work() -> None:
+        for turn in itertools.count():
+            do(turn)
+            if done.wait(1):
+                return
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def _trickle(cluster: AdminCluster, chance: random.Random, turn: int) -> None:
+    """To a topic of the first page, and to the deepest, which so remains that."""
+    node = chance.choice(cluster.nodes)
+    for topic in (cluster.deepest, chance.choice(cluster.topics[:_ON_TOP])):
+        node.post(f"/pub?topic={topic}", b"x")
+
+
+def say(text: str) -> None:
+    """On the line of the terminal that tells of this row."""
+    print(text, end=", ", file=sys.stderr, flush=True)
+
+
+def _directory(path: Path, names: tuple[str, ...]) -> Path:
+    """A data directory of the original's with these topics, of one channel each."""
+    path.mkdir()
+    topics = [
+        {"name": name, "paused": False, "channels": [{"name": CHANNEL, "paused": False}]} for name in names
+    ]  # fmt: skip
+    (path / "nsqd.dat").write_text(json.dumps({"version": "1.3.0", "topics": topics}))
+    return path
+
+
+def _fill(node: Server, messages: dict[str, int]) -> None:
+    for name, count in messages.items():
+        node.post(f"/mpub?topic={name}", b"\n".join([b"x"] * count))
+
+
+def _until_known(lookupd: Server, nodes: int, names: tuple[str, ...]) -> None:
+    deadline = time.monotonic() + _KNOWN
+    while True:
+        producers = json.loads(lookupd.get("/nodes"))["producers"]
+        known = [len(producer["topics"]) for producer in producers]
+        last = json.loads(lookupd.get(f"/channels?topic={names[-1]}"))["channels"] if known else []
+        if known == [len(names)] * nodes and last == [CHANNEL]:
+            return
+        if time.monotonic() > deadline:
+            raise BenchError(f"nsqlookupd knows {known} topics of {nodes} nodes")
+        time.sleep(_LOOK)

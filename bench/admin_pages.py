@@ -1,0 +1,267 @@
+"""What nsqadmin's pages cost where there are ten thousand topics on ten nodes: looked at once, and held open.
+
+A page is a URL here, so that any nsqadmin can be measured. CPU is what the daemons take from the request until two seconds
+behind the answer, so that what a look sets off is in it, less what they take in as much time while nobody looks.
+"""
+
+from __future__ import annotations
+
+import gzip
+import http.client
+import re
+import socket
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+
+from bench.admin_cluster import AdminCluster, Cpu, admin_cluster, say
+from bench.log_line import Line
+from bench.rows import Effort
+from bench.server import BenchError, Program, Server
+from bench.table import share
+
+NODES, TOPICS = 10, 10_000
+_QUICK = (2, 500)  # nodes and topics
+_LOOKS = 5  # at a page
+_PAUSE = 2.0  # s between them
+_IDLE = 30.0  # s that nobody looks
+_HELD = 30.0  # s that pages are held open
+_TOGETHER = 5  # pages
+_FIRST = 60.0  # s until the first update of a page must have come
+_TIMEOUT = 120.0  # s without a byte
+_LOOK = 0.05  # s between looks at what has come
+_ACCEPT = {"Accept-Encoding": "gzip"}  # as every browser
+_NAME = re.compile(rb"bench_\d{5}")
+_MS = 1e6  # ns
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """At a page, once."""
+
+    status: int
+    first: float  # ms to its first byte
+    last: float
+    sent: int  # bytes of the body on the wire
+    body: bytes
+    cpu: Cpu  # ns
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Implements bench.log_sizes.LogSize."""
+
+    name: str
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """See LogSize."""
+        full = effort.scale == 1
+        with admin_cluster(ours, *((NODES, TOPICS) if full else _QUICK)) as cluster:
+            idle = cluster.cpu_during(_IDLE if full else _PAUSE)
+            cold = _look(cluster, "/", idle)
+            say("cold")
+            lines = [_idle_line(self.name, cluster, idle), self._line(cluster, "/", "first of all", [cold])]
+            paths = ("/", "/?sort=depth", "/?sort=rate_in", "/?q=77&page=2", f"/topics/{cluster.deepest}", "/nodes")
+            for path in paths:
+                looks = [_look(cluster, path, idle) for _ in range(_LOOKS if full else 1)]
+                lines.append(self._line(cluster, path, "", looks))
+                say(path)
+            return lines
+
+    def _line(self, cluster: AdminCluster, path: str, which: str, looks: Sequence[Look]) -> Line:
+        """Of the looks that saw the page; of all if none did."""
+        wrong = {one: complaint for one in looks if (complaint := _complaint(cluster, path, one))}
+        seen = [one for one in looks if one not in wrong] or looks
+        size = (
+            f"{median(len(one.body) for one in seen) / 1e3:.1f} kB, {median(one.sent for one in seen) / 1e3:.1f} sent"
+        )
+        first, last = median(one.first for one in seen), median(one.last for one in seen)
+        cpu = ", ".join(
+            f"{who} {max(0.0, median(getattr(one.cpu, field) for one in seen) / _MS):.1f}"
+            for who, field in (("nsqadmin", "admin"), ("a node", "node"), ("nsqlookupd", "lookupd"))
+        )
+        warning = f"({len(wrong)} of {len(looks)} WRONG: {next(iter(wrong.values()))})" if wrong else ""
+        return Line(
+            self.name,
+            " ".join(filter(None, ("GET", path, which, warning))),
+            f"first byte {first:.0f} ms, last {last:.0f} ms; {size}",
+            f"CPU ms: {cpu}",
+            "first <= 300 ms, <= 100 kB",
+        )
+
+
+def _look(cluster: AdminCluster, path: str, idle: Cpu) -> Look:
+    """And pause."""
+    connection = http.client.HTTPConnection(cluster.admin.host, cluster.admin.ports["HTTP"], timeout=_TIMEOUT)
+    cpu, began = cluster.cpu(), time.perf_counter()
+    connection.request("GET", path, headers=_ACCEPT)
+    connection.sock.recv(1, socket.MSG_PEEK)
+    first = time.perf_counter()
+    answer = connection.getresponse()
+    content, last = answer.read(), time.perf_counter()
+    connection.close()
+    time.sleep(_PAUSE)
+    spent = cluster.cpu().less(cpu).less(idle, time.perf_counter() - began)
+    body = gzip.decompress(content) if answer.headers.get("content-encoding") == "gzip" else content
+    return Look(answer.status, (first - began) * 1e3, (last - began) * 1e3, len(content), body, spent)
+
+
+def _complaint(cluster: AdminCluster, path: str, look: Look) -> str:
+    """Why its figures are not those of the page, if they are not."""
+    if look.status != 200:
+        return str(look.status)
+    if not path.startswith("/?") and path != "/":
+        return ""
+    names = _NAME.findall(look.body)
+    if not names:
+        return "no topic"
+    if "sort=depth" in path and names[0].decode() != cluster.deepest:
+        return "not by depth"
+    named = sum(f"{node.host}:{node.ports['HTTP']}".encode() in look.body for node in cluster.nodes)
+    return f"{named} nodes named, as in a warning" if named else ""
+
+
+def _idle_line(name: str, cluster: AdminCluster, idle: Cpu) -> Line:
+    what = f"{len(cluster.nodes)} nodes, {len(cluster.topics)} topics, nobody looks"
+    measured = f"a node {_share(idle.node)} of a core"
+    return Line(name, what, measured, f"nsqadmin {_share(idle.admin)}, nsqlookupd {_share(idle.lookupd)}")
+
+
+def _share(cpu: float) -> str:
+    """`cpu`: ns a second."""
+    return share(max(0.0, cpu) / 1e9)
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Implements bench.log_sizes.LogSize."""
+
+    name: str
+
+    def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
+        """See LogSize."""
+        full = effort.scale == 1
+        with admin_cluster(ours, *((NODES, TOPICS) if full else _QUICK)) as cluster:
+            idle = cluster.cpu_during(_IDLE if full else _PAUSE)
+            return [
+                _idle_line(self.name, cluster, idle),
+                *self._held(cluster, 1, idle, min(_HELD, effort.window)),
+                *self._held(cluster, _TOGETHER, idle, min(_HELD, effort.window)),
+            ]
+
+    def _held(self, cluster: AdminCluster, pages: int, idle: Cpu, seconds: float) -> list[Line]:
+        with _streams(cluster.admin, pages) as streams:
+            before = [one.come for one in streams]
+            spent = cluster.cpu_during(seconds).less(idle)
+            come = sum((one.come.less(earlier) for one, earlier in zip(streams, before, strict=True)), Come())
+        say(f"{pages} held open")
+        if not come.updates:
+            raise BenchError(f"no update of {pages} pages within {seconds:g} s")
+        what = f"/?live=1, {pages} open for {seconds:g} s"
+        empty = f" ({come.empty} of {come.updates} without a topic)" if come.empty else ""
+        times = come.updates / pages
+        return [
+            *(
+                Line(
+                    self.name, f"{what}: {who}", f"{_share(cpu)} of a core more",
+                    f"{max(0.0, cpu * seconds / times / _MS):.1f} ms for each time that they come", aim,
+                )
+                for who, cpu, aim in (
+                    ("a node", spent.node, "<= 2 %"), ("nsqadmin", spent.admin, ""), ("nsqlookupd", spent.lookupd, ""),
+                )
+            ),
+            Line(
+                self.name, f"{what}: an update{empty}",
+                f"{come.size / come.updates / 1e3:.1f} kB, {come.sent / come.updates / 1e3:.1f} sent",
+                f"one in {seconds / times:.1f} s",
+            ),
+        ]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Come:
+    """Through a stream so far."""
+
+    updates: int = 0
+    empty: int = 0  # of them, without a topic
+    size: int = 0  # bytes of them
+    sent: int = 0  # bytes on the wire
+
+    def __add__(self, other: Come) -> Come:
+        return Come(
+            self.updates + other.updates, self.empty + other.empty, self.size + other.size, self.sent + other.sent
+        )
+
+    def less(self, other: Come) -> Come:
+        """What came since."""
+        return self + Come(-other.updates, -other.empty, -other.size, -other.sent)
+
+
+class _Stream(threading.Thread):
+    """Reads the updates of a page."""
+
+    def __init__(self, admin: Server) -> None:
+        super().__init__(daemon=True)
+        self.come = Come()
+        self.failure = ""
+        self._connection = http.client.HTTPConnection(admin.host, admin.ports["HTTP"], timeout=_TIMEOUT)
+        self._connection.connect()
+        self._socket = self._connection.sock
+
+    def run(self) -> None:
+        """Until it is closed, or fails."""
+        try:
+            self._connection.request("GET", "/?live=1", headers={**_ACCEPT, "Accept": "text/event-stream"})
+            self._read(self._connection.getresponse())
+        except (OSError, http.client.HTTPException) as error:
+            self.failure = repr(error)
+        else:
+            self.failure = self.failure or "the stream ended"
+
+    def close(self) -> str:
+        """Hang up; returns why the stream had ended before, if it had."""
+        failure = self.failure
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass  # nsqadmin has hung up: that is the failure told
+        self.join()
+        self._connection.close()
+        return failure
+
+    def _read(self, answer: http.client.HTTPResponse) -> None:
+        if answer.status != 200:
+            self.failure = f"answered {answer.status}"
+            return
+        unpack = zlib.decompressobj(31) if answer.headers.get("content-encoding") == "gzip" else None
+        part, sent = b"", 0  # of the next update
+        while data := answer.read1(1 << 16):
+            part, sent = part + (unpack.decompress(data) if unpack else data), sent + len(data)
+            *whole, part = part.split(b"\n\n")
+            if whole:
+                empty = sum(_NAME.search(one) is None for one in whole)
+                self.come += Come(len(whole), empty, sum(len(one) + 2 for one in whole), sent)
+                sent = 0
+
+
+@contextmanager
+def _streams(admin: Server, pages: int) -> Iterator[list[_Stream]]:
+    """Each of which has had its first update. BenchError if one ends."""
+    streams = [_Stream(admin) for _ in range(pages)]
+    for one in streams:
+        one.start()
+    try:
+        deadline = time.monotonic() + _FIRST
+        while not all(one.come.updates or one.failure for one in streams):
+            if time.monotonic() > deadline:
+                raise BenchError(f"/?live=1 told nothing within {_FIRST:g} s")
+            time.sleep(_LOOK)
+        yield streams
+    finally:
+        failures = [failure for one in streams if (failure := one.close())]
+    if failures:
+        raise BenchError(f"/?live=1: {failures[0]}")
