@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import os
 import re
 import select
@@ -25,6 +26,7 @@ from penstock.client.connection import Connection
 from penstock.client.dial import split_address
 from penstock.client.flow import shares
 from penstock.client.lookup import lookup_url, producer_addresses
+from shared.log import _LIBRARIES, log
 
 ROOT = Path(__file__).parents[1]
 BODY_LIMIT = 100_000
@@ -531,6 +533,18 @@ def test_the_throttle_keeps_the_rate() -> None:
 # ---- flags
 
 
+@pytest.fixture
+def own_log() -> Iterator[None]:
+    """A program's main sends the log of the whole process elsewhere: afterwards it is as other tests expect it."""
+    loggers = [logging.getLogger(name) for name in (log.name, *_LIBRARIES)]
+    before = [(logger, logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
+    yield
+    for logger, handlers, propagate, level in before:
+        logger.handlers[:] = handlers
+        logger.propagate = propagate
+        logger.setLevel(level)
+
+
 def run_main(monkeypatch: pytest.MonkeyPatch, program: object, *words: str) -> int:
     monkeypatch.setattr(sys, "argv", ["program", *words])
     return program.main()  # type: ignore[attr-defined, no-any-return]
@@ -564,6 +578,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, program: object, *words: str) -> i
         (to_nsq, ["-h"], 0, "Usage of to_nsq:"),
     ],
 )
+@pytest.mark.usefixtures("own_log")
 def test_flags(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -581,6 +596,7 @@ def test_flags(
     assert code == 0 or printed.count("\n") == 1
 
 
+@pytest.mark.usefixtures("own_log")
 def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(monkeypatch, nsq_tail, "-version") == 0
     assert capsys.readouterr().out.startswith("nsq_tail v1.3.0")

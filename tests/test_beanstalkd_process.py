@@ -152,15 +152,15 @@ def test_times_are_kept_within_what_clients_allow(shared: Beanstalkd) -> None:
     with shared.client(use="times", watch="times") as client:
         began = time.monotonic()
         client.put("x", delay=1)
-        job = client.reserve(timeout=5)
-        assert 1.0 <= time.monotonic() - began < 1.3
+        job = client.reserve(timeout=30)
+        assert time.monotonic() - began >= 1.0
         client.delete(job)
-        client.put("y", ttr=2)
-        job = client.reserve()
+        client.put("y", ttr=4)
         began = time.monotonic()
-        with pytest.raises(greenstalk.DeadlineSoonError):
-            client.reserve(timeout=10)
-        assert 0.8 < time.monotonic() - began < 1.3
+        job = client.reserve()
+        with pytest.raises(greenstalk.DeadlineSoonError):  # before the time is over: then it would be reserved again
+            client.reserve(timeout=30)
+        assert time.monotonic() - began >= 3.0
         eventually(lambda: client.stats_job(job)["timeouts"] == 1)
         assert client.reserve(timeout=0).id == job.id
         client.delete(job)
@@ -168,14 +168,18 @@ def test_times_are_kept_within_what_clients_allow(shared: Beanstalkd) -> None:
 
 def test_a_thousand_jobs_by_many_workers_once_each(shared: Beanstalkd) -> None:
     found: list[int] = []
+    all_are_put = threading.Event()
 
     def work() -> None:
         with shared.client(watch="many") as client:
             while True:
                 try:
+                    over = all_are_put.is_set()
                     job = client.reserve(timeout=1)
                 except greenstalk.TimedOutError:
-                    return
+                    if over:
+                        return
+                    continue
                 found.append(int(job.body))
                 client.delete(job)
 
@@ -185,6 +189,7 @@ def test_a_thousand_jobs_by_many_workers_once_each(shared: Beanstalkd) -> None:
     with shared.client(use="many") as client:
         for number in range(1000):
             client.put(str(number))
+        all_are_put.set()
     for worker in workers:
         worker.join(30)
     assert sorted(found) == list(range(1000))

@@ -21,7 +21,7 @@ from bench.wire import FRAME, FRAME_HEAD, HEARTBEAT, MPUB_BODY, OK, varied_body
 from penstock.protocol.compression import Deflate, Snappy
 from tests.requirements import require
 
-MINUTE = 60  # s
+PATIENCE = 300  # s; a minute at the most on two idle cores
 
 
 class Arriving:
@@ -243,11 +243,10 @@ def test_a_line_of_the_main_table() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.timeout(2 * MINUTE)
 def test_it_prints_a_table_of_the_rows_asked_for() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench", "--quick", "--only", "writer,reader"],
-        capture_output=True, text=True, timeout=MINUTE, cwd=ROOT,
+        capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -257,11 +256,10 @@ def test_it_prints_a_table_of_the_rows_asked_for() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.timeout(3 * MINUTE)
 def test_the_rows_through_upgrades_run() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench", "--quick", "--only", "tls,snappy,deflate"],
-        capture_output=True, text=True, timeout=2 * MINUTE, cwd=ROOT,
+        capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT,
     )  # fmt: skip
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -272,7 +270,7 @@ def test_the_rows_through_upgrades_run() -> None:
 
 def test_a_row_that_does_not_exist_is_a_mistake() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "bench", "--only", "nothing"], capture_output=True, text=True, timeout=MINUTE, cwd=ROOT
+        [sys.executable, "-m", "bench", "--only", "nothing"], capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT
     )
 
     assert done.returncode == 2
@@ -286,7 +284,7 @@ def test_it_measures_what_the_log_costs() -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=MINUTE,
+        timeout=PATIENCE,
     )
 
     assert ended.returncode == 0, ended.stderr

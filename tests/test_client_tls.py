@@ -123,7 +123,8 @@ def test_an_answer_that_comes_too_late_is_dropped(guarded: Guarded) -> None:
     with Consumer("late", "c", [guarded.node.tcp], settings=guarded.settings()) as consumer:
         (again,) = consumer.poll(20)
         again.finish()
-    assert (again.body, again.attempts) == (b"one", 2)
+    assert again.body == b"one"
+    assert again.attempts >= 2
 
 
 def test_a_server_without_tls_hears_nothing_secret(plain: Daemon, guarded: Guarded) -> None:

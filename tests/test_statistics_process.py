@@ -37,7 +37,7 @@ def sums(node: Daemon, channel: str) -> Counter[str]:
 
 
 def test_seconds_add_up(tmp_path: Path) -> None:
-    with nsqd(tmp_path, "-statistics-topic", "_stats", "-msg-timeout", "1s", "-node-id", "7") as node:
+    with nsqd(tmp_path, "-statistics-topic", "_stats", "-msg-timeout", "3s", "-node-id", "7") as node:
         httpx.post(f"http://{node.http}/topic/create?topic=t").raise_for_status()
         httpx.post(f"http://{node.http}/channel/create?topic=t&channel=c").raise_for_status()
         httpx.post(f"http://{node.http}/channel/create?topic=t&channel=c%23ephemeral").raise_for_status()
@@ -66,7 +66,7 @@ def test_seconds_add_up(tmp_path: Path) -> None:
         assert all(began - 2 < one["at"] < time.time() for one in seconds)
         latencies = [one["latency"] for one in seconds]
         assert sum(count for one in latencies for count in one["buckets"].values()) == 20
-        assert 1e9 < max(one["max"] for one in latencies) < 60e9  # of the one that timed out
+        assert 3e9 < max(one["max"] for one in latencies) < 60e9  # of the one that timed out
         assert {one["topic"] for one in told(node)} == {"t"}  # not itself
         assert not any(one.get("channel", "").endswith("#ephemeral") for one in told(node))
         stats = httpx.get(f"http://{node.http}/stats?format=json&topic=t").json()["topics"][0]

@@ -6,7 +6,7 @@ import base64
 import json
 import os
 import subprocess
-import time
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -165,19 +165,20 @@ def test_upstreams_that_lie(answer: tuple[int, bytes], words: str) -> None:
 
 
 def test_a_node_that_hangs_is_not_waited_for_long(tmp_path: Path) -> None:
+    over = threading.Event()
+
     def hang(path: str) -> tuple[int, bytes]:
-        time.sleep(5)
+        over.wait(60)
         return told({})
 
     with nsqd(tmp_path / "n") as node, upstream(hang) as silent:
-        flags = ("-nsqd-http-address", node.http, "-nsqd-http-address", silent, "-http-client-request-timeout", "300ms")
+        flags = ("-nsqd-http-address", node.http, "-nsqd-http-address", silent, "-http-client-request-timeout", "2s")
         with nsqadmin(*flags) as admin:
             httpx.post(f"http://{node.http}/topic/create?topic=t").raise_for_status()
-            began = time.monotonic()
-            answer = httpx.get(f"http://{admin.http}/api/topics").json()
-            assert time.monotonic() - began < 3
+            answer = httpx.get(f"http://{admin.http}/api/topics", timeout=30).json()
+            over.set()  # and not before
             assert answer["topics"] == ["t"]
-            assert "did not answer within 0.3 s" in answer["message"]
+            assert "did not answer within 2 s" in answer["message"]
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ def test_what_is_published_is_seen_without_a_reload(tab: Tab, full: Cluster) -> 
     marked = "window.marked = true"
     tab.page.evaluate(marked)
     full.publish("live", "a", "b", "c")
-    tab.page.wait_for_selector("#live tfoot td[data-label=messages]:text-is('3')", timeout=10_000)
+    tab.page.wait_for_selector("#live tfoot td[data-label=messages]:text-is('3')", timeout=30_000)
     assert tab.page.evaluate("window.marked") is True
 
 
@@ -105,9 +105,9 @@ def test_what_a_topic_did_lately_is_drawn_and_listed(tab: Tab, full: Cluster) ->
     full.channel("drawn", "c")
     tab.open("/topics/drawn")
     told = f"{full.url}/series/drawn"
-    eventually(lambda: (httpx.get(told).json()["hour"] or {}).get("depth"), 15)  # of both nodes, every ten seconds
+    eventually(lambda: (httpx.get(told).json()["hour"] or {}).get("depth"), 30)  # of both nodes, every ten seconds
     full.publish("drawn", *["x"] * 50)
-    eventually(lambda: 50 in httpx.get(told).json()["hour"]["depth"], 25)
+    eventually(lambda: 50 in httpx.get(told).json()["hour"]["depth"], 40)
     tab.open("/topics/drawn")
     tab.page.wait_for_selector("figure canvas")
     tab.page.click("summary:has-text('as a table')")
@@ -142,7 +142,7 @@ def test_a_message_is_published_looked_at_and_buried(tab: Tab, full: Cluster) ->
     tab.page.fill("textarea", '{"a": "<script>alert(1)</script>\N{SNOWMAN}"}')
     tab.page.select_option("select[name=node]", node)
     tab.page.click("button:text('Publish')")
-    for _ in range(20):
+    for _ in range(200):
         tab.open(f"/messages/looked/c?node={node}&state=ready")
         if "1 ready" in tab.text():
             break

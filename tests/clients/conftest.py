@@ -9,7 +9,7 @@ import pytest
 
 from tests.certificates import Authority
 from tests.clients.authorization import Guarded, guarded_node
-from tests.clients.contract import Cluster
+from tests.clients.contract import MSG_TIMEOUT, Cluster
 from tests.clients.upgrades import Secure
 from tests.daemons import Daemon, nsqd
 
@@ -18,7 +18,7 @@ from tests.daemons import Daemon, nsqd
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with ExitStack() as stack:
         lookupd = stack.enter_context(Daemon("nsqlookupd"))
-        flags = ("-lookupd-tcp-address", lookupd.tcp, "-msg-timeout", "1s")  # gnsq cannot ask for another
+        flags = ("-lookupd-tcp-address", lookupd.tcp, "-msg-timeout", f"{MSG_TIMEOUT}s")  # gnsq cannot ask for another
         nodes = [stack.enter_context(nsqd(tmp_path_factory.mktemp(name), *flags)) for name in "abc"]
         yield Cluster(lookupd, nodes)
 

@@ -9,6 +9,7 @@ import hashlib  # noqa: E402
 import json  # noqa: E402
 import ssl  # noqa: E402
 import sys  # noqa: E402
+import time  # noqa: E402
 
 import gevent  # noqa: E402
 import gnsq  # noqa: E402
@@ -47,13 +48,14 @@ def consume(options):
     @consumer.on_message.connect
     def handle(consumer, message):
         body = message.body.decode()
-        deliveries.append({"body": body, "attempts": message.attempts})
+        deliveries.append({"body": body, "attempts": message.attempts, "at": time.monotonic()})
         message.enable_async()
         if body.startswith("requeue") and message.attempts == 1:
             message.requeue()
         elif body.startswith("touch"):
-            gevent.spawn_later(0.7, message.touch)
-            gevent.spawn_later(1.4, finish, message)
+            for number in range(1, 17):
+                gevent.spawn_later(0.25 * number, message.touch)
+            gevent.spawn_later(4.25, finish, message)
         elif not body.startswith("stall") or message.attempts > 1:
             finish(message)
 

@@ -5,6 +5,7 @@ import hashlib
 import json
 import ssl
 import sys
+import time
 
 import nsq
 from tornado.ioloop import IOLoop
@@ -48,13 +49,14 @@ def consume(options):
 
     def handle(message):
         body = message.body.decode()
-        deliveries.append({"body": body, "attempts": message.attempts})
+        deliveries.append({"body": body, "attempts": message.attempts, "at": time.monotonic()})
         message.enable_async()
         if body.startswith("requeue") and message.attempts == 1:
             message.requeue(delay=0, backoff=False)
         elif body.startswith("touch"):
-            loop.call_later(0.7, message.touch)
-            loop.call_later(1.4, finish, message)
+            for number in range(1, 17):
+                loop.call_later(0.25 * number, message.touch)
+            loop.call_later(4.25, finish, message)
         elif not body.startswith("stall") or message.attempts > 1:
             finish(message)
 
@@ -67,7 +69,7 @@ def consume(options):
         lookupd_poll_interval=1,
         lookupd_poll_jitter=0.0,
         max_in_flight=10,
-        msg_timeout=1,  # s here
+        msg_timeout=3,  # s here
     )
     loop.start()
     print(json.dumps(deliveries))

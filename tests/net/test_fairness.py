@@ -16,7 +16,6 @@ from nsqd.net.acceptor import ACCEPT_PAUSE, QUIET, Acceptor, ConnectionLimits
 from nsqd.net.reactor import Edge
 from nsqd.protocols.nsq.peer import MOST_COMMANDS
 from nsqd.protocols.nsq.settings import Settings
-from shared.log import log
 from tests.core.node import SECOND, Node
 from tests.net.test_reactor import Bench, frames
 from tests.nsq.wire import Wire, body
@@ -141,10 +140,7 @@ class NoDescriptors:
         raise OSError(errno.EMFILE, "Too many open files")
 
 
-def test_a_machine_without_descriptors_says_so_once_in_a_while(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(log, "propagate", True)
+def test_a_machine_without_descriptors_says_so_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     with select.epoll() as epoll, socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         acceptor = Acceptor(epoll, ConnectionLimits(), Counter())

@@ -77,7 +77,7 @@ class Query:
         return len(found)
 
     def until(self, count: int) -> None:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while sum(self.rows.values()) < count:
             assert time.monotonic() < deadline, self.rows.total()
             self.batch()

@@ -23,9 +23,9 @@ from tests.admin.conftest import nsqadmin
 from tests.daemons import ROOT, Daemon, eventually, nsqd
 from tests.requirements import require
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.process
 
-START = 60.0  # s
+START = 180.0  # s
 
 
 def command(*arguments: str) -> list[str]:
@@ -44,7 +44,7 @@ def run(*arguments: str) -> str:
 
 def run_all(*jobs: tuple[str, ...], stages: str = "") -> list[str]:
     """What each of them said, one behind the other in one process: its JVM is the same, and that takes the longest to start."""
-    done = subprocess.run(dying(stages, *jobs), capture_output=True, text=True, env=environ(), timeout=120)
+    done = subprocess.run(dying(stages, *jobs), capture_output=True, text=True, env=environ(), timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stderr.split("--\n")[:-1]
 
@@ -58,13 +58,13 @@ def dying(stage: str, *jobs: tuple[str, ...]) -> list[str]:
 def die(stage: str, *jobs: tuple[str, ...]) -> None:
     """They do, at that stage."""
     done = subprocess.run(
-        dying(stage, *jobs), env=environ(), cwd=ROOT, timeout=120, start_new_session=True, stderr=subprocess.PIPE
+        dying(stage, *jobs), env=environ(), cwd=ROOT, timeout=300, start_new_session=True, stderr=subprocess.PIPE
     )
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
 
 
 def refused(*arguments: str) -> str:
-    done = subprocess.run(command(*arguments), capture_output=True, text=True, env=environ(), timeout=120)
+    done = subprocess.run(command(*arguments), capture_output=True, text=True, env=environ(), timeout=300)
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     return done.stderr
@@ -119,7 +119,7 @@ def test_a_lake_over_kills_at_every_stage(tmp_path: Path) -> None:
         )  # fmt: skip
         assert node.wait() == -signal.SIGKILL
     with nsqd(tmp_path / "node", *flags, *same) as node:  # where it was: the batch is read now
-        assert driver.wait(60) == -signal.SIGKILL
+        assert driver.wait(180) == -signal.SIGKILL
         assert whole < manifests(lake) < total // 2 // 1500
         publish(node, total // 2, total)
         once = (*words, node.http, "--once")
@@ -286,5 +286,5 @@ def test_a_java_that_pip_has_brought_starts_spark(tmp_path: Path) -> None:
         if found:
             (path / program).symlink_to(found)
     environment = {"PATH": str(path), "PYTHONPATH": str(ROOT), "HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=300)
     assert done.stdout == "7\n", done.stderr

@@ -37,7 +37,7 @@ function consume(text) {
     lookupdPollInterval: 1,
     lookupdPollJitter: 0.01,
     maxInFlight: 10,
-    messageTimeout: 1000,
+    messageTimeout: 3000,
   })
 
   const finish = (message) => {
@@ -56,11 +56,14 @@ function consume(text) {
   reader.on('message', (message) => {
     const body = message.body.toString()
     const first = message.attempts === 1
-    deliveries.push({body, attempts: message.attempts})
+    deliveries.push({body, attempts: message.attempts, at: Number(process.hrtime.bigint()) / 1e9})
     if (body.startsWith('requeue') && first) message.requeue(0, false)
     else if (body.startsWith('touch')) {
-      setTimeout(() => message.touch(), 700)
-      setTimeout(() => finish(message), 1400)
+      const touching = setInterval(() => message.touch(), 250)
+      setTimeout(() => {
+        clearInterval(touching)
+        finish(message)
+      }, 4250)
     } else if (!body.startsWith('stall') || !first) finish(message)
   })
   reader.connect()
