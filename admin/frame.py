@@ -173,7 +173,7 @@ class Frame:
             return 502, wrong(words, "This page asks again every two seconds.") | {"still": False}
 
     async def _stream(self, request: Request, view: View, every: float) -> AsyncIterator[str]:
-        left = LONGEST
+        left, shown = LONGEST, ""
         while left > 0 and not await request.is_disconnected():
             await asyncio.sleep(every)
             left -= every
@@ -184,7 +184,10 @@ class Frame:
                 fields, left = wrong("You are not logged in any more, or may not see this any more.", ""), 0
             template = self._templates.get_template(f"{fields['page_of']}_live.html")
             html = template.render(**self._common(request) | {"live": True} | fields)
-            yield "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
+            yield (
+                "".join(f"data: {line}\n" for line in html.splitlines()) + "\n" if html != shown else ": as it was\n\n"
+            )
+            shown = html
 
     def _common(self, request: Request) -> Fields:
         who = who_asks(request)

@@ -126,6 +126,15 @@ def ordered(
     return sorted(chosen, key=lambda name: -ranks.get(name, 0.0)) if ranks else chosen
 
 
+def in_order(rows: list[Row], sort: str) -> list[Row]:
+    """Rows that are nearly so, as `ordered` has names."""
+    if sort == "name":
+        return rows
+    if sort == "oldest":
+        return sorted(rows, key=lambda row: row.oldest or 1 << 63)
+    return sorted(rows, key=lambda row: -(getattr(row, sort) or 0))
+
+
 def _ranks(now: Overview, before: Overview | None, seconds: float, sort: str) -> Mapping[str, float]:
     if sort in ("rate_in", "rate_out"):
         if before is None or seconds <= 0 or not all(column in before.columns for column in COLUMNS[sort]):

@@ -22,7 +22,7 @@ from admin.history import GRAINS, History, history_view
 from admin.looks import RARELY, SELDOM, Looks
 from admin.merge import Told, merged_channel, merged_topic, number, objects, text
 from admin.options import AdminOptions
-from admin.overview import COLUMNS, Overview, ordered
+from admin.overview import COLUMNS, Overview, in_order, ordered
 from admin.roles import EVERYTHING, Role, Who
 from admin.series import summed
 from admin.storage import disks, storage_view
@@ -154,6 +154,7 @@ class Pages:
             _with_rate(rows.now.get(name) or dead_row(name), before.get(name), rows.seconds, per_channel=True)
             for name in shown
         ]
+        listed = in_order(listed, sort)  # rows are a moment younger than what ordered them
         totals = [("topics", count(len(who.seen(names))))]
         if who.topics == EVERYTHING:
             totals += _totals(seen.now)

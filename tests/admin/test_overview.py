@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from admin.merge import topic_of
-from admin.overview import COLUMNS, Overview, ordered, overview_of, rows_of
+from admin.overview import COLUMNS, Overview, in_order, ordered, overview_of, rows_of
 from admin.views import Row
 
 NOW = 1_700_000_000
@@ -64,6 +64,18 @@ def test_orders() -> None:
     before = seen(messages={"a": 0, "b": 0}, held={"a": 0, "b": 10}, channels={"a": 1, "b": 1})
     now = seen(messages={"a": 10, "b": 0}, held={"a": 10, "b": 0}, channels={"a": 1, "b": 1})
     assert ordered(["a", "b"], now, before, 1.0, "", "rate_out") == ["b", "a"]
+
+
+def test_rows_are_put_in_order_once_more() -> None:
+    rows = [
+        Row("a", False, 1, *[0] * 8, oldest=0),
+        Row("b", False, 5, *[0] * 8, oldest=9),
+        Row("c", False, 5, *[0] * 8, oldest=3),
+    ]
+    assert [row.name for row in in_order(rows, "name")] == ["a", "b", "c"]
+    assert [row.name for row in in_order(rows, "depth")] == ["b", "c", "a"]
+    assert [row.name for row in in_order(rows, "oldest")] == ["c", "b", "a"]
+    assert [row.name for row in in_order(rows, "rate_in")] == ["a", "b", "c"]
 
 
 def test_rows_of_several_nodes() -> None:
