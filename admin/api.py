@@ -5,6 +5,7 @@ All upstreams failed: 502 UPSTREAM_ERROR; some did: the answer has a message tha
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from admin.merge import Told, merged_topic
 from admin.options import AdminOptions
 from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes, json_response, query, read_body
+from shared.http.bounded import read_bounded
 from shared.http.errors import HttpError
 from shared.http.health import plain
 from shared.http.options import LOG_LEVEL, go_log_level, option_response, read_addresses, set_log_level
@@ -32,7 +34,9 @@ from shared.values import SECOND
 
 MOST_BODY = 1024 * 1024  # bytes
 MOST_LOOKUPDS = 100
+MOST_PICTURE = 16 * 1024 * 1024  # bytes of an answer of graphite's
 LOOKUPDS = "nsqlookupd_http_addresses"
+_PICTURES = ("image/png", "image/svg+xml", "application/json", "text/csv", "application/pdf")
 
 T = TypeVar("T")
 
@@ -70,6 +74,7 @@ class JsonApi:
             "/api/counter": {"GET": self.counter},
             "/api/graphite": {"GET": self.graphite},
             "/config/{option}": {"GET": self.get_config, "PUT": self.put_config},
+            **({"/render": {"GET": self.render}} if self.options.proxy_graphite else {}),
         }
 
     # Questions
@@ -170,6 +175,30 @@ class JsonApi:
             log.error("GRAPHITE: %s: %s", hide(self.options.graphite_url), error or type(error).__name__)
             raise HttpError(500, "INTERNAL_ERROR") from None
         return json_response({"rate": f"{rate / interval:.2f}" if rate >= 0 else "N/A"})
+
+    async def render(self, request: Request) -> Response:
+        """Graphite's picture or JSON of what was asked for, for browsers that do not reach it. 502 if it does not answer."""
+        asked = request.scope["query_string"].decode("latin-1")
+        url = f"{self.options.graphite_url.rstrip('/')}/render?{asked}"
+        timeout = self.options.http_client_request_timeout / SECOND
+        try:
+            async with (
+                asyncio.timeout(timeout),
+                httpx.AsyncClient(timeout=timeout, trust_env=False) as client,
+                client.stream("GET", url) as answer,
+            ):
+                content = await read_bounded(answer.aiter_bytes(), MOST_PICTURE)
+        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            log.error("GRAPHITE: %s: %s", hide(self.options.graphite_url), str(error) or type(error).__name__)
+            raise HttpError(502, "UPSTREAM_ERROR: graphite does not answer") from None
+        if content is None:
+            raise HttpError(502, "UPSTREAM_ERROR: graphite answers too much")
+        kind = answer.headers.get("content-type", "")
+        kind = (
+            kind if kind.startswith(_PICTURES) else "application/octet-stream"
+        )  # no page of somebody else's in our name
+        headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
+        return Response(content, answer.status_code, headers, kind)
 
     # Commands
 

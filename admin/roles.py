@@ -78,6 +78,7 @@ NEEDED: dict[str, Role] = {
     "DELETE /api/nodes/{node}": Role.ADMIN,
     "GET /api/counter": Role.VIEWER,
     "GET /api/graphite": Role.VIEWER,
+    "GET /render": Role.VIEWER,
     # guarded by -allow-config-from-cidr besides
     "GET /config/{option}": Role.ADMIN,
     "PUT /config/{option}": Role.ADMIN,

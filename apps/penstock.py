@@ -92,7 +92,11 @@ def plan(data: Path, nodes: int, port_offset: int) -> list[Daemon]:
             f"-log-prefix=[{name}] ",
         )
         daemons.append(Daemon(name, "nsqd", flags, tcp, http, BEANSTALK + number * NODE_STEP + port_offset))
-    admin = f"-http-address={HOST}:{ADMIN_HTTP + port_offset}", f"-lookupd-http-address={HOST}:{lookupd_http}"
+    admin = (
+        f"-http-address={HOST}:{ADMIN_HTTP + port_offset}",
+        f"-lookupd-http-address={HOST}:{lookupd_http}",
+        f"-audit-file={data / 'audit.jsonl'}",
+    )
     return [*daemons, Daemon("nsqadmin", "nsqadmin", admin, 0, ADMIN_HTTP + port_offset)]
 
 
@@ -236,5 +240,8 @@ def _parser() -> argparse.ArgumentParser:
     messages.add_commands(commands)
     backup.add_command(commands)
     commands.add_parser("import", help="take over the data directory of an NSQ nsqd", add_help=False)
+    commands.add_parser("users", help="who may log in to nsqadmin: set, remove, list", add_help=False)
+    commands.add_parser("pipeline", help="topics to Parquet on Spark, rollups, reports, and back", add_help=False)
+    commands.add_parser("doctor", help="is everything there that the pipeline needs", add_help=False)
     commands.add_parser("verify", help="look through a data directory: what is live, finished, damaged", add_help=False)
     return parser

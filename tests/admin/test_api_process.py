@@ -139,6 +139,23 @@ def test_admin_users_notifications_and_a_base_path(tmp_path: Path) -> None:
             assert httpx.get(f"{cluster.url}/nsq/").headers["location"] == "/nsq"
 
 
+def test_graphites_pictures_come_by_way_of_us(cluster: Cluster) -> None:
+    asked: list[str] = []
+
+    def graphite(path: str) -> tuple[int, bytes]:
+        asked.append(path)
+        return told([{"datapoints": [[30, 1]]}])
+
+    with upstream(graphite) as address:
+        flags = ("-lookupd-http-address", cluster.lookupd.http, "-graphite-url", f"http://{address}", "-proxy-graphite")
+        with nsqadmin(*flags) as admin:
+            answer = httpx.get(f"http://{admin.http}/render?target=a.b&format=json&target=c")
+            assert (answer.status_code, answer.json()) == (200, [{"datapoints": [[30, 1]]}])
+            assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
+            assert asked == ["/render?target=a.b&format=json&target=c"]
+    assert httpx.get(f"{cluster.url}/render?target=a").status_code == 404
+
+
 def test_pages_of_others_can_do_nothing(cluster: Cluster) -> None:
     for headers in ({"Origin": "http://evil.example"}, {"Host": "evil.example"}):
         assert ask(cluster, "POST", "/api/topics", {"topic": "evil"}, **headers)[0] == 403

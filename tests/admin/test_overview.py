@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from admin.merge import topic_of
 from admin.overview import COLUMNS, Overview, in_order, ordered, overview_of, rows_of
-from admin.views import Row
+from admin.views import Row, dead_row
 
 NOW = 1_700_000_000
 
@@ -68,9 +69,8 @@ def test_orders() -> None:
 
 def test_rows_are_put_in_order_once_more() -> None:
     rows = [
-        Row("a", False, 1, *[0] * 8, oldest=0),
-        Row("b", False, 5, *[0] * 8, oldest=9),
-        Row("c", False, 5, *[0] * 8, oldest=3),
+        replace(dead_row(name), depth=depth, oldest=then)
+        for name, depth, then in (("a", 1, 0), ("b", 5, 9), ("c", 5, 3))
     ]
     assert [row.name for row in in_order(rows, "name")] == ["a", "b", "c"]
     assert [row.name for row in in_order(rows, "depth")] == ["b", "c", "a"]

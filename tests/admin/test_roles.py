@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,9 @@ _PARAMETERS = {
 }  # fmt: skip
 
 
+GRAPHITE: dict[str, Any] = {"proxy_graphite": True, "graphite_url": "http://127.0.0.1:1"}
+
+
 def path_of(route: str) -> str:
     for parameter, value in _PARAMETERS.items():
         route = route.replace(parameter, value)
@@ -25,7 +29,7 @@ def path_of(route: str) -> str:
 @pytest.mark.parametrize("role", list(Role))
 def test_each_route_is_for_those_who_may(tmp_path: Path, role: Role) -> None:
     async def work() -> dict[str, bool]:
-        app = make(users_file=users_file(tmp_path), anonymous_role=role.word)
+        app = make(users_file=users_file(tmp_path), anonymous_role=role.word, **GRAPHITE)
         found = {}
         async with browser(app, **OURS) as client:
             for route in NEEDED:
@@ -103,7 +107,7 @@ def in_loop_make() -> None:
 
 def test_the_table_names_no_route_that_is_not_there() -> None:
     async def work() -> set[str]:
-        app = make()
+        app = make(**GRAPHITE)
         patterns = {"/".join(words): methods for words, methods in app._patterns}
         return {f"{method} {path}" for path, methods in {**app._exact, **patterns}.items() for method in methods}
 
