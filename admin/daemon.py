@@ -18,6 +18,7 @@ from admin.access import Access
 from admin.actions import Actions, Notifier
 from admin.api import JsonApi, Settings
 from admin.audit import Audit
+from admin.browsing import Browsing
 from admin.cluster import AllFailed, Cluster
 from admin.forms import Forms
 from admin.frame import Fields, Frame
@@ -114,6 +115,7 @@ class _Shown:
         self.api = JsonApi(options, settings, cluster, actions, access)
         tasks = Tasks(self.audit)
         self.pages = Pages(options, settings, looks, self.frame, self.api, tasks, self.audit, History(options.lake))
+        self.browsing = Browsing(options, looks, self.frame)
         self.forms = Forms(options, looks, self.frame, access, actions, tasks)
 
     async def _banners(self, request: Request) -> Fields:
@@ -121,7 +123,7 @@ class _Shown:
 
     def routes(self) -> Routes:
         """Every path and its methods, guarded."""
-        shown, posted = self.pages.routes(), self.forms.routes()
+        shown, posted = {**self.pages.routes(), **self.browsing.routes()}, self.forms.routes()
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
         return {**self.access.guarded(pages, self.frame.refuse), **self.access.guarded(self.api.routes())}
 

@@ -12,10 +12,10 @@ from starlette.requests import Request
 from admin.access import Access, check_action, check_sees, who_asks
 from admin.actions import CHANGES, Actions
 from admin.api import parameters, warning
+from admin.browsing import JOB_STATES, MANY, MANY_JOBS, STATES
 from admin.frame import Do, Form, Frame
 from admin.looks import Looks
 from admin.options import AdminOptions
-from admin.pages import JOB_STATES, MANY, MANY_JOBS, STATES
 from admin.tasks import FASTEST, Tasks, TooManyTasks
 from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes

@@ -87,6 +87,10 @@ class Looks:
         """Sums of everything; with columns the names of topics, too, and what these tell of each."""
         return await self.watch.ask(("overview", columns), lambda: self._overview(columns))
 
+    async def overview_soon(self, columns: tuple[str, ...] | None = None) -> Seen[Overview] | None:
+        """Likewise, but of a minute ago, or None, if it takes longer than a moment."""
+        return await self.watch.soon(("overview", columns), lambda: self._overview(columns))
+
     async def _overview(self, columns: tuple[str, ...] | None) -> Overview:
         found = await self.producers()
         ours, others = await self._parted(found.producers)
@@ -158,7 +162,8 @@ class Looks:
 
     async def pauses(self) -> list[Told]:
         """What is paused, with who, when and until, as far as nodes know: {"name", "by", "at", "until"}."""
-        return (await self.watch.ask("pauses", self._pauses, SELDOM / 2)).now
+        seen = await self.watch.soon("pauses", self._pauses, SELDOM / 2)
+        return (seen or await self.watch.ask("pauses", self._pauses, SELDOM / 2)).now
 
     async def _pauses(self) -> list[Told]:
         ours, _ = await self._parted((await self.producers()).producers)
@@ -185,6 +190,12 @@ class Looks:
         key = (path, *sorted(asked.items()), *(one.address for one in producers))
         question = lambda: self._gathered(producers, path, asked)  # noqa: E731
         return (await (self.watch.ask(key, question, seconds) if seconds else self.watch.ask(key, question))).now
+
+    async def soon(self, producers: list[Producer], path: str, seconds: float) -> Gathered[Told]:
+        """Likewise, if it does not take longer than a moment; else of a minute ago, or nothing."""
+        key = (path, *(one.address for one in producers))
+        seen = await self.watch.soon(key, lambda: self._gathered(producers, path, {}), seconds)
+        return seen.now if seen is not None else Gathered()
 
     async def _gathered(self, producers: Iterable[Producer], path: str, arguments: Mapping[str, Any]) -> Gathered[Told]:
         ask: Callable[[str], Awaitable[Told]] = lambda address: self.patient.get_object(address, path, arguments)  # noqa: E731

@@ -5,7 +5,6 @@ Each view returns the fields of its template (see admin.frame). What somebody ma
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -13,7 +12,7 @@ from dataclasses import asdict, dataclass
 from starlette.requests import Request
 from starlette.responses import Response
 
-from admin.access import check_sees, who_asks
+from admin.access import who_asks
 from admin.api import JsonApi, Settings, parameters
 from admin.audit import Audit
 from admin.cluster import AllFailed, Producer, Stats
@@ -23,7 +22,7 @@ from admin.looks import RARELY, SELDOM, Looks
 from admin.merge import Told, merged_channel, merged_topic, number, objects, text
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, Overview, in_order, ordered
-from admin.roles import EVERYTHING, Role, Who
+from admin.roles import EVERYTHING
 from admin.series import summed
 from admin.storage import disks, storage_view
 from admin.tasks import Tasks
@@ -34,37 +33,17 @@ from admin.views import (
     channel_row,
     count,
     dead_row,
-    job_view,
-    message_view,
     page_of,
-    text_of,
     topic_row,
+    whole,
     with_rates,
 )
+from admin.watch import Seen
 from shared.http.api import Routes, json_response, query
 from shared.http.errors import HttpError
 
-MOST_SHOWN = 20  # messages or jobs on a page
-MOST_LISTED = 100  # tubes or cursors, likewise
+MOST_LISTED = 100  # records on a page of the audit trail
 MOST_EXPORTED = 10_000  # topics
-PREVIEW = 16 * 1024  # bytes of a body
-STATES = ("ready", "in_flight", "deferred", "buried")
-JOB_STATES = ("ready", "reserved", "delayed", "buried")
-MANY = {  # what can be done to all messages in a state: what leads out of it
-    "ready": ("bury", "finish"),
-    "in_flight": ("requeue", "bury", "finish"),
-    "deferred": ("requeue", "bury", "finish"),
-    "buried": ("kick", "finish"),
-}
-MANY_JOBS = {
-    "ready": ("bury", "delete"),
-    "reserved": ("release", "delete"),
-    "delayed": ("kick", "bury", "delete"),
-    "buried": ("kick", "delete"),
-}
-SCANNED_AT_ONCE = 200  # messages in a question while one searches
-MOST_SCANNED = 5000  # messages for one page of what was found
-LONGEST_SCAN = 2.0  # s
 _COLUMNS = (
     ("name", "topic", ""), ("rate_in", "published/s", "n"), ("rate_out", "finished/s", "n"), ("depth", "depth", "n"),
     ("oldest", "oldest waits", "n"), ("in_flight", "in flight", "n"), ("deferred", "deferred", "n"),
@@ -92,13 +71,10 @@ class Pages:
             "/topics": self.topics,
             "/topics/{topic}": self.topic,
             "/topics/{topic}/{channel}": self.channel,
-            "/messages/{topic}/{channel}": self.messages,
             "/nodes": self.nodes,
             "/nodes/{node}": self.node,
             "/storage": self.storage,
             "/readers": self.readers,
-            "/tubes": self.tubes,
-            "/tube": self.tube,
             "/tasks": self.all_tasks,
             "/tasks/{task}": self.task,
             "/history": self.all_history,
@@ -140,12 +116,14 @@ class Pages:
         sort = sort if sort in COLUMNS else "name"
         knows = bool(self.settings.lookupds)  # the names, without asking every node for them
         columns = COLUMNS[sort] if sort != "name" or not knows else None
-        seen = await self.looks.overview(columns)
+        told = await self.looks.overview_soon(columns)
+        is_pending = told is None and knows and sort == "name"  # names and rows are there; sums come with the next look
+        seen = told or (Seen(Overview()) if is_pending else await self.looks.overview(columns))
         names = set(seen.now.names)
         if knows:
             names.update((await self.looks.watch.ask("topics", self.looks.cluster.topics)).now.names)
         chosen = ordered(who.seen(names), seen.now, seen.before, seen.seconds, having, sort)
-        shown, page, pages = page_of(chosen, _whole(asked.get("page", "1")))
+        shown, page, pages = page_of(chosen, whole(asked.get("page", "1")))
         if "format" in asked:
             shown = chosen[:MOST_EXPORTED]
         rows = await self.looks.rows(list(shown))
@@ -157,7 +135,7 @@ class Pages:
         listed = in_order(listed, sort)  # rows are a moment younger than what ordered them
         totals = [("topics", count(len(who.seen(names))))]
         if who.topics == EVERYTHING:
-            totals += _totals(seen.now)
+            totals += [("come in a moment", "...")] if is_pending else _totals(seen.now)
         return {
             "page_of": "topics",
             "title": "Topics",
@@ -178,7 +156,7 @@ class Pages:
         """What an operator should look at: how bad, in words, and the page that tells more."""
         found = [("bad", f"{node}: {health}", f"nodes/{node}") for node, health in overview.unwell.items()]
         ours = await self.looks.ours((await self.looks.producers()).producers)
-        told = await self.looks.of(ours, "/storage", seconds=SELDOM)
+        told = await self.looks.soon(ours, "/storage", SELDOM)
         found += [(level, f"{node}: {words}", "storage") for node, level, words in disks(told.answers)]
         if overview.idle_count:
             some = ", ".join(sorted(overview.idle)[:3])
@@ -238,120 +216,6 @@ class Pages:
             "table": [{key: one[key] for key in one if not isinstance(one[key], dict | list)} for one in clients],
         }
 
-    # messages and jobs
-
-    async def messages(self, request: Request) -> Fields:
-        _, topic, name = parameters(request, self.options, 3)
-        asked = query(request)
-        state, node, having, many = (asked.get(key, "") for key in ("state", "node", "contains", "many"))
-        state, having = state or "ready", having[:200]
-        if state not in STATES or (many and many not in MANY[state]):
-            raise HttpError(400, f"there is no state {state[:64]}, or nothing of the kind can be done to what is in it")
-        await self.looks.carrying(topic, node)
-        shows = self.shows_bodies(who_asks(request))
-        arguments = {"topic": topic, "channel": name, "state": state, "limit": str(MOST_SHOWN)}
-        arguments |= {"preview": str(PREVIEW if shows else 0)} | ({"after": asked["after"]} if "after" in asked else {})
-        if having and not shows:
-            raise HttpError(403, "who does not see bodies does not search them")
-        told, scanned = await (self._search(node, arguments, having) if having else self._listed(node, arguments))
-        total = number(told.get("total"))
-        return {
-            "page_of": "messages",
-            "title": f"Messages of {name}",
-            "place": "",
-            "topic_name": topic,
-            "name": name,
-            "state": state,
-            "states": STATES,
-            "node": node,
-            "total": total,
-            "contains": having,
-            "scanned": scanned,
-            "following": text(told.get("next")),
-            "shows_bodies": shows,
-            "messages": [message_view(one) for one in objects(told.get("messages"))],
-            "can_many": MANY[state],
-            "many": many,
-            "count": min(total, _whole(asked.get("count", ""), total)),
-            "per_second": max(1, _whole(asked.get("per_second", ""), 1000)),
-            "still": True,
-            "table": objects(told.get("messages")),
-        }
-
-    def shows_bodies(self, who: Who) -> bool:
-        """He may see them, and they are shown at all."""
-        return self.options.show_bodies and who.role >= Role.BODY_VIEWER
-
-    async def _listed(self, node: str, arguments: dict[str, str]) -> tuple[Told, int]:
-        return await self.looks.cluster.upstreams.get_object(node, "/channel/messages", arguments), 0
-
-    async def _search(self, node: str, arguments: dict[str, str], having: str) -> tuple[Told, int]:
-        """Those that have it in their body or headers, and how many were looked at: no more than one page's budget."""
-        until, found, scanned = time.monotonic() + LONGEST_SCAN, [], 0
-        asked = arguments | {"limit": str(SCANNED_AT_ONCE)}
-        while True:
-            told = await self.looks.cluster.upstreams.get_object(node, "/channel/messages", asked)
-            listed = objects(told.get("messages"))
-            found += await asyncio.to_thread(_having, listed, having)
-            scanned += len(listed)
-            following = text(told.get("next"))
-            if not following or len(found) >= MOST_SHOWN or scanned >= MOST_SCANNED or time.monotonic() > until:
-                return told | {"messages": found}, scanned
-            asked["after"] = following
-
-    async def tubes(self, request: Request) -> Fields:
-        asked, who = query(request), who_asks(request)
-        ours = await self.looks.ours((await self.looks.producers()).producers)
-        arguments = {"limit": str(MOST_LISTED)} | ({"after": asked["after"]} if asked.get("after") else {})
-        told = await self.looks.of(ours, "/tubes", arguments)
-        listed = [{"node": node} | one for node, answer in told.answers.items() for one in objects(answer.get("tubes"))]
-        listed.sort(key=lambda one: (text(one.get("tube_name")), one["node"]))
-        names = sorted({text(one.get("tube_name")) for one in listed})[:MOST_LISTED]
-        rows = [one for one in listed if text(one.get("tube_name")) in set(who.seen(names))]
-        full = any(len(objects(answer.get("tubes"))) == MOST_LISTED for answer in told.answers.values())
-        return {
-            "page_of": "tubes",
-            "title": "Tubes",
-            "place": "/tubes",
-            "rows": rows,
-            "following": names[-1] if full and names else "",
-            "errors": told.errors,
-            "table": rows,
-        }
-
-    async def tube(self, request: Request) -> Fields:
-        asked, who = query(request), who_asks(request)
-        name, node, state, many = (asked.get(key, "") for key in ("name", "node", "state", "many"))
-        state = state or "ready"
-        if state not in JOB_STATES or (many and many not in MANY_JOBS[state]):
-            raise HttpError(400, f"there is no state {state[:64]}, or nothing of the kind can be done to what is in it")
-        check_sees(who, name)
-        await self.looks.node(node)
-        shows = self.shows_bodies(who)
-        arguments = {"tube": name, "state": state, "limit": str(MOST_SHOWN), "preview": str(PREVIEW if shows else 0)}
-        arguments |= {"after": asked["after"]} if "after" in asked else {}
-        told = await self.looks.cluster.upstreams.get_object(node, "/tube/jobs", arguments)
-        total = number(told.get("total"))
-        return {
-            "page_of": "tube",
-            "title": f"Tube {name}",
-            "place": "",
-            "name": name,
-            "node": node,
-            "state": state,
-            "states": JOB_STATES,
-            "total": total,
-            "following": text(told.get("next")),
-            "shows_bodies": shows,
-            "jobs": [job_view(one) for one in objects(told.get("jobs"))],
-            "can_many": MANY_JOBS[state],
-            "many": many,
-            "count": min(total, _whole(asked.get("count", ""), total)),
-            "per_second": max(1, _whole(asked.get("per_second", ""), 1000)),
-            "still": True,
-            "table": objects(told.get("jobs")),
-        }
-
     # nodes
 
     async def nodes(self, request: Request) -> Fields:
@@ -380,7 +244,7 @@ class Pages:
         ours = await self.looks.ours([producer])
         names, totals, errors = await self._of_node(producer, is_ours=bool(ours))
         names = [name for name in who.seen(names) if asked.get("q", "").lower() in name.lower()]
-        shown, page, pages = page_of(names, _whole(asked.get("page", "1")))
+        shown, page, pages = page_of(names, whole(asked.get("page", "1")))
         found = await self.looks.rows_at(producer, list(shown), is_ours=bool(ours))
         rows = [found[name] for name in shown if name in found]
         drain = await self.looks.of(ours, "/node/drain")
@@ -491,7 +355,7 @@ class Pages:
 
     async def task(self, request: Request) -> Fields:
         word = parameters(request, self.options, 2)[1]
-        task = self.tasks.find(_whole(word, 0))
+        task = self.tasks.find(whole(word, 0))
         if task is None or not who_asks(request).sees(task.topic):
             raise HttpError(404, "there is no such task, or it is forgotten: the audit page tells what was done")
         return {"page_of": "task", "title": f"Task {task.number}", "place": "", "task": task}
@@ -560,10 +424,6 @@ def _totals(overview: Overview) -> list[tuple[str, str]]:
     return told
 
 
-def _whole(value: str, otherwise: int = 1) -> int:
-    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else otherwise
-
-
 def _channel_rows(stats: Stats | None) -> list[Row]:
     return [channel_row(told) for _, told in sorted(stats.channels().items())] if stats else []
 
@@ -575,12 +435,6 @@ def _with_rates(rows: Iterable[Row], before: list[Row], seconds: float) -> list[
 
 def _with_rate(row: Row, before: Row | None, seconds: float, *, per_channel: bool = False) -> Row:
     return with_rates(row, before, seconds, max(1, row.channels) if per_channel else 1)
-
-
-def _having(messages: list[Told], words: str) -> list[Told]:
-    """Those with the words in what is shown of their body, or in a header; in any case of letters."""
-    wanted = words.lower()
-    return [one for one in messages if wanted in text_of(one).lower()]
 
 
 def _readers(told: dict[str, list[Told]], topic: str) -> list[Told]:

@@ -42,6 +42,7 @@ NEEDED: dict[str, Role] = {
     "GET /topics/{topic}": Role.VIEWER,
     "GET /topics/{topic}/{channel}": Role.VIEWER,
     "GET /messages/{topic}/{channel}": Role.VIEWER,  # without bodies below BODY_VIEWER
+    "GET /body/{topic}/{channel}": Role.BODY_VIEWER,
     "GET /series/{topic}": Role.VIEWER,
     "GET /nodes": Role.VIEWER,
     "GET /nodes/{node}": Role.VIEWER,

@@ -84,6 +84,10 @@ class Upstreams:
             raise UpstreamError(f"{address}{path} answered something else than an object")
         return told
 
+    async def get_bytes(self, address: str, path: str, arguments: Arguments) -> bytes:
+        """An answer as it is. Raises UpstreamError."""
+        return (await self._ask("GET", _url(address, path), arguments, b"", {}))[0]
+
     async def post(self, address: str, path: str, arguments: Arguments, body: bytes = b"") -> bytes:
         """Have something done. Raises UpstreamError."""
         return (await self._ask("POST", _url(address, path), arguments, body, {}))[0]

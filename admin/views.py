@@ -233,6 +233,11 @@ def moment(ns: int) -> str:
         return UNKNOWN
 
 
+def whole(value: str, otherwise: int = 1) -> int:
+    """A number of a query, if it is one."""
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else otherwise
+
+
 def segment(value: str) -> str:
     """One part of a path: the # of an ephemeral name is no fragment."""
     return quote(value, safe="")

@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 FRESH = 1.5  # s that an answer serves everybody
 POLITE = 50  # times as long as an answer took we do not ask again: nodes spend no more than 2 % of their time on us
 MOST_POLITE = 5.0  # s
+SOON = 0.12  # s that a page waits for what it can do without for a moment
 FORGOTTEN = 60.0  # s after which it is no `before` any more
 MOST = 200  # questions that are remembered
 
@@ -46,6 +47,7 @@ class Watch:
         self._clock = clock
         self._slots: OrderedDict[object, _Slot] = OrderedDict()
         self._changed_at = -math.inf
+        self._tasks: set[asyncio.Task[Any]] = set()  # that somebody did not wait for
 
     async def ask(self, key: object, question: Callable[[], Awaitable[T]], fresh: float = FRESH) -> Seen[T]:
         """An answer of the last `fresh` seconds, and of after the last change.
@@ -76,6 +78,24 @@ class Watch:
                 slot.seen = Seen(answer, before.now, now - slot.at)
             slot.at, slot.polite = now, min(MOST_POLITE, POLITE * (now - began))
             return slot.seen
+
+    async def soon(self, key: object, question: Callable[[], Awaitable[T]], fresh: float = FRESH) -> Seen[T] | None:
+        """As `ask`, but who asks waits for SOON at the most: then an older answer stands for it, or None. It is asked on."""
+        task = asyncio.create_task(self.ask(key, question, fresh))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        await asyncio.wait({task}, timeout=SOON)
+        if task.done():
+            return task.result()
+        slot = self._slots.get(key)
+        is_young = slot is not None and self._clock() - slot.at < FORGOTTEN and slot.at > self._changed_at
+        return slot.seen if slot is not None and is_young else None
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        """Nobody may be there any more to hear what went wrong."""
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()
 
     def forget(self) -> None:
         """Something was changed: the next to look sees it."""

@@ -36,6 +36,7 @@ _TIMEOUT = 120.0  # s without a byte
 _LOOK = 0.05  # s between looks at what has come
 _ACCEPT = {"Accept-Encoding": "gzip"}  # as every browser
 _NAME = re.compile(rb"bench_\d{5}")
+_ROW = re.compile(rb'id="t-(bench_\d{5})"')
 _MS = 1e6  # ns
 
 
@@ -116,7 +117,7 @@ def _complaint(cluster: AdminCluster, path: str, look: Look) -> str:
         return str(look.status)
     if not path.startswith("/?") and path != "/":
         return ""
-    names = _NAME.findall(look.body)
+    names = _ROW.findall(look.body)
     if not names:
         return "no topic"
     if "sort=depth" in path and names[0].decode() != cluster.deepest:

@@ -136,6 +136,22 @@ def test_what_is_refused(shared: Daemon, arguments: dict[str, str], error: tuple
     assert (answer.status_code, json.loads(answer.text)["message"]) == error
 
 
+def test_a_whole_body(shared: Daemon) -> None:
+    body = bytes(range(256)) * 4000
+    publish(shared, "whole", b"small", body)
+    url = f"http://{shared.http}/channel/message?topic=whole&channel=c&offset="
+    answer = httpx.get(url + "1")
+    assert answer.content == body
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert len(answer.headers["x-nsq-message-id"]) == 16
+    refused = {"2": (404, "MESSAGE_NOT_FOUND"), "x": (400, "INVALID_ARG_OFFSET"), "9" * 30: (400, "INVALID_ARG_OFFSET")}
+    for offset, error in refused.items():
+        answer = httpx.get(url + offset)
+        assert (answer.status_code, answer.json()["message"]) == error
+    answer = httpx.get(f"http://{shared.http}/channel/message?topic=whole&channel=d&offset=0")
+    assert (answer.status_code, answer.json()["message"]) == (404, "CHANNEL_NOT_FOUND")
+
+
 def test_an_ephemeral_channel_is_looked_at_in_memory(shared: Daemon) -> None:
     for path, arguments in (
         ("/topic/create", {"topic": "e#ephemeral"}),

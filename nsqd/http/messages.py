@@ -7,6 +7,10 @@
 `next` is there if there is more: give it as `after`. Bodies are cut after `preview` bytes. What was published with headers, a
 key or a producer has "headers", "key", "producer" and "sequence". With deferred come `ready_at`, with
 in flight `times_out_at`, with buried `buried_at` and `reason`; times are ns since the epoch. What cannot be read has no id.
+
+    GET /channel/message?topic=t&channel=c&offset=7         the body of one of them, whole, as application/octet-stream
+
+404 MESSAGE_NOT_FOUND if it cannot be read, or not any more.
 """
 
 from typing import Any
@@ -16,25 +20,42 @@ from starlette.responses import Response
 
 from nsqd.core.attributes import NONE
 from nsqd.core.channel import Channel
-from nsqd.core.frame import STAMP, message_id
+from nsqd.core.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.listing import Listed, State, listed
 from nsqd.core.topic import Topic
-from nsqd.http.arguments import existing_channel, topic_and_channel
+from nsqd.http.arguments import bounded, existing_channel, topic_and_channel
 from nsqd.http.looking import Bodies, Look, read_page
 from nsqd.http.node import Node
-from shared.http.api import Routes, json_response, query
+from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError
+
+MOST_ORDINAL = (1 << 63) - 1
 
 
 class Messages:
-    """The route."""
+    """The two routes."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def routes(self) -> Routes:
-        """The path and its method."""
-        return {"/channel/messages": {"GET": self.messages}}
+        """Every path and its method."""
+        return {"/channel/messages": {"GET": self.messages}, "/channel/message": {"GET": self.body}}
+
+    async def body(self, request: Request) -> Response:
+        """One message's."""
+        arguments = query(request)
+        topic, channel = topic_and_channel(arguments)
+        if "offset" not in arguments:
+            raise HttpError(400, "MISSING_ARG_OFFSET")
+        ordinal = bounded(arguments, "offset", 0, MOST_ORDINAL)
+        look = Look(self._node, attributes=False)
+        await look.take(lambda: (existing_channel(self._node.broker, topic, channel).topic, [ordinal]))
+        frame = look.frames[ordinal]
+        if not frame:
+            raise HttpError(404, "MESSAGE_NOT_FOUND")
+        headers = V1_HEADERS | {"X-Nsq-Message-Id": message_id(frame).decode(), "X-Content-Type-Options": "nosniff"}
+        return Response(frame[HEADER_SIZE:], headers=headers, media_type="application/octet-stream")
 
     async def messages(self, request: Request) -> Response:
         """A page of them."""

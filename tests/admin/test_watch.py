@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import count
 
 import pytest
 
@@ -40,6 +41,35 @@ def test_one_question_serves_all_who_look() -> None:
         for number in range(2 * MOST):
             await watch.ask(number, question)
         assert len(watch._slots) == MOST
+
+    asyncio.run(work())
+
+
+def test_what_takes_long_is_shown_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("admin.watch.SOON", 0.01)
+    clock, answers = Clock(), count(1)
+    goes = asyncio.Event()
+
+    async def question() -> int:
+        await goes.wait()
+        return next(answers)
+
+    async def work() -> None:
+        watch = Watch(clock)
+        assert await watch.soon("k", question) is None
+        goes.set()
+        first = await watch.ask("k", question)
+        assert first.now == 1  # it was asked on
+        goes.clear()
+        clock.now += FRESH
+        assert await watch.soon("k", question) == first
+        watch.forget()
+        assert await watch.soon("k", question) is None  # what was so before a change is not shown
+        goes.set()
+        assert (await watch.ask("k", question)).now > 1
+        clock.now += FORGOTTEN + FRESH
+        goes.clear()
+        assert await watch.soon("k", question) is None
 
     asyncio.run(work())
 

@@ -1,0 +1,188 @@
+"""Looking into channels and tubes: messages and jobs in every state, page by page, and searched. Nothing is touched by it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from admin.access import check_sees, who_asks
+from admin.api import parameters
+from admin.frame import HEADERS, Fields, Frame
+from admin.looks import Looks
+from admin.merge import Told, number, objects, text
+from admin.options import AdminOptions
+from admin.roles import Role, Who
+from admin.views import job_view, message_view, text_of, whole
+from shared.http.api import Routes, query
+from shared.http.errors import HttpError
+
+MOST_SHOWN = 20  # messages or jobs on a page
+MOST_LISTED = 100  # tubes on a page
+PREVIEW = 16 * 1024  # bytes of a body
+STATES = ("ready", "in_flight", "deferred", "buried")
+JOB_STATES = ("ready", "reserved", "delayed", "buried")
+MANY = {  # what can be done to all messages in a state: what leads out of it
+    "ready": ("bury", "finish"),
+    "in_flight": ("requeue", "bury", "finish"),
+    "deferred": ("requeue", "bury", "finish"),
+    "buried": ("kick", "finish"),
+}
+MANY_JOBS = {
+    "ready": ("bury", "delete"),
+    "reserved": ("release", "delete"),
+    "delayed": ("kick", "bury", "delete"),
+    "buried": ("kick", "delete"),
+}
+SCANNED_AT_ONCE = 200  # messages in a question while one searches
+MOST_SCANNED = 5000  # messages for one page of what was found
+LONGEST_SCAN = 2.0  # s
+
+
+@dataclass(slots=True)
+class Browsing:
+    """The functions behind the routes."""
+
+    options: AdminOptions
+    looks: Looks
+    frame: Frame
+
+    def routes(self) -> Routes:
+        """Every path and its method."""
+        shown = {"/messages/{topic}/{channel}": self.messages, "/tubes": self.tubes, "/tube": self.tube}
+        routes = {path: {"GET": self.frame.shown(view)} for path, view in shown.items()}
+        return {**routes, "/body/{topic}/{channel}": {"GET": self.body}}
+
+    async def messages(self, request: Request) -> Fields:
+        _, topic, name = parameters(request, self.options, 3)
+        asked = query(request)
+        state, node, having, many = (asked.get(key, "") for key in ("state", "node", "contains", "many"))
+        state, having = state or "ready", having[:200]
+        if state not in STATES or (many and many not in MANY[state]):
+            raise HttpError(400, f"there is no state {state[:64]}, or nothing of the kind can be done to what is in it")
+        await self.looks.carrying(topic, node)
+        shows = self.shows_bodies(who_asks(request))
+        arguments = {"topic": topic, "channel": name, "state": state, "limit": str(MOST_SHOWN)}
+        arguments |= {"preview": str(PREVIEW if shows else 0)} | ({"after": asked["after"]} if "after" in asked else {})
+        if having and not shows:
+            raise HttpError(403, "who does not see bodies does not search them")
+        told, scanned = await (self._search(node, arguments, having) if having else self._listed(node, arguments))
+        total = number(told.get("total"))
+        return {
+            "page_of": "messages",
+            "title": f"Messages of {name}",
+            "place": "",
+            "topic_name": topic,
+            "name": name,
+            "state": state,
+            "states": STATES,
+            "node": node,
+            "total": total,
+            "contains": having,
+            "scanned": scanned,
+            "following": text(told.get("next")),
+            "shows_bodies": shows,
+            "messages": [message_view(one) for one in objects(told.get("messages"))],
+            "can_many": MANY[state],
+            "many": many,
+            "count": min(total, whole(asked.get("count", ""), total)),
+            "per_second": max(1, whole(asked.get("per_second", ""), 1000)),
+            "still": True,
+            "table": objects(told.get("messages")),
+        }
+
+    async def body(self, request: Request) -> Response:
+        """One message's, whole, to be kept as a file."""
+        _, topic, channel = parameters(request, self.options, 3)
+        asked = query(request)
+        node, offset = asked.get("node", ""), asked.get("offset", "")
+        if not self.shows_bodies(who_asks(request)):
+            raise HttpError(403, "bodies are not shown")
+        await self.looks.carrying(topic, node)
+        arguments = {"topic": topic, "channel": channel, "offset": offset}
+        content = await self.looks.cluster.upstreams.get_bytes(node, "/channel/message", arguments)
+        named = {"Content-Disposition": f'attachment; filename="message-{whole(offset, 0)}.bin"'}
+        return Response(content, 200, HEADERS | named, "application/octet-stream")
+
+    def shows_bodies(self, who: Who) -> bool:
+        """He may see them, and they are shown at all."""
+        return self.options.show_bodies and who.role >= Role.BODY_VIEWER
+
+    async def _listed(self, node: str, arguments: dict[str, str]) -> tuple[Told, int]:
+        return await self.looks.cluster.upstreams.get_object(node, "/channel/messages", arguments), 0
+
+    async def _search(self, node: str, arguments: dict[str, str], having: str) -> tuple[Told, int]:
+        """Those that have it in their body or headers, and how many were looked at: no more than one page's budget."""
+        until, found, scanned = time.monotonic() + LONGEST_SCAN, [], 0
+        asked = arguments | {"limit": str(SCANNED_AT_ONCE)}
+        while True:
+            told = await self.looks.cluster.upstreams.get_object(node, "/channel/messages", asked)
+            listed = objects(told.get("messages"))
+            found += await asyncio.to_thread(_having, listed, having)
+            scanned += len(listed)
+            following = text(told.get("next"))
+            if not following or len(found) >= MOST_SHOWN or scanned >= MOST_SCANNED or time.monotonic() > until:
+                return told | {"messages": found}, scanned
+            asked["after"] = following
+
+    async def tubes(self, request: Request) -> Fields:
+        asked, who = query(request), who_asks(request)
+        ours = await self.looks.ours((await self.looks.producers()).producers)
+        arguments = {"limit": str(MOST_LISTED)} | ({"after": asked["after"]} if asked.get("after") else {})
+        told = await self.looks.of(ours, "/tubes", arguments)
+        listed = [{"node": node} | one for node, answer in told.answers.items() for one in objects(answer.get("tubes"))]
+        listed.sort(key=lambda one: (text(one.get("tube_name")), one["node"]))
+        names = sorted({text(one.get("tube_name")) for one in listed})[:MOST_LISTED]
+        rows = [one for one in listed if text(one.get("tube_name")) in set(who.seen(names))]
+        full = any(len(objects(answer.get("tubes"))) == MOST_LISTED for answer in told.answers.values())
+        return {
+            "page_of": "tubes",
+            "title": "Tubes",
+            "place": "/tubes",
+            "rows": rows,
+            "following": names[-1] if full and names else "",
+            "errors": told.errors,
+            "table": rows,
+        }
+
+    async def tube(self, request: Request) -> Fields:
+        asked, who = query(request), who_asks(request)
+        name, node, state, many = (asked.get(key, "") for key in ("name", "node", "state", "many"))
+        state = state or "ready"
+        if state not in JOB_STATES or (many and many not in MANY_JOBS[state]):
+            raise HttpError(400, f"there is no state {state[:64]}, or nothing of the kind can be done to what is in it")
+        check_sees(who, name)
+        await self.looks.node(node)
+        shows = self.shows_bodies(who)
+        arguments = {"tube": name, "state": state, "limit": str(MOST_SHOWN), "preview": str(PREVIEW if shows else 0)}
+        arguments |= {"after": asked["after"]} if "after" in asked else {}
+        told = await self.looks.cluster.upstreams.get_object(node, "/tube/jobs", arguments)
+        total = number(told.get("total"))
+        return {
+            "page_of": "tube",
+            "title": f"Tube {name}",
+            "place": "",
+            "name": name,
+            "node": node,
+            "state": state,
+            "states": JOB_STATES,
+            "total": total,
+            "following": text(told.get("next")),
+            "shows_bodies": shows,
+            "jobs": [job_view(one) for one in objects(told.get("jobs"))],
+            "can_many": MANY_JOBS[state],
+            "many": many,
+            "count": min(total, whole(asked.get("count", ""), total)),
+            "per_second": max(1, whole(asked.get("per_second", ""), 1000)),
+            "still": True,
+            "table": objects(told.get("jobs")),
+        }
+
+
+def _having(messages: list[Told], words: str) -> list[Told]:
+    """Those with the words in what is shown of their body, or in a header; in any case of letters."""
+    wanted = words.lower()
+    return [one for one in messages if wanted in text_of(one).lower()]
