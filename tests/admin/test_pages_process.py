@@ -101,6 +101,12 @@ def test_what_is_published_is_seen_without_a_reload(tab: Tab, full: Cluster) -> 
     assert tab.page.evaluate("window.marked") is True
 
 
+def test_a_page_lives_though_the_second_script_comes_late(tab: Tab, full: Cluster) -> None:
+    tab.page.route("**/hx-sse*", lambda route: (time.sleep(0.5), route.continue_()))
+    tab.open("/topics/orders")
+    tab.page.wait_for_selector("#live[data-htmx-powered]", state="attached")  # without, nobody listens to SSE
+
+
 def test_what_a_topic_did_lately_is_drawn_and_listed(tab: Tab, full: Cluster) -> None:
     full.channel("drawn", "c")
     tab.open("/topics/drawn")
