@@ -34,8 +34,8 @@ bench: .venv/.dev ## the table of figures; ARGS="--quick", "--only admin", "--ns
 crash: .venv/.dev ## what survives kill -9 and, as root, power cuts; ARGS="--quick", "--mode always", "--nsqd PATH"
 	$(BIN)/python -m bench.crash $(ARGS)
 
-screenshots: .venv/.dev $(NODE_CLIENTS) .venv/.chromium ## every page of nsqadmin at two widths, light and dark, into docs/screenshots
-	$(BIN)/python -m tests.admin.screenshots docs/screenshots
+screenshots: .venv/.dev $(NODE_CLIENTS) .venv/.chromium ## every page of nsqadmin at two widths, light and dark, into build/screenshots, some into docs
+	$(BIN)/python -m tests.admin.screenshots build/screenshots docs/screenshots
 
 format: .venv/.dev ## let ruff write the style
 	$(BIN)/ruff format .

@@ -98,8 +98,10 @@ class Actions:
             errors += await cluster.tell_nsqds(found.producers if found else (), "/channel/create", both)
         return errors
 
-    async def delete(self, topic: str, channel: str, actor: Actor) -> list[str]:
-        """A topic, or with a name one of its channels."""
+    async def delete(
+        self, topic: str, channel: str, actor: Actor, before: dict[str, str] | None = None
+    ) -> list[str]:  # fmt: skip
+        """A topic, or with a name one of its channels. `before`: what there is of it, for the records."""
         what, arguments = _what(topic, channel)
 
         async def work() -> list[str]:
@@ -107,12 +109,14 @@ class Actions:
             told = await self._cluster.tell_lookupds(f"/{what}/delete", arguments)
             return found.errors + told + await self._cluster.tell_nsqds(found.producers, f"/{what}/delete", arguments)
 
-        errors = await self._noted("delete", _path(topic, channel), actor, work())
+        errors = await self._noted("delete", _path(topic, channel), actor, work(), **(before or {}))
         self._notifier.tell(f"delete_{what}", topic, channel, "", actor)
         return errors
 
-    async def change(self, action: str, topic: str, channel: str, actor: Actor, **more: str) -> list[str]:
-        """One of CHANGES. `more`: arguments that only nsqd of ours know."""
+    async def change(
+        self, action: str, topic: str, channel: str, actor: Actor, before: dict[str, str] | None = None, **more: str
+    ) -> list[str]:
+        """One of CHANGES. `before`: what there is of it, for the records; `more`: arguments that only nsqd of ours know."""
         what, arguments = _what(topic, channel)
 
         async def work() -> list[str]:
@@ -121,7 +125,7 @@ class Actions:
             return found.errors + told
 
         try:
-            return await self._noted(action, _path(topic, channel), actor, work(), **more)
+            return await self._noted(action, _path(topic, channel), actor, work(), **(before or {}), **more)
         finally:  # though it failed: as the original
             self._notifier.tell(f"{action}_{what}", topic, channel, "", actor)
 

@@ -79,16 +79,26 @@ class Forms:
         check_action(who_asks(request), action)
         if action in ("empty", "delete") and form.get("confirm") != (channel or topic):
             raise HttpError(400, f"type the name {channel or topic} to confirm: nothing was done")
+        before = await self._there(topic, channel) if action in ("empty", "delete") else {}
         if action == "delete":
-            errors = await self.actions.delete(topic, channel, actor)
+            errors = await self.actions.delete(topic, channel, actor, before)
         else:
             more = await self._of_pause(topic, form, actor.user) if action == "pause" else {}
-            errors = await self.actions.change(action, topic, channel, actor, **more)
+            errors = await self.actions.change(action, topic, channel, actor, before, **more)
         if errors:
             raise HttpError(502, warning(errors))
         if action == "delete":
             return self.frame.url("topics", topic) if channel else self.frame.url()
         return self.frame.url("topics", topic, *rest)
+
+    async def _there(self, topic: str, channel: str) -> dict[str, str]:
+        """How much is about to be lost, for the records."""
+        _, _, seen = await self.looks.topic(topic, channel)
+        channels = [
+            one for node in seen.now.topics for one in node["channels"] or () if channel in ("", one["channel_name"])
+        ]
+        held = sum(one["depth"] + one["in_flight_count"] + one["deferred_count"] for one in channels)
+        return {"messages": str(held + (0 if channel else sum(node["depth"] for node in seen.now.topics)))}
 
     async def _of_pause(self, topic: str, form: Form, by: str) -> dict[str, str]:
         """Who and until when: only for nodes of ours, and all of them must be."""

@@ -1,9 +1,15 @@
-"""Pictures of every page of nsqadmin, of a cluster with something in it: `python -m tests.admin.screenshots DIRECTORY`."""
+"""Pictures of every page of nsqadmin, of a cluster with something in it: `python -m tests.admin.screenshots ALL CHOSEN`.
+
+All go into the one directory, those of the documents into the other, too.
+"""
 
 from __future__ import annotations
 
+import math
+import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +24,8 @@ from tests.admin.conftest import Cluster, a_cluster
 from tests.requirements import chromium
 
 WIDTHS, SCHEMES = (1280, 375), ("light", "dark")
+CHOSEN = ("topics", "topic", "channel", "messages", "node", "storage", "login")
+BUSY = 40.0  # s: four steps of a chart
 
 
 @contextmanager
@@ -96,20 +104,40 @@ def paths(cluster: Cluster) -> dict[str, str]:
     }
 
 
-def main(directory: Path) -> None:
-    """Take them."""
-    directory.mkdir(parents=True, exist_ok=True)
+def busy(cluster: Cluster, seconds: float) -> None:
+    """Something goes on for a while, and is looked at: charts and rates have something to show."""
+    httpx.get(f"{cluster.url}/series/orders").raise_for_status()
+    until = time.monotonic() + seconds
+    with Consumer("orders", "billing", [cluster.nodes[0].tcp], max_in_flight=20) as consumer:
+        while time.monotonic() < until:
+            for number in range(int(10 + 8 * math.sin(until - time.monotonic()))):
+                cluster.publish("orders", f'{{"order": {number}, "customer": "c{number % 7}"}}', node=number % 2)
+            cluster.publish("clicks", *[f"/page/{one}" for one in range(20)])
+            for message in consumer.poll(0.2):
+                message.finish()
+
+
+def main(directory: Path, chosen: Path) -> None:
+    """Take them: all, and CHOSEN again for the documents."""
+    for one in (directory, chosen):
+        one.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as data, a_full_cluster(Path(data)) as cluster, browser() as chrome:
+        busy(cluster, BUSY)
         for scheme in SCHEMES:
             for width in WIDTHS:
                 context = chrome.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
                 page = context.new_page()
                 for name, path in paths(cluster).items():
                     page.goto(cluster.url + path)
-                    page.screenshot(path=directory / f"{name}-{width}-{scheme}.png")
-                    print(f"{name}-{width}-{scheme}.png")
+                    if name == "topic":
+                        page.wait_for_selector("figure canvas")
+                    file = f"{name}-{width}-{scheme}.png"
+                    page.screenshot(path=directory / file, full_page=name in ("topic", "channel"))
+                    if name in CHOSEN:
+                        shutil.copy(directory / file, chosen / file)
+                    print(file)
                 context.close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

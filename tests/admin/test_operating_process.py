@@ -395,6 +395,28 @@ def test_tables_go_out_as_csv_and_json(tmp_path: Path) -> None:
         assert httpx.get(f"{cluster.url}/lookup?format=csv").status_code == 400
 
 
+def test_the_trail_tells_what_was_lost_and_what_failed(tmp_path: Path) -> None:
+    with a_cluster(tmp_path, "-audit-topic", "trail") as cluster:
+        cluster.channel("gone", "c")
+        cluster.publish("gone", *"abc")
+        ours = {"Origin": cluster.url}
+        form = {"action": "empty", "confirm": "c"}
+        eventually(lambda: httpx.get(f"{cluster.url}/api/topics/gone/c").json()["depth"] == 3)
+        assert httpx.post(f"{cluster.url}/topics/gone/c", data=form, headers=ours).status_code == 303
+        form = {"action": "kick", "node": cluster.nodes[0].http, "state": "buried", "offset": "none"}
+        assert httpx.post(f"{cluster.url}/messages/gone/c", data=form, headers=ours).status_code == 502
+        failed, emptied = httpx.get(f"{cluster.url}/audit?format=json").json()
+        assert (emptied["action"], emptied["target"], emptied["detail"]) == ("empty", "gone/c", {"messages": "3"})
+        assert (emptied["outcome"], emptied["role"]) == ("done", "admin")
+        assert failed["outcome"].startswith("failed: ")
+
+        def trail() -> list[int]:
+            stats = [httpx.get(f"http://{node.http}/stats?format=json&topic=trail").json() for node in cluster.nodes]
+            return [topic["message_count"] for one in stats for topic in one["topics"] or ()]
+
+        eventually(lambda: sum(trail()) == 2)
+
+
 def test_a_node_that_hangs_freezes_no_page(tmp_path: Path) -> None:
     def answer(path: str) -> tuple[int, bytes]:
         if path.startswith("/info"):
