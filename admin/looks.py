@@ -113,7 +113,9 @@ class Looks:
             return Stats([str(failed)])
 
     async def rows(self, names: list[str]) -> Seen[dict[str, Row]]:
-        """Of these topics."""
+        """Of these topics; of more than a page has, without what they were before."""
+        if len(names) > MOST_ROWS:
+            return Seen(await self._rows(names))
         return await self.watch.ask(("rows", *names), lambda: self._rows(names))
 
     async def _rows(self, names: list[str]) -> dict[str, Row]:

@@ -124,15 +124,7 @@ class Pages:
             names.update((await self.looks.watch.ask("topics", self.looks.cluster.topics)).now.names)
         chosen = ordered(who.seen(names), seen.now, seen.before, seen.seconds, having, sort)
         shown, page, pages = page_of(chosen, whole(asked.get("page", "1")))
-        if "format" in asked:
-            shown = chosen[:MOST_EXPORTED]
-        rows = await self.looks.rows(list(shown))
-        before = rows.before or {}
-        listed = [
-            _with_rate(rows.now.get(name) or dead_row(name), before.get(name), rows.seconds, per_channel=True)
-            for name in shown
-        ]
-        listed = in_order(listed, sort)  # rows are a moment younger than what ordered them
+        listed = await self._rows(chosen[:MOST_EXPORTED] if "format" in asked else list(shown), sort)
         totals = [("topics", count(len(who.seen(names))))]
         if who.topics == EVERYTHING:
             totals += [("come in a moment", "...")] if is_pending else _totals(seen.now)
@@ -151,6 +143,18 @@ class Pages:
             "alarms": await self._alarms(seen.now) if who.topics == EVERYTHING else [],
             "table": [asdict(row) for row in listed],
         }
+
+    async def _rows(self, names: list[str], sort: str) -> list[Row]:
+        """Of these topics, with their rates; in order once more, for they are a moment younger than what ordered them."""
+        seen = await self.looks.rows(names)
+        before = seen.before or {}
+        return in_order(
+            [
+                _with_rate(seen.now.get(name) or dead_row(name), before.get(name), seen.seconds, per_channel=True)
+                for name in names
+            ],
+            sort,
+        )
 
     async def _alarms(self, overview: Overview) -> list[tuple[str, str, str]]:
         """What an operator should look at: how bad, in words, and the page that tells more."""
