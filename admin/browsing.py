@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from starlette.requests import Request
@@ -23,15 +24,14 @@ from shared.http.errors import HttpError
 MOST_SHOWN = 20  # messages or jobs on a page
 MOST_LISTED = 100  # tubes on a page
 PREVIEW = 16 * 1024  # bytes of a body
-STATES = ("ready", "in_flight", "deferred", "buried")
-JOB_STATES = ("ready", "reserved", "delayed", "buried")
-MANY = {  # what can be done to all messages in a state: what leads out of it
+Many = Mapping[str, tuple[str, ...]]  # by state
+MANY: Many = {  # what can be done to all messages in a state: what leads out of it
     "ready": ("bury", "finish"),
     "in_flight": ("requeue", "bury", "finish"),
     "deferred": ("requeue", "bury", "finish"),
     "buried": ("kick", "finish"),
 }
-MANY_JOBS = {
+MANY_JOBS: Many = {
     "ready": ("bury", "delete"),
     "reserved": ("release", "delete"),
     "delayed": ("kick", "bury", "delete"),
@@ -58,40 +58,26 @@ class Browsing:
 
     async def messages(self, request: Request) -> Fields:
         _, topic, name = parameters(request, self.options, 3)
-        asked = query(request)
-        state, node, having, many = (asked.get(key, "") for key in ("state", "node", "contains", "many"))
-        state, having = state or "ready", having[:200]
-        if state not in STATES or (many and many not in MANY[state]):
-            raise HttpError(400, f"there is no state {state[:64]}, or nothing of the kind can be done to what is in it")
+        asked, shows = query(request), self.shows_bodies(who_asks(request))
+        node, having = asked.get("node", ""), asked.get("contains", "")[:200]
+        state = _state(asked, MANY)
         await self.looks.carrying(topic, node)
-        shows = self.shows_bodies(who_asks(request))
-        arguments = {"topic": topic, "channel": name, "state": state, "limit": str(MOST_SHOWN)}
-        arguments |= {"preview": str(PREVIEW if shows else 0)} | ({"after": asked["after"]} if "after" in asked else {})
+        arguments = {"topic": topic, "channel": name, **_page(asked, state, shows)}
         if having and not shows:
             raise HttpError(403, "who does not see bodies does not search them")
         told, scanned = await (self._search(node, arguments, having) if having else self._listed(node, arguments))
-        total = number(told.get("total"))
         return {
             "page_of": "messages",
             "title": f"Messages of {name}",
-            "place": "",
             "topic_name": topic,
             "name": name,
-            "state": state,
-            "states": STATES,
             "node": node,
-            "total": total,
             "contains": having,
             "scanned": scanned,
-            "following": text(told.get("next")),
             "shows_bodies": shows,
             "messages": [message_view(one) for one in objects(told.get("messages"))],
-            "can_many": MANY[state],
-            "many": many,
-            "count": min(total, whole(asked.get("count", ""), total)),
-            "per_second": max(1, whole(asked.get("per_second", ""), 1000)),
-            "still": True,
             "table": objects(told.get("messages")),
+            **_common(asked, state, told, MANY),
         }
 
     async def body(self, request: Request) -> Response:
@@ -103,7 +89,7 @@ class Browsing:
             raise HttpError(403, "bodies are not shown")
         await self.looks.carrying(topic, node)
         arguments = {"topic": topic, "channel": channel, "offset": offset}
-        content = await self.looks.cluster.upstreams.get_bytes(node, "/channel/message", arguments)
+        content = await self.looks.direct.get_bytes(node, "/channel/message", arguments)
         named = {"Content-Disposition": f'attachment; filename="message-{whole(offset, 0)}.bin"'}
         return Response(content, 200, HEADERS | named, "application/octet-stream")
 
@@ -112,14 +98,14 @@ class Browsing:
         return self.options.show_bodies and who.role >= Role.BODY_VIEWER
 
     async def _listed(self, node: str, arguments: dict[str, str]) -> tuple[Told, int]:
-        return await self.looks.cluster.upstreams.get_object(node, "/channel/messages", arguments), 0
+        return await self.looks.direct.get_object(node, "/channel/messages", arguments), 0
 
     async def _search(self, node: str, arguments: dict[str, str], having: str) -> tuple[Told, int]:
         """Those that have it in their body or headers, and how many were looked at: no more than one page's budget."""
         until, found, scanned = time.monotonic() + LONGEST_SCAN, [], 0
         asked = arguments | {"limit": str(SCANNED_AT_ONCE)}
         while True:
-            told = await self.looks.cluster.upstreams.get_object(node, "/channel/messages", asked)
+            told = await self.looks.direct.get_object(node, "/channel/messages", asked)
             listed = objects(told.get("messages"))
             found += await asyncio.to_thread(_having, listed, having)
             scanned += len(listed)
@@ -133,10 +119,12 @@ class Browsing:
         ours = await self.looks.ours((await self.looks.producers()).producers)
         arguments = {"limit": str(MOST_LISTED)} | ({"after": asked["after"]} if asked.get("after") else {})
         told = await self.looks.of(ours, "/tubes", arguments)
-        listed = [{"node": node} | one for node, answer in told.answers.items() for one in objects(answer.get("tubes"))]
-        listed.sort(key=lambda one: (text(one.get("tube_name")), one["node"]))
-        names = sorted({text(one.get("tube_name")) for one in listed})[:MOST_LISTED]
-        rows = [one for one in listed if text(one.get("tube_name")) in set(who.seen(names))]
+        listed = [_tube_row(node, one) for node, answer in told.answers.items() for one in objects(answer.get("tubes"))]
+        names = sorted({one["tube_name"] for one in listed})[:MOST_LISTED]
+        shown = set(who.seen(names))
+        rows = sorted(
+            (one for one in listed if one["tube_name"] in shown), key=lambda one: (one["tube_name"], one["node"])
+        )
         full = any(len(objects(answer.get("tubes"))) == MOST_LISTED for answer in told.answers.values())
         return {
             "page_of": "tubes",
@@ -150,36 +138,63 @@ class Browsing:
 
     async def tube(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
-        name, node, state, many = (asked.get(key, "") for key in ("name", "node", "state", "many"))
-        state = state or "ready"
-        if state not in JOB_STATES or (many and many not in MANY_JOBS[state]):
-            raise HttpError(400, f"there is no state {state[:64]}, or nothing of the kind can be done to what is in it")
+        name, node, shows = asked.get("name", ""), asked.get("node", ""), self.shows_bodies(who)
+        state = _state(asked, MANY_JOBS)
         check_sees(who, name)
         await self.looks.node(node)
-        shows = self.shows_bodies(who)
-        arguments = {"tube": name, "state": state, "limit": str(MOST_SHOWN), "preview": str(PREVIEW if shows else 0)}
-        arguments |= {"after": asked["after"]} if "after" in asked else {}
-        told = await self.looks.cluster.upstreams.get_object(node, "/tube/jobs", arguments)
-        total = number(told.get("total"))
+        told = await self.looks.direct.get_object(node, "/tube/jobs", {"tube": name, **_page(asked, state, shows)})
         return {
             "page_of": "tube",
             "title": f"Tube {name}",
-            "place": "",
             "name": name,
             "node": node,
-            "state": state,
-            "states": JOB_STATES,
-            "total": total,
-            "following": text(told.get("next")),
             "shows_bodies": shows,
             "jobs": [job_view(one) for one in objects(told.get("jobs"))],
-            "can_many": MANY_JOBS[state],
-            "many": many,
-            "count": min(total, whole(asked.get("count", ""), total)),
-            "per_second": max(1, whole(asked.get("per_second", ""), 1000)),
-            "still": True,
             "table": objects(told.get("jobs")),
+            **_common(asked, state, told, MANY_JOBS),
         }
+
+
+def _state(asked: dict[str, str], many: Many) -> str:
+    """Which is asked for. HttpError 400, also where what shall be done to many does not lead out of it."""
+    state, action = asked.get("state", "") or "ready", asked.get("many", "")
+    if state not in many or (action and action not in many[state]):
+        raise HttpError(400, f"there is no state {state[:64]}, or nothing of the kind can be done to what is in it")
+    return state
+
+
+def _page(asked: dict[str, str], state: str, shows: bool) -> dict[str, str]:
+    """Arguments for a node."""
+    after = {"after": asked["after"]} if "after" in asked else {}
+    return {"state": state, "limit": str(MOST_SHOWN), "preview": str(PREVIEW if shows else 0)} | after
+
+
+def _common(asked: dict[str, str], state: str, told: Told, many: Many) -> Fields:
+    """Fields of a page of messages or jobs."""
+    total = number(told.get("total"))
+    return {
+        "place": "",
+        "state": state,
+        "states": list(many),
+        "total": total,
+        "following": text(told.get("next")),
+        "can_many": many[state],
+        "many": asked.get("many", ""),
+        "count": min(total, whole(asked.get("count", ""), total)),
+        "per_second": max(1, whole(asked.get("per_second", ""), 1000)),
+        "still": True,
+    }
+
+
+def _tube_row(node: str, told: Told) -> Told:
+    names = ("ready", "urgent", "reserved", "delayed", "buried", "job", "using", "watching", "waiting")
+    counts = {f"{name}_count": number(told.get(f"{name}_count")) for name in names}
+    return {
+        "tube_name": text(told.get("tube_name")),
+        "node": node,
+        **counts,
+        "pause_left": number(told.get("pause_left")),
+    }
 
 
 def _having(messages: list[Told], words: str) -> list[Told]:

@@ -104,9 +104,10 @@ class _Shown:
     ) -> None:  # fmt: skip
         settings = Settings(options.lookupd_http_address)
         times = Times(options.http_client_connect_timeout / SECOND, options.http_client_request_timeout / SECOND)
-        cluster = Cluster(Upstreams(times, context), lambda: settings.lookupds, options.nsqd_http_address)
-        patient = Patient(times, context)
-        looks = Looks(settings, Cluster(patient, lambda: settings.lookupds, options.nsqd_http_address), patient)
+        direct, patient = Upstreams(times, context), Patient(times, context)
+        cluster = Cluster(direct, lambda: settings.lookupds, options.nsqd_http_address)
+        asked = Cluster(patient, lambda: settings.lookupds, options.nsqd_http_address)
+        looks = Looks(settings, asked, patient, direct)
         publish = partial(_publish, cluster, options.audit_topic) if options.audit_topic else None
         self.audit = audit or Audit(options.audit_file, publish)
         actions = Actions(cluster, Notifier(options.notification_http_endpoint), self.audit)

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from admin.access import Access, check_action, check_sees, who_asks
 from admin.actions import CHANGES, Actions
 from admin.api import parameters, warning
-from admin.browsing import JOB_STATES, MANY, MANY_JOBS, STATES
+from admin.browsing import MANY, MANY_JOBS
 from admin.frame import Do, Form, Frame
 from admin.looks import Looks
 from admin.options import AdminOptions
@@ -144,7 +144,7 @@ class Forms:
         """One of them, by its offset; or many, as a task."""
         _, topic, channel = parameters(request, self.options, 3)
         action, node, state = form.get("action", ""), form.get("node", ""), form.get("state", "")
-        if action not in ON_MESSAGES or state not in STATES:
+        if action not in ON_MESSAGES or state not in MANY:
             raise HttpError(400, "no such action")
         check_action(who_asks(request), action)
         await self.looks.carrying(topic, node)
@@ -173,7 +173,7 @@ class Forms:
                 raise HttpError(400, "for how many seconds? want a whole number")
             await self.actions.at_node(action, node, "/tube/pause", {"tube": name, "seconds": seconds}, actor)
             return here
-        if action not in ON_JOBS or state not in JOB_STATES:
+        if action not in ON_JOBS or state not in MANY_JOBS:
             raise HttpError(400, "no such action")
         check_action(who, action)
         asked = {"tube": name}
@@ -197,7 +197,7 @@ class Forms:
 
         async def step(count: int) -> int:
             arguments = asked | {"state": state, "count": str(count)}
-            answer = await self.looks.cluster.upstreams.post(node, f"{path}/{action}", arguments)
+            answer = await self.looks.direct.post(node, f"{path}/{action}", arguments)
             self.looks.watch.forget()
             return _counted(answer, word)
 

@@ -67,6 +67,8 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     found.filters |= FILTERS
+    for name in found.list_templates():  # now, and not while somebody waits for the first page
+        found.get_template(name)
     return found
 
 

@@ -12,7 +12,7 @@ from admin.cluster import AllFailed, Cluster, Producer, Producers, Stats
 from admin.merge import Told, number, objects, text
 from admin.overview import Overview, overview_of, rows_of
 from admin.patient import Patient
-from admin.upstreams import Gathered, UpstreamError
+from admin.upstreams import Gathered, UpstreamError, Upstreams
 from admin.views import Row, topic_row
 from admin.watch import Seen, Watch
 from shared.http.errors import HttpError
@@ -30,6 +30,7 @@ class Looks:
     settings: Settings
     cluster: Cluster
     patient: Patient
+    direct: Upstreams  # who asks by it waits, and nothing is remembered: for messages
     watch: Watch = field(default_factory=Watch)
 
     # nodes

@@ -24,7 +24,7 @@ from admin.options import AdminOptions
 from admin.overview import COLUMNS, Overview, in_order, ordered
 from admin.roles import EVERYTHING
 from admin.series import summed
-from admin.storage import disks, storage_view
+from admin.storage import disks, drain_view, storage_view
 from admin.tasks import Tasks
 from admin.upstreams import UpstreamError
 from admin.views import (
@@ -225,7 +225,7 @@ class Pages:
     async def nodes(self, request: Request) -> Fields:
         found, stale = await self.looks.producers(), self.looks.patient.stale()
         ours = await self.looks.ours(found.producers)
-        draining = await self.looks.of(ours, "/node/drain", seconds=SELDOM / 2)
+        draining = await self.looks.soon(ours, "/node/drain", SELDOM / 2)
         return {
             "page_of": "nodes",
             "title": "Nodes",
@@ -262,7 +262,7 @@ class Pages:
             "pages": pages,
             "q": asked.get("q", "")[:64],
             "totals": [("version", producer.version), *totals],
-            "drain": drain.answers.get(producer.address),
+            "drain": drain_view(drain.answers.get(producer.address, {})),
             "extended": bool(ours),
             "errors": errors,
             "lookupds": self.settings.lookupds,

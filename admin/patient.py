@@ -15,7 +15,7 @@ from admin.upstreams import Arguments, Times, UpstreamError, Upstreams
 
 PATIENCE = 1.0  # s for a node that answered the last time
 FOR_THE_ILL = 0.02  # s for one that did not
-MOST = 500  # answers that are remembered
+MOST = 200  # answers that are remembered
 FORGOTTEN = 600.0  # s after which an old answer is none, and a node that was not asked is not told of
 
 

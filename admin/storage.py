@@ -1,4 +1,4 @@
-"""What /storage of nodes tells, for people: how full disks are, what the log holds, what of it is owed. Pure; nodes may lie."""
+"""What nodes tell of their disks and logs, and how far a drain is, for people. Pure; nodes may lie."""
 
 from __future__ import annotations
 
@@ -51,6 +51,13 @@ def storage_view(told: Told, who: Who) -> Told:
         if who.sees(text(one.get("topic")))
     ]
     return view
+
+
+def drain_view(told: Told) -> Told:
+    """How far a node is that is drained."""
+    names = ("since", "depth", "in_flight", "deferred", "buried", "jobs")
+    flags = {name: told.get(name) is True for name in ("draining", "done")}
+    return flags | {name: number(told.get(name)) for name in names}
 
 
 _TOPIC = ("topic", "live_bytes", "messages", "retained")

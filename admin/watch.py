@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 FRESH = 1.5  # s that an answer serves everybody
 POLITE = 50  # times as long as an answer took we do not ask again: nodes spend no more than 2 % of their time on us
 MOST_POLITE = 5.0  # s
-SOON = 0.12  # s that a page waits for what it can do without for a moment
+SOON = 0.08  # s that a page waits for what it can do without for a moment
 FORGOTTEN = 60.0  # s after which it is no `before` any more
 MOST = 200  # questions that are remembered
 

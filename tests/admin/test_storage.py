@@ -1,0 +1,55 @@
+"""What nodes tell of their storage, put into words; lies included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from admin.browsing import _tube_row
+from admin.roles import Role, Who
+from admin.storage import disks, drain_view, storage_view
+
+VIC = Who("vic", Role.VIEWER, ("eu.*",))
+GB = 10**9
+_ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["topic", "bytes", "number"]), inner, max_size=2)
+    ),
+)
+_KEYS = st.sampled_from(
+    ["log_bytes", "live_bytes", "files", "topics", "sync_p99_ms", "disk_free", "disk_total", "refusal", "damage", "since",
+     "draining", "depth", "ready_count", "tube_name", "node", "path"]
+)  # fmt: skip
+
+
+def test_alarms() -> None:
+    told: dict[str, dict[str, Any]] = {
+        "a:1": {"disk_free": 50 * GB, "disk_total": 100 * GB},
+        "b:1": {"disk_free": 10 * GB, "disk_total": 100 * GB},
+        "c:1": {"disk_free": GB, "disk_total": 100 * GB, "refusal": "no space", "damage": 5},
+        "d:1": {"disk_free": None, "disk_total": None},
+    }
+    assert list(disks(told)) == [
+        ("b:1", "warn", "10.0 GB of 100.0 GB free on its disk"),
+        ("c:1", "bad", "1.0 GB of 100.0 GB free on its disk"),
+        ("c:1", "bad", "publishes are refused: no space"),
+        ("c:1", "bad", "5 B of its log were found damaged"),
+    ]
+
+
+def test_shares_and_topics_that_one_sees() -> None:
+    topics = [{"topic": "eu.a", "live_bytes": 7, "messages": 1, "retained": 2}, {"topic": "us.a", "live_bytes": 9}]
+    view = storage_view({"log_bytes": 200, "live_bytes": 50, "topics": topics, "files": [{"number": 3}]}, VIC)
+    assert (view["live_share"], view["topics"]) == (25.0, topics[:1])
+    assert view["files"][0]["live_share"] == 100.0
+
+
+@given(st.dictionaries(_KEYS, _ANY))
+def test_whatever_a_node_tells(told: dict[str, Any]) -> None:
+    storage_view(told, VIC)
+    list(disks({"a:1": told}))
+    assert all(isinstance(value, int) for value in drain_view(told).values())
+    assert _tube_row("a:1", told)["node"] == "a:1"
