@@ -12,7 +12,7 @@ import ipaddress
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from starlette.requests import Request
@@ -22,7 +22,7 @@ from admin.audit import Actor
 from admin.options import AdminOptions
 from admin.roles import EVERYTHING, NEEDED, NOBODY, WORDS, Role, Who
 from admin.sessions import Sessions, Tries, csrf_of
-from admin.users import Users
+from admin.users import BY_PROXY, Users
 from shared.http.api import Handler, Routes
 from shared.http.errors import HttpError
 from shared.values import SECOND
@@ -68,7 +68,7 @@ class Access:
     def _by_header(self, request: Request) -> Who:
         name = request.headers.get(self.options.acl_http_header, "")[:MOST_TEXT] if self.is_trusted(request) else ""
         user = self.users.named(name) if name else None
-        if user is not None:
+        if user is not None and user.secret == BY_PROXY:  # others prove who they are
             return Who(user.name, user.role, user.topics)
         role = Role.ADMIN if name and name in self.options.admin_user else self.anonymous
         return Who(name, role, EVERYTHING if role else ()) if name or role else NOBODY
@@ -83,10 +83,14 @@ class Access:
         return Role.BODY_VIEWER if self.options.admin_user else Role.ADMIN
 
     def is_trusted(self, request: Request) -> bool:
-        """The connection comes from where a proxy is that may say who somebody is. A unix socket has no address."""
+        """The connection comes from where a proxy is that may say who somebody is. A unix socket has no address.
+
+        Where one logs in such a proxy must be named: else every process of this machine would be one.
+        """
+        trusted = self.options.acl_trusted_cidr or (() if self.users.are_kept else LOOPBACK)
         if request.client is None:
-            return True
-        return _is_in(request.client.host, self.options.acl_trusted_cidr or LOOPBACK)
+            return bool(trusted)
+        return _is_in(request.client.host, trusted)
 
     def remote(self, request: Request) -> str:
         """The address from which it came, as far as those say it who may."""
@@ -150,6 +154,18 @@ class Access:
             raise HttpError(401, "UNAUTHORIZED", {"WWW-Authenticate": "Bearer"})
         raise HttpError(403, "FORBIDDEN")
 
+    def _said(self, request: Request) -> str:
+        """A name that nobody has proven; where nobody proves anything, it is as good as the original's."""
+        name = _user(request)
+        return f"{name} (said)" if name and self.users.are_kept else name
+
+    def still_may(self, who: Who, action: str) -> bool:
+        """For what goes on for long: as the users file has him now."""
+        user = self.users.named(who.name) if who.name and self.users.are_kept else None
+        if user is not None:
+            return replace(who, role=user.role).may(action)
+        return not (who.name and self.users.are_kept) or who.name in self.options.admin_user
+
     def check_config(self, request: Request) -> None:
         """403 from elsewhere, 400 where there is no address."""
         network = self.options.allow_config_from_cidr
@@ -168,7 +184,9 @@ class Access:
         forwarded = self.remote(request)
         if client and forwarded != client.host:
             remote = f"{forwarded} by way of {remote}"
-        return Actor(who.name or _user(request), remote, agent_of(request), str(request.url)[:MOST_TEXT], who.role.word)
+        return Actor(
+            who.name or self._said(request), remote, agent_of(request), str(request.url)[:MOST_TEXT], who.role.word
+        )
 
 
 def who_asks(request: Request) -> Who:

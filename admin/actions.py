@@ -19,6 +19,7 @@ from admin.audit import DONE, Actor, Audit
 from admin.cluster import AllFailed, Cluster
 from admin.upstreams import UpstreamError
 from shared.log import log
+from shared.secrets import hide
 
 CHANGES = ("pause", "unpause", "empty")
 MOST_WAITING = 1000  # notifications that were not delivered yet
@@ -68,7 +69,7 @@ class Notifier:
                     )
                     answer.raise_for_status()
                 except (httpx.HTTPError, httpx.InvalidURL) as error:
-                    log.error("NOTIFICATION: %s: %s", self._endpoint, error or type(error).__name__)
+                    log.error("NOTIFICATION: %s: %s", hide(self._endpoint), type(error).__name__)
 
 
 class Actions:
@@ -133,10 +134,12 @@ class Actions:
         """Consumers find the topic on that node no more; it is deleted there."""
 
         async def work() -> list[str]:
+            found = await self._cluster.producers()
+            there = [one for one in found.producers if one.address == node]
+            if not there:  # nobody makes us ask somebody else
+                raise AllFailed(f"no nsqd is known at {node[:100]}")
             errors = await self._cluster.tell_lookupds("/topic/tombstone", {"topic": topic, "node": node})
-            found = await self._cluster.of_node(node)
-            told = await self._cluster.tell_nsqds(found.producers, "/topic/delete", {"topic": topic})
-            return errors + found.errors + told
+            return found.errors + errors + await self._cluster.tell_nsqds(there, "/topic/delete", {"topic": topic})
 
         errors = await self._noted("tombstone", _path(topic, "", node), actor, work())
         self._notifier.tell("tombstone_topic_producer", topic, "", node, actor)
@@ -144,28 +147,46 @@ class Actions:
 
     async def at_node(
         self, action: str, node: str, path: str, asked: dict[str, str], actor: Actor, body: bytes = b"",
-        headers: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None, counted: str = "",
     ) -> tuple[bytes, dict[str, str]]:  # fmt: skip
         """Something that only one nsqd does, and the original not at all. Its answer and headers. Raises UpstreamError."""
         target = _path(asked.get("topic") or asked.get("tube", ""), asked.get("channel", ""), node)
         named = {name: value for name, value in asked.items() if name not in ("topic", "channel", "tube")}
         told = self._cluster.upstreams.tell(node, path, asked, body, headers or {})
-        return await self._noted(action, target, actor, told, **named)
+        return await self._noted(action, target, actor, told, counted, **named)
 
-    async def _noted(self, action: str, target: str, actor: Actor, work: Awaitable[T], **detail: str) -> T:
-        """Do it, and note it, and what became of it."""
+    def note(self, action: str, target: str, actor: Actor, **detail: str) -> None:
+        """Something was done that is no command to the cluster."""
+        self._audit.note(action, target, actor, **detail)
+
+    async def _noted(
+        self, action: str, target: str, actor: Actor, work: Awaitable[T], counted: str = "", **detail: str
+    ) -> T:  # fmt: skip
+        """Do it, and note it, and what became of it. `counted`: by which word an answer tells how many it was done to."""
         try:
             result = await work
         except (AllFailed, UpstreamError) as failed:
             self._audit.note(action, target, actor, f"failed: {failed}", **detail)
             raise
+        if counted and isinstance(result, tuple):
+            detail["count"] = str(counted_of(result[0], counted))
         outcome = f"in part: {'; '.join(result)}" if isinstance(result, list) and result else DONE
         self._audit.note(action, target, actor, outcome, **detail)
         return result
 
 
+def counted_of(answer: bytes, word: str) -> int:
+    """Of {"kicked": 7}; nodes may lie."""
+    try:
+        told = json.loads(answer)
+    except (ValueError, RecursionError):
+        return 0
+    value = told.get(word) if isinstance(told, dict) else 0
+    return value if type(value) is int and 0 <= value <= 1_000_000 else 0
+
+
 def _path(topic: str, channel: str, node: str = "") -> str:
-    return "/".join(filter(None, (topic, channel))) + (f" at {node}" if node else "")
+    return " at ".join(filter(None, ("/".join(filter(None, (topic, channel))), node)))
 
 
 def _what(topic: str, channel: str) -> tuple[str, dict[str, str]]:

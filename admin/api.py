@@ -20,6 +20,7 @@ from admin.actions import CHANGES, Actions
 from admin.cluster import AllFailed, Cluster
 from admin.merge import Told, merged_topic
 from admin.options import AdminOptions
+from admin.roles import EVERYTHING
 from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes, json_response, query, read_body
 from shared.http.bounded import read_bounded
@@ -34,6 +35,7 @@ from shared.values import SECOND
 
 MOST_BODY = 1024 * 1024  # bytes
 MOST_LOOKUPDS = 100
+AT_ONCE = 20  # questions for the channels of topics that nobody carries
 MOST_PICTURE = 16 * 1024 * 1024  # bytes of an answer of graphite's
 LOOKUPDS = "nsqlookupd_http_addresses"
 _PICTURES = ("image/png", "image/svg+xml", "application/json", "text/csv", "application/pdf")
@@ -92,14 +94,20 @@ class JsonApi:
 
     async def inactive(self, topics: Iterable[str]) -> dict[str, list[str] | None]:
         """Topics that nobody carries, with the channels that nsqlookupd knows of them."""
+        nodes = (await self.cluster.producers()).producers
+        carried = {name for one in nodes for name, tombstoned in one.topics if not tombstoned}
+        left = [topic for topic in topics if topic not in carried]
         found: dict[str, list[str] | None] = {}
-        for topic in topics:
-            try:
-                if not (await self.cluster.producers_of(topic)).producers:
-                    found[topic] = (await self.cluster.channels(topic)).names or None
-            except AllFailed:
-                found[topic] = None
+        for start in range(0, len(left), AT_ONCE):
+            part = left[start : start + AT_ONCE]
+            found |= dict(zip(part, await asyncio.gather(*map(self._channels, part)), strict=True))
         return found
+
+    async def _channels(self, topic: str) -> list[str] | None:
+        try:
+            return (await self.cluster.channels(topic)).names or None
+        except AllFailed:
+            return None
 
     async def topic(self, request: Request) -> Response:
         topic = parameters(request, self.options, 2)[1]
@@ -155,6 +163,7 @@ class JsonApi:
     async def graphite(self, request: Request) -> Response:
         """The rate of a counter, as graphite has it."""
         arguments = query(request)
+        _check_sees_all(request)
         if arguments.get("metric") != "rate":
             raise HttpError(400, "INVALID_ARG_METRIC")
         if "target" not in arguments:
@@ -178,6 +187,7 @@ class JsonApi:
 
     async def render(self, request: Request) -> Response:
         """Graphite's picture or JSON of what was asked for, for browsers that do not reach it. 502 if it does not answer."""
+        _check_sees_all(request)
         asked = request.scope["query_string"].decode("latin-1")
         url = f"{self.options.graphite_url.rstrip('/')}/render?{asked}"
         timeout = self.options.http_client_request_timeout / SECOND
@@ -255,6 +265,7 @@ class JsonApi:
             set_log_level(body)
         else:
             raise HttpError(400, "INVALID_OPTION")
+        self.actions.note("configure", key, self.access.actor(request), value=body.decode("utf-8", "replace")[:200])
         return self._option(key)
 
     def _option(self, key: str) -> Response:
@@ -262,6 +273,12 @@ class JsonApi:
             raise HttpError(400, "INVALID_OPTION")
         in_force: dict[str, object] = {LOOKUPDS: list(self.settings.lookupds), LOG_LEVEL: go_log_level()}
         return option_response(in_force.get(key, getattr(self.options, self._names[key])))
+
+
+def _check_sees_all(request: Request) -> None:
+    """HttpError 403: graphite's language reaches everything."""
+    if who_asks(request).topics != EVERYTHING:
+        raise HttpError(403, "FORBIDDEN")
 
 
 async def upstream(asked: Awaitable[T]) -> T:

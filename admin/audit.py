@@ -8,6 +8,7 @@ hinders nobody.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import time
@@ -15,6 +16,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any
 
 from shared.log import log
@@ -49,6 +51,7 @@ class Audit:
         self._publish = publish
         self._clock = clock
         self._latest: deque[Record] = deque(maxlen=IN_MEMORY)
+        self._refused: deque[Record] = deque(maxlen=IN_MEMORY)  # log-ins, apart: whoever tries pushes nothing else out
         self._waiting: asyncio.Queue[bytes] = asyncio.Queue(MOST_WAITING)
         self._task: asyncio.Task[None] | None = None
 
@@ -64,7 +67,7 @@ class Audit:
         log.info(
             "ACTION: %s %r, by %s from %s: %s", action, target, actor.user or "somebody", actor.remote_address, outcome
         )
-        self._latest.append(record)
+        (self._latest if outcome == DONE or action != "login" else self._refused).append(record)
         line = json.dumps(record).encode() + b"\n"
         if self.path:
             try:
@@ -76,7 +79,7 @@ class Audit:
 
     async def search(self, words: str, before: str = "", limit: int = 100) -> list[Record]:
         """The newest first: those that have all words somewhere, noted before that time."""
-        records = await asyncio.to_thread(_read_end, self.path) if self.path else list(self._latest)
+        records = await asyncio.to_thread(_read_end, self.path) if self.path else self._kept()
         wanted = words.lower().split()
         found: list[Record] = []
         for record in reversed(records):
@@ -86,6 +89,9 @@ class Audit:
             if len(found) == limit:
                 break
         return found
+
+    def _kept(self) -> list[Record]:
+        return sorted([*self._latest, *self._refused], key=itemgetter("time"))
 
     def _tell(self, line: bytes) -> None:
         try:
@@ -110,7 +116,10 @@ def _append(path: str, line: bytes) -> None:
     """Raises OSError."""
     place = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
-        os.write(place, line)
+        before = os.fstat(place).st_size
+        if os.write(place, line) < len(line):  # the disk is full: half a line would spoil the next one
+            os.ftruncate(place, before)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     finally:
         os.close(place)
 
@@ -122,6 +131,8 @@ def _read_end(path: str) -> list[Record]:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - MOST_READ))
             lines = file.read(MOST_READ).split(b"\n")
+    except FileNotFoundError:  # nothing was done yet
+        return []
     except OSError as error:
         log.error("AUDIT: %s: %s", path, error)
         return []

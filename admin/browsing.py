@@ -12,18 +12,22 @@ from starlette.responses import Response
 
 from admin.access import check_sees, who_asks
 from admin.api import parameters
+from admin.cluster import Producer
 from admin.frame import HEADERS, Fields, Frame
 from admin.looks import Looks
 from admin.merge import Told, number, objects, text
 from admin.options import AdminOptions
 from admin.roles import Role, Who
+from admin.upstreams import Gathered
 from admin.views import job_view, message_view, text_of, whole
 from shared.http.api import Routes, query
 from shared.http.errors import HttpError
 
 MOST_SHOWN = 20  # messages or jobs on a page
 MOST_LISTED = 100  # tubes on a page
+MOST_PASSED = 20  # pages of tubes that somebody does not see
 PREVIEW = 16 * 1024  # bytes of a body
+_CONTENTS = ("body", "body_base64", "headers", "key")
 Many = Mapping[str, tuple[str, ...]]  # by state
 MANY: Many = {  # what can be done to all messages in a state: what leads out of it
     "ready": ("bury", "finish"),
@@ -76,7 +80,7 @@ class Browsing:
             "scanned": scanned,
             "shows_bodies": shows,
             "messages": [message_view(one) for one in objects(told.get("messages"))],
-            "table": objects(told.get("messages")),
+            "table": _table(told.get("messages"), shows),
             **_common(asked, state, told, MANY),
         }
 
@@ -118,7 +122,7 @@ class Browsing:
         asked, who = query(request), who_asks(request)
         ours = await self.looks.ours((await self.looks.producers()).producers)
         arguments = {"limit": str(MOST_LISTED)} | ({"after": asked["after"]} if asked.get("after") else {})
-        told = await self.looks.of(ours, "/tubes", arguments)
+        told = await self._tubes_seen(ours, arguments, who)
         listed = [_tube_row(node, one) for node, answer in told.answers.items() for one in objects(answer.get("tubes"))]
         names = sorted({one["tube_name"] for one in listed})[:MOST_LISTED]
         shown = set(who.seen(names))
@@ -131,10 +135,23 @@ class Browsing:
             "title": "Tubes",
             "place": "/tubes",
             "rows": rows,
-            "following": names[-1] if full and names else "",
+            "following": rows[-1]["tube_name"] if full and rows else "",
             "errors": told.errors,
             "table": rows,
         }
+
+    async def _tubes_seen(self, ours: list[Producer], arguments: dict[str, str], who: Who) -> Gathered[Told]:
+        """A page with some that he sees, if there are any: names of others lead on, and are not told."""
+        for _ in range(MOST_PASSED):
+            told = await self.looks.of(ours, "/tubes", arguments)
+            listed = [
+                [text(one.get("tube_name")) for one in objects(answer.get("tubes"))] for answer in told.answers.values()
+            ]
+            ends = [names[-1] for names in listed if len(names) == MOST_LISTED]
+            if not ends or any(who.seen(names) for names in listed):
+                break
+            arguments = arguments | {"after": min(ends)}
+        return told
 
     async def tube(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
@@ -149,8 +166,9 @@ class Browsing:
             "name": name,
             "node": node,
             "shows_bodies": shows,
+            "pause_left": number(told.get("pause_left")),
             "jobs": [job_view(one) for one in objects(told.get("jobs"))],
-            "table": objects(told.get("jobs")),
+            "table": _table(told.get("jobs"), shows),
             **_common(asked, state, told, MANY_JOBS),
         }
 
@@ -178,12 +196,18 @@ def _common(asked: dict[str, str], state: str, told: Told, many: Many) -> Fields
         "states": list(many),
         "total": total,
         "following": text(told.get("next")),
+        "after": asked.get("after", ""),
         "can_many": many[state],
         "many": asked.get("many", ""),
-        "count": min(total, whole(asked.get("count", ""), total)),
+        "count": min(total, whole(asked.get("count", ""), total)) or total,
         "per_second": max(1, whole(asked.get("per_second", ""), 1000)),
         "still": True,
     }
+
+
+def _table(told: object, shows: bool) -> list[Told]:
+    """For exports; without what he may not see."""
+    return [{name: one[name] for name in one if shows or name not in _CONTENTS} for one in objects(told)]
 
 
 def _tube_row(node: str, told: Told) -> Told:

@@ -237,7 +237,7 @@ def _names(gathered: Gathered[Told], of: Callable[[Told], Any]) -> Names:
     for told in gathered.answers.values():
         names = of(told)
         if isinstance(names, list):
-            found.update(name for name in names if isinstance(name, str))
+            found.update(text(name) for name in names if isinstance(name, str))
     return Names(gathered.errors, sorted(found))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,13 +9,13 @@ from datetime import datetime
 from starlette.requests import Request
 
 from admin.access import Access, check_action, check_sees, who_asks
-from admin.actions import CHANGES, Actions
-from admin.api import parameters, warning
+from admin.actions import CHANGES, Actions, counted_of
+from admin.api import parameters
 from admin.browsing import MANY, MANY_JOBS
-from admin.frame import Do, Form, Frame
+from admin.frame import Do, Form, Frame, Partly
 from admin.looks import Looks
 from admin.options import AdminOptions
-from admin.tasks import FASTEST, Tasks, TooManyTasks
+from admin.tasks import FASTEST, NotAllowed, Tasks, TooManyTasks
 from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes
 from shared.http.errors import HttpError
@@ -86,10 +85,10 @@ class Forms:
             more = await self._of_pause(topic, form, actor.user) if action == "pause" else {}
             errors = await self.actions.change(action, topic, channel, actor, before, **more)
         if errors:
-            raise HttpError(502, warning(errors))
+            raise Partly(errors)
         if action == "delete":
-            return self.frame.url("topics", topic) if channel else self.frame.url()
-        return self.frame.url("topics", topic, *rest)
+            return self.frame.url("topics", topic, did=action) if channel else self.frame.url(did=action)
+        return self.frame.url("topics", topic, *rest, did=action)
 
     async def _there(self, topic: str, channel: str) -> dict[str, str]:
         """How much is about to be lost, for the records."""
@@ -104,6 +103,8 @@ class Forms:
         """Who and until when: only for nodes of ours, and all of them must be."""
         found = await self.looks.producers_of(topic)
         if len(await self.looks.ours(found.producers)) < len(found.producers):
+            if form.get("minutes"):
+                raise HttpError(400, "not all of its nodes can end a pause by themselves: pause without minutes")
             return {}
         more = {"by": "".join(one for one in by if one.isprintable())[:100]} if by else {}
         minutes = form.get("minutes", "")
@@ -152,8 +153,11 @@ class Forms:
         if "count" not in form:
             asked["offset"] = form.get("offset", "")
             path = f"/channel/messages/{action}"
-            await self.actions.at_node(action, node, path, asked, self.access.actor(request))
-            return self.frame.url("messages", topic, channel, node=node, state=state)
+            actor, word = self.access.actor(request), DONE_WORDS[action]
+            answer, _ = await self.actions.at_node(action, node, path, asked, actor, counted=word)
+            was = {name: form.get(name, "") for name in ("contains", "after")}
+            done = {"did": action, "n": str(counted_of(answer, word))}
+            return self.frame.url("messages", topic, channel, node=node, state=state, **was, **done)
         if action not in MANY[state]:
             raise HttpError(400, f"{action} does not lead out of {state}")
         target = f"{state} messages of {topic}/{channel} at {node}"
@@ -165,22 +169,23 @@ class Forms:
         who, actor = who_asks(request), self.access.actor(request)
         check_sees(who, name)
         await self.looks.node(node)
-        here = f"{self.frame.url('tube', name=name, node=node, state=state)}"
         if action in ("pause", "unpause"):
             check_action(who, action)
             seconds = form.get("seconds", "") if action == "pause" else "0"
             if not (seconds.isascii() and seconds.isdigit() and len(seconds) < 10):
                 raise HttpError(400, "for how many seconds? want a whole number")
             await self.actions.at_node(action, node, "/tube/pause", {"tube": name, "seconds": seconds}, actor)
-            return here
+            return self.frame.url("tube", name=name, node=node, state=state, did=action)
         if action not in ON_JOBS or state not in MANY_JOBS:
             raise HttpError(400, "no such action")
         check_action(who, action)
         asked = {"tube": name}
         if "count" not in form:
             asked["id"] = form.get("id", "")
-            await self.actions.at_node(action, node, f"/tube/jobs/{action}", asked, actor)
-            return here
+            word = DONE_WORDS[action]
+            answer, _ = await self.actions.at_node(action, node, f"/tube/jobs/{action}", asked, actor, counted=word)
+            done = {"did": "deletejob" if action == "delete" else action, "n": str(counted_of(answer, word))}
+            return self.frame.url("tube", name=name, node=node, state=state, after=form.get("after", ""), **done)
         if action not in MANY_JOBS[state]:
             raise HttpError(400, f"{action} does not lead out of {state}")
         return self._begin(request, form, name, f"{state} jobs of tube {name} at {node}", "/tube/jobs", asked)
@@ -195,11 +200,15 @@ class Forms:
                 raise HttpError(400, f"type the number {total} to confirm: nothing was done")
         word = DONE_WORDS[action]
 
+        who = who_asks(request)
+
         async def step(count: int) -> int:
+            if not self.access.still_may(who, action):
+                raise NotAllowed(f"{who.name} may not do that any more")
             arguments = asked | {"state": state, "count": str(count)}
             answer = await self.looks.direct.post(node, f"{path}/{action}", arguments)
             self.looks.watch.forget()
-            return _counted(answer, word)
+            return counted_of(answer, word)
 
         try:
             task = self.tasks.begin(
@@ -230,7 +239,7 @@ class Forms:
                 raise HttpError(400, f"type {node} to confirm: nothing was done")
             await self.looks.node(node)
             await self.actions.at_node(action, node, f"/node/{action}", {}, actor)
-            return self.frame.url("nodes", node)
+            return self.frame.url("nodes", node, did=action)
         topic = form.get("topic", "")
         if action != "tombstone" or not is_valid_name(topic) or form.get("confirm") != topic:
             raise HttpError(400, f"type the name {topic} to confirm: nothing was done")
@@ -238,8 +247,8 @@ class Forms:
         check_sees(who_asks(request), topic)
         errors = await self.actions.tombstone(topic, node, actor)
         if errors:
-            raise HttpError(502, warning(errors))
-        return self.frame.url("nodes", node)
+            raise Partly(errors)
+        return self.frame.url("nodes", node, did=action)
 
     async def create_or_forget(self, request: Request, form: Form) -> str:
         """A topic, and perhaps a channel, at nsqlookupd."""
@@ -254,8 +263,10 @@ class Forms:
         else:
             errors = await self.actions.create(topic, channel, actor)
         if errors:
-            raise HttpError(502, warning(errors))
-        return self.frame.url("lookup")
+            raise Partly(errors)
+        if form.get("back") == "topic":
+            return self.frame.url("topics", topic, did=action)
+        return self.frame.url("lookup", did=action)
 
 
 def headers_of(lines: str) -> list[tuple[str, str]]:
@@ -273,13 +284,3 @@ def _positive(value: str, name: str) -> int:
     if not (value.isascii() and value.isdigit() and 0 < len(value) < 10 and int(value)):
         raise HttpError(400, f"{name.replace('_', ' ')}: want a whole number of at least 1")
     return int(value)
-
-
-def _counted(answer: bytes, word: str) -> int:
-    """Of {"kicked": 7}; nodes may lie."""
-    try:
-        told = json.loads(answer)
-    except (ValueError, RecursionError):
-        return 0
-    value = told.get(word) if isinstance(told, dict) else 0
-    return value if type(value) is int and 0 <= value <= 1_000_000 else 0

@@ -10,6 +10,7 @@ import asyncio
 import csv
 import io
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import cache
@@ -31,11 +32,14 @@ from admin.upstreams import Refused, UpstreamError
 from admin.views import FILTERS
 from shared.http.api import Handler, json_response, query, read_body
 from shared.http.errors import HttpError
+from shared.log import log
+from shared.text import without_surrogates
 from shared.version import PENSTOCK_VERSION
 
 HERE = Path(__file__).parent
 EVERY = 2.0  # s between two times that a page comes again
 LONGEST = 3600.0  # s of one stream; then the page connects again
+MOST_STREAMS, MOST_STREAMS_OF_ONE = 500, 50
 MOST_FORM = 1024 * 1024 + 65536  # bytes
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'"
@@ -51,12 +55,26 @@ _PLACES = (
     ("/tasks", "Tasks", Role.OPERATOR),
     ("/lookup", "Lookup", Role.VIEWER), ("/counter", "Counter", Role.VIEWER), ("/audit", "Audit", Role.ADMIN),
 )  # fmt: skip
+_ONCE = ("did", "n", "published", "at")  # arguments that tell of what was just done
+_AGAIN = "A node that did not answer may have done it, or do it yet: look again."
+DID = {
+    "publish": "Published.", "create": "Created.", "pause": "Paused.", "unpause": "Unpaused.", "empty": "Emptied.",
+    "delete": "Deleted.", "tombstone": "Tombstoned.", "drain": "It drains.", "undrain": "It takes messages again.",
+    "finish": "Finished", "requeue": "Requeued", "kick": "Kicked", "bury": "Buried", "deletejob": "Deleted",
+    "release": "Released", "cancel": "Cancelled.",
+}  # fmt: skip
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would take a text that begins so for one
 
 Fields = dict[str, Any]
 View = Callable[[Request], Awaitable[Fields]]
 Form = dict[str, str]
 Do = Callable[[Request, Form], Awaitable[str]]  # returns where to go then
+
+
+@cache
+def _assets() -> dict[str, Path]:
+    """What there is to be had, by name."""
+    return {path.name: path for path in (HERE / "static").iterdir() if path.suffix in _TYPES}
 
 
 @cache
@@ -81,6 +99,7 @@ class Frame:
     banners: Callable[[Request], Awaitable[Fields]]  # what stands above every page
     home: str  # the base path of where one logs in
     clusters: tuple[tuple[str, str], ...] = ()  # names and paths of all that are shown here, if there are several
+    _streams: Counter[str] = field(default_factory=Counter)  # by who looks
     _templates: jinja2.Environment = field(default_factory=_environment)
 
     @property
@@ -95,8 +114,8 @@ class Frame:
 
     async def asset(self, request: Request) -> Response:
         """A file of ours; a name is no path."""
-        path = HERE / "static" / request.scope["path"].rpartition("/")[2]
-        if path.suffix not in _TYPES or not path.is_file():
+        path = _assets().get(request.scope["path"].rpartition("/")[2])
+        if path is None:
             raise HttpError(404, "NOT_FOUND")
         headers = {"Cache-Control": "public, max-age=3600", "X-Content-Type-Options": "nosniff"}
         return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
@@ -105,13 +124,16 @@ class Frame:
         """A page; with ?live the part of it that lives, again and again; with ?format its table."""
 
         async def handler(request: Request) -> Response:
-            asked = query(request)
-            if "live" in asked:
-                stream = self._stream(request, view, every)
-                return StreamingResponse(stream, media_type="text/event-stream", headers=HEADERS)
-            status, fields = await self._fields(request, view)
-            if "format" in asked and status == 200:
-                return _exported(fields, asked["format"])
+            try:
+                asked = query(request)
+                if "live" in asked:
+                    stream = self._bounded(request, self._stream(request, view, every))
+                    return StreamingResponse(stream, media_type="text/event-stream", headers=HEADERS)
+                status, fields = await self._fields(request, view)
+                if "format" in asked and status == 200:
+                    return _exported(fields, asked["format"])
+            except HttpError as error:
+                status, fields = error.status, wrong(error.text, "")
             return self.page(request, fields, status)
 
         return handler
@@ -123,6 +145,8 @@ class Frame:
             try:
                 form = await self.form_of(request)
                 where = await do(request, form)
+            except Partly as partly:
+                return self.page(request, wrong(partly.text, _AGAIN) | {"title": "Done, but not everywhere"}, 502)
             except (HttpError, AllFailed, UpstreamError, ValueError) as error:
                 status = error.status if isinstance(error, HttpError) else 400 if isinstance(error, ValueError) else 502
                 words = error.text if isinstance(error, HttpError) else str(error)
@@ -153,11 +177,13 @@ class Frame:
 
     def page(self, request: Request, fields: Fields, status: int = 200) -> Response:
         """All of it."""
-        live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**query(request), "live": 1})
+        asked = {name: value for name, value in query(request).items() if name not in _ONCE}
+        was_wrong = {"wrong": 1} if fields["page_of"] == "error" else {}
+        live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**asked, "live": 1, **was_wrong})
         name = fields["page_of"] if (HERE / "templates" / f"{fields['page_of']}.html").exists() else "plain"
         common = self._common(request) | {"content": f"{fields['page_of']}_live.html", "live": live, "charted": False}
         html = self._templates.get_template(f"{name}.html").render(**common | fields)
-        return Response(html, status, HEADERS, "text/html; charset=utf-8")
+        return Response(without_surrogates(html), status, HEADERS, "text/html; charset=utf-8")
 
     async def _fields(self, request: Request, view: View) -> tuple[int, Fields]:
         """What the view has, or a page that says why it has nothing."""
@@ -173,19 +199,43 @@ class Frame:
             if "TOPIC_NOT_FOUND" in words:  # of every nsqlookupd
                 return 404, wrong("No nsqlookupd knows such a topic.", "It may have been deleted.") | {"still": False}
             return 502, wrong(words, "This page asks again every two seconds.") | {"still": False}
+        except Exception as bug:  # an operator needs the other pages, and this one when the node talks sense again
+            log.critical("PAGES: %s", request.url.path, exc_info=bug)
+            return 500, wrong("That is a fault of nsqadmin.", "Its log tells more.") | {"still": False}
+
+    def _bounded(self, request: Request, stream: AsyncIterator[str]) -> AsyncIterator[str]:
+        """The stream, if there are not too many. HttpError 503."""
+        owner = who_asks(request).name or self.access.remote(request)
+        if self._streams.total() >= MOST_STREAMS or self._streams[owner] >= MOST_STREAMS_OF_ONE:
+            raise HttpError(503, "too many pages live at the same time")
+        self._streams[owner] += 1
+
+        async def counted() -> AsyncIterator[str]:
+            try:
+                async for part in stream:
+                    yield part
+            finally:
+                self._streams[owner] -= 1
+                if not self._streams[owner]:
+                    del self._streams[owner]
+
+        return counted()
 
     async def _stream(self, request: Request, view: View, every: float) -> AsyncIterator[str]:
-        left, shown = LONGEST, ""
+        left, shown, was_wrong = LONGEST, "", "wrong" in query(request)
         while left > 0 and not await request.is_disconnected():
             await asyncio.sleep(every)
             left -= every
             try:
                 request.state.again()
-                _, fields = await self._fields(request, view)
+                status, fields = await self._fields(request, view)
+                if status == 200 and was_wrong:  # the rest of the page is another one
+                    fields = {"page_of": "again", "title": "", "place": ""}
             except HttpError:
                 fields, left = wrong("You are not logged in any more, or may not see this any more.", ""), 0
-            template = self._templates.get_template(f"{fields['page_of']}_live.html")
-            html = template.render(**self._common(request) | {"live": True} | fields)
+            content = {"content": f"{fields['page_of']}_live.html"}
+            html = self._templates.get_template("live.html").render(**self._common(request) | content | fields)
+            html = without_surrogates(html)
             yield (
                 "".join(f"data: {line}\n" for line in html.splitlines()) + "\n" if html != shown else ": as it was\n\n"
             )
@@ -215,9 +265,28 @@ class Frame:
             "export_csv": FILTERS["arguments"]({**query(request), "format": "csv"}),
             "export_json": FILTERS["arguments"]({**query(request), "format": "json"}),
             "errors": [],
+            "did": _did(query(request)),
+            "cluster": next((name for name, path in self.clusters if path == self.base), ""),
             "version": f"penstock {PENSTOCK_VERSION}",
             "now": time.time_ns(),
         }
+
+
+class Partly(HttpError):
+    """Something was done on some nodes, and not on others."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__(502, "; ".join(errors))
+
+
+def _did(asked: dict[str, str]) -> tuple[str, bool]:
+    """What was done by the form that led here, in words, and whether it was. The words are ours whatever the address says."""
+    words, number = DID.get(asked.get("did", ""), ""), asked.get("n", "")
+    if not words or not number:
+        return words, True
+    if number == "0" or not (number.isascii() and number.isdigit() and len(number) < 10):
+        return "Nothing was done: it is not there any more, or in another state.", False
+    return f"{words} {int(number):,}", True
 
 
 def wrong(words: str, advice: str) -> Fields:
@@ -248,7 +317,7 @@ def _exported(fields: Fields, kind: str) -> Response:
     rows = csv.DictWriter(text, names, extrasaction="ignore")
     rows.writeheader()
     rows.writerows({name: _plain(row.get(name)) for name in names} for row in table)
-    return Response(text.getvalue(), 200, HEADERS | headers, "text/csv; charset=utf-8")
+    return Response(without_surrogates(text.getvalue()), 200, HEADERS | headers, "text/csv; charset=utf-8")
 
 
 def _plain(value: object) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from dataclasses import dataclass, field
 
 from argon2 import PasswordHasher
@@ -13,11 +14,15 @@ from starlette.responses import RedirectResponse, Response
 from admin.access import COOKIE, Access, agent_of, check_origin, who_asks
 from admin.audit import DONE, Actor, Audit
 from admin.frame import HEADERS, Fields, Frame
+from admin.sessions import ADDRESS, NAME, PAIR, Key
 from admin.users import PASSWORD, User
 from shared.http.api import Handler, query
 from shared.http.errors import HttpError
 
 AT_ONCE = 2  # passwords that are compared
+MOST_WAITING = 20  # that wait for it: two seconds of work
+OF_ADDRESS, OF_NAME = 20, 100  # tries in vain before an address, or a name from wherever, has to wait
+OF_NAME_LONGEST = 10.0  # s: who is attacked from everywhere shall still come in
 MOST_PASSWORD = 1000  # characters
 WRONG = "That is no user and password that belong together."
 _NOBODYS = PasswordHasher().hash("nobody's")  # compared where there is no such user: it shall take as long
@@ -30,6 +35,7 @@ class Login:
     access: Access
     frame: Frame
     audit: Audit
+    _waiting: int = 0
     _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     def routes(self) -> dict[str, dict[str, Handler]]:
@@ -41,7 +47,7 @@ class Login:
 
     async def page(self, request: Request) -> Response:
         """The form."""
-        return self._page(request, query(request).get("next", ""), "")
+        return self._page(request, query(request).get("next", ""), "", "")
 
     async def log_in(self, request: Request) -> Response:
         """Somebody says who he is."""
@@ -49,19 +55,21 @@ class Login:
             form = await self.frame.form_of(request)
         except (HttpError, ValueError) as error:
             words = error.text if isinstance(error, HttpError) else "that is no form"
-            return self._page(request, "", words, error.status if isinstance(error, HttpError) else 400)
+            return self._page(request, "", "", words, error.status if isinstance(error, HttpError) else 400)
         name, password, following = form.get("user", "")[:100], form.get("password", ""), form.get("next", "")
-        keys = self.access.remote(request), (name.lower(), self.access.remote(request))
+        keys = _keys(name.lower(), self.access.remote(request))
         wait = self.access.tries.wait(*keys)
         if wait > 0:
             words = f"That was wrong too often: try again in {wait + 0.5:.0f} seconds."
-            return self._page(request, following, words, 429)
+            return self._page(request, following, name, words, 429)
+        if self._waiting >= MOST_WAITING:
+            return self._page(request, following, name, "Too many log in at the same time: try again.", 503)
+        self.access.tries.failed(*keys)
         user = await self._proven(name, password)
         if user is None:
-            self.access.tries.failed(*keys)
             self.audit.note("login", name, self._actor(request, name, ""), "refused: wrong user or password")
-            return self._page(request, following, WRONG, 401)
-        self.access.tries.succeeded(keys[1])
+            return self._page(request, following, name, WRONG, 401)
+        self.access.tries.succeeded(*keys)
         self.access.sessions.end(who_asks(request).session)
         word = self.access.sessions.begin(user, agent_of(request))
         self.audit.note("login", user.name, self._actor(request, user.name, user.role.word), DONE)
@@ -86,14 +94,18 @@ class Login:
     async def _proven(self, name: str, password: str) -> User | None:
         user = self.access.users.named(name)
         secret = user.secret if user is not None and user.secret.startswith(PASSWORD) else ""
-        async with self._at_once:
-            right = await asyncio.to_thread(_is_right, secret or _NOBODYS, password[:MOST_PASSWORD])
+        self._waiting += 1
+        try:
+            async with self._at_once:
+                right = await asyncio.to_thread(_is_right, secret or _NOBODYS, password[:MOST_PASSWORD])
+        finally:
+            self._waiting -= 1
         return user if right and secret else None
 
-    def _page(self, request: Request, following: str, words: str, status: int = 200) -> Response:
+    def _page(self, request: Request, following: str, user: str, words: str, status: int = 200) -> Response:
         fields: Fields = {
-            "page_of": "login", "title": "Log in", "place": "", "still": True, "next": following[:2000], "words": words,
-            "are_kept": self.access.users.are_kept,
+            "page_of": "login", "title": "Log in", "place": "", "still": True, "next": following[:2000], "user": user,
+            "words": words, "are_kept": self.access.users.are_kept,
         }  # fmt: skip
         return self.frame.page(request, fields, status)
 
@@ -106,6 +118,17 @@ class Login:
     def _actor(self, request: Request, name: str, role: str) -> Actor:
         actor = self.access.actor(request)
         return Actor(name, actor.remote_address, actor.user_agent, actor.url, role)
+
+
+def _keys(name: str, remote: str) -> tuple[Key, Key, Key]:
+    """Whose try that is. Whoever has one address of IPv6 has all of its network."""
+    try:
+        is_long = ipaddress.ip_address(remote).version == 6
+    except ValueError:
+        is_long = False
+    network = str(ipaddress.ip_network(f"{remote.partition('%')[0]}/64", strict=False)) if is_long else remote
+    of_name = Key(NAME, name, OF_NAME, OF_NAME_LONGEST)
+    return Key(PAIR, f"{name} {network}"), Key(ADDRESS, network, OF_ADDRESS), of_name
 
 
 def _is_right(secret: str, password: str) -> bool:

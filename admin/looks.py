@@ -3,6 +3,8 @@ none of them makes a page wait. What only nodes of ours can tell is not asked of
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +22,7 @@ from shared.http.errors import HttpError
 MOST_ROWS = 200  # topics in a question for their rows
 SELDOM = 10.0  # s that an answer is good enough which changes slowly
 RARELY = 60.0  # likewise, of what changes by the hour
+MOST_KINDS = 10_000  # nodes
 _LOG = "log"  # the capability that nodes of ours announce
 
 
@@ -32,16 +35,21 @@ class Looks:
     patient: Patient
     direct: Upstreams  # who asks by it waits, and nothing is remembered: for messages
     watch: Watch = field(default_factory=Watch)
+    _kinds: dict[str, tuple[bool, float]] = field(
+        default_factory=dict
+    )  # by address: it is of ours; until when that is so
 
     # nodes
 
     async def producers(self) -> Producers:
         """All nodes."""
-        return (await self.watch.ask("producers", self.cluster.producers)).now
+        found = (await self.watch.ask("producers", self.cluster.producers)).now
+        return Producers(found.errors, sorted(found.producers, key=_place))  # nsqlookupd tells them in any order
 
     async def producers_of(self, topic: str) -> Producers:
         """Those that carry it."""
-        return (await self.watch.ask(("producers", topic), lambda: self.cluster.producers_of(topic))).now
+        found = (await self.watch.ask(("producers", topic), lambda: self.cluster.producers_of(topic))).now
+        return Producers(found.errors, sorted(found.producers, key=_place))
 
     async def node(self, address: str) -> Producer:
         """One of the cluster: nobody makes us ask anybody else. HttpError 404."""
@@ -60,27 +68,26 @@ class Looks:
         return producer
 
     async def ours(self, producers: Iterable[Producer]) -> list[Producer]:
-        """Those that can do what an original cannot: as nsqlookupd says, or, where nodes were named by hand, they do."""
+        """Those that can do what an original cannot: as nsqlookupd of ours says; else they are asked, once a minute."""
         return [one for one in producers if await self._is_ours(one)]
 
     async def _is_ours(self, producer: Producer) -> bool:
-        if self.settings.lookupds:
-            return _LOG in producer.capabilities
-        address = producer.address
-
-        async def question() -> bool:
-            try:
-                await self.patient.get_object(address, "/topics/figures")
-            except UpstreamError as failure:
-                if failure.status:
-                    return False
-                raise
+        if _LOG in producer.capabilities:
             return True
-
+        known, until = self._kinds.get(producer.address, (False, 0.0))
+        if time.monotonic() < until:
+            return known
         try:
-            return (await self.watch.ask(("ours", address), question, SELDOM)).now
-        except UpstreamError:
-            return False
+            await self.patient.get_object(producer.address, "/topics/rows", {"topic": "-"})
+            known = True
+        except UpstreamError as failure:
+            if not failure.status:  # it does not answer: it is what it was
+                return known
+            known = False
+        if len(self._kinds) >= MOST_KINDS:
+            self._kinds.clear()
+        self._kinds[producer.address] = known, time.monotonic() + RARELY
+        return known
 
     # topics
 
@@ -117,7 +124,7 @@ class Looks:
         """Of these topics; of more than a page has, without what they were before."""
         if len(names) > MOST_ROWS:
             return Seen(await self._rows(names))
-        return await self.watch.ask(("rows", *names), lambda: self._rows(names))
+        return await self.watch.ask(("rows", *sorted(names)), lambda: self._rows(names))
 
     async def _rows(self, names: list[str]) -> dict[str, Row]:
         ours, others = await self._parted((await self.producers()).producers)
@@ -148,18 +155,25 @@ class Looks:
             return [], found.errors, Seen(Stats())
         question = lambda: self.cluster.stats(found.producers, topic, channel, clients=clients)  # noqa: E731
         seen = await self.watch.ask(("stats", topic, channel), question)
+        seen.now.topics.sort(key=lambda one: (text(one["hostname"]), text(one["node"])))
         return found.producers, found.errors + seen.now.errors, seen
 
-    async def ages(self, producers: Iterable[Producer], topic: str) -> dict[str, int]:
-        """By channel ("": the topic), when the message that waits longest was published, ns since the epoch; 0: none waits."""
+    async def ages(self, producers: Iterable[Producer], topic: str) -> tuple[dict[str, int], dict[str, int]]:
+        """By channel ("": the topic), when the message that waits longest was published, ns since the epoch; 0: none waits.
+
+        And how many are buried.
+        """
         gathered = await self.of(await self.ours(producers), "/topic/ages", {"topic": topic})
         found: dict[str, int] = {}
+        buried: Counter[str] = Counter()
         for told in gathered.answers.values():
             channels = told.get("channels")
             for name, then in [("", told.get("topic")), *(channels.items() if isinstance(channels, dict) else ())]:
                 known = found.get(name, 0)
                 found[name] = min(known, number(then)) if known and number(then) else known or number(then)
-        return found
+            counts = told.get("buried")
+            buried.update({name: number(count) for name, count in counts.items()} if isinstance(counts, dict) else {})
+        return found, buried
 
     # pauses
 
@@ -209,3 +223,7 @@ class Looks:
         ours = await self.ours(producers)
         known = {one.address for one in ours}
         return ours, [one for one in producers if one.address not in known]
+
+
+def _place(producer: Producer) -> tuple[str, str]:
+    return producer.hostname, producer.address

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from shared.text import without_surrogates
+
 Told = dict[str, Any]
 
 _SUMS = (
@@ -22,13 +24,13 @@ _TOPOLOGY = ("topology_region", "topology_zone")
 
 
 def number(value: object) -> int:
-    """It, or 0 if it is no whole number."""
-    return value if type(value) is int else 0
+    """It, or 0 if it is no whole number of 64 bits."""
+    return value if type(value) is int and -(1 << 63) <= value < 1 << 64 else 0
 
 
 def text(value: object) -> str:
-    """It, or "" if it is no text."""
-    return value if isinstance(value, str) else ""
+    """It, or "" if it is no text. JSON can hold halves of characters, which nothing else can."""
+    return without_surrogates(value) if isinstance(value, str) else ""
 
 
 def objects(value: object) -> list[Told]:
@@ -159,9 +161,14 @@ def _latency(told: Told) -> Told:
             "value": value,
         }
         for one in objects(given.get("percentiles"))
-        if isinstance(value := one.get("value"), int | float) and isinstance(one.get("quantile", 0), int | float)
+        if _is_sound(value := one.get("value")) and _is_sound(one.get("quantile", 0))
     ]
     return {"count": count, "percentiles": found or None, "topic": "", "channel": "", "host": ""}
+
+
+def _is_sound(value: object) -> bool:
+    """A number with which one can count."""
+    return isinstance(value, int | float) and abs(value) < 1e18
 
 
 def _averaged(nodes: list[Told], topic: str, channel: str) -> Told:

@@ -121,7 +121,7 @@ class AdminOptions(DaemonOptions):
     acl_trusted_cidr: tuple[str, ...] = option(
         (),
         "a network of proxies whose -acl-http-header and X-Forwarded-For are believed"
-        " (may be given multiple times; none: loopback)",
+        " (may be given multiple times; none: loopback, or with -users-file nobody's)",
         check=no_networks,
     )
     users_file: str = option(

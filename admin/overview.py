@@ -40,7 +40,7 @@ class Overview(Found):
     oldest: int = 0  # when the message that waits longest was published, ns since the epoch; 0: none, or nobody says
     paused: set[str] = field(default_factory=set)  # "topic" or "topic/channel"; the first ones
     idle: set[str] = field(default_factory=set)  # "topic/channel" with messages and without clients, likewise
-    idle_count: int = 0
+    idle_count: int = 0  # at least
     unwell: dict[str, str] = field(default_factory=dict)  # by node, in its own words
     names: set[str] = field(default_factory=set)
     columns: dict[str, Values] = field(default_factory=dict)
@@ -66,7 +66,7 @@ def _take_node(found: Overview, address: str, told: Told, columns: tuple[str, ..
     idle = told.get("idle")
     if isinstance(idle, dict):
         found.idle.update(_texts(idle.get("names"))[:MOST_TOLD])
-        found.idle_count += number(idle.get("count"))
+        found.idle_count = max(found.idle_count, number(idle.get("count")), len(found.idle))  # nodes have the same ones
     health = text(told.get("health")) or "OK"
     if health != "OK":
         found.unwell[address] = health[:200]
@@ -81,7 +81,7 @@ def _take_node(found: Overview, address: str, told: Told, columns: tuple[str, ..
 
 def _take(sums: Values, column: str, names: list[str], values: list[object]) -> None:
     """A node's column on top of those before it."""
-    numbers = [value if type(value) is int else 0 for value in values]
+    numbers = [number(value) for value in values]
     if not sums:
         sums.update(zip(names, numbers, strict=True))
     elif column == "channels":
@@ -104,9 +104,8 @@ def _take_topic(found: Overview, topic: Told, columns: tuple[str, ...]) -> None:
         if channel["paused"]:
             found.paused.add(name)
         if channel["depth"] and not channel["client_count"]:
-            found.idle_count += 1
-            if len(found.idle) < MOST_TOLD:
-                found.idle.add(name)
+            found.idle.add(name)
+            found.idle_count = max(found.idle_count, len(found.idle))
     for column in columns:
         _take(found.columns[column], column, [row.name], [getattr(row, column)])
 
@@ -124,6 +123,13 @@ def ordered(
     chosen = sorted(name for name in names if wanted in name.lower())
     ranks = _ranks(now, before, seconds, sort)
     return sorted(chosen, key=lambda name: -ranks.get(name, 0.0)) if ranks else chosen
+
+
+def rates(now: Overview, before: Overview | None, seconds: float, sort: str) -> Mapping[str, float]:
+    """A second, by topic, where that is what one sorts by; none where nothing is known."""
+    if sort not in ("rate_in", "rate_out") or seconds <= 0:
+        return {}
+    return {name: value / seconds for name, value in _ranks(now, before, seconds, sort).items()}
 
 
 def in_order(rows: list[Row], sort: str) -> list[Row]:
@@ -176,4 +182,4 @@ def _together(one: Row, other: Row) -> Row:
 
 
 def _texts(value: object) -> list[str]:
-    return [one if isinstance(one, str) else "" for one in value] if isinstance(value, list) else []
+    return [text(one) for one in value] if isinstance(value, list) else []

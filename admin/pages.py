@@ -6,8 +6,8 @@ Each view returns the fields of its template (see admin.frame). What somebody ma
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -21,7 +21,7 @@ from admin.history import GRAINS, History, history_view
 from admin.looks import RARELY, SELDOM, Looks
 from admin.merge import Told, merged_channel, merged_topic, number, objects, text
 from admin.options import AdminOptions
-from admin.overview import COLUMNS, Overview, in_order, ordered
+from admin.overview import COLUMNS, Overview, in_order, ordered, rates
 from admin.roles import EVERYTHING
 from admin.series import summed
 from admin.storage import disks, drain_view, storage_view
@@ -36,6 +36,7 @@ from admin.views import (
     page_of,
     topic_row,
     whole,
+    with_rate,
     with_rates,
 )
 from admin.watch import Seen
@@ -45,8 +46,8 @@ from shared.http.errors import HttpError
 MOST_LISTED = 100  # records on a page of the audit trail
 MOST_EXPORTED = 10_000  # topics
 _COLUMNS = (
-    ("name", "topic", ""), ("rate_in", "published/s", "n"), ("rate_out", "finished/s", "n"), ("depth", "depth", "n"),
-    ("oldest", "oldest waits", "n"), ("in_flight", "in flight", "n"), ("deferred", "deferred", "n"),
+    ("name", "topic", ""), ("rate_in", "published/s", "n"), ("rate_out", "left/s", "n"), ("depth", "waiting", "n"),
+    ("oldest", "oldest waits", "n"), ("in_flight", "in flight", "n"), ("deferred", "deferred", "n"), ("buried", "buried", "n"),
     ("messages", "messages", "n"), ("channels", "channels", "n"), ("clients", "clients", "n"), ("depth", "time to drain", "n"),
 )  # fmt: skip
 
@@ -124,7 +125,8 @@ class Pages:
             names.update((await self.looks.watch.ask("topics", self.looks.cluster.topics)).now.names)
         chosen = ordered(who.seen(names), seen.now, seen.before, seen.seconds, having, sort)
         shown, page, pages = page_of(chosen, whole(asked.get("page", "1")))
-        listed = await self._rows(chosen[:MOST_EXPORTED] if "format" in asked else list(shown), sort)
+        told_rates = rates(seen.now, seen.before, seen.seconds, sort)
+        listed = await self._rows(chosen[:MOST_EXPORTED] if "format" in asked else list(shown), sort, told_rates)
         totals = [("topics", count(len(who.seen(names))))]
         if who.topics == EVERYTHING:
             totals += [("come in a moment", "...")] if is_pending else _totals(seen.now)
@@ -140,21 +142,28 @@ class Pages:
             "totals": totals,
             "columns": _COLUMNS,
             "errors": seen.now.errors,
+            "idle": sorted(seen.now.idle)[:5],
             "alarms": await self._alarms(seen.now) if who.topics == EVERYTHING else [],
             "table": [asdict(row) for row in listed],
         }
 
-    async def _rows(self, names: list[str], sort: str) -> list[Row]:
-        """Of these topics, with their rates; in order once more, for they are a moment younger than what ordered them."""
+    async def _rows(self, names: list[str], sort: str, told_rates: Mapping[str, float]) -> list[Row]:
+        """Of these topics, with their rates; in order once more, for they are a moment younger than what ordered them.
+
+        `told_rates`: of all topics, where that is the order: others are on the page each time, and were not asked for before.
+        """
         seen = await self.looks.rows(names)
         before = seen.before or {}
-        return in_order(
-            [
-                _with_rate(seen.now.get(name) or dead_row(name), before.get(name), seen.seconds, per_channel=True)
-                for name in names
-            ],
-            sort,
-        )
+        rows = [
+            _with_rate(seen.now.get(name) or dead_row(name), before.get(name), seen.seconds, per_channel=True)
+            for name in names
+        ]
+        if told_rates:
+            rows = [
+                with_rate(row, sort, max(0.0, told_rates.get(row.name, 0.0))) if getattr(row, sort) is None else row
+                for row in rows
+            ]
+        return in_order(rows, sort)
 
     async def _alarms(self, overview: Overview) -> list[tuple[str, str, str]]:
         """What an operator should look at: how bad, in words, and the page that tells more."""
@@ -163,10 +172,9 @@ class Pages:
         told = await self.looks.soon(ours, "/storage", SELDOM)
         found += [(level, f"{node}: {words}", "storage") for node, level, words in disks(told.answers)]
         if overview.idle_count:
-            some = ", ".join(sorted(overview.idle)[:3])
             have = "channel has" if overview.idle_count == 1 else "channels have"
-            words = f"{count(overview.idle_count)} {have} messages and no client: {some}"
-            found.append(("warn", words + (", ..." if overview.idle_count > 3 else ""), ""))
+            words = f"{count(overview.idle_count)} {have} messages and no client: "
+            found.append(("warn", words, ""))
         return found
 
     async def topic(self, request: Request) -> Fields:
@@ -174,9 +182,12 @@ class Pages:
         producers, errors, seen = await self.looks.topic(name)
         told, rows = merged_topic(name, seen.now.topics), _channel_rows(seen.now)
         ours = await self.looks.ours(producers)
-        ages = await self.looks.ages(producers, name)
+        ages, buried = await self.looks.ages(producers, name)
+        own = (await self.looks.rows([name])).now.get(name) if ours else None
+        jobs = own.jobs if own is not None else 0
         readers = await self.looks.of(ours, "/topic/cursors", {"topic": name})
         channels = _with_rates(rows, _channel_rows(seen.before), seen.seconds)
+        channels = [replace(row, buried=buried.get(row.name, 0)) for row in channels]
         return {
             "page_of": "topic",
             "title": f"Topic {name}",
@@ -185,11 +196,16 @@ class Pages:
             "topic": told,
             "errors": errors,
             "is_paused": told["paused"],
+            "timed": len(ours) == len(producers),
             "channels": channels,
             "ages": ages,
             "readers": _readers({node: objects(one.get("cursors")) for node, one in readers.answers.items()}, name),
             "nodes": [one.address for one in producers],
             "published": query(request).get("published", "")[:32],
+            "at": query(request).get("at", "")[:100],
+            "jobs": jobs,
+            "tube_nodes": [one.address for one in ours],
+            "lookups": bool(self.settings.lookupds),
             "charted": bool(ours),
             "has_lake": bool(self.options.lake),
             "extended": bool(ours),
@@ -214,7 +230,8 @@ class Pages:
             "channel": told,
             "errors": errors,
             "is_paused": told["paused"],
-            "oldest": (await self.looks.ages(producers, topic)).get(name, 0),
+            "timed": len(ours) == len(producers),
+            "oldest": (await self.looks.ages(producers, topic))[0].get(name, 0),
             "browsable": [one.address for one in ours],
             "extended": bool(ours),
             "table": [{key: one[key] for key in one if not isinstance(one[key], dict | list)} for one in clients],
@@ -223,7 +240,8 @@ class Pages:
     # nodes
 
     async def nodes(self, request: Request) -> Fields:
-        found, stale = await self.looks.producers(), self.looks.patient.stale()
+        found, stale, who = await self.looks.producers(), self.looks.patient.stale(), who_asks(request)
+        topics = {one.address: len(who.seen(dict(one.topics))) for one in found.producers}
         ours = await self.looks.ours(found.producers)
         draining = await self.looks.soon(ours, "/node/drain", SELDOM / 2)
         return {
@@ -231,13 +249,13 @@ class Pages:
             "title": "Nodes",
             "place": "/nodes",
             "producers": found.producers,
-            "who": who_asks(request),
+            "topics_of": topics,
             "ages": stale,
             "draining": {node for node, one in draining.answers.items() if one.get("draining") is True},
             "errors": found.errors,
             "lookupds": len(self.settings.lookupds),
             "table": [
-                {"node": one.address, "hostname": one.hostname, "version": one.version, "topics": len(one.topics)}
+                {"node": one.address, "hostname": one.hostname, "version": one.version, "topics": topics[one.address]}
                 for one in found.producers
             ],
         }
@@ -261,7 +279,7 @@ class Pages:
             "page": page,
             "pages": pages,
             "q": asked.get("q", "")[:64],
-            "totals": [("version", producer.version), *totals],
+            "totals": [("version", producer.version), *(totals if who.topics == EVERYTHING else ())],
             "drain": drain_view(drain.answers.get(producer.address, {})),
             "extended": bool(ours),
             "errors": errors,
@@ -285,7 +303,7 @@ class Pages:
             await self.looks.watch.ask(("node", producer.address), lambda: self.looks.cluster.stats([producer]))
         ).now
         rows = [topic_row(one["topic_name"], [one]) for one in stats.topics]
-        names = ("channels", "depth", "in_flight", "messages", "clients")
+        names = ("channels", "depth", "in_flight", "deferred", "messages", "clients")
         pairs = [(name.replace("_", " "), count(sum(getattr(row, name) for row in rows))) for name in names]
         return [row.name for row in rows], [("topics", count(len(rows))), *pairs], stats.errors
 
@@ -383,6 +401,8 @@ class Pages:
         }
 
     async def counter(self, request: Request) -> Fields:
+        if who_asks(request).topics != EVERYTHING:
+            raise HttpError(403, "sums over all topics are for those who see all topics")
         seen = await self.looks.overview()
         total, before = seen.now.totals["messages"], seen.before.totals["messages"] if seen.before else None
         speed = (total - before) / seen.seconds if before is not None and seen.seconds and total >= before else None

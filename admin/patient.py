@@ -15,6 +15,7 @@ from admin.upstreams import Arguments, Times, UpstreamError, Upstreams
 
 PATIENCE = 1.0  # s for a node that answered the last time
 FOR_THE_ILL = 0.02  # s for one that did not
+LARGEST = 1024 * 1024  # bytes of an answer that is remembered
 MOST = 200  # answers that are remembered
 FORGOTTEN = 600.0  # s after which an old answer is none, and a node that was not asked is not told of
 
@@ -39,6 +40,8 @@ class Patient(Upstreams):
     def stale(self) -> dict[str, float]:
         """Nodes that do not answer: for how many seconds."""
         now = self._clock()
+        for key in [key for key, slot in self._asked.items() if slot.answer is not None and now - slot.at > FORGOTTEN]:
+            del self._asked[key]
         self._ill = {address: since for address, since in self._ill.items() if now - since < FORGOTTEN}
         return {address: now - self._well.get(address, since) for address, since in self._ill.items()}
 
@@ -69,13 +72,13 @@ class Patient(Upstreams):
 
     async def _ask_on(self, slot: _Slot, address: str, path: str, arguments: Arguments | None) -> dict[str, Any]:
         try:
-            answer = await super().get_object(address, path, arguments)
+            answer, size = await super().get_sized(address, path, arguments)
         except UpstreamError as failure:
             if not failure.status:
                 self._ill.setdefault(address, self._clock())
             raise
         now = self._clock()
-        slot.answer, slot.at = answer, now
+        slot.answer, slot.at = (answer if size <= LARGEST else None), now
         self._well[address] = now
         self._ill.pop(address, None)
         return answer

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from admin.merge import Told
 
 NAMES = ("published", "finished", "depth", "in_flight")
+LEVELS = ("depth", "in_flight")
 MOST_STEPS = 1000
 
 
@@ -28,11 +29,22 @@ def summed(parts: Iterable[object]) -> Told | None:
         values: list[int | None] = [None] * count
         for one in told:
             offset = (one["from"] - sums["from"]) // step
-            for place, value in enumerate(one[name], offset):
+            for place, value in enumerate(_carried(one[name]) if name in LEVELS else one[name], offset):
                 if value is not None and 0 <= place < count:
                     values[place] = (values[place] or 0) + value
         sums[name] = values
     return sums
+
+
+def _carried(values: list[int | None]) -> list[int | None]:
+    """A level that a node did not note in time was, about, what it had been: it does not fall to nothing in the sum."""
+    last = max((place for place, value in enumerate(values) if value is not None), default=-1)
+    known: int | None = None
+    carried = []
+    for value in values[: last + 1]:
+        known = known if value is None else value
+        carried.append(known)
+    return carried
 
 
 def _sound(part: object) -> Told | None:
@@ -43,5 +55,5 @@ def _sound(part: object) -> Told | None:
     lists = [values if isinstance(values := part.get(name), list) else [] for name in NAMES]
     if len({len(values) for values in lists}) > 1 or not 0 < len(lists[0]) <= MOST_STEPS:
         return None
-    sound = all(value is None or type(value) is int for values in lists for value in values)
+    sound = all(value is None or (type(value) is int and abs(value) < 1 << 63) for values in lists for value in values)
     return part if sound else None

@@ -16,6 +16,7 @@ FREE_TRIES = 5  # with a wrong password, before one has to wait
 LONGEST_WAIT = 300.0  # s
 FORGOTTEN = 3600.0  # s after which tries in vain are forgotten
 MOST_REMEMBERED = 10_000  # who tried in vain
+PAIR, ADDRESS, NAME = "name from address", "address", "name"
 
 
 @dataclass(slots=True)
@@ -73,25 +74,35 @@ class Sessions:
         self._sessions.pop(_digest(word), None)
 
 
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Whose tries are counted together: a name from an address, an address, or a name from wherever."""
+
+    kind: str
+    value: str
+    free: int = FREE_TRIES  # tries in vain that cost nothing
+    longest: float = LONGEST_WAIT  # s
+
+
 class Tries:
-    """Passwords that were wrong: after FREE_TRIES in a row each further one costs twice the time."""
+    """Passwords that were wrong: after so many in a row each further one costs twice the time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._failed: OrderedDict[object, tuple[int, float]] = OrderedDict()  # by whom: how often, and when last
+        self._failed: OrderedDict[Key, tuple[int, float]] = OrderedDict()  # how often, and when last
 
-    def wait(self, *keys: object) -> float:
-        """s until one of them may try again."""
+    def wait(self, *keys: Key) -> float:
+        """s until all of them may try again."""
         return max(map(self._wait, keys))
 
-    def _wait(self, key: object) -> float:
+    def _wait(self, key: Key) -> float:
         count, last = self._failed.get(key, (0, 0.0))
-        if count < FREE_TRIES:
+        if count < key.free:
             return 0.0
-        return max(0.0, last + min(LONGEST_WAIT, 2.0 ** (count - FREE_TRIES)) - self._clock())
+        return max(0.0, last + min(key.longest, 2.0 ** (count - key.free)) - self._clock())
 
-    def failed(self, *keys: object) -> None:
-        """Once more."""
+    def failed(self, *keys: Key) -> None:
+        """Once more. To be said before the password is compared: a hundred at the same time are a hundred tries."""
         now = self._clock()
         for key in keys:
             count, last = self._failed.pop(key, (0, now))
@@ -99,9 +110,12 @@ class Tries:
             if len(self._failed) > MOST_REMEMBERED:
                 self._failed.popitem(last=False)
 
-    def succeeded(self, key: object) -> None:
-        """He knew it in the end."""
-        self._failed.pop(key, None)
+    def succeeded(self, *keys: Key) -> None:
+        """He knew it in the end: that try was none."""
+        for key in keys:
+            count, last = self._failed.pop(key, (0, 0.0))
+            if count > 1 and key.kind != PAIR:
+                self._failed[key] = (count - 1, last)
 
 
 def csrf_of(word: str) -> str:

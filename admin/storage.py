@@ -69,4 +69,4 @@ def share(part: int, whole: int) -> float:
 
 
 def _fraction(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+    return float(value) if isinstance(value, int | float) and abs(value) < 1e15 else 0.0

@@ -57,6 +57,10 @@ class Task:
         return 100.0 * self.done / self.total if self.total else 100.0
 
 
+class NotAllowed(Exception):
+    """Who began it may not do that any more."""
+
+
 class TooManyTasks(Exception):
     """As many run as may."""
 
@@ -106,7 +110,12 @@ class Tasks:
         try:
             await self._work(task, step)
         except UpstreamError as failure:
-            task.state, task.error = TaskState.FAILED, str(failure)
+            unsure = "" if failure.status else "; whether the last step was done is not known"
+            task.state, task.error = TaskState.FAILED, f"{failure}{unsure}"
+        except NotAllowed as refusal:
+            task.state, task.error = TaskState.CANCELLED, str(refusal)
+        except asyncio.CancelledError:
+            task.state, task.error = TaskState.CANCELLED, "nsqadmin was stopped"
         except Exception as bug:
             log.critical("TASKS: %s of %s", task.action, task.target, exc_info=bug)
             task.state, task.error = TaskState.FAILED, "a bug of nsqadmin: its log tells more"
@@ -129,7 +138,7 @@ class Tasks:
                 return
             began = loop.time()
             count = min(most, task.total - task.done)
-            found = await step(count)
+            found = min(count, await step(count))
             task.done += found
             if not found:  # others were faster, or there is nothing left
                 break

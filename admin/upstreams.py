@@ -69,20 +69,27 @@ class Upstreams:
 
     async def get(self, address: str, path: str, arguments: Arguments | None = None) -> Any:
         """A JSON answer. Raises UpstreamError."""
+        return (await self._get(address, path, arguments))[0]
+
+    async def _get(self, address: str, path: str, arguments: Arguments | None) -> tuple[Any, int]:
         content, _ = await self._ask("GET", _url(address, path), arguments or {}, b"", {})
         try:
-            return json.loads(content)
+            return json.loads(content), len(content)
         except (ValueError, RecursionError):
             raise UpstreamError(f"{address}{path} answered something that is no JSON") from None
 
     async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> dict[str, Any]:
         """Likewise; an object. What is wrapped as nsqd before 1.0 did is unwrapped."""
-        told = await self.get(address, path, arguments)
+        return (await self.get_sized(address, path, arguments))[0]
+
+    async def get_sized(self, address: str, path: str, arguments: Arguments | None) -> tuple[dict[str, Any], int]:
+        """Likewise, and how many bytes it was."""
+        told, size = await self._get(address, path, arguments)
         if isinstance(told, dict) and isinstance(told.get("data"), dict) and "status_code" in told:
             told = told["data"]
         if not isinstance(told, dict):
             raise UpstreamError(f"{address}{path} answered something else than an object")
-        return told
+        return told, size
 
     async def get_bytes(self, address: str, path: str, arguments: Arguments) -> bytes:
         """An answer as it is. Raises UpstreamError."""

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from admin.roles import WORDS, Role
+from admin.roles import EVERYTHING, WORDS, Role
 from shared.log import log
 
 PASSWORD, TOKEN, BY_PROXY = "$argon2", "sha256:", "-"
@@ -50,6 +50,8 @@ def no_user(user: User) -> str:
         return f"{user.name}: want a role of {', '.join(word for word, role in WORDS.items() if role)}"
     if _TOPICS.fullmatch(",".join(user.topics)) is None:
         return f"{user.name}: topics are patterns such as * or orders.*,clicks"
+    if user.role is Role.ADMIN and user.topics != EVERYTHING:
+        return f"{user.name}: an admin sees all topics: nodes, the audit trail and the configuration are of all"
     if user.secret != BY_PROXY and not user.secret.startswith((PASSWORD, TOKEN)):
         return f"{user.name}: the secret is none that penstock users has written"
     return ""
@@ -91,6 +93,7 @@ class Users:
         self._users: dict[str, User] = {}
         self._tokens: dict[str, User] = {}
         self._state: tuple[int, ...] = ()  # of the file that was read last
+        self._complaint = ""  # told last
         self._looked = 0.0
         if path:
             self._read()
@@ -117,12 +120,14 @@ class Users:
             if self._state != self._state_of_file():
                 self._read()
         except (OSError, ValueError) as error:
-            log.error("USERS: %s stays as it was: %s", self._path, error)
+            if str(error) != self._complaint:
+                log.error("USERS: %s stays as it was: %s", self._path, error)
+            self._complaint = str(error)
         self._looked = self._clock()
 
     def _state_of_file(self) -> tuple[int, ...]:
         found = os.stat(self._path)
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
     def _read(self) -> None:
         """Raises OSError, ValueError."""
@@ -130,7 +135,6 @@ class Users:
         state = self._state_of_file()
         if state == self._state:
             return
-        self._state = state  # also of a wrong one, which is told of once
         with open(self._path, encoding="utf-8") as file:
             text = file.read(MOST_BYTES + 1)
         if len(text) > MOST_BYTES:
@@ -138,6 +142,6 @@ class Users:
         users = parse(text)
         if os.stat(self._path).st_mode & 0o007:
             log.warning("USERS: everybody on this machine can read %s: chmod o= would be better", self._path)
-        self._users = users
+        self._users, self._state, self._complaint = users, state, ""
         self._tokens = {user.secret: user for user in users.values() if user.secret.startswith(TOKEN)}
         log.info("USERS: %d in %s", len(users), self._path)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
 from admin.merge import Told, number, text
+from shared.text import without_surrogates
 
 PAGE = 100  # topics on a page
 MOST_HEX = 4096  # bytes of a body that are shown in hex
@@ -35,11 +36,14 @@ class Row:
     clients: int
     buried: int = 0
     oldest: int = 0  # when the one that waits longest was published, ns since the epoch; 0: none waits, or nobody says
+    jobs: int = 0  # of the tube that it is to clients of beanstalkd
     rate_in: float | None = None  # messages a second that were published; None: not known yet
-    rate_out: float | None = None  # that left: finished, or discarded
+    rate_out: float | None = None  # that left: finished, emptied or discarded, of all channels
+    gain: float | None = None  # that are fewer each second
 
     COUNTS: ClassVar[tuple[str, ...]] = (
         "depth", "in_flight", "deferred", "messages", "requeued", "timed_out", "channels", "clients", "buried", "oldest",
+        "jobs",
     )  # fmt: skip
 
     @property
@@ -47,10 +51,9 @@ class Row:
         """How long until it is empty, if it goes on as now."""
         if not self.depth:
             return "empty"
-        if self.rate_in is None or self.rate_out is None:
+        if self.gain is None:
             return UNKNOWN
-        gain = self.rate_out - self.rate_in
-        return duration(self.depth / gain * 1e9) if gain > 0 else "not draining"
+        return duration(self.depth / self.gain * 1e9) if self.gain > 0 else "not draining"
 
     @property
     def held(self) -> int:
@@ -98,7 +101,13 @@ def with_rates(row: Row, before: Row | None, seconds: float, copies: int = 1) ->
         return row
     came = row.messages - before.messages
     left = came * copies - (row.held - before.held)
-    return replace(row, rate_in=came / seconds, rate_out=max(0.0, left / seconds))
+    gain = (before.held - row.held) / seconds
+    return replace(row, rate_in=came / seconds, rate_out=max(0.0, left / seconds), gain=gain)
+
+
+def with_rate(row: Row, name: str, value: float) -> Row:
+    """With that as its `rate_in` or `rate_out`."""
+    return replace(row, rate_in=value) if name == "rate_in" else replace(row, rate_out=value)
 
 
 def page_of(rows: Sequence[T], page: int) -> tuple[Sequence[T], int, int]:
@@ -124,7 +133,7 @@ def message_view(told: Told) -> Told:
         "attempts": number(told.get("attempts")),
         "body_size": number(told.get("body_size")),
         "reason": text(told.get("reason")),
-        "headers": headers if isinstance(headers, dict) else {},
+        "headers": {text(name): text(value) for name, value in headers.items()} if isinstance(headers, dict) else {},
         "text": printable,
         "shown": len(body),
         "cut": number(told.get("body_size")) > len(body),
@@ -143,7 +152,7 @@ def text_of(told: Told) -> str:
     """A message's body and headers, to be searched."""
     headers = told.get("headers")
     lines = [f"{name}: {value}" for name, value in headers.items()] if isinstance(headers, dict) else []
-    return "\n".join([_body(told).decode("utf-8", "replace"), *lines])
+    return "\n".join([text(told.get("id")), _body(told).decode("utf-8", "replace"), *lines])
 
 
 def _body(told: Told) -> bytes:
@@ -163,7 +172,7 @@ def _indented(body: bytes) -> str:
         told = json.loads(body)
     except (ValueError, RecursionError):
         return ""
-    return json.dumps(told, indent=2, ensure_ascii=False) if isinstance(told, dict | list) else ""
+    return without_surrogates(json.dumps(told, indent=2, ensure_ascii=False)) if isinstance(told, dict | list) else ""
 
 
 def hex_of(body: bytes) -> str:
@@ -233,6 +242,11 @@ def moment(ns: int) -> str:
         return UNKNOWN
 
 
+def second(ns: int) -> str:
+    """A time, to the second."""
+    return moment(ns).replace(".000 UTC", " UTC")
+
+
 def whole(value: str, otherwise: int = 1) -> int:
     """A number of a query, if it is one."""
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else otherwise
@@ -250,5 +264,5 @@ def arguments(given: dict[str, object]) -> str:
 
 FILTERS: dict[str, Callable[..., Any]] = {
     "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "moment": moment, "segment": segment,
-    "arguments": arguments, "traits": traits, "age": age,
+    "arguments": arguments, "traits": traits, "age": age, "second": second,
 }  # fmt: skip

@@ -69,8 +69,8 @@ def test_figures_and_rows(fresh: Daemon) -> None:
         ("t", True, 2, t),
         ("new", False, 1, new),
     ]
-    assert get(fresh, "/topic/ages?topic=t") == {"topic": 0, "channels": {"c": t}}
-    assert get(fresh, "/topic/ages?topic=new") == {"topic": new, "channels": {}}
+    assert get(fresh, "/topic/ages?topic=t") == {"topic": 0, "channels": {"c": t}, "buried": {}}
+    assert get(fresh, "/topic/ages?topic=new") == {"topic": new, "channels": {}, "buried": {}}
 
 
 def test_more_topics_than_a_portion(node: Daemon) -> None:

@@ -4,8 +4,14 @@
 
 const AGAIN = 10000;  // ms
 const HEIGHT = 180;  // px
-const LINES = [["published", "published/s", "#1f77b4"], ["finished", "finished/s", "#2ca02c"]];
+const LINES = [["published", "published/s", "#1f77b4"], ["finished", "left/s, all channels", "#2ca02c"]];
 const LEVELS = [["depth", "depth", "#d62728"], ["in_flight", "in flight", "#9467bd"]];
+
+// UTC, as everything else here; in steps of days the date, too.
+function clock(seconds, step) {
+  const text = new Date(seconds * 1000).toISOString();
+  return step < 60 ? text.slice(11, 19) : text.slice(5, 16).replace("T", " ");
+}
 
 function drawn(place, told, lines, perSecond) {
   const times = told[lines[0][0]].map((_, step) => told.from + (step + 1) * told.step);
@@ -15,9 +21,10 @@ function drawn(place, told, lines, perSecond) {
   const chart = place.chart;
   if (chart) { chart.setData([times, ...values]); return; }
   place.chart = new uPlot({
-    width: place.clientWidth, height: HEIGHT, legend: {live: true}, scales: {y: {range: (u, low, high) => [0, Math.max(1, high)]}},
-    axes: [axis, {...axis, size: 70}],
-    series: [{}, ...lines.map(([, label, stroke]) => ({label, stroke, width: 2, spanGaps: false}))],
+    width: place.clientWidth, height: HEIGHT, legend: {live: true}, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
+    scales: {x: {range: (u, low, high) => [Math.min(low, high - 20 * told.step), high]}, y: {range: (u, low, high) => [0, Math.max(1, high)]}},
+    axes: [{...axis, values: (u, ticks) => ticks.map((tick) => clock(tick, told.step))}, {...axis, size: 70}],
+    series: [{label: "UTC", value: (u, tick) => tick === null ? "-" : clock(tick, told.step)}, ...lines.map(([, label, stroke]) => ({label, stroke, width: 2, spanGaps: false}))],
   }, [times, ...values], place);
   new ResizeObserver(() => place.chart.setSize({width: place.clientWidth, height: HEIGHT})).observe(place);
 }

@@ -1,14 +1,16 @@
 // Keys: / to search, g and a letter to go, j and k from row to row, ? for a list of them. Nothing here can be done by keys alone.
 "use strict";
 
-let going = false;
+const LONGEST = 1500;  // ms between g and its letter
+
+let going = 0;  // until when a letter leads somewhere
 
 function typing(target) {
   return target.closest("input:not([type=radio]), textarea, select, [contenteditable]") !== null;
 }
 
 function step(by) {
-  const links = [...document.querySelectorAll("main tbody th a")];
+  const links = [...document.querySelectorAll("main tbody th a, main article[tabindex]")];
   if (!links.length) return;
   const at = links.indexOf(document.activeElement);
   links[at < 0 ? (by > 0 ? 0 : links.length - 1) : Math.min(links.length - 1, Math.max(0, at + by))].focus();
@@ -17,13 +19,14 @@ function step(by) {
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || typing(event.target)) return;
   const dialog = document.getElementById("keys");
-  if (going) {
-    going = false;
+  if (["Shift", "CapsLock"].includes(event.key)) return;
+  if (event.timeStamp < going) {
+    going = 0;
     const place = dialog.querySelector(`[data-go="${CSS.escape(event.key)}"]`);
     if (place) location.href = place.dataset.path;
     return;
   }
-  if (event.key === "g") going = true;
+  if (event.key === "g") going = event.timeStamp + LONGEST;
   else if (event.key === "j") step(1);
   else if (event.key === "k") step(-1);
   else if (event.key === "?") dialog.showModal();
@@ -35,3 +38,7 @@ document.addEventListener("keydown", (event) => {
   } else return;
   event.preventDefault();
 });
+
+// A page that could not be shown can be now: load the whole of it.
+const live = document.getElementById("live");
+if (live) new MutationObserver(() => { if (live.querySelector("[data-reload]")) location.reload(); }).observe(live, {childList: true, subtree: true});

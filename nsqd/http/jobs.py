@@ -3,11 +3,11 @@
     GET /tube/jobs?tube=NAME&state=ready|reserved|delayed|buried[&limit=100][&after=NEXT][&preview=256]
 
     {"total": 3, "jobs": [{"id","state","priority","age","ttr","reserves","timeouts","releases","buries","kicks","body_size",
-                           "body" or "body_base64"}], "next": "..."}
+                           "body" or "body_base64"}], "pause_left": 0, "next": "..."}
 
-`id` is beanstalkd's number; `age`, `ttr` and, of what is reserved or delayed, `time_left` are s. `total` counts all in that
-state; `next` is there if there is more: give it as `after`. In which order they come: nsqd/core/tube_listing.py; of bodies see
-nsqd/http/looking.py. What cannot be read has no body_size.
+`pause_left`: s for which the tube is paused; `id` is beanstalkd's number; `age`, `ttr` and, of what is reserved or delayed,
+`time_left` are s. `total` counts all in that state; `next` is there if there is more: give it as `after`. In which order they
+come: nsqd/core/tube_listing.py; of bodies see nsqd/http/looking.py. What cannot be read has no body_size.
 
     POST /tube/jobs/delete?tube=NAME&id=1,2,3     they are done with, in whatever state they are
     POST /tube/jobs/kick?...                      buried and delayed ones are ready
@@ -72,11 +72,13 @@ class Jobs:
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
             told.total = tube.counts[state]
+            told.pause_left = max(0, tube.pause_until - tube.broker.now) // SECOND
             told.now, told.wall = tube.broker.now, tube.broker.wall
             return tube.topic, [job.ordinal for job in told.jobs]
 
         await look.take(choose)
         answer: dict[str, Any] = {"total": told.total, "jobs": told.pictures(look, Bodies(page.preview))}
+        answer["pause_left"] = told.pause_left
         if told.following:
             answer["next"] = told.following
         return json_response(answer)
@@ -101,7 +103,7 @@ class _Told:
     def __init__(self) -> None:
         self.jobs: list[Job] = []
         self.following = ""
-        self.total = 0
+        self.total = self.pause_left = 0
         self.now = self.wall = 0  # when it was looked at, by both clocks, ns
 
     def pictures(self, look: Look, bodies: Bodies) -> list[dict[str, Any]]:

@@ -6,20 +6,22 @@
      "paused": ["topic" or "topic/channel", ...], "paused_count": N, "idle": {"count": N, "names": ["topic/channel", ...]},
      "names": [...], "columns": {"depth": [...], ...}}
 
-`idle`: channels with messages ready and no client. Of these and of what is paused the first 100 by name are told. `names`, all
-topics by name, and `columns`, parallel to them, are there only if `columns` is asked for, which may be empty; 400
-INVALID_ARG_COLUMNS for another one than COLUMNS. A topic's figures are of itself and of all its channels; jobs are told by
-/tubes, and a tube whose name no topic can have is not here. `oldest` is the least that /topic/ages tells of a topic, in the
-totals of any: a look at the index for each channel that has something ready, some 2 us; nothing for all others.
+`idle`: channels with messages ready and no client. Of these and of what is paused the first 100 by name are told. `names`,
+all topics by name, and `columns`, parallel to them, are there only if `columns` is asked for, which may be empty; 400
+INVALID_ARG_COLUMNS for another one than COLUMNS. A topic's figures are of itself and of all its channels, but for `jobs`;
+/tubes tells more of these, and of tubes whose names no topic can have, which are not here. `oldest` is the least that
+/topic/ages tells of a topic, in the totals of any: a look at the index for each channel that has something ready, some 2 us;
+nothing for all others.
 
     GET /topics/rows?topic=a&topic=b...      {"topics": [{"topic_name", "paused", "depth", ...}, ...]}
 
 Of at most 200, in the order asked for, else 400 TOO_MANY_TOPICS; what is not there is left out. Beside `paused` (the topic is,
 or one of its channels) each has all COLUMNS.
 
-    GET /topic/ages?topic=t                  {"topic": NS, "channels": {"c": NS, ...}}
+    GET /topic/ages?topic=t                  {"topic": NS, "channels": {"c": NS, ...}, "buried": {"c": 3, ...}}
 
-When the message that is next to be delivered was published, ns since the epoch; 0: nothing is ready. How exact that is, is told
+When the message that is next to be delivered was published, ns since the epoch; 0: nothing is ready. `buried`: how many
+messages, of channels that have any. How exact that is, is told
 in nsqd/core/ages.py. 404 TOPIC_NOT_FOUND.
 
 The trio thread looks at PORTION topics and channels in a row, so that ten thousand stall no turn; the HTTP thread does the
@@ -55,6 +57,7 @@ COLUMNS = (
     "timed_out",
     "held",  # depth, in flight and deferred together
     "oldest",
+    "jobs",  # of the tube that it is to clients of beanstalkd, in any state
 )
 TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
 
@@ -101,7 +104,8 @@ class Overview:
         def work() -> dict[str, Any]:
             topic = existing_topic(self._node.broker, name)
             channels = {name: ages.of_channel(topic.channels[name]) for name in sorted(topic.channels)}
-            return {"topic": ages.of_topic(topic), "channels": channels}
+            buried = {name: len(channel.buried) for name, channel in sorted(topic.channels.items()) if channel.buried}
+            return {"topic": ages.of_topic(topic), "channels": channels, "buried": buried}
 
         return json_response(await self._node.bridge.call(work))
 
@@ -175,7 +179,7 @@ class Look:
             timed_out,
         )
         self.names.append(topic.name)
-        self.rows.append((*row, held, oldest))
+        self.rows.append((*row, held, oldest, sum(topic.tube.counts.values()) if topic.tube is not None else 0))
         self.stopped.append(len(self.paused) > known)
 
     def told(self, wanted: Sequence[str] | None) -> dict[str, Any]:

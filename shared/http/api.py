@@ -10,7 +10,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
-from urllib.parse import unquote_plus, urlsplit
+from urllib.parse import quote, unquote_plus, urlsplit
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -78,7 +78,8 @@ class Api:
         if request.method not in (self._find(found) or ()):
             raise HttpError(404, "NOT_FOUND")
         query = request.url.query
-        location = f"{found}?{query}" if query else found
+        location = quote(found, safe="/:@!$&'()*+,;=~")  # it was decoded, and may hold anything
+        location += f"?{query}" if query else ""
         return Response(status_code=301 if request.method == "GET" else 307, headers={"Location": location})
 
     def _canonical(self, path: str) -> str:

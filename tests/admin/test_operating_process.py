@@ -207,7 +207,7 @@ def test_a_node_is_drained(page: Page, guarded: Cluster) -> None:
     page.click("details[open] button")
     page.wait_for_selector("#live >> text=/Drain(ing|ed) since/")
     assert httpx.post(f"http://{node}/pub?topic=eu.orders", content="x").status_code == 503
-    page.click("button:text('Do not drain')")
+    page.click("button:text('Stop draining')")
     assert httpx.post(f"http://{node}/pub?topic=eu.orders", content="x").status_code == 200
 
 
@@ -312,7 +312,7 @@ def test_every_action_by_keyboard_alone(page: Page, guarded: Cluster) -> None:
     press(page, "Bury 1")
     page.goto(f"{messages}&state=buried")
     press(page, "Kick 0")
-    press(page, "Requeue 1")
+    press(page, "Kick 1")
     page.goto(f"{messages}&state=ready")
     press(page, "Finish 2")
     reach(page, "Many")
@@ -320,6 +320,9 @@ def test_every_action_by_keyboard_alone(page: Page, guarded: Cluster) -> None:
     press(page, "Preview")
     press(page, "Bury 2")
     page.wait_for_selector("text=done: 2 of 2")
+    httpx.post(f"http://{at}/pub?topic=keys&defer=3600000", content="later").raise_for_status()
+    page.goto(f"{messages}&state=deferred")
+    press(page, "Requeue 3")
     page.goto(f"{messages}&state=buried&many=kick&count=2&per_second=1")
     press(page, "Kick 2")
     press(page, "Cancel")
@@ -327,10 +330,10 @@ def test_every_action_by_keyboard_alone(page: Page, guarded: Cluster) -> None:
     page.goto(f"{url}/topics/keys/c")
     confirm(page, "Empty", "c")
     confirm(page, "Delete", "c")
-    page.wait_for_url("**/topics/keys")
+    page.wait_for_url("**/topics/keys?did=delete")
     page.goto(f"{url}/nodes/{node}")
     confirm(page, "Drain", node)
-    press(page, "Do not drain")
+    press(page, "Stop draining")
     page.goto(f"{url}/lookup")
     write(page, "topic", "made.by.keys")
     press(page, "Create")

@@ -137,7 +137,7 @@ def test_pausing_is_loud_and_deleting_wants_the_name(tab: Tab, full: Cluster) ->
     tab.page.click("summary:has-text('Delete')")
     tab.page.fill("details[open] input[name=confirm]", "c")
     tab.page.keyboard.press("Enter")
-    tab.page.wait_for_url("**/topics/paused")
+    tab.page.wait_for_url("**/topics/paused?did=delete")
     eventually(lambda: httpx.get(f"{full.url}/api/topics/paused").json()["channels"] is None)
 
 
@@ -160,6 +160,24 @@ def test_a_message_is_published_looked_at_and_buried(tab: Tab, full: Cluster) ->
     assert "0 ready" in tab.text()
     tab.page.click("nav a:text-is('buried')")
     assert "1 buried" in tab.text()
+
+
+def test_what_stands_above_a_page_stays_there(tab: Tab, full: Cluster) -> None:
+    full.channel("stays", "c")
+    httpx.post(f"http://{full.nodes[0].http}/channel/pause?topic=stays&channel=c&by=ann").raise_for_status()
+    full.publish("stays", "x")
+    tab.open("/topics/stays")
+    tab.page.wait_for_selector("text=stays/c by ann")
+    full.publish("stays", "y")
+    tab.page.wait_for_selector("#live tfoot td[data-label=messages]:text-is('2')")  # it has come again
+    assert "stays/c by ann" in tab.text()
+
+
+def test_a_page_that_was_not_there_loads_itself_when_it_is(tab: Tab, full: Cluster) -> None:
+    tab.open("/topics/newborn")
+    assert "That went wrong" in tab.text()
+    full.channel("newborn", "c")
+    tab.page.wait_for_selector("h1:text('Topic newborn')")
 
 
 def test_by_keyboard_alone(tab: Tab, full: Cluster) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from admin import patient
-from admin.patient import MOST, Patient
+from admin.patient import LARGEST, MOST, Patient
 from admin.upstreams import Refused, Times, UpstreamError, Upstreams
 
 Answer = Callable[[str], Awaitable[dict[str, Any]]]
@@ -31,10 +31,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answer], tuple[Patient, C
     monkeypatch.setattr(patient, "FOR_THE_ILL", 0.001)
 
     def make(answer: Answer) -> tuple[Patient, Clock]:
-        async def get_object(self: Upstreams, address: str, path: str, arguments: object = None) -> dict[str, Any]:
-            return await answer(address)
+        async def get_sized(self: Upstreams, address: str, path: str, arguments: object) -> tuple[dict[str, Any], int]:
+            told = await answer(address)
+            return told, told.get("size", 0)
 
-        monkeypatch.setattr(Upstreams, "get_object", get_object)
+        monkeypatch.setattr(Upstreams, "get_sized", get_sized)
         clock = Clock()
         return Patient(Times(1, 1), ssl.create_default_context(), clock), clock
 
@@ -116,6 +117,31 @@ def test_a_refusal_is_an_answer_and_a_failure_is_not(made: Any) -> None:
         clock.now += patient.FORGOTTEN
         with pytest.raises(UpstreamError, match="refused"):
             await waits.get_object("n:1", "/a")
+
+    asyncio.run(work())
+
+
+def test_large_answers_are_not_remembered_and_old_ones_are_forgotten(made: Any) -> None:
+    size = LARGEST + 1
+
+    async def answer(address: str) -> dict[str, Any]:
+        if size < 0:
+            raise UpstreamError("gone")
+        return {"size": size}
+
+    async def work() -> None:
+        nonlocal size
+        waits, clock = made(answer)
+        assert await waits.get_object("n:1", "/large") == {"size": size}
+        size = 1
+        await waits.get_object("n:1", "/small")
+        size = -1
+        with pytest.raises(UpstreamError):
+            await waits.get_object("n:1", "/large")
+        assert await waits.get_object("n:1", "/small") == {"size": 1}
+        clock.now += patient.FORGOTTEN + 1
+        waits.stale()
+        assert [key[1] for key in waits._asked] == ["/large"]  # of which there is nothing but the key
 
     asyncio.run(work())
 

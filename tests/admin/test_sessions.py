@@ -8,6 +8,7 @@ from itertools import count
 
 from admin.roles import Role
 from admin.sessions import (
+    ADDRESS,
     FORGOTTEN,
     FREE_TRIES,
     IDLE,
@@ -15,6 +16,8 @@ from admin.sessions import (
     MOST,
     MOST_OF_ONE,
     MOST_REMEMBERED,
+    PAIR,
+    Key,
     Sessions,
     Tries,
     csrf_of,
@@ -23,6 +26,7 @@ from admin.users import User
 
 ANN = User("ann", Role.ADMIN, ("*",), "$argon2id$1")
 LIFETIME = 10 * IDLE
+A, B, C = Key(PAIR, "a"), Key(PAIR, "b"), Key(PAIR, "c")
 
 
 class Clock:
@@ -89,21 +93,34 @@ def test_tries_in_vain_cost_twice_as_much_each_time() -> None:
     clock = Clock()
     tries = Tries(clock)
     for _ in range(FREE_TRIES - 1):
-        tries.failed("a", "b")
-        assert tries.wait("a") == 0
+        tries.failed(A, B)
+        assert tries.wait(A) == 0
     waits = []
     for _ in range(12):
-        tries.failed("a")
-        waits.append(tries.wait("a", "c"))
-        assert tries.wait("b", "c") == 0
+        tries.failed(A)
+        waits.append(tries.wait(A, C))
+        assert tries.wait(B, C) == 0
         clock.now += waits[-1]
-        assert tries.wait("a") == 0
+        assert tries.wait(A) == 0
     assert waits[:3] == [1, 2, 4]
     assert max(waits) == LONGEST_WAIT
     clock.now += FORGOTTEN + 1
-    tries.failed("a")
-    assert tries.wait("a") == 0
-    tries.succeeded("a")
+    tries.failed(A)
+    assert tries.wait(A) == 0
+    tries.succeeded(A)
     for number in range(MOST_REMEMBERED + 10):
-        tries.failed(number)
+        tries.failed(Key(PAIR, str(number)))
     assert len(tries._failed) == MOST_REMEMBERED
+
+
+def test_one_who_knows_it_does_not_wash_an_address_clean() -> None:
+    clock = Clock()
+    tries, house = Tries(clock), Key(ADDRESS, "10.0.0.1", 3)
+    for _ in range(2):
+        tries.failed(A, house)
+    tries.failed(B, house)  # before the password is compared
+    assert tries.wait(house) > 0
+    tries.succeeded(B, house)
+    assert tries.wait(B, house) == 0
+    tries.failed(A, house)
+    assert tries.wait(house) > 0

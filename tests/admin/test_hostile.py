@@ -1,0 +1,184 @@
+"""Nodes that lie, bodies that are none, paths that are odd: shown as what they are, never a blank page, never a fault."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import httpx
+import pytest
+
+from admin import frame
+from admin.audit import Actor, Audit
+from admin.roles import Role
+from tests.admin.asking import OURS, browser, in_loop, make, users_file, with_token
+from tests.admin.conftest import told, upstream
+
+HUGE = int("9" * 400)
+HALF = "\ud800<script>"
+PAGES = (
+    "/", "/?sort=depth", "/?sort=rate_in", "/topics/t", "/topics/t/c", "/messages/t/c?node=NODE", "/nodes", "/nodes/NODE",
+    "/storage?node=NODE", "/readers", "/tubes", "/tube?name=t&node=NODE", "/lookup", "/counter", "/audit", "/series/t",
+)  # fmt: skip
+
+
+def lie(value: Any) -> dict[str, Any]:
+    """Everything that a node is asked for, and that value wherever one may stand."""
+    channel = {
+        "channel_name": "c", "depth": value, "in_flight_count": value, "client_count": value, "paused": True,
+        "clients": [{"hostname": value, "connect_ts": value, "tls": value}],
+        "e2e_processing_latency": {"count": value, "percentiles": [{"quantile": value, "value": value}]},
+    }  # fmt: skip
+    topic = channel | {"topic_name": "t", "message_count": value, "backend_depth": value, "channels": [channel, value]}
+    row = dict.fromkeys(("depth", "messages", "channels", "oldest", "jobs", "clients"), value) | {"topic_name": "t"}
+    one = dict.fromkeys(("id", "offset", "timestamp", "attempts", "body_size", "body", "headers", "age", "ttr"), value)
+    return {
+        "/info": {"broadcast_address": "127.0.0.1", "http_port": 0, "hostname": value, "version": value, "tcp_port": value},
+        "/stats": {"topics": [topic, value], "health": value},
+        "/topics/figures": {
+            "totals": {"depth": value, "channels": value}, "oldest": value, "health": value, "paused": [value, "t", "t/c"],
+            "idle": {"count": value, "names": [value]}, "names": ["t", value], "columns": {"depth": [value, value]},
+        },
+        "/topics/rows": {"topics": [row, value]},
+        "/topic/ages": {"topic": value, "channels": {"c": value}, "buried": {"c": value}},
+        "/pauses": {"pauses": [{"topic": "t", "channel": value, "by": value, "at": value, "until": value}, value]},
+        "/storage": dict.fromkeys(("log_bytes", "live_bytes", "sync_p99_ms", "disk_free", "disk_total", "path"), value)
+        | {"files": [{"number": value, "bytes": value}], "topics": [{"topic": value, "live_bytes": value}]},
+        "/cursors": {"cursors": [{"topic": value, "name": value, "lag": value, "updated": value}, value]},
+        "/topic/cursors": {"cursors": [value, {"name": value, "lag": value}]},
+        "/tubes": {"tubes": [{"tube_name": value, "ready_count": value}, value]},
+        "/tube/jobs": {"total": value, "jobs": [one, value], "pause_left": value, "next": value},
+        "/channel/messages": {"total": value, "messages": [one, {"body": json.dumps({"a": HALF})}], "next": value},
+        "/node/drain": {"draining": True, "depth": value, "since": value},
+        "/topic/series": {"hour": value, "day": {"step": value}},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "value", [HALF, HUGE, 1e308, -1, None, True, [], {}, {"a": HALF}, "x" * 100_000], ids=lambda v: str(v)[:12]
+)
+def test_whatever_a_node_tells_every_page_is_one(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults: list[str] = []
+    monkeypatch.setattr(frame.log, "critical", lambda words, *rest, **more: faults.append(str(more)))
+    answers = lie(value)
+
+    def answer(path: str) -> tuple[int, bytes]:
+        given = answers.get(path.partition("?")[0])
+        return (404, b"{}") if given is None else told(given)
+
+    async def work(node: str) -> None:
+        async with browser(make(nsqd_http_address=(node,)), **OURS) as client:
+            for page in (*PAGES, *(f"{page}{'&' if '?' in page else '?'}format=csv" for page in PAGES[:-1])):
+                found = await client.get(page.replace("NODE", node))
+                assert found.status_code in (200, 400, 404, 502), page
+                assert found.text.encode()  # not blank, and no half of a character in it
+                assert "html" not in found.headers["content-type"] or "<script>" not in found.text
+
+    with upstream(answer) as node:
+        answers["/info"]["http_port"] = int(node.rpartition(":")[2])
+        asyncio.run(work(node))
+    assert faults == []
+
+
+@pytest.mark.parametrize("path", ["/TOPICS/%E4%B8%AD", "/TOPICS/a%0d%0aX-Evil:%201", "/Topics/%ff", "/NODES/%00"])
+def test_other_ways_of_writing_a_path_lead_to_the_page_and_nowhere_else(path: str) -> None:
+    async def work() -> httpx.Response:
+        async with browser(make()) as client:
+            return await client.get(path)
+
+    answer = in_loop(work)
+    assert answer.status_code == 301
+    where = answer.headers["location"]
+    assert where.isascii()
+    assert where.isprintable()
+    assert unquote(where).lower() == unquote(path).lower()
+
+
+def test_what_one_may_not_see_is_not_exported_either(tmp_path: Path) -> None:
+    one = {"id": "1", "offset": 1, "body": "secret", "headers": {"card": "secret"}, "key": "secret", "body_size": 6}
+
+    def answer(path: str) -> tuple[int, bytes]:
+        if path.startswith("/info"):
+            return told({"broadcast_address": "127.0.0.1", "http_port": port})
+        if path.startswith("/stats"):
+            return told({"topics": [{"topic_name": "t", "channels": []}]})
+        return told({"messages": [one], "jobs": [one], "total": 1, "topics": []})
+
+    async def work(node: str) -> None:
+        file = users_file(tmp_path, with_token("vic", Role.VIEWER, "v"), with_token("bea", Role.BODY_VIEWER, "b"))
+        async with browser(make(nsqd_http_address=(node,), users_file=file)) as client:
+            for page in (f"/messages/t/c?node={node}", f"/tube?name=t&node={node}"):
+                for kind in ("", "&format=csv", "&format=json"):
+                    seen = [
+                        (await client.get(page + kind, headers={"Authorization": f"Bearer {token}"})).text
+                        for token in "vb"
+                    ]
+                    assert ["secret" in text for text in seen] == [False, True], page + kind
+            refused = await client.get(f"/body/t/c?node={node}&offset=1", headers={"Authorization": "Bearer v"})
+            assert refused.status_code == 403
+
+    with upstream(answer) as node:
+        port = int(node.rpartition(":")[2])
+        asyncio.run(work(node))
+
+
+def test_nobody_makes_us_ask_somebody_who_is_no_node() -> None:
+    asked: list[str] = []
+
+    def stranger(path: str) -> tuple[int, bytes]:
+        asked.append(path)
+        return told({})
+
+    async def work(node: str, other: str) -> list[int]:
+        async with browser(make(nsqd_http_address=(node,)), **OURS) as client:
+            form = {"action": "tombstone", "topic": "t", "confirm": "t"}
+            found = [(await client.post(f"/nodes/{other}", data=form)).status_code]
+            found.append((await client.request("DELETE", f"/api/nodes/{other}", json={"topic": "t"})).status_code)
+            found.append((await client.post(f"/nodes/{other}", data={"action": "drain", "confirm": other})).status_code)
+            for path in (f"/messages/t/c?node={other}", f"/tube?name=t&node={other}", f"/nodes/{other}"):
+                found.append((await client.get(path)).status_code)
+            return found
+
+    answers = {"/info": {"broadcast_address": "127.0.0.1", "http_port": 1}, "/stats": {"topics": []}}
+    with upstream(lambda path: told(answers.get(path.partition("?")[0], {}))) as node, upstream(stranger) as other:
+        assert asyncio.run(work(node, other)) == [502, 502, 404, 404, 404, 404]
+    assert asked == []
+
+
+def test_what_is_configured_is_in_the_trail() -> None:
+    async def work() -> list[dict[str, Any]]:
+        async with browser(make()) as client:
+            await client.put("/config/log_level", content="debug")
+            await client.put("/config/log_level", content="info")
+            found: list[dict[str, Any]] = (await client.get("/audit?format=json")).json()
+            return found
+
+    latest = in_loop(work)[0]
+    assert (latest["action"], latest["target"], latest["detail"]) == ("configure", "log_level", {"value": "info"})
+
+
+def test_a_record_that_does_not_fit_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    audit, ann = Audit(str(tmp_path / "audit"), None), Actor("ann", "", "", "")
+    audit.note("empty", "first", ann)
+    monkeypatch.setattr("admin.audit.os.write", lambda place, line: real(place, line[:20]))
+    audit.note("empty", "cut", ann)
+    monkeypatch.undo()
+    audit.note("empty", "last", ann)
+    assert [one["target"] for one in asyncio.run(audit.search(""))] == ["last", "first"]
+
+
+def real(place: int, line: bytes) -> int:
+    import os
+
+    return os.pwrite(place, line, os.fstat(place).st_size)
+
+
+def test_who_tries_to_log_in_pushes_nothing_out_of_memory() -> None:
+    audit, ann = Audit("", None), Actor("ann", "", "", "")
+    audit.note("empty", "t", ann)
+    for _ in range(3000):
+        audit.note("login", "x", ann, "refused: wrong user or password")
+    assert [one["target"] for one in asyncio.run(audit.search("empty"))] == ["t"]
