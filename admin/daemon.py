@@ -52,7 +52,7 @@ def main() -> int:
     raise_file_limit()
     try:
         context = client_context(options)
-        with listening(options.http_address) as listener:
+        with listening(options.http_address, authorizes=bool(options.users_file or options.admin_user)) as listener:
             trio.run(_run, options, listener, context)
     except (ListenError, OSError, ValueError) as error:
         log.critical("%s", error)

@@ -171,6 +171,15 @@ def test_nearly_right_paths_lead_to_the_right_one(node: Daemon, path: str) -> No
     assert ask(node, METHOD_OF[path], path + "/").headers["location"] == path
 
 
+def test_a_path_of_any_letters_ends_nobody(node: Daemon) -> None:
+    for written in ("%E4%B8%AD", "%ff", "a%0d%0aX-Evil:%201", "%3Cscript%3E", "%00"):
+        answer = ask(node, "GET", f"/CONFIG/{written}")
+        assert answer.status == 301
+        assert answer.headers["location"].isascii()
+        assert "x-evil" not in answer.headers
+    assert ask(node, "GET", "/ping").status == 200
+
+
 def test_nearly_right_config_paths_do_too(node: Daemon) -> None:
     for near in ("/config/log_level/", "/CONFIG/log_level"):
         assert (ask(node, "GET", near).status, ask(node, "GET", near).headers["location"]) == (301, "/config/log_level")

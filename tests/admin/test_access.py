@@ -11,10 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from admin.access import COOKIE
-from admin.roles import Role
+from admin.access import COOKIE, Access
+from admin.options import AdminOptions
+from admin.roles import Role, Who
 from admin.sessions import FREE_TRIES
-from admin.users import BY_PROXY, User
+from admin.users import BY_PROXY, User, Users
 from tests.admin.asking import (
     NOWHERE,
     OURS,
@@ -264,6 +265,19 @@ def test_topics_of_others_are_not_seen(tmp_path: Path) -> None:
 
     robot = with_token("robot", Role.OPERATOR, TOKEN, "orders.*")
     assert asked(work, tmp_path, robot) == [502, 403, 403, 403, 403, 403, 403, 403, 403]
+
+
+def test_what_goes_on_for_long_is_of_who_may_do_it_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("admin.users.CHECK_EVERY", 0.0)
+    access = Access(AdminOptions(admin_user=("boss",)), Users(users_file(tmp_path, ANN)))
+    ann, boss, somebody = Who("ann", Role.ADMIN), Who("boss", Role.ADMIN), Who("", Role.OPERATOR)
+    assert access.still_may(ann, "kick")
+    users_file(tmp_path, replace(ANN, role=Role.VIEWER))
+    assert not access.still_may(ann, "kick")
+    users_file(tmp_path)
+    assert not access.still_may(ann, "kick")
+    assert access.still_may(boss, "kick")
+    assert access.still_may(somebody, "kick")
 
 
 def test_without_users_all_is_as_the_original_has_it() -> None:

@@ -39,6 +39,33 @@ def test_all_that_was_wanted_and_no_more() -> None:
     assert outcomes(audit) == [("begun", 2500), ("done", 2500)]
 
 
+def test_no_more_is_counted_than_was_asked_for() -> None:
+    async def step(count: int) -> int:
+        return 1_000_000
+
+    async def work() -> None:
+        task = Tasks(Audit("", None)).begin("kick", "t", "x", 5, FAST, ANN, step)
+        while task.state is TaskState.RUNNING:
+            await asyncio.sleep(0.001)
+        assert (task.done, task.state) == (5, TaskState.DONE)
+
+    asyncio.run(work())
+
+
+def test_one_that_is_stopped_with_nsqadmin_is_in_the_trail() -> None:
+    async def forever(count: int) -> int:
+        await asyncio.Event().wait()
+        return 0
+
+    async def work() -> None:
+        Tasks(audit).begin("kick", "t", "x", 5, FAST, ANN, forever)
+        await asyncio.sleep(0)
+
+    audit = Audit("", None)
+    asyncio.run(work())  # which cancels what is left
+    assert outcomes(audit)[-1] == ("cancelled: nsqadmin was stopped", 0)
+
+
 def test_others_were_faster() -> None:
     async def step(count: int) -> int:
         return left.pop()
