@@ -7,8 +7,6 @@ what these want; "still" pages do not come again by themselves; "table" is what 
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -26,11 +24,12 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 from admin.access import Access, check_origin, who_asks
 from admin.api import parameters
 from admin.cluster import AllFailed
+from admin.export import exported
 from admin.options import AdminOptions
 from admin.roles import ACTIONS, Role
 from admin.upstreams import Refused, UpstreamError
 from admin.views import FILTERS
-from shared.http.api import Handler, json_response, query, read_body
+from shared.http.api import Handler, query, read_body
 from shared.http.errors import HttpError
 from shared.log import log
 from shared.text import without_surrogates
@@ -63,7 +62,6 @@ DID = {
     "finish": "Finished", "requeue": "Requeued", "kick": "Kicked", "bury": "Buried", "deletejob": "Deleted",
     "release": "Released", "cancel": "Cancelled.",
 }  # fmt: skip
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would take a text that begins so for one
 
 Fields = dict[str, Any]
 View = Callable[[Request], Awaitable[Fields]]
@@ -131,7 +129,7 @@ class Frame:
                     return StreamingResponse(stream, media_type="text/event-stream", headers=HEADERS)
                 status, fields = await self._fields(request, view)
                 if "format" in asked and status == 200:
-                    return _exported(fields, asked["format"])
+                    return exported(fields, asked["format"], HEADERS)
             except HttpError as error:
                 status, fields = error.status, wrong(error.text, "")
             return self.page(request, fields, status)
@@ -208,9 +206,9 @@ class Frame:
         owner = who_asks(request).name or self.access.remote(request)
         if self._streams.total() >= MOST_STREAMS or self._streams[owner] >= MOST_STREAMS_OF_ONE:
             raise HttpError(503, "too many pages live at the same time")
-        self._streams[owner] += 1
 
         async def counted() -> AsyncIterator[str]:
+            self._streams[owner] += 1
             try:
                 async for part in stream:
                     yield part
@@ -299,27 +297,3 @@ def wrong(words: str, advice: str) -> Fields:
         "advice": advice,
         "still": True,
     }
-
-
-def _exported(fields: Fields, kind: str) -> Response:
-    """The page's table. HttpError 400 if it has none, or kind is neither."""
-    table = fields.get("table")
-    if table is None or kind not in ("csv", "json"):
-        raise HttpError(400, "there is ?format=csv and ?format=json, of pages with a table")
-    name = "".join(one if one.isalnum() else "-" for one in fields["title"]) or "table"
-    headers = {"Content-Disposition": f'attachment; filename="{name.encode("ascii", "replace").decode()}.{kind}"'}
-    if kind == "json":
-        answer = json_response(table)
-        answer.headers.update(headers | {"X-Content-Type-Options": "nosniff"})
-        return answer
-    text = io.StringIO()
-    names = list(table[0]) if table else []
-    rows = csv.DictWriter(text, names, extrasaction="ignore")
-    rows.writeheader()
-    rows.writerows({name: _plain(row.get(name)) for name in names} for row in table)
-    return Response(without_surrogates(text.getvalue()), 200, HEADERS | headers, "text/csv; charset=utf-8")
-
-
-def _plain(value: object) -> object:
-    """A cell of which no spreadsheet makes a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
