@@ -23,7 +23,7 @@ function drawn(place, told, lines, perSecond) {
   place.chart = new uPlot({
     width: place.clientWidth, height: HEIGHT, legend: {live: true}, tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), "Etc/UTC"),
     scales: {x: {range: (u, low, high) => [Math.min(low, high - 20 * told.step), high]}, y: {range: (u, low, high) => [0, Math.max(1, high)]}},
-    axes: [{...axis, values: (u, ticks) => ticks.map((tick) => clock(tick, told.step))}, {...axis, size: 70}],
+    axes: [{...axis, space: 90, values: (u, ticks) => ticks.map((tick) => clock(tick, told.step))}, {...axis, size: 70}],
     series: [{label: "UTC", value: (u, tick) => tick === null ? "-" : clock(tick, told.step)}, ...lines.map(([, label, stroke]) => ({label, stroke, width: 2, spanGaps: false}))],
   }, [times, ...values], place);
   new ResizeObserver(() => place.chart.setSize({width: place.clientWidth, height: HEIGHT})).observe(place);

@@ -16,7 +16,7 @@ from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import Writer
 from nsqd.storage.sequence import Sequence
 
-RECORD = 64  # bytes that a message takes beside its frame, at most: it may have a record of its own
+RECORD = 16  # bytes that a message takes beside its frame, about: more in a record of its own, less among many
 
 
 class LogCount:
