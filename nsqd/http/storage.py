@@ -74,7 +74,7 @@ class StorageRoute:
         told = {
             "path": self._path,
             **_figures(figures),
-            "live_bytes": counted.live,
+            "live_bytes": min(counted.live, figures.size),
             "disk_free": free,
             "disk_total": total,
             "refusal": refusal,
