@@ -180,6 +180,8 @@ class Looks:
     async def pauses(self) -> list[Told]:
         """What is paused, with who, when and until, as far as nodes know: {"name", "by", "at", "until"}."""
         seen = await self.watch.soon("pauses", self._pauses, SELDOM / 2)
+        if seen is None and not self.watch.knows("pauses"):
+            return []  # nobody has looked yet: they come with the next look
         return (seen or await self.watch.ask("pauses", self._pauses, SELDOM / 2)).now
 
     async def _pauses(self) -> list[Told]:

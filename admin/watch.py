@@ -91,6 +91,11 @@ class Watch:
         is_young = slot is not None and self._clock() - slot.at < FORGOTTEN and slot.at > self._changed_at
         return slot.seen if slot is not None and is_young else None
 
+    def knows(self, key: object) -> bool:
+        """There was an answer, however old."""
+        slot = self._slots.get(key)
+        return slot is not None and slot.seen is not None
+
     def _ended(self, task: asyncio.Task[Any]) -> None:
         """Nobody may be there any more to hear what went wrong."""
         self._tasks.discard(task)

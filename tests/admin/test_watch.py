@@ -57,9 +57,11 @@ def test_what_takes_long_is_shown_as_it_was(monkeypatch: pytest.MonkeyPatch) -> 
     async def work() -> None:
         watch = Watch(clock)
         assert await watch.soon("k", question) is None
+        assert not watch.knows("k")
         goes.set()
         first = await watch.ask("k", question)
         assert first.now == 1  # it was asked on
+        assert watch.knows("k")
         goes.clear()
         clock.now += FRESH
         assert await watch.soon("k", question) == first
