@@ -122,8 +122,8 @@ def _complaint(cluster: AdminCluster, path: str, look: Look) -> str:
         return "no topic"
     if "sort=depth" in path and names[0].decode() != cluster.deepest:
         return "not by depth"
-    named = sum(f"{node.host}:{node.ports['HTTP']}".encode() in look.body for node in cluster.nodes)
-    return f"{named} nodes named, as in a warning" if named else ""
+    warnings = look.body.count(b"Stale:") + look.body.count(b'class="banner wrong" role="status">http')
+    return f"{warnings} warnings of nodes" if warnings else ""
 
 
 def _idle_line(name: str, cluster: AdminCluster, idle: Cpu) -> Line:

@@ -1,6 +1,6 @@
 """Settings for all tests: hypothesis never fails for slowness of a shared machine, and prints what to replay; long files first.
 
-`make test` has three workers (pytest-xdist), which take file after file in the order of collection.
+`make test` has two workers (pytest-xdist), which take file after file in the order of collection.
 """
 
 from pathlib import Path
