@@ -11,7 +11,6 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
-from admin import frame
 from admin.audit import Actor, Audit
 from admin.roles import Role
 from tests.admin.asking import OURS, browser, in_loop, make, users_file, with_token
