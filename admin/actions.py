@@ -6,7 +6,6 @@ learnt any more once it is deleted. Returns the errors of those that failed; rai
 
 from __future__ import annotations
 
-import asyncio
 import json
 import socket
 import time
@@ -17,12 +16,12 @@ import httpx
 
 from admin.audit import DONE, Actor, Audit
 from admin.cluster import AllFailed, Cluster
+from admin.outbox import MOST_WAITING, Outbox
 from admin.upstreams import UpstreamError
 from shared.log import log
 from shared.secrets import hide
 
 CHANGES = ("pause", "unpause", "empty")
-MOST_WAITING = 1000  # notifications that were not delivered yet
 TIMEOUT = 5.0  # s for each
 
 T = TypeVar("T")
@@ -37,8 +36,8 @@ class Notifier:
     def __init__(self, endpoint: str, clock: Callable[[], float] = time.time) -> None:
         self._endpoint = endpoint
         self._clock = clock
-        self._waiting: asyncio.Queue[dict[str, object]] = asyncio.Queue(MOST_WAITING)
-        self._task: asyncio.Task[None] | None = None
+        self._outbox = Outbox(self._deliver)
+        self._client: httpx.AsyncClient | None = None
 
     def tell(self, action: str, topic: str, channel: str, node: str, actor: Actor) -> None:
         """It was done."""
@@ -50,26 +49,18 @@ class Notifier:
         told |= {"user": actor.user} if actor.user else {}
         told |= {"remote_ip": actor.remote_address, "user_agent": actor.user_agent, "url": actor.url}
         told["via"] = socket.gethostname()
-        try:
-            self._waiting.put_nowait(told)
-        except asyncio.QueueFull:
+        if not self._outbox.put(told):
             log.error("NOTIFICATION: %s is not told: %d wait already", action, MOST_WAITING)
-            return
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._deliver())
 
-    async def _deliver(self) -> None:
-        async with httpx.AsyncClient(timeout=TIMEOUT, trust_env=False) as client:
-            while True:
-                told = await self._waiting.get()
-                content = json.dumps(told).encode()
-                try:
-                    answer = await client.post(
-                        self._endpoint, content=content, headers={"Content-Type": "application/json"}
-                    )
-                    answer.raise_for_status()
-                except (httpx.HTTPError, httpx.InvalidURL) as error:
-                    log.error("NOTIFICATION: %s: %s", hide(self._endpoint), type(error).__name__)
+    async def _deliver(self, told: dict[str, object]) -> None:
+        if self._client is None:  # in the loop in which it is used
+            self._client = httpx.AsyncClient(timeout=TIMEOUT, trust_env=False)
+        headers = {"Content-Type": "application/json"}
+        try:
+            answer = await self._client.post(self._endpoint, content=json.dumps(told).encode(), headers=headers)
+            answer.raise_for_status()
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            log.error("NOTIFICATION: %s: %s", hide(self._endpoint), type(error).__name__)
 
 
 class Actions:

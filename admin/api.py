@@ -20,7 +20,6 @@ from admin.actions import CHANGES, Actions
 from admin.cluster import AllFailed, Cluster
 from admin.merge import Told, merged_topic
 from admin.options import AdminOptions
-from admin.roles import EVERYTHING
 from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes, json_response, query, read_body
 from shared.http.bounded import read_bounded
@@ -277,7 +276,7 @@ class JsonApi:
 
 def _check_sees_all(request: Request) -> None:
     """HttpError 403: graphite's language reaches everything."""
-    if who_asks(request).topics != EVERYTHING:
+    if not who_asks(request).sees_all:
         raise HttpError(403, "FORBIDDEN")
 
 

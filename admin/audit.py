@@ -19,13 +19,13 @@ from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any
 
+from admin.outbox import MOST_WAITING, Outbox
 from shared.log import log
 
 DONE = "done"
 IN_MEMORY = 1000  # records that are kept without a file
 MOST_READ = 8 * 1024 * 1024  # bytes of the file's end in which one searches
 MOST_TEXT = 500  # characters of each text
-MOST_WAITING = 1000  # records that the topic was not given yet
 
 Record = dict[str, Any]
 
@@ -52,8 +52,7 @@ class Audit:
         self._clock = clock
         self._latest: deque[Record] = deque(maxlen=IN_MEMORY)
         self._refused: deque[Record] = deque(maxlen=IN_MEMORY)  # log-ins, apart: whoever tries pushes nothing else out
-        self._waiting: asyncio.Queue[bytes] = asyncio.Queue(MOST_WAITING)
-        self._task: asyncio.Task[None] | None = None
+        self._outbox = Outbox(self._deliver)
 
     def note(self, action: str, target: str, actor: Actor, outcome: str = DONE, **detail: object) -> None:
         """It was done, or tried."""
@@ -74,8 +73,8 @@ class Audit:
                 _append(self.path, line)
             except OSError as error:
                 log.error("AUDIT: %s: %s", self.path, error)
-        if self._publish is not None:
-            self._tell(line[:-1])
+        if self._publish is not None and not self._outbox.put(line[:-1]):
+            log.error("AUDIT: the topic is not told: %d wait already", MOST_WAITING)
 
     async def search(self, words: str, before: str = "", limit: int = 100) -> list[Record]:
         """The newest first: those that have all words somewhere, noted before that time."""
@@ -93,23 +92,12 @@ class Audit:
     def _kept(self) -> list[Record]:
         return sorted([*self._latest, *self._refused], key=itemgetter("time"))
 
-    def _tell(self, line: bytes) -> None:
-        try:
-            self._waiting.put_nowait(line)
-        except asyncio.QueueFull:
-            log.error("AUDIT: the topic is not told: %d wait already", MOST_WAITING)
-            return
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._deliver())
-
-    async def _deliver(self) -> None:
+    async def _deliver(self, line: bytes) -> None:
         assert self._publish is not None
-        while True:
-            line = await self._waiting.get()
-            try:
-                await self._publish(line)
-            except Exception as error:  # whatever it is, the next one is told
-                log.error("AUDIT: the topic is not told: %s", error)
+        try:
+            await self._publish(line)
+        except Exception as error:  # whatever it is, the next one is told
+            log.error("AUDIT: the topic is not told: %s", error)
 
 
 def _append(path: str, line: bytes) -> None:

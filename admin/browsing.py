@@ -120,7 +120,7 @@ class Browsing:
 
     async def tubes(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
-        ours = await self.looks.ours((await self.looks.producers()).producers)
+        ours = await self.looks.all_ours()
         arguments = {"limit": str(MOST_LISTED)} | ({"after": asked["after"]} if asked.get("after") else {})
         told = await self._tubes_seen(ours, arguments, who)
         listed = [_tube_row(node, one) for node, answer in told.answers.items() for one in objects(answer.get("tubes"))]

@@ -176,10 +176,6 @@ class Cluster:
                     found.append(topic_of(raw, address, one.hostname, now, (one.region, one.zone)))
         return Stats(gathered.errors, sorted(found, key=lambda one: str(one["hostname"])))
 
-    async def of_node(self, address: str) -> Producers:
-        """One nsqd, as it tells itself. Raises AllFailed."""
-        return await self._told_by_themselves((address,))
-
     async def _told_by_themselves(self, addresses: Iterable[str]) -> Producers:
         async def ask(address: str) -> Producer:
             info = await self.upstreams.get_object(address, "/info")

@@ -27,7 +27,7 @@ DONE_WORDS = {
 }  # fmt: skip
 MOST_DELAY = 3_600_000 * 24 * 30  # ms
 _HEADER = re.compile(r"([A-Za-z0-9_-]{1,64}):\s*(.*)")
-_ERRORS_WITH_NAMES = 'a name has 1 to 64 of the characters . a-z A-Z 0-9 _ -, and may end in "#ephemeral"'
+_OF_A_NAME = 'a name has 1 to 64 of the characters . a-z A-Z 0-9 _ -, and may end in "#ephemeral"'
 
 
 @dataclass(slots=True)
@@ -254,7 +254,7 @@ class Forms:
         """A topic, and perhaps a channel, at nsqlookupd."""
         topic, channel, actor = form.get("topic", ""), form.get("channel", ""), self.access.actor(request)
         if not is_valid_name(topic) or (channel and not is_valid_name(channel)):
-            raise HttpError(400, _ERRORS_WITH_NAMES)
+            raise HttpError(400, _OF_A_NAME)
         action = "delete" if form.get("action") == "delete" else "create"
         check_action(who_asks(request), action)
         check_sees(who_asks(request), topic)

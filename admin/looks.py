@@ -67,6 +67,10 @@ class Looks:
             raise HttpError(404, f"no nsqd at {node[:100]} has the topic {topic}")
         return producer
 
+    async def all_ours(self) -> list[Producer]:
+        """All nodes that can do what an original cannot."""
+        return await self.ours((await self.producers()).producers)
+
     async def ours(self, producers: Iterable[Producer]) -> list[Producer]:
         """Those that can do what an original cannot: as nsqlookupd of ours says; else they are asked, once a minute."""
         return [one for one in producers if await self._is_ours(one)]
@@ -185,7 +189,7 @@ class Looks:
         return (seen or await self.watch.ask("pauses", self._pauses, SELDOM / 2)).now
 
     async def _pauses(self) -> list[Told]:
-        ours, _ = await self._parted((await self.producers()).producers)
+        ours = await self.all_ours()
         overview = (await self.overview()).now
         found: dict[str, Told] = {
             name: {"name": name, "by": "", "at": 0, "until": 0} for name in sorted(overview.paused)

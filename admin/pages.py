@@ -22,7 +22,6 @@ from admin.looks import RARELY, SELDOM, Looks
 from admin.merge import Told, merged_channel, merged_topic, number, objects, text
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, Overview, in_order, ordered, rates
-from admin.roles import EVERYTHING
 from admin.series import summed
 from admin.storage import disks, drain_view, storage_view
 from admin.tasks import Tasks
@@ -123,12 +122,13 @@ class Pages:
         names = set(seen.now.names)
         if knows:
             names.update((await self.looks.watch.ask("topics", self.looks.cluster.topics)).now.names)
-        chosen = ordered(who.seen(names), seen.now, seen.before, seen.seconds, having, sort)
+        own = who.seen(names)
+        chosen = ordered(own, seen.now, seen.before, seen.seconds, having, sort)
         shown, page, pages = page_of(chosen, whole(asked.get("page", "1")))
         told_rates = rates(seen.now, seen.before, seen.seconds, sort)
         listed = await self._rows(chosen[:MOST_EXPORTED] if "format" in asked else list(shown), sort, told_rates)
-        totals = [("topics", count(len(who.seen(names))))]
-        if who.topics == EVERYTHING:
+        totals = [("topics", count(len(own)))]
+        if who.sees_all:
             totals += [("come in a moment", "...")] if is_pending else _totals(seen.now)
         return {
             "page_of": "topics",
@@ -143,7 +143,7 @@ class Pages:
             "columns": _COLUMNS,
             "errors": seen.now.errors,
             "idle": sorted(seen.now.idle)[:5],
-            "alarms": await self._alarms(seen.now) if who.topics == EVERYTHING else [],
+            "alarms": await self._alarms(seen.now) if who.sees_all else [],
             "table": [asdict(row) for row in listed],
         }
 
@@ -168,7 +168,7 @@ class Pages:
     async def _alarms(self, overview: Overview) -> list[tuple[str, str, str]]:
         """What an operator should look at: how bad, in words, and the page that tells more."""
         found = [("bad", f"{node}: {health}", f"nodes/{node}") for node, health in overview.unwell.items()]
-        ours = await self.looks.ours((await self.looks.producers()).producers)
+        ours = await self.looks.all_ours()
         told = await self.looks.soon(ours, "/storage", SELDOM)
         found += [(level, f"{node}: {words}", "storage") for node, level, words in disks(told.answers)]
         if overview.idle_count:
@@ -279,7 +279,7 @@ class Pages:
             "page": page,
             "pages": pages,
             "q": asked.get("q", "")[:64],
-            "totals": [("version", producer.version), *(totals if who.topics == EVERYTHING else ())],
+            "totals": [("version", producer.version), *(totals if who.sees_all else ())],
             "drain": drain_view(drain.answers.get(producer.address, {})),
             "extended": bool(ours),
             "errors": errors,
@@ -309,7 +309,7 @@ class Pages:
 
     async def storage(self, request: Request) -> Fields:
         who = who_asks(request)
-        ours = await self.looks.ours((await self.looks.producers()).producers)
+        ours = await self.looks.all_ours()
         told = await self.looks.of(ours, "/storage")
         node = query(request).get("node", "")
         views = {address: storage_view(one, who) for address, one in told.answers.items()}
@@ -328,7 +328,7 @@ class Pages:
 
     async def readers(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
-        ours = await self.looks.ours((await self.looks.producers()).producers)
+        ours = await self.looks.all_ours()
         arguments = {"limit": "1000"} | ({"after": asked["after"]} if asked.get("after") else {})
         told = await self.looks.of(ours, "/cursors", arguments)
         rows = _readers({node: objects(one.get("cursors")) for node, one in told.answers.items()}, "")
@@ -353,7 +353,7 @@ class Pages:
     async def _history(self, request: Request, topic: str) -> Fields:
         if not self.options.lake:
             raise HttpError(404, "no lake was named: -lake, of what penstock pipeline archives")
-        if not topic and who_asks(request).topics != EVERYTHING:
+        if not topic and not who_asks(request).sees_all:
             raise HttpError(403, "the history of everything is for those who see all topics")
         grain = query(request).get("grain", "hour")
         told = await self.looks.watch.ask(("history", topic, grain), lambda: self.past.told(topic, grain), RARELY)
@@ -401,7 +401,7 @@ class Pages:
         }
 
     async def counter(self, request: Request) -> Fields:
-        if who_asks(request).topics != EVERYTHING:
+        if not who_asks(request).sees_all:
             raise HttpError(403, "sums over all topics are for those who see all topics")
         seen = await self.looks.overview()
         total, before = seen.now.totals["messages"], seen.before.totals["messages"] if seen.before else None

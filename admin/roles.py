@@ -114,9 +114,14 @@ class Who:
     csrf: str = ""  # what his forms must bring; "": no cookie speaks for him
     session: str = ""  # the cookie's value; "": he has none
 
+    @property
+    def sees_all(self) -> bool:
+        """Every topic: sums over all of them, too."""
+        return self.topics == EVERYTHING
+
     def sees(self, topic: str) -> bool:
         """That topic, or tube."""
-        return self.topics == EVERYTHING or any(fnmatchcase(topic, pattern) for pattern in self.topics)
+        return self.sees_all or any(fnmatchcase(topic, pattern) for pattern in self.topics)
 
     def seen(self, topics: Iterable[str]) -> list[str]:
         """Of these the ones that he sees."""

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from admin.audit import DONE, IN_MEMORY, MOST_TEXT, MOST_WAITING, Actor, Audit
+from admin.audit import DONE, IN_MEMORY, MOST_TEXT, Actor, Audit
+from admin.outbox import MOST_WAITING
 
 ANN = Actor("ann", "10.0.0.1:5", "agent", "http://x", "admin")
 
