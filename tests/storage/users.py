@@ -61,7 +61,7 @@ class Users:
         self._changed = False
         usual = (
             [self._publish] * 4
-            + [self._publish_keyed, self._publish_numbered]
+            + [self._publish_keyed, self._publish_numbered, self._publish_to_one]
             + [self._publish_deferred, self._subscribe]
             + [self._finish] * 5
             + [self._requeue] * 3
@@ -150,6 +150,21 @@ class Users:
         assert told == known, f"{told} of {len(bodies)} from {first} on were there, and the last was {state.last}"
         state.pending_apart.update(dict.fromkeys(bodies[known:], 0))
         state.last = max(state.last, first + len(bodies) - 1)
+
+    def _publish_to_one(self) -> None:
+        """For one channel alone: the others never see it."""
+        channel = self._some_channel()
+        if channel is None or channel.topic.ephemeral or channel.topic.paused:
+            return
+        topic, random = channel.topic, self._random
+        keyed = random.random() < 0.3
+        bodies = [self._body(f"k{random.getrandbits(30)}" if keyed else "") for _ in range(1 if keyed else 3)]
+        state, attributes = self._history.world[topic.name], attributes_in(bodies[0])
+        assert topic.publish_to(channel, bodies, attributes) == 0
+        state.keys.update([attributes.key] if keyed else [])
+        state.retained += bodies
+        state.sure.update(bodies)
+        state.channels[channel.name].items.update(dict.fromkeys(bodies, Item()))
 
     # operators
 
