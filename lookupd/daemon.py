@@ -6,6 +6,7 @@ One trio thread owns all state; the HTTP thread reaches it through the bridge. E
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from functools import partial
@@ -13,7 +14,7 @@ from functools import partial
 import trio
 
 from lookupd.http import Handlers
-from lookupd.net import TcpServer
+from lookupd.net import TcpServer, Timeouts
 from lookupd.options import LookupdOptions
 from lookupd.registry import Registry
 from shared.daemon import (
@@ -32,6 +33,7 @@ from shared.listen import Listener, ListenError
 from shared.log import log
 from shared.startup import Exit, begin, reload_log_level
 from shared.text import go_json
+from shared.values import SECOND
 from shared.version import NSQ_VERSION
 
 PROGRAM = "nsqlookupd"
@@ -55,8 +57,9 @@ def main() -> int:
 
 async def _run(options: LookupdOptions, tcp: Listener, http: Listener | None) -> None:
     """Serve until SIGINT or SIGTERM. Any exception out of here is a bug, or a machine that has ceased to work."""
-    registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime)
-    server = TcpServer(registry, identity(options, tcp, http, socket.gethostname()), time.time_ns)
+    registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime, options.limits())
+    timeouts = Timeouts(options.identify_timeout / SECOND, options.idle_timeout / SECOND or math.inf)
+    server = TcpServer(registry, identity(options, tcp, http, socket.gethostname()), time.time_ns, timeouts)
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             trio_thread = TrioThread()
@@ -79,7 +82,7 @@ def _start_http(
         bridge.deliver(bridge.serve())
 
     bridge = Bridge(lambda: trio_thread.run_soon(serve_waiting))
-    handlers = Handlers(registry, bridge, time.time_ns, lambda: server.connections, server.obstacle)
+    handlers = Handlers(registry, bridge, time.time_ns, server.figures, server.obstacle)
     hosts = Hosts([options.broadcast_address, *options.allowed_host])
     api = Api(handlers.routes(), hosts, trio_thread.report)
     http_server = HttpServer(api, [listener.socket], trio_thread.report)

@@ -1,7 +1,8 @@
 """All nsqlookupds of this node: a task for each, told of every topic and channel that comes or goes.
 
 A new topic waits, undistributed, until they were asked which channels it has elsewhere: then the first message already
-reaches all of them. Publishing never waits for any of this.
+reaches all of them. Only who creates a topic or channel waits for this, PATIENCE at most; an nsqlookupd that did not answer
+the last time is not waited for.
 """
 
 import math
@@ -23,6 +24,7 @@ MOST_ANSWER = 1024 * 1024  # bytes of an answer about a topic's channels
 MOST_ANSWER_MEMORY = 4 * MOST_ANSWER  # bytes that it may take once it is parsed
 MOST_CHANNELS = 10_000  # named in it
 MOST_QUESTIONS = 16  # about new topics under way at once: each is a connection
+PATIENCE = 1.0  # s that a client waits at most until the topic or channel it created is registered
 FIRST_RETRY = 1.0  # s; doubled with each failure up to PING_INTERVAL: one that is just starting is not missed for long
 
 
@@ -39,18 +41,45 @@ class _Lookupd:
         self.patience = FIRST_RETRY  # s until the next try after a failure
         self.news = trio.Event()  # set: there is something to say, or to try again for
         self._commands: list[bytes] = []  # while it is connected; connecting registers everything anyway
+        self._told = 0  # calls of `tell`
+        self._taken = 0  # of those, how many the last `take` covers
+        self._known = 0  # of those, how many it has acknowledged
+        self._answers = True  # False: the last exchange failed, and the next try did, too
+        self._progress = trio.Event()  # set, and replaced, when one of both changes
 
     def tell(self, command: bytes) -> None:
         """REGISTER or UNREGISTER something, soon."""
         if self.link.connected:
             self._commands.append(command)
+        self._told += 1
         self.news.set()
 
     def take(self) -> list[bytes]:
         """What to say now."""
         self.news = trio.Event()
         commands, self._commands = self._commands, []
+        self._taken = self._told
         return commands
+
+    def acknowledged(self) -> None:
+        """It has answered to what `take` returned last."""
+        self._known, self._answers = self._taken, True
+        self._notify()
+
+    def failed(self) -> None:
+        """It did not answer, twice in a row."""
+        self._answers = False
+        self._notify()
+
+    async def until_known(self) -> None:
+        """Return when it has acknowledged everything told so far, or does not answer."""
+        told = self._told
+        while self._answers and self._known < told:
+            await self._progress.wait()
+
+    def _notify(self) -> None:
+        self._progress.set()
+        self._progress = trio.Event()
 
 
 class Lookupds:
@@ -71,6 +100,7 @@ class Lookupds:
         self._nursery = nursery
         self._asking = trio.CapacityLimiter(MOST_QUESTIONS)
         self._lookupds: dict[str, _Lookupd] = {}  # by TCP address
+        self._asked: dict[str, trio.Event] = {}  # by new topic: set when its channels were asked for
 
     def addresses(self) -> list[str]:
         """The nsqlookupds there are, in the order given."""
@@ -93,11 +123,27 @@ class Lookupds:
         """Topics or channels came or went."""
         for change in changes:
             if change.kind is ChangeKind.TOPIC_CREATED:
-                self._nursery.start_soon(self._ask_for_channels, change.topic)
+                asked = self._asked[change.topic] = trio.Event()
+                self._nursery.start_soon(self._ask_for_channels, change.topic, asked)
             command = _command(change)
             if command:
                 for lookupd in self._lookupds.values():
                     lookupd.tell(command)
+
+    def until_registered(self, topic: str, then: Callable[[], None]) -> None:
+        """Call `then`, between turns, when every nsqlookupd that answers knows what this turn and those before have created,
+        and the topic has the channels they name; at the latest after PATIENCE."""
+        self._nursery.start_soon(self._until_registered, topic, then)
+
+    async def _until_registered(self, topic: str, then: Callable[[], None]) -> None:
+        try:
+            with trio.move_on_after(PATIENCE):
+                for lookupd in list(self._lookupds.values()):
+                    await lookupd.until_known()
+                if topic in self._asked:
+                    await self._asked[topic].wait()
+        finally:
+            then()
 
     # one nsqlookupd
 
@@ -119,6 +165,7 @@ class Lookupds:
                 lookupd.take()  # registering everything covers it
                 await link.connect(self._registrations)
                 lookupd.patience = FIRST_RETRY
+                lookupd.acknowledged()
                 log.info("LOOKUPD(%s): connected, its HTTP API is at %s", link.address, link.http_address or "?")
             with trio.move_on_after(PING_INTERVAL) as waiting:
                 await lookupd.news.wait()
@@ -126,11 +173,13 @@ class Lookupds:
             if waiting.cancelled_caught:
                 await link.ping()
             await link.send(commands)
+            lookupd.acknowledged()
         except LinkError as error:
             log.error("LOOKUPD(%s): %s", link.address, error)
             await link.close()
             if retry_at_once:
                 return
+            lookupd.failed()
             with trio.move_on_after(lookupd.patience):  # or until there is news
                 await lookupd.news.wait()
             lookupd.patience = min(2 * lookupd.patience, PING_INTERVAL)
@@ -145,8 +194,16 @@ class Lookupds:
 
     # a new topic
 
-    async def _ask_for_channels(self, name: str) -> None:
+    async def _ask_for_channels(self, name: str, asked: trio.Event) -> None:
         """Create the channels it has elsewhere, then let it start."""
+        try:
+            await self._find_channels(name)
+        finally:
+            asked.set()
+            if self._asked.get(name) is asked:  # else it was deleted and created again meanwhile
+                del self._asked[name]
+
+    async def _find_channels(self, name: str) -> None:
         topic = self._broker.topics.get(name)
         if topic is None or not topic.starting:
             return

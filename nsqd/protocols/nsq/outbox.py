@@ -34,6 +34,9 @@ class Transport(Protocol):
     def authorize(self, question: "Question") -> None:
         """Ask the authorization servers, and call Peer.authorized with what they say; read no input meanwhile."""
 
+    def await_registration(self, topic: str) -> None:
+        """Call Peer.resume when nsqlookupd knows the topic, or after a bounded time; read no input meanwhile."""
+
 
 class Outbox:
     """See above."""
