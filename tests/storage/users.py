@@ -53,7 +53,8 @@ class Users:
         self._users: list[User] = []
         self._changed = False  # something was made, deleted or paused in this turn: no group undoes what is done in it
         self._bodies = {message_id: body for body, message_id in history.ids.items()}
-        node.before_commit = self._seal
+        node.before_seal = history.seal
+        node.before_commit = self._deliver
         node.after_serve = self._observe
 
     def commands(self) -> list[Command]:
@@ -404,9 +405,9 @@ class Users:
 
     # what they see
 
-    def _seal(self) -> None:
+    def _deliver(self) -> None:
         self._look_at_graves()
-        self._history.seal()
+        self._history.deliver()
 
     def _observe(self) -> None:
         arrived = [(one.number, user, one) for user in self._users for one in user.inbox.take()]
@@ -425,8 +426,7 @@ class Users:
             f"{one!r} comes {item.due - self._node.clock.true} ns early"
         )
         assert one.attempts == item.attempts + 1, f"{one!r} after {item.attempts}"
-        noted = max(item.noted, one.attempts - 1, int(item.in_sequence))
-        channel.items[one.body] = replace(item, due=0, vague=False, attempts=one.attempts, noted=noted)
+        channel.items[one.body] = replace(item, due=0, vague=False, attempts=one.attempts, noted=one.attempts)
 
     def _look_at_graves(self) -> None:
         """The history learns who was buried: by REQ, by time-out, because its consumer left."""

@@ -78,6 +78,9 @@ class Outbox:
 
     def hold(self, frames: list[bytes], size: int) -> None:
         """Keep messages (`size` bytes) until flush, or until something else is sent."""
+        if self._replies:  # of this turn: SUB's OK stands before the first message
+            self._messages += self._replies
+            self._replies = []
         self._messages += frames
         self.size += size
 
