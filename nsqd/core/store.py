@@ -47,6 +47,7 @@ class LogFigures:
     unsynced: int  # bytes that were written and are not durable
     memory: int  # bytes of messages in memory
     damage: int  # bytes found wrong at the start, and messages found damaged since
+    torn: int  # bytes cut off at the log's end by the start; they may have been acknowledged
     retries: int  # reads that failed and were tried again: the disk fails, or descriptors are missing
     replay: float  # s that the start took
     syncs: Histogram  # ns

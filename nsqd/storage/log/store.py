@@ -97,9 +97,7 @@ class LogStore(MemoryStore):
 
     def write_anchor(self) -> None:
         """Note what the clocks tell."""
-        anchor = self._clock.anchor()
-        content = records.ANCHOR.pack(anchor.steady, anchor.wall, anchor.boot, anchor.boot_id)
-        self._writer.append(Kind.ANCHOR, content)
+        self._writer.append_anchor()
 
     @property
     def durable(self) -> int:
