@@ -251,6 +251,7 @@ class Client(ABC):
     def read_completed(self) -> None:
         """The disk has answered: the command is looked at again, at once, for what was read is not kept for long."""
         self._wait = self.waiting = False
+        self._now = self._broker.now  # what is reserved now is reserved from now on
         self._look_again()
         self._transport.output_ready()
 
