@@ -284,6 +284,9 @@ class Client(ABC):
         self._now = now
         if not self.worker.waiting or now < self.next_timer():
             return
+        self._broker.tubes.release_due(self.worker, now)
+        if not self.worker.waiting:  # it has got a job that was due as early as its own deadline
+            return
         warned = self.worker.warned_at()
         self._answer(DEADLINE_SOON if warned is not None and warned <= now else TIMED_OUT)
 
