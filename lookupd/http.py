@@ -1,7 +1,7 @@
 """nsqlookupd's HTTP API (specs/nsq.md c2): who carries what, for consumers, nsqd, nsqadmin and operators.
 
 Handlers run in the HTTP thread and touch the registry only through the bridge; what comes back is immutable and is
-turned into JSON here. Beyond the original: /metrics, /livez and /readyz. Its /debug/pprof does not exist.
+turned into JSON here. Beyond the original: /topics/inactive, /metrics, /livez and /readyz. Its /debug/pprof does not exist.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from shared.version import NSQ_VERSION
 
 T = TypeVar("T")
 
+MOST_NAMES = 10_000  # topics and channels in a portion of /topics/inactive: about 300 KB
 GO_ZERO_TIME = -6795364578871345152  # how Go prints the nanoseconds of a time that was never set
 
 
@@ -48,6 +49,7 @@ class Handlers:
             "/ping": {"GET": self.ping},
             "/info": {"GET": self.info},
             "/topics": {"GET": self.topics},
+            "/topics/inactive": {"GET": self.inactive},
             "/channels": {"GET": self.channels},
             "/lookup": {"GET": self.lookup},
             "/nodes": {"GET": self.nodes},
@@ -72,6 +74,15 @@ class Handlers:
 
     async def topics(self, request: Request) -> Response:
         return json_response({"topics": await self.bridge.call(self.registry.topics)})
+
+    async def inactive(self, request: Request) -> Response:
+        """Topics that /lookup names no producer of, and their channels, in portions: `more` says that there are further ones
+        behind the last. Ours: nsqadmin asks once, not once for each topic."""
+        arguments = query(request)
+        after, limit = arguments.get("after", ""), _limit(arguments)
+        topics, more = await self.bridge.call(lambda: self.registry.inactive(after, limit, self.clock()))
+        rows = [{"topic": topic, "channels": channels} for topic, channels in topics]
+        return json_response({"topics": rows, "more": more})
 
     async def channels(self, request: Request) -> Response:
         topic = _argument(query(request), "topic")
@@ -187,6 +198,14 @@ def _argument(arguments: dict[str, str], name: str) -> str:
     if name not in arguments:
         raise HttpError(400, f"MISSING_ARG_{name.upper()}")
     return arguments[name]
+
+
+def _limit(arguments: dict[str, str]) -> int:
+    """How many topics and channels are wanted."""
+    text = arguments.get("limit", str(MOST_NAMES))
+    if not (text.isascii() and text.isdigit()) or len(text) > 5 or not 0 < int(text) <= MOST_NAMES:
+        raise HttpError(400, "INVALID_ARG_LIMIT")
+    return int(text)
 
 
 def _name(arguments: dict[str, str], name: str) -> str:

@@ -116,6 +116,25 @@ def test_lookup_of_a_topic_nobody_carries(lookupd: Lookupd) -> None:
     assert lookupd.get("/lookup?topic=t").text == '{"channels":[],"producers":[]}'
 
 
+def test_inactive_topics(lookupd: Lookupd) -> None:
+    lookupd.producer(NODE1, "carried c")
+    for name in ("b", "a"):
+        lookupd.post(f"/channel/create?topic={name}&channel=c")
+    assert lookupd.get("/topics/inactive").text == (
+        '{"topics":[{"topic":"a","channels":["c"]},{"topic":"b","channels":["c"]}],"more":false}'
+    )
+    assert lookupd.get("/topics/inactive?limit=2").json() == {
+        "topics": [{"topic": "a", "channels": ["c"]}],
+        "more": True,
+    }
+    assert lookupd.get("/topics/inactive?after=a").json() == {
+        "topics": [{"topic": "b", "channels": ["c"]}],
+        "more": False,
+    }
+    for limit in ("0", "10001", "-1", "x", ""):
+        assert lookupd.get(f"/topics/inactive?limit={limit}").json() == {"message": "INVALID_ARG_LIMIT"}
+
+
 def test_inactive_producers_are_hidden_by_lookup_and_nodes(lookupd: Lookupd) -> None:
     lookupd.producer(NODE1, "t")
     lookupd.now += 301 * SECOND
