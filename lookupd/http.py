@@ -7,7 +7,7 @@ turned into JSON here. Beyond the original: /topics/inactive, /metrics, /livez a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
@@ -23,6 +23,7 @@ from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes, empty_response, json_response, query
 from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
+from shared.http.extensions import wants_extensions
 from shared.http.health import live, plain
 from shared.log import log
 from shared.version import NSQ_VERSION
@@ -97,11 +98,13 @@ class Handlers:
         channels, producers = await self.bridge.call(find)
         if producers is None:
             raise HttpError(404, "TOPIC_NOT_FOUND")
-        return json_response({"channels": channels, "producers": [_info_json(info) for info in producers]})
+        extended = wants_extensions(request)
+        return json_response({"channels": channels, "producers": [_info_json(info, extended) for info in producers]})
 
     async def nodes(self, request: Request) -> Response:
         nodes = await self.bridge.call(lambda: self.registry.nodes(self.clock()))
-        return json_response({"producers": [_node_json(node) for node in nodes]})
+        extended = wants_extensions(request)
+        return json_response({"producers": [_node_json(node, extended) for node in nodes]})
 
     async def debug(self, request: Request) -> Response:
         rows: dict[str, list[dict[str, object]]] = {}
@@ -216,18 +219,32 @@ def _name(arguments: dict[str, str], name: str) -> str:
     return value
 
 
-def _info_json(info: PeerInfo) -> dict[str, object]:
-    """As the original tells it; what an nsqd told beyond that stands behind."""
-    told: dict[str, object] = asdict(info)
-    if info.node_id is None:
-        del told["node_id"]
-    if not info.capabilities:
-        del told["capabilities"]
+def _info_json(info: PeerInfo, extended: bool) -> dict[str, object]:
+    """As the original tells it; `extended`: and what an nsqd of ours told beyond that."""
+    told: dict[str, object] = {
+        "remote_address": info.remote_address,
+        "hostname": info.hostname,
+        "broadcast_address": info.broadcast_address,
+        "tcp_port": info.tcp_port,
+        "http_port": info.http_port,
+        "version": info.version,
+        **_topology_json(info),
+    }
+    if extended and info.node_id is not None:
+        told["node_id"] = info.node_id
+    if extended and info.capabilities:
+        told["capabilities"] = info.capabilities
     return told
 
 
-def _node_json(node: Node) -> dict[str, object]:
-    return _info_json(node.info) | {"tombstones": node.tombstones, "topics": node.topics}
+def _topology_json(info: PeerInfo) -> dict[str, object]:
+    """Keys of NSQ's later master, for nodes that tell them: who does not use them sees the answers of 1.3.0."""
+    topology = {"topology_zone": info.topology_zone, "topology_region": info.topology_region}
+    return {key: value for key, value in topology.items() if value}
+
+
+def _node_json(node: Node, extended: bool) -> dict[str, object]:
+    return _info_json(node.info, extended) | {"tombstones": node.tombstones, "topics": node.topics}
 
 
 def _registration_json(row: Registration) -> dict[str, object]:
@@ -240,5 +257,6 @@ def _registration_json(row: Registration) -> dict[str, object]:
         "tcp_port": row.info.tcp_port,
         "tombstoned": row.tombstoned_at != NEVER,
         "tombstoned_at": row.tombstoned_at if row.tombstoned_at != NEVER else GO_ZERO_TIME,
+        **dict(sorted(_topology_json(row.info).items())),
         "version": row.info.version,
     }
