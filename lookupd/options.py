@@ -9,6 +9,8 @@ from shared.daemon_options import DaemonOptions
 from shared.options import option
 from shared.values import SECOND, Duration
 
+PROGRAM = "nsqlookupd"
+
 
 @dataclass(frozen=True, slots=True)
 class LookupdOptions(DaemonOptions):

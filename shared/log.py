@@ -8,7 +8,6 @@ What a peer sent may be quoted, and cannot forge a line: control characters are 
 has many lines in NSQ's form, is indented.
 """
 
-import json
 import logging
 import re
 import sys
@@ -61,6 +60,8 @@ class JsonFormatter(logging.Formatter):
         line = {"ts": when, "level": _level(record), "program": self._program, "message": _message(record)}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
+        import json
+
         return json.dumps(line)
 
 
