@@ -22,7 +22,7 @@ from admin.merge import Told, merged_topic
 from admin.options import AdminOptions
 from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes, json_response, query, read_body
-from shared.http.bounded import read_bounded
+from shared.http.bounded import IDENTITY, AnswerError, parse_json, read_answer
 from shared.http.errors import HttpError
 from shared.http.health import plain
 from shared.http.options import LOG_LEVEL, go_log_level, option_response, read_addresses, set_log_level
@@ -36,6 +36,8 @@ MOST_BODY = 1024 * 1024  # bytes
 MOST_LOOKUPDS = 100
 AT_ONCE = 20  # questions for the channels of topics that nobody carries
 MOST_PICTURE = 16 * 1024 * 1024  # bytes of an answer of graphite's
+MOST_POINTS = 1024 * 1024  # bytes of an answer of graphite's with a rate, also once it is parsed
+NO_GRAPHITE = (TimeoutError, AnswerError, httpx.HTTPError, httpx.InvalidURL, ValueError)
 LOOKUPDS = "nsqlookupd_http_addresses"
 _PICTURES = ("image/png", "image/svg+xml", "application/json", "text/csv", "application/pdf")
 
@@ -174,13 +176,11 @@ class JsonApi:
             "format": "json",
             "target": arguments["target"],
         }
-        timeout = self.options.http_client_request_timeout / SECOND
         try:
-            async with httpx.AsyncClient(timeout=timeout, trust_env=False) as client:
-                answer = await client.get(f"{self.options.graphite_url}/render", params=asked)
-                rate = float(answer.raise_for_status().json()[0]["datapoints"][0][0])
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError, LookupError, TypeError, RecursionError) as error:
-            log.error("GRAPHITE: %s: %s", hide(self.options.graphite_url), error or type(error).__name__)
+            content, _ = await self._ask_graphite(f"{self.options.graphite_url}/render", asked, MOST_POINTS)
+            rate = float(parse_json(content, MOST_POINTS)[0]["datapoints"][0][0])
+        except (*NO_GRAPHITE, LookupError, TypeError) as error:
+            log.error("GRAPHITE: %s: %s", hide(self.options.graphite_url), str(error) or type(error).__name__)
             raise HttpError(500, "INTERNAL_ERROR") from None
         return json_response({"rate": f"{rate / interval:.2f}" if rate >= 0 else "N/A"})
 
@@ -189,25 +189,33 @@ class JsonApi:
         _check_sees_all(request)
         asked = request.scope["query_string"].decode("latin-1")
         url = f"{self.options.graphite_url.rstrip('/')}/render?{asked}"
-        timeout = self.options.http_client_request_timeout / SECOND
         try:
-            async with (
-                asyncio.timeout(timeout),
-                httpx.AsyncClient(timeout=timeout, trust_env=False) as client,
-                client.stream("GET", url) as answer,
-            ):
-                content = await read_bounded(answer.aiter_bytes(), MOST_PICTURE)
-        except (TimeoutError, httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            content, answer = await self._ask_graphite(url, None, MOST_PICTURE)
+        except AnswerError as error:
+            raise HttpError(502, f"UPSTREAM_ERROR: graphite {error}") from None
+        except NO_GRAPHITE as error:
             log.error("GRAPHITE: %s: %s", hide(self.options.graphite_url), str(error) or type(error).__name__)
             raise HttpError(502, "UPSTREAM_ERROR: graphite does not answer") from None
-        if content is None:
-            raise HttpError(502, "UPSTREAM_ERROR: graphite answers too much")
         kind = answer.headers.get("content-type", "")
         kind = (
             kind if kind.startswith(_PICTURES) else "application/octet-stream"
         )  # no page of somebody else's in our name
         headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
         return Response(content, answer.status_code, headers, kind)
+
+    async def _ask_graphite(
+        self, url: str, arguments: dict[str, str] | None, most: int
+    ) -> tuple[bytes, httpx.Response]:  # fmt: skip
+        """An answer of at most `most` bytes. Raises what is in NO_GRAPHITE."""
+        timeout = self.options.http_client_request_timeout / SECOND
+        async with (
+            asyncio.timeout(timeout),
+            httpx.AsyncClient(timeout=timeout, trust_env=False) as client,
+            client.stream("GET", url, params=arguments, headers=IDENTITY) as answer,
+        ):
+            if arguments is not None:
+                answer.raise_for_status()
+            return await read_answer(answer, most), answer
 
     # Commands
 

@@ -12,12 +12,12 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 
-from shared.http.bounded import read_bounded
+from shared.http.bounded import IDENTITY, AnswerError, read_answer
 
 MOST_BYTES = 64 * 1024 * 1024  # of an answer
 AT_ONCE = 100  # questions under way
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
-_V1 = {"Accept": "application/vnd.nsq; version=1.0"}
+_V1 = {**IDENTITY, "Accept": "application/vnd.nsq; version=1.0"}
 
 T = TypeVar("T")
 Arguments = Mapping[str, str | list[str]]
@@ -127,13 +127,13 @@ class Upstreams:
                 asyncio.timeout(self._times.request),
                 self._client.stream(method, url, params=arguments, content=body, headers=headers | _V1) as answer,
             ):
-                content = await read_bounded(answer.aiter_bytes(), MOST_BYTES)
+                content = await read_answer(answer, MOST_BYTES)
+        except AnswerError as error:
+            raise UpstreamError(f"{url} {error}") from None
         except TimeoutError:
             raise UpstreamError(f"{url} did not answer within {self._times.request:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as error:
             raise UpstreamError(f"{url}: {str(error) or type(error).__name__}") from None
-        if content is None:
-            raise UpstreamError(f"{url} answered more than {MOST_BYTES} bytes")
         if answer.status_code == 403 and again and url.startswith("http://"):
             elsewhere = _https(url, content)
             if elsewhere:

@@ -13,6 +13,7 @@ import json
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,13 +116,13 @@ def hangs(after: bytes = b"") -> Mood:
     return mood
 
 
-def never_ends(head: bytes, part: bytes) -> Mood:
-    """The same again and again, until the other side has enough."""
+def never_ends(head: bytes, part: bytes, pause: float = 0.0) -> Mood:
+    """The same again and again, with `pause` seconds between, until the other side has enough."""
 
     def mood(visit: Visit) -> None:
         visit.send(head)
         while visit.send(part):
-            pass
+            time.sleep(pause)
 
     return mood
 

@@ -183,18 +183,18 @@ REFUSED: list[tuple[str, Mood, str]] = [
     ("no object", says(200, b"[]"), "answer is not an object"),
     ("bad pattern", says(200, allowing({"topic": "["})), 'unable to compile "["'),
     ("unknown permission", says(200, allowing({"permissions": ["admin"]})), 'unknown permission "admin"'),
-    ("too long", says(200, b" " * (MAX_BODY + 1)), f"answer of more than {MAX_BODY} bytes"),
-    ("too long, and refused", says(500, b" " * (MAX_BODY + 1)), f"answer of more than {MAX_BODY} bytes"),
+    ("too long", says(200, b" " * (MAX_BODY + 1)), f"answered more than {MAX_BODY} bytes"),
+    ("too long, and refused", says(500, b" " * (MAX_BODY + 1)), f"answered more than {MAX_BODY} bytes"),
     (
         "endless",
         never_ends(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1000\r\n" + b" " * 4096 + b"\r\n"),
-        f"answer of more than {MAX_BODY} bytes",
+        f"answered more than {MAX_BODY} bytes",
     ),
     ("endless head", never_ends(b"HTTP/1.1 200 OK\r\n", b"X: " + b"y" * 4096 + b"\r\n"), "RemoteProtocolError"),
     (
         "a bomb",
         says(200, gzip.compress(b" " * 100_000_000), Content_Encoding="gzip"),
-        "answer is compressed, which nobody asked for",
+        "answered with a Content-Encoding that nobody asked for",
     ),
     (
         "a redirect with a bomb leads on at once",

@@ -13,7 +13,7 @@ import httpx
 
 from nsqd.protocols.nsq.auth_answer import MAX_BODY
 from nsqd.protocols.nsq.authorization import AuthRefused
-from shared.http.bounded import read_bounded
+from shared.http.bounded import AnswerError, read_answer
 
 MOST_REQUESTS = 10  # redirects included, as Go's client counts
 _TO_GET = frozenset({301, 302, 303})  # redirects after which nothing is posted any more
@@ -77,9 +77,7 @@ async def exchange(transport: httpx.AsyncBaseTransport, ask: Ask) -> Reply:
 
 async def _body(response: httpx.Response) -> bytes:
     """The body as it is on the wire. Raises AuthRefused when it is too big, or packed: a bomb is packed well."""
-    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise AuthRefused("answer is compressed, which nobody asked for")
-    body = await read_bounded(response.aiter_raw(), MAX_BODY)
-    if body is None:
-        raise AuthRefused(f"answer of more than {MAX_BODY} bytes")
-    return body
+    try:
+        return await read_answer(response, MAX_BODY)
+    except AnswerError as error:
+        raise AuthRefused(str(error)) from None

@@ -4,7 +4,6 @@ A server may be down, slow or lie: then the next one is asked. So many clients m
 each other; no question waits for ever. What a question holds never reaches the log, nor does what a server says.
 """
 
-import json
 import ssl
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ import trio
 from nsqd.auth.exchange import Ask, Reply, exchange
 from nsqd.protocols.nsq.auth_answer import parse_authorization
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
+from shared.http.bounded import IDENTITY, AnswerError, parse_object
 from shared.version import PENSTOCK_VERSION
 
 MOST_QUESTIONS = 32  # under way at once: each is a connection
@@ -23,10 +23,11 @@ PATIENCE = 30.0  # s that a question waits for its turn
 LONGEST = 60.0  # s, where the options set no limit
 MAX_SECRET = 20 * 1024  # bytes: in a URL three characters each at worst, and httpx takes 64 Ki
 KEEP_ALIVE = 1.5  # s that an idle connection is used again: no server closes it sooner, so none closes under a question
+MOST_REFUSAL = 64 * 1024  # bytes of memory that a server's 403 may take once it is parsed
 _LONGEST_REASON = 200  # characters
 _HEADERS = {
+    **IDENTITY,
     "Accept": "application/vnd.nsq; version=1.0",
-    "Accept-Encoding": "identity",  # what is packed could not be bounded as it comes
     "User-Agent": f"penstock/{PENSTOCK_VERSION}",
 }
 
@@ -120,9 +121,8 @@ class AuthServers:
 def _https(url: httpx.URL, body: bytes) -> httpx.URL:
     """Where a server that answered 403 to plain HTTP wants to be asked: {"https_port": 4152}. Raises AuthRefused."""
     try:
-        answer = json.loads(body)
-        port = answer["https_port"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        port = parse_object(body, MOST_REFUSAL)["https_port"]
+    except (AnswerError, KeyError):
         raise AuthRefused("got response 403") from None
     if type(port) is not int or not 1 <= port <= 65535:
         raise AuthRefused("got response 403 with a bad https_port")

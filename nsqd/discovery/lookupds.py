@@ -4,6 +4,7 @@ A new topic waits, undistributed, until they were asked which channels it has el
 reaches all of them. Publishing never waits for any of this.
 """
 
+import math
 from collections.abc import Callable, Iterable
 
 import httpx
@@ -14,9 +15,13 @@ from nsqd.core.topic import Topic
 from nsqd.discovery.link import Link, LinkError
 from penstock.protocol.lookup import register, unregister
 from penstock.protocol.names import is_ephemeral, is_valid_name
+from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer, valid_names
 from shared.log import log
 
 PING_INTERVAL = 15.0  # s
+MOST_ANSWER = 1024 * 1024  # bytes of an answer about a topic's channels
+MOST_ANSWER_MEMORY = 4 * MOST_ANSWER  # bytes that it may take once it is parsed
+MOST_CHANNELS = 10_000  # named in it
 MOST_QUESTIONS = 16  # about new topics under way at once: each is a connection
 FIRST_RETRY = 1.0  # s; doubled with each failure up to PING_INTERVAL: one that is just starting is not missed for long
 
@@ -165,13 +170,17 @@ class Lookupds:
 
     async def _query(self, address: str, topic: str, found: dict[str, None]) -> None:
         url = f"http://{address}/channels"  # never https: verify=False only spares 20 ms of loading certificates
+        headers = {**IDENTITY, "Accept": "application/vnd.nsq"}
+        longest = (self._timeout.connect or 0.0) + (self._timeout.read or 0.0)  # s, however slowly bytes drip in
         try:
             async with self._asking, httpx.AsyncClient(timeout=self._timeout, trust_env=False, verify=False) as client:
-                answer = await client.get(url, params={"topic": topic}, headers={"Accept": "application/vnd.nsq"})
-                answer.raise_for_status()
-                channels = answer.json()["channels"]
-                found.update(dict.fromkeys(str(channel) for channel in channels))
-        except _NO_ANSWER as error:  # start without it
+                with trio.fail_after(longest or math.inf):
+                    async with client.stream("GET", url, params={"topic": topic}, headers=headers) as answer:
+                        answer.raise_for_status()
+                        content = await read_answer(answer, MOST_ANSWER)
+            channels = parse_object(content, MOST_ANSWER_MEMORY).get("channels")
+            found.update(dict.fromkeys(valid_names(channels, is_valid_name, MOST_CHANNELS)))
+        except (*_NO_ANSWER, AnswerError, trio.TooSlowError) as error:  # start without it
             log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, error or type(error).__name__)
 
 

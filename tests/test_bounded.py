@@ -1,0 +1,170 @@
+"""What other daemons answer over HTTP: bounded in bytes, in memory and in depth, and never unpacked."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import tracemalloc
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import trio
+
+from penstock.protocol.names import is_valid_name
+from shared.http.bounded import (
+    DEEPEST,
+    AnswerError,
+    memory_of,
+    memory_to_parse,
+    parse_json,
+    parse_object,
+    read_answer,
+    valid_names,
+)
+
+MB = 1024 * 1024
+
+
+class Parts(httpx.AsyncByteStream):
+    """A body in parts; it knows how many were taken."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self.parts = parts
+        self.taken = 0
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for part in self.parts:
+            self.taken += 1
+            yield part
+
+
+def response(*parts: bytes, **headers: str) -> tuple[httpx.Response, Parts]:
+    stream = Parts(*parts)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return httpx.Response(200, headers=named, stream=stream), stream
+
+
+@pytest.mark.parametrize("run", [asyncio.run, lambda work: trio.run(lambda: work)], ids=["asyncio", "trio"])
+def test_an_answer_is_read_as_it_is(run: Any) -> None:
+    heard: list[int] = []
+    found, _ = response(b"ab", b"c", Content_Length="3", Content_Encoding="Identity")
+    assert run(read_answer(found, 3, heard.append)) == b"abc"
+    assert heard == [2, 1]
+
+
+def test_a_packed_answer_is_refused_unread() -> None:
+    found, stream = response(gzip.compress(b"{}"), Content_Encoding="gzip")
+    with pytest.raises(AnswerError, match="Content-Encoding"):
+        asyncio.run(read_answer(found, MB))
+    assert stream.taken == 0
+
+
+@pytest.mark.parametrize("stated", ["11", "9" * 5000, "0" * 25 + "11"])
+def test_an_answer_that_says_it_is_too_large_is_refused_unread(stated: str) -> None:
+    found, stream = response(b"x" * 11, Content_Length=stated)
+    with pytest.raises(AnswerError, match="more than 10 bytes"):
+        asyncio.run(read_answer(found, 10))
+    assert stream.taken == (1 if stated.startswith("0") else 0)
+
+
+def test_no_more_is_read_than_may_be() -> None:
+    found, stream = response(*[b"x" * 4] * 10)
+    with pytest.raises(AnswerError, match="more than 10 bytes"):
+        asyncio.run(read_answer(found, 10))
+    assert stream.taken == 3
+
+
+def test_json_is_a_value() -> None:
+    assert parse_json(b'{"a":[1,2.5,"\\u00e9",null,true]}', MB) == {"a": [1, 2.5, "\u00e9", None, True]}
+    assert parse_json(b'"\xff"', MB) == "\ufffd"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"[NaN]", b"[-Infinity]", b"[" * 100_000, b"9" * 5000, b"\xef\xbb\xbf{}"]
+)
+def test_what_is_no_json(content: bytes) -> None:
+    with pytest.raises(AnswerError, match="no JSON"):
+        parse_json(content, 100 * MB)
+
+
+@pytest.mark.parametrize("content", [b"[]", b"7", b"null", b'"a"'])
+def test_what_is_no_object(content: bytes) -> None:
+    with pytest.raises(AnswerError, match="object"):
+        parse_object(content, MB)
+
+
+def test_nesting_is_bounded() -> None:
+    assert parse_json(b"[" * DEEPEST + b"]" * DEEPEST, MB)
+    for one, other in ((b"[", b"]"), (b'{"a":', b"}")):
+        deeper = one * DEEPEST + b"[]" + other * DEEPEST
+        with pytest.raises(AnswerError, match="nested"):
+            parse_json(deeper, MB)
+
+
+HOSTILE = (
+    "[]",
+    "{}",
+    "[0]",
+    '{"":0}',
+    "[[]]",
+    "999",
+    "1.5",
+    '"ab"',
+    '"\\u4e2d"',
+    "[[0],[0],[0]]",
+    '{"a":{"b":{}}}',
+    '"' + "x" * 99 + '"',
+)
+
+
+@pytest.mark.parametrize("one", HOSTILE)
+def test_the_memory_that_parsing_takes_is_known_before(one: str) -> None:
+    content = f"[{','.join([one] * 20_000)}]".encode()
+    tracemalloc.start()
+    value = json.loads(content)
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak <= memory_to_parse(content)
+    assert held / 3 < memory_of(value) < held * 3 + 1000 or one == "999"
+    with pytest.raises(AnswerError, match="memory"):
+        parse_json(content, peak // 2)
+
+
+def test_one_wide_character_makes_all_of_them_wide() -> None:
+    content = ('["' + "x" * 100_000 + '\U0001f600"]').encode()
+    tracemalloc.start()
+    value = json.loads(content)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(value[0]) * 4 < peak <= memory_to_parse(content)
+
+
+def test_a_large_node_of_the_original_passes() -> None:
+    """10,000 topics with a channel and percentiles: what nsqadmin allows, 8 times 32 MiB of memory, is enough."""
+    latency = {"count": 5, "percentiles": [{"quantile": 0.99, "value": 1234567}, {"quantile": 0.95, "value": 12345}]}
+    counts = dict.fromkeys(("depth", "backend_depth", "in_flight_count", "deferred_count", "message_count"), 123456)
+    more = dict.fromkeys(("requeue_count", "timeout_count", "client_count", "zone_local_msg_count"), 0)
+    channel = {
+        "channel_name": "a_channel_of_some_length",
+        **counts,
+        **more,
+        "paused": False,
+        "clients": [],
+        "e2e": latency,
+    }
+    topic = {"topic_name": "a_topic_of_some_length", "channels": [channel], **counts, "paused": False, "e2e": latency}
+    content = json.dumps({"health": "OK", "topics": [topic] * 10_000}, separators=(",", ":")).encode()
+    assert len(content) > 6 * MB
+    assert len(parse_object(content, 8 * 32 * MB)["topics"]) == 10_000
+
+
+def test_names_are_valid_ones_and_bounded() -> None:
+    assert valid_names(["b", "a", "b", 7, None, "no such", "x" * 65], is_valid_name, 7) == ["b", "a"]
+    with pytest.raises(AnswerError, match="more than 6 names"):
+        valid_names(["a"] * 7, is_valid_name, 6)
+    for wrong in (None, {"a": 1}, "abc", 7):
+        with pytest.raises(AnswerError, match="no list"):
+            valid_names(wrong, is_valid_name, 6)

@@ -1,0 +1,67 @@
+"""What nsqd takes from an nsqlookupd about a new topic's channels: bounded in bytes, memory, names and time."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from typing import Any, cast
+
+import pytest
+import trio
+
+from nsqd.core.broker import Broker
+from nsqd.discovery.lookupds import MOST_ANSWER, MOST_ANSWER_MEMORY, MOST_CHANNELS, Lookupds
+from tests.auth_server import AuthServer, Mood, never_ends, says
+
+
+async def found(mood: Mood, read_timeout: float = 5.0) -> list[str]:
+    names: dict[str, None] = {}
+    with AuthServer(mood) as server:
+        async with trio.open_nursery() as nursery:
+            lookupds = Lookupds(cast(Broker, None), {}, (1.0, read_timeout), lambda: None, nursery)
+            await lookupds._query(server.address, "t", names)
+    return list(names)
+
+
+def channels(*names: Any) -> bytes:
+    return json.dumps({"channels": names}).encode()
+
+
+async def test_channels_are_valid_names_each_once() -> None:
+    assert await found(says(200, channels("b", "a", "b", 7, None, "no such", "x" * 65, "e#ephemeral"))) == [
+        "b", "a", "e#ephemeral",
+    ]  # fmt: skip
+
+
+async def test_nothing_that_is_packed_is_asked_for() -> None:
+    with AuthServer(says(200, channels("a"))) as server:
+        async with trio.open_nursery() as nursery:
+            await Lookupds(cast(Broker, None), {}, (1.0, 5.0), lambda: None, nursery)._query(server.address, "t", {})
+    assert server.requests[0].headers["accept-encoding"] == "identity"
+
+
+BAD: list[tuple[str, Mood]] = [
+    ("a bomb", says(200, gzip.compress(channels(*["a" * 60] * 20)), Content_Encoding="gzip")),
+    ("too long", says(200, b" " * MOST_ANSWER + channels("a"))),
+    ("endless", never_ends(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1000\r\n" + b" " * 4096 + b"\r\n")),
+    ("too much memory", says(200, channels(*[[]] * (MOST_ANSWER_MEMORY // 160), "a"))),
+    ("too many", says(200, channels(*["a"] * (MOST_CHANNELS + 1)))),
+    ("no list", says(200, b'{"channels":{"a":1}}')),
+    ("no object", says(200, b'["channels"]')),
+    ("no channels", says(200, b"{}")),
+    ("no JSON", says(200, b"a")),
+    ("deep", says(200, b'{"channels":["a",' + b"[" * 1000 + b"]" * 1000 + b"]}")),
+    ("404", says(404, channels("a"))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mood", [row[1] for row in BAD], ids=[row[0] for row in BAD])
+async def test_a_topic_starts_without_an_answer_that_is_none(mood: Mood) -> None:
+    assert await found(mood) == []
+
+
+async def test_an_answer_that_drips_is_not_waited_for() -> None:
+    """A byte each 50 ms passes every time-out for one read: a new topic would never start."""
+    drips = never_ends(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n", 0.05)
+    with trio.fail_after(30):
+        assert await found(drips, 0.2) == []
