@@ -18,7 +18,7 @@ import httpx
 from apps.messages import ADDRESS
 from shared.files import sync_directory
 
-NAMES = re.compile(r"nsqd\.dat|log/\d{20}\.\d{1,9}\.log")  # and nothing else is unpacked, whoever answers
+NAMES = re.compile(r"nsqd\.dat|log/log\.id|log/\d{20}\.\d{1,9}\.log")  # and nothing else is unpacked, whoever answers
 TIMEOUT = 60.0  # s without a byte
 CHUNK = 1024 * 1024  # bytes
 

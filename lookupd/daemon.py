@@ -6,6 +6,7 @@ TCP clients are served first: what only HTTP needs is imported in a thread meanw
 
 from __future__ import annotations
 
+import math
 import socket
 import time
 from functools import partial
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from lookupd.net import TcpServer
+from lookupd.net import TcpServer, Timeouts
 from lookupd.options import PROGRAM, LookupdOptions
 from lookupd.registry import Registry
 from shared.daemon import SIGNALS, broadcast_address, until_told_to_stop
@@ -23,6 +24,7 @@ from shared.log import log
 from shared.startup import reload_log_level
 from shared.text import go_json
 from shared.trio_thread import TrioThread
+from shared.values import SECOND
 from shared.version import NSQ_VERSION
 
 if TYPE_CHECKING:
@@ -36,8 +38,9 @@ def serve(options: LookupdOptions, tcp: Listener, http: Listener | None) -> None
 
 async def _run(options: LookupdOptions, tcp: Listener, http: Listener | None) -> None:
     """Serve until SIGINT or SIGTERM. Any exception out of here is a bug, or a machine that has ceased to work."""
-    registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime)
-    server = TcpServer(registry, identity(options, tcp, http, socket.gethostname()), time.time_ns)
+    registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime, options.limits())
+    timeouts = Timeouts(options.identify_timeout / SECOND, options.idle_timeout / SECOND or math.inf)
+    server = TcpServer(registry, identity(options, tcp, http, socket.gethostname()), time.time_ns, timeouts)
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             trio_thread = TrioThread()
@@ -68,7 +71,7 @@ def _start_http(
         bridge.deliver(bridge.serve())
 
     bridge = Bridge(lambda: trio_thread.run_soon(serve_waiting))
-    handlers = Handlers(registry, bridge, time.time_ns, lambda: server.connections, server.obstacle)
+    handlers = Handlers(registry, bridge, time.time_ns, server.figures, server.obstacle)
     hosts = Hosts([options.broadcast_address, *options.allowed_host])
     api = Api(handlers.routes(), hosts, trio_thread.report)
     http_server = HttpServer(api, [listener.socket], trio_thread.report)

@@ -11,12 +11,14 @@ from dataclasses import asdict, dataclass
 from typing import TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from lookupd.registry import NEVER, Counts, Node, PeerInfo, Registration, Registry
+from lookupd.net import Figures
+from lookupd.producers import Full, PeerInfo
+from lookupd.registry import NEVER, Counts, Node, Registration, Registry
 from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes, empty_response, json_response, query
 from shared.http.bridge import Bridge
@@ -37,7 +39,7 @@ class Handlers:
     registry: Registry  # the trio thread's: reached through the bridge only
     bridge: Bridge
     clock: Callable[[], int]  # ns since the epoch
-    connections: Callable[[], int]  # open TCP connections
+    figures: Callable[[], Figures]  # of the TCP connections
     obstacle: Callable[[], str]  # why the daemon is not ready; "" when it is
 
     def routes(self) -> Routes:
@@ -100,7 +102,7 @@ class Handlers:
 
     async def create_topic(self, request: Request) -> Response:
         topic = _name(query(request), "topic")
-        await self.bridge.call(lambda: self.registry.create_topic(topic))
+        await self._create(lambda: self.registry.create_topic(topic))
         log.info("DB: adding topic(%s)", topic)
         return empty_response()
 
@@ -113,7 +115,7 @@ class Handlers:
     async def create_channel(self, request: Request) -> Response:
         arguments = query(request)
         topic, channel = _name(arguments, "topic"), _name(arguments, "channel")
-        await self.bridge.call(lambda: self.registry.create_channel(topic, channel))
+        await self._create(lambda: self.registry.create_channel(topic, channel))
         log.info("DB: adding channel(%s) in topic(%s)", channel, topic)
         return empty_response()
 
@@ -125,6 +127,17 @@ class Handlers:
         log.info("DB: removing channel(%s) from topic(%s)", channel, topic)
         return empty_response()
 
+    async def _create(self, create: Callable[[], None]) -> None:
+        """HttpError 503 at the limit of registrations."""
+
+        def attempt() -> None:
+            try:
+                create()
+            except Full as full:
+                raise HttpError(503, f"TOO_MANY_REGISTRATIONS: {full}") from None
+
+        await self.bridge.call(attempt)
+
     async def tombstone(self, request: Request) -> Response:
         arguments = query(request)
         topic, node = _argument(arguments, "topic"), _argument(arguments, "node")
@@ -135,8 +148,8 @@ class Handlers:
     # For the operator's machinery
 
     async def metrics(self, request: Request) -> Response:
-        counts, connections = await self.bridge.call(lambda: (self.registry.counts(), self.connections()))
-        return Response(generate_latest(Metrics(counts, connections)), media_type=CONTENT_TYPE_LATEST)
+        counts, figures = await self.bridge.call(lambda: (self.registry.counts(), self.figures()))
+        return Response(generate_latest(Metrics(counts, figures)), media_type=CONTENT_TYPE_LATEST)
 
     async def livez(self, request: Request) -> Response:
         """200 while the trio thread turns."""
@@ -149,17 +162,24 @@ class Handlers:
 
 
 class Metrics(Collector):
-    """One scrape. No labels: what it costs does not grow with the topics."""
+    """One scrape. No label has a name in it: what it costs does not grow with the topics."""
 
-    def __init__(self, counts: Counts, connections: int) -> None:
+    def __init__(self, counts: Counts, figures: Figures) -> None:
         self._counts = counts
-        self._connections = connections
+        self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily("nsqlookupd_topics", "Topics known", self._counts.topics)
         yield GaugeMetricFamily("nsqlookupd_channels", "Channels known", self._counts.channels)
         yield GaugeMetricFamily("nsqlookupd_producers", "nsqd connected and identified", self._counts.producers)
-        yield GaugeMetricFamily("nsqlookupd_connections", "TCP connections open", self._connections)
+        yield GaugeMetricFamily(
+            "nsqlookupd_registrations", "Topics, channels and producers of each", self._counts.entries
+        )
+        yield GaugeMetricFamily("nsqlookupd_connections", "TCP connections open", self._figures.connections)
+        refused = CounterMetricFamily("nsqlookupd_refused", "Refused because of a limit", labels=["reason"])
+        for reason, count in self._figures.refused.items():
+            refused.add_metric([reason], count)
+        yield refused
 
 
 def _argument(arguments: dict[str, str], name: str) -> str:

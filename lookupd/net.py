@@ -1,43 +1,76 @@
 """nsqlookupd's TCP side: a trio task for each connection, around a protocol Session.
 
-Laws: silence is cut short only before IDENTIFY (an nsqd may then be as silent as it likes, as with the original; TCP
-keepalive finds the dead ones); the number of connections is bounded; no failure to accept ends or spins the daemon.
+Laws: silence is cut short, before IDENTIFY and after it; the number of connections is bounded, by the lobby before IDENTIFY
+and by the registry's seats after it; no failure to accept ends or spins the daemon.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import trio
 
+from lookupd.lobby import Lobby
+from lookupd.producers import UNIX, host_of
 from lookupd.protocol import Session
 from lookupd.registry import Registry
 from shared.listen import OUT_OF_RESOURCES, Listener, display
 from shared.log import log
 
-# An nsqd holds one connection, so this is a cluster of 4,000 nodes. An idle task with its session took 7.4 KiB here
-# (4,000 connections: 29 MiB), and the file descriptors stay far from the usual hard limits.
-MAX_CONNECTIONS = 4_000
-IDENTIFY_TIMEOUT = 10.0  # s from accept to the end of IDENTIFY; nsqd sends it with its first packet
 LINGER = 1.0  # s to let the peer read its last error: closing on unread bytes would reset the connection under it
 ACCEPT_PAUSE = 0.1  # s between attempts to accept while the machine is out of file descriptors or memory
 CHUNK = 16 * 1024  # bytes for one receive; an nsqd's REGISTER of 100 channels fits
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 15, 15, 9  # s, s, probes: Go's defaults
 
 
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """How long a peer may take, in s."""
+
+    identify: float  # from connecting to the end of IDENTIFY
+    idle: float  # after it, from one complete command to the next
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What /metrics shows of the connections."""
+
+    connections: int  # open
+    refused: Mapping[str, int]  # because of a limit, since the start; by reason: lobby, identify, register
+
+
+class _Stay:
+    """How long a connection may still stay: until the deadline, or until a newcomer displaces it."""
+
+    def __init__(self) -> None:
+        self.scope = trio.CancelScope()
+        self.displaced = False
+
+    def end(self) -> None:
+        """A newcomer takes its place in the lobby."""
+        self.displaced = True
+        self.scope.cancel()
+
+    def extend(self, seconds: float) -> None:
+        """So long from now on."""
+        self.scope.deadline = trio.current_time() + seconds
+
+
 class TcpServer:
     """Accepts connections and serves them until cancelled."""
 
-    def __init__(self, registry: Registry, answer: bytes, clock: Callable[[], int]) -> None:
+    def __init__(self, registry: Registry, answer: bytes, clock: Callable[[], int], timeouts: Timeouts) -> None:
         self._registry = registry
         self._answer = answer  # to IDENTIFY
         self._clock = clock  # ns since the epoch
+        self._timeouts = timeouts
         self._unnamed = itertools.count(1)  # numbers for peers on a unix socket, which have no address
-        self._full = False  # True: connections are being refused, and the log has said so
-        self.connections = 0  # tasks being served, refused ones not included; at most MAX_CONNECTIONS
+        self._lobby = Lobby()
+        self._connections = 0  # tasks being served
+        self._displaced = 0  # connections that a newcomer displaced
 
     async def serve(self, listener: Listener) -> None:
         """Accept for ever. OSError if that is impossible for a reason that does not pass."""
@@ -45,69 +78,79 @@ class TcpServer:
             acceptor = trio.SocketListener(trio.socket.from_stdlib_socket(listener.socket))
             while True:
                 stream = await _accept(acceptor)
-                if self._admits():
-                    self.connections += 1
-                    nursery.start_soon(self._serve_connection, stream)
-                else:
-                    stream.socket.close()
+                remote = self._remote_address(stream.socket)
+                stay = _Stay()
+                self._enter_lobby(stay, remote)
+                nursery.start_soon(self._serve_connection, stream, remote, stay)
 
     def obstacle(self) -> str:
         """Why a new nsqd would be refused; "" if it would not."""
-        return f"{MAX_CONNECTIONS} connections are open" if self.connections >= MAX_CONNECTIONS else ""
+        seats = self._registry.seats
+        return f"{len(seats)} nsqd are connected" if seats.full else ""
 
-    def _admits(self) -> bool:
-        full = self.connections >= MAX_CONNECTIONS
-        if full and not self._full:
-            log.warning("TCP: refusing connections beyond %d", MAX_CONNECTIONS)
-        self._full = full
-        return not full
+    def figures(self) -> Figures:
+        """As they are now."""
+        return Figures(self._connections, {"lobby": self._displaced, **self._registry.refused})
 
-    async def _serve_connection(self, stream: trio.SocketStream) -> None:
+    def _enter_lobby(self, stay: _Stay, remote: str) -> None:
+        if self._lobby.enter(stay, host_of(remote), stay.end):
+            self._displaced += 1
+            log.warning("TCP: too many connections without IDENTIFY: the oldest is closed")
+
+    async def _serve_connection(self, stream: trio.SocketStream, remote: str, stay: _Stay) -> None:
         """One connection's life; whatever ends it, its registrations go."""
-        remote = self._remote_address(stream.socket)
         session = Session(self._registry, remote, self._answer, lambda text: log.info("CLIENT(%s): %s", remote, text))
         log.info("TCP: new client(%s)", remote)
+        self._connections += 1
         try:
             async with stream:
-                await self._converse(stream, session, remote)
+                await self._converse(stream, session, remote, stay)
         except (trio.BrokenResourceError, OSError) as error:  # the network's or the peer's doing: this one is over
             log.info("CLIENT(%s): connection lost - %s", remote, error.__cause__ or error)
         finally:
             session.disconnected()
-            self.connections -= 1
+            self._lobby.leave(stay)
+            self._connections -= 1
             log.info("TCP: closed client(%s)", remote)
 
-    async def _converse(self, stream: trio.SocketStream, session: Session, remote: str) -> None:
+    async def _converse(self, stream: trio.SocketStream, session: Session, remote: str, stay: _Stay) -> None:
         _keep_alive(stream.socket)
-        with trio.move_on_after(IDENTIFY_TIMEOUT) as patience:
-            await self._exchange(stream, session, patience)
-        if patience.cancelled_caught:
-            log.warning("CLIENT(%s): no IDENTIFY within %g s", remote, IDENTIFY_TIMEOUT)
-        if session.failure:
-            log.error("CLIENT(%s): %s", remote, session.failure)
-            session.disconnected()  # now, not only after the linger
-            await _linger(stream)
+        stay.extend(self._timeouts.identify)
+        with stay.scope:
+            await self._exchange(stream, session, stay)
+            if session.failure:
+                log.error("CLIENT(%s): %s", remote, session.failure)
+                session.disconnected()  # now, not only after the linger
+                self._enter_lobby(stay, remote)
+                stay.extend(LINGER)
+                await _linger(stream)
+        if stay.scope.cancelled_caught and not stay.displaced and not session.failure:
+            what = "command" if session.identified else "IDENTIFY"
+            seconds = self._timeouts.idle if session.identified else self._timeouts.identify
+            log.warning("CLIENT(%s): no %s within %g s", remote, what, seconds)
 
-    async def _exchange(self, stream: trio.SocketStream, session: Session, patience: trio.CancelScope) -> None:
+    async def _exchange(self, stream: trio.SocketStream, session: Session, stay: _Stay) -> None:
         """Bytes in, replies out, until the peer ends or errs."""
         while not session.closing:
             data = await stream.receive_some(CHUNK)
             reply = session.receive(data, self._clock()) if data else session.end()
             if session.identified:
-                patience.deadline = math.inf
-            if reply:
+                self._lobby.leave(stay)
+            if reply:  # it completed a command
                 await stream.send_all(reply)
+                if session.identified:
+                    stay.extend(self._timeouts.idle)
             if not data:
                 return
 
     def _remote_address(self, sock: trio.socket.SocketType) -> str:
         """The peer's identity: ip:port, as Go prints it; on a unix socket a number."""
         if sock.family == socket.AF_UNIX:
-            return f"@{next(self._unnamed)}"
+            return f"{UNIX}{next(self._unnamed)}"
         try:
             return display(*sock.getpeername()[:2])
         except OSError:  # already gone: the first receive will say so
-            return f"@{next(self._unnamed)}"
+            return f"{UNIX}{next(self._unnamed)}"
 
 
 async def _accept(acceptor: trio.SocketListener) -> trio.SocketStream:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lookupd.producers import Limits
 from shared.checks import accidental_path, at_least, complaints, obstructed
 from shared.daemon_options import DaemonOptions
 from shared.options import option
-from shared.values import SECOND, Duration
+from shared.values import MILLISECOND, SECOND, Duration
 
 PROGRAM = "nsqlookupd"
 
@@ -37,6 +38,34 @@ class LookupdOptions(DaemonOptions):
         "duration of time a producer will remain tombstoned if registration remains",
         check=at_least(0),
     )
+
+    max_connections: int = option(4_000, "maximum count of connected nsqd", check=at_least(1))
+    max_connections_per_ip: int = option(
+        256, "maximum count of connected nsqd of one address (0: no limit of its own)", check=at_least(0)
+    )
+    max_registrations: int = option(
+        1_000_000, "maximum count of topics, channels, and producers of each (about 250 bytes each)", check=at_least(4)
+    )
+    max_registrations_per_producer: int = option(
+        50_000, "maximum count of topics and channels of one nsqd", check=at_least(1)
+    )
+    identify_timeout: Duration = option(
+        Duration(10 * SECOND), "time from connecting to the end of IDENTIFY", check=at_least(MILLISECOND)
+    )
+    idle_timeout: Duration = option(
+        Duration(60 * SECOND),
+        "time an nsqd may be silent before its connection is closed; it pings each 15s (0: no limit)",
+        check=at_least(0),
+    )
+
+    def limits(self) -> Limits:
+        """What the registry keeps at most."""
+        return Limits(
+            self.max_registrations,
+            self.max_registrations_per_producer,
+            self.max_connections,
+            self.max_connections_per_ip or self.max_connections,
+        )
 
     def obstacles(self) -> list[str]:
         """Addresses where nothing can be bound."""

@@ -2,7 +2,8 @@
 
 Pure: no socket, clock or log. `receive(data, now)` takes bytes cut anywhere and returns what is owed to the peer; the
 work is linear in the bytes, however they are cut. A reply is an int32 length and text, without NSQ's frame type. Every
-error is fatal: its reply is the last one, and `closing` is True. (specs/nsq.md c1; nsqlookupd/lookup_protocol_v1.go)
+error of the original is fatal: its reply is the last one, and `closing` is True. Ours, E_REGISTER_FAILED, is not: what the
+producer has registered stays. (nsqlookupd/lookup_protocol_v1.go)
 """
 
 from __future__ import annotations
@@ -12,13 +13,15 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any
 
-from lookupd.registry import Peer, PeerInfo, Registry
+from lookupd.producers import Full, Peer, PeerInfo
+from lookupd.registry import Registry
 from penstock.protocol.names import is_valid_name
 from shared.text import without_surrogates
 
 MAGIC = b"  V1"
 MAX_LINE = 1024  # bytes, newline included; the longest honest one, UNREGISTER with two names, has 142
 MAX_BODY = 64 * 1024  # bytes of IDENTIFY's JSON; honest ones have about 150. The original believes any int32.
+MAX_TEXT = 255  # characters of a text in it, which is kept; a host name has 253 at most
 
 _INT32 = Struct(">i")
 MOST_CAPABILITIES, MOST_WORD = 32, 64  # words, and characters of each
@@ -166,7 +169,10 @@ class Session:
 
     def _identify(self, body: bytes, now: int) -> bytes:
         info = parse_identity(body, self._remote)
-        self._peer = self._registry.identify(info, now)
+        try:
+            self._peer = self._registry.identify(info, now)
+        except Full as full:
+            raise ClientError(b"E_IDENTIFY_FAILED IDENTIFY failed %b" % str(full).encode()) from None
         # !r: these texts are the peer's, and shall not write lines of their own into the log
         self._note(
             f"IDENTIFY Address:{info.broadcast_address!r} TCP:{info.tcp_port} HTTP:{info.http_port} "
@@ -176,8 +182,11 @@ class Session:
 
     def _register(self, params: list[bytes]) -> bytes:
         peer, topic, channel = self._arguments(b"REGISTER", params)
-        if self._registry.register(peer, topic, channel):
-            self._note(f"REGISTER topic:{topic} channel:{channel}")
+        try:
+            if self._registry.register(peer, topic, channel):
+                self._note(f"REGISTER topic:{topic} channel:{channel}")
+        except Full as full:
+            return b"E_REGISTER_FAILED REGISTER failed %b" % str(full).encode()
         return b"OK"
 
     def _unregister(self, params: list[bytes]) -> bytes:
@@ -231,6 +240,8 @@ def parse_identity(body: bytes, remote_address: str) -> PeerInfo:
     fields.setdefault("hostname", "")
     if not all(fields.get(name) for name in _IDENTITY_FIELDS if name != "hostname"):
         raise ClientError(b"E_BAD_BODY IDENTIFY missing fields")
+    if any(isinstance(value, str) and len(value) > MAX_TEXT for value in fields.values()):
+        raise ClientError(b"E_BAD_BODY IDENTIFY field longer than %d characters" % MAX_TEXT)
     assert isinstance(decoded, dict)
     return PeerInfo(
         **fields, node_id=_node_id(decoded.get("node_id")), capabilities=_words(decoded.get("capabilities"))

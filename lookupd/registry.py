@@ -4,46 +4,23 @@ Pure: no clock, socket or log; `now` is ns since the epoch. One thread calls it;
 
 Law: a producer leaves with its connection, a key (topic or channel) stays until it is deleted by name; only an
 `#ephemeral` key goes with the last producer that unregisters from it. (specs/nsq.md c; nsqlookupd/registration_db.go)
+
+Memory is bounded by Limits. At the limit the registry forgets keys that no producer carries any more and that no operator
+created, the oldest first: the original would keep them.
 """
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from lookupd.producers import DEFAULT_LIMITS, Full, Limits, Peer, PeerInfo, count_down
+from lookupd.seats import Seats
 from penstock.protocol.names import is_ephemeral, is_valid_name
 
 ANY = "*"  # as a topic asked for over HTTP: every topic. No topic can be named so.
 NEVER = 0  # of a tombstone: there is none
-
-
-@dataclass(frozen=True, slots=True)
-class PeerInfo:
-    """What an nsqd said of itself in IDENTIFY, and where its connection comes from."""
-
-    remote_address: str  # "ip:port" of the connection: the producer's identity in every answer
-    hostname: str  # may be empty; the other texts may not
-    broadcast_address: str
-    tcp_port: int  # never 0, otherwise unchecked, as in the original
-    http_port: int  # never 0
-    version: str
-    node_id: int | None = None  # what its messages' offsets are told by; an original nsqd tells none, nor the next
-    capabilities: tuple[str, ...] = ()  # what it can do beyond NSQ, e.g. "log"
-
-    @property
-    def node(self) -> str:
-        """How /topic/tombstone names it. No brackets around an IPv6 address, as in the original."""
-        return f"{self.broadcast_address}:{self.http_port}"
-
-
-@dataclass(slots=True, eq=False)  # compared by identity: two connections are two peers whatever their addresses
-class Peer:
-    """One identified connection."""
-
-    info: PeerInfo
-    last_update: int  # ns; when it last sent IDENTIFY or PING
-    topics: dict[str, None] = field(default_factory=dict)  # in order of registration; mirrors Registry._topics
-    channels: dict[tuple[str, str], None] = field(default_factory=dict)  # likewise; each one's topic is in `topics`
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +49,53 @@ class Counts:
     topics: int
     channels: int
     producers: int
+    entries: int  # keys, and producers of keys
 
 
 class Registry:
     """The registrations, and how long silence and tombstones count (ns)."""
 
-    __slots__ = ("_channels", "_inactive_after", "_peers", "_tombstone_lifetime", "_topics")
+    __slots__ = (
+        "_by_host",
+        "_channels",
+        "_entries",
+        "_inactive_after",
+        "_limits",
+        "_orphans",
+        "_peers",
+        "_tombstone_lifetime",
+        "_topics",
+        "refused",
+        "seats",
+    )
 
-    def __init__(self, inactive_after: int, tombstone_lifetime: int) -> None:
+    def __init__(self, inactive_after: int, tombstone_lifetime: int, limits: Limits = DEFAULT_LIMITS) -> None:
         self._inactive_after = inactive_after
         self._tombstone_lifetime = tombstone_lifetime
+        self._limits = limits
+        self.seats = Seats(limits)  # of the producers in _peers
+        self.refused = Counter({"identify": 0, "register": 0})  # because of a limit, by command
         self._peers: dict[Peer, None] = {}  # every identified connection, in order of IDENTIFY
         self._topics: dict[str, dict[Peer, int]] = {}  # valid name -> producer in _peers -> its tombstone or NEVER
         # valid topic -> valid name -> producers, each also in _topics[topic]; no topic here is without a channel
         self._channels: dict[str, dict[str, dict[Peer, None]]] = {}
+        self._entries = 0  # keys, and producers of keys
+        self._by_host: Counter[str] = Counter()  # keys carried, by the producer's IP address; never 0
+        # keys without a producer, as (topic, channel or ""), the one left first in front
+        self._orphans: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     # Commands of a connection
 
     def identify(self, info: PeerInfo, now: int) -> Peer:
-        """A new producer."""
+        """A new producer. Raises Full."""
+        try:
+            self.seats.check(info)
+        except Full:
+            self.refused["identify"] += 1
+            raise
         peer = Peer(info, now)
         self._peers[peer] = None
+        self.seats.take(peer)
         return peer
 
     def ping(self, peer: Peer, now: int) -> None:
@@ -100,21 +103,37 @@ class Registry:
         peer.last_update = now
 
     def register(self, peer: Peer, topic: str, channel: str = "") -> bool:
-        """The producer carries the topic, and the channel if given. False if that was known; a tombstone then stays."""
+        """The producer carries the topic, and the channel if given. False if that was known; a tombstone then stays.
+
+        Raises Full.
+        """
+        carries_topic = topic in peer.topics
+        if carries_topic and (not channel or (topic, channel) in peer.channels):
+            return False
+        try:
+            self._check_limits(peer, topic, channel)
+        except Full:
+            self.refused["register"] += 1
+            raise
         before = len(peer.topics) + len(peer.channels)
         if channel:
-            self._channels.setdefault(topic, {}).setdefault(channel, {})[peer] = None
+            self._add_channel(topic, channel)[peer] = None
             peer.channels[topic, channel] = None
-        self._topics.setdefault(topic, {}).setdefault(peer, NEVER)
-        peer.topics[topic] = None
-        return len(peer.topics) + len(peer.channels) > before
+            self._orphans.pop((topic, channel), None)
+        if not carries_topic:
+            self._add_topic(topic)[peer] = NEVER
+            peer.topics[topic] = None
+            self._orphans.pop((topic, ""), None)
+        carried = len(peer.topics) + len(peer.channels) - before
+        self._entries += carried
+        self._by_host[peer.info.host] += carried
+        return True
 
     def unregister_channel(self, peer: Peer, topic: str, channel: str) -> bool:
         """The producer carries the channel no more; the topic stays. False if it did not."""
         known = (topic, channel) in peer.channels
         if known:
-            del peer.channels[topic, channel]
-            del self._channels[topic][channel][peer]
+            self._leave_channel(peer, topic, channel)
         if is_ephemeral(channel) and self._channels.get(topic, {}).get(channel) == {}:
             self._drop_channel(topic, channel)
         return known
@@ -122,35 +141,37 @@ class Registry:
     def unregister_topic(self, peer: Peer, topic: str) -> bool:
         """The producer carries neither the topic nor any of its channels. False if it did not."""
         for key in [key for key in peer.channels if key[0] == topic]:
-            del peer.channels[key]
-            del self._channels[topic][key[1]][peer]
+            self._leave_channel(peer, *key)
         known = topic in peer.topics
         if known:
-            del peer.topics[topic]
-            del self._topics[topic][peer]
+            self._leave_topic(peer, topic)
         if is_ephemeral(topic) and self._topics.get(topic) == {}:
-            del self._topics[topic]  # its channels' keys stay behind, as in the original
+            self._drop_topic(topic)  # its channels' keys stay behind, as in the original
         return known
 
     def disconnect(self, peer: Peer) -> None:
         """The producer is gone from everything; all keys stay."""
-        for topic in peer.topics:
-            del self._topics[topic][peer]
-        for topic, channel in peer.channels:
-            del self._channels[topic][channel][peer]
-        peer.topics.clear()
-        peer.channels.clear()
+        for topic, channel in list(peer.channels):
+            self._leave_channel(peer, topic, channel)
+        for topic in list(peer.topics):
+            self._leave_topic(peer, topic)
         del self._peers[peer]
+        self.seats.leave(peer)
 
     # Commands of an operator; names are valid where something is created
 
     def create_topic(self, topic: str) -> None:
-        """A key without producers, unless it exists."""
-        self._topics.setdefault(topic, {})
+        """A key without producers, unless it exists. Raises Full."""
+        if topic not in self._topics:
+            self._make_room(1)
+        self._add_topic(topic)
+        self._orphans.pop((topic, ""), None)  # from now on it stays
 
     def create_channel(self, topic: str, channel: str) -> None:
-        """Both keys."""
-        self._channels.setdefault(topic, {}).setdefault(channel, {})
+        """Both keys. Raises Full."""
+        self._make_room((topic not in self._topics) + (channel not in self._channels.get(topic, {})))
+        self._add_channel(topic, channel)
+        self._orphans.pop((topic, channel), None)
         self.create_topic(topic)
 
     def delete_topic(self, topic: str) -> list[str]:
@@ -160,8 +181,7 @@ class Registry:
                 self._drop_channel(name, channel)
         removed = _matching(topic, self._topics)
         for name in removed:
-            for peer in self._topics.pop(name):
-                del peer.topics[name]
+            self._drop_topic(name)
         return removed
 
     def delete_channel(self, topic: str, channel: str) -> bool:
@@ -219,7 +239,7 @@ class Registry:
 
     def counts(self) -> Counts:
         """How much there is of each."""
-        return Counts(len(self._topics), sum(map(len, self._channels.values())), len(self._peers))
+        return Counts(len(self._topics), sum(map(len, self._channels.values())), len(self._peers), self._entries)
 
     def check(self) -> None:
         """Assert every field's sentence. Tests call it last."""
@@ -232,6 +252,17 @@ class Registry:
             assert all(map(is_valid_name, channels))
             for channel, carriers in channels.items():
                 assert all((topic, channel) in peer.channels for peer in carriers)
+        keys = {(topic, ""): producers for topic, producers in self._topics.items()} | {
+            (topic, channel): carriers
+            for topic, channels in self._channels.items()
+            for channel, carriers in channels.items()
+        }
+        assert self._entries == len(keys) + sum(map(len, keys.values())) <= self._limits.total
+        assert all(not keys[orphan] for orphan in self._orphans)
+        carried: Counter[str] = Counter()
+        for peer in self._peers:
+            carried[peer.info.host] += len(peer.topics) + len(peer.channels)
+        assert self._by_host == +carried
         for peer in self._peers:
             assert all(peer in self._topics[topic] for topic in peer.topics)
             assert all(peer in self._channels[topic][channel] for topic, channel in peer.channels)
@@ -252,9 +283,75 @@ class Registry:
         topics = tuple(sorted(peer.topics))
         return Node(peer.info, tuple(self._is_tombstoned(self._topics[t][peer], now) for t in topics), topics)
 
+    def _check_limits(self, peer: Peer, topic: str, channel: str) -> None:
+        """Raise Full if the producer may not carry these in addition."""
+        limits = self._limits
+        more = (topic not in peer.topics) + (bool(channel) and (topic, channel) not in peer.channels)
+        if len(peer.topics) + len(peer.channels) + more > limits.per_producer:
+            raise Full(f"a producer carries {limits.per_producer} topics and channels at most")
+        if self._by_host[peer.info.host] + more > limits.per_host:
+            raise Full(f"the producers of an address carry {limits.per_host} topics and channels at most")
+        keys = (topic not in self._topics) + (bool(channel) and channel not in self._channels.get(topic, {}))
+        self._make_room(more + keys, keep=(topic, channel))
+
+    def _make_room(self, entries: int, keep: tuple[str, str] = ("", "")) -> None:
+        """Forget orphans until so many entries fit, but not `keep` and its topic. Raises Full."""
+        while self._entries + entries > self._limits.total:
+            orphan = next((key for key in self._orphans if key != keep and key != (keep[0], "")), None)
+            if orphan is None:
+                raise Full(f"{self._limits.total} topics, channels and producers of them are known")
+            topic, channel = orphan
+            if channel:
+                self._drop_channel(topic, channel)
+            else:
+                self._drop_topic(topic)
+
+    def _carries_one_less(self, peer: Peer) -> None:
+        self._entries -= 1
+        count_down(self._by_host, peer.info.host)
+
+    def _add_topic(self, topic: str) -> dict[Peer, int]:
+        producers = self._topics.get(topic)
+        if producers is None:
+            producers = self._topics[topic] = {}
+            self._entries += 1
+        return producers
+
+    def _add_channel(self, topic: str, channel: str) -> dict[Peer, None]:
+        channels = self._channels.setdefault(topic, {})
+        producers = channels.get(channel)
+        if producers is None:
+            producers = channels[channel] = {}
+            self._entries += 1
+        return producers
+
+    def _leave_topic(self, peer: Peer, topic: str) -> None:
+        del peer.topics[topic]
+        del self._topics[topic][peer]
+        self._carries_one_less(peer)
+        if not self._topics[topic]:
+            self._orphans[topic, ""] = None
+
+    def _leave_channel(self, peer: Peer, topic: str, channel: str) -> None:
+        del peer.channels[topic, channel]
+        del self._channels[topic][channel][peer]
+        self._carries_one_less(peer)
+        if not self._channels[topic][channel]:
+            self._orphans[topic, channel] = None
+
+    def _drop_topic(self, topic: str) -> None:
+        for peer in self._topics.pop(topic):
+            del peer.topics[topic]
+            self._carries_one_less(peer)
+        self._orphans.pop((topic, ""), None)
+        self._entries -= 1
+
     def _drop_channel(self, topic: str, channel: str) -> None:
         for peer in self._channels[topic].pop(channel):
             del peer.channels[topic, channel]
+            self._carries_one_less(peer)
+        self._orphans.pop((topic, channel), None)
+        self._entries -= 1
         if not self._channels[topic]:
             del self._channels[topic]
 

@@ -106,6 +106,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
             wake.reactor = reactor
             timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
             lookupds = Lookupds(broker, _identity(options, info), timeouts, reactor.wake, nursery)
+            edge.until_registered = lookupds.until_registered
             series = Series()
             nursery.start_soon(note_series, broker, series)
             nursery.start_soon(end_pauses, broker, reactor.wake)
@@ -117,6 +118,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                 peers=lambda: [peer for peer in _peers(reactor) if isinstance(peer, Peer)],
                 set_lookupds=lookupds.set_addresses,
                 lookupds=lookupds.addresses,
+                until_registered=reactor.until_registered,
                 turns=lambda: reactor.turns,
                 take_topology=saver.take,
                 save_topology=saver.save,

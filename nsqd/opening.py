@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 import time
 from collections.abc import Callable
@@ -22,7 +24,7 @@ from nsqd.storage.directory import Directory, DirectoryError, Metadata
 from nsqd.storage.diskqueue import QueueError
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import OpenLog, open_log
-from nsqd.storage.log.reader import LogError
+from nsqd.storage.log.segments import LogError
 from nsqd.storage.nsq_import import NsqImport
 from nsqd.storage.takeover import TakeOverError
 from shared.log import log
@@ -127,11 +129,12 @@ def _sync(opened: OpenLog) -> None:
 
 
 async def sync_by_time(options: NsqdOptions, opened: OpenLog, wake: Callable[[], None]) -> None:
-    """What nobody waits for is synced, too."""
-    interval = options.sync_timeout / 1e9  # a topic may be kept in the mode `interval` whatever the node's is
+    """What nobody waits for is synced every sync-timeout; whether the log is idle is looked at every second, too."""
+    interval = options.sync_timeout / 1e9  # s; a topic may be kept in the mode `interval` whatever the node's is
     if options.durability != "interval":
         interval = min(interval, 1.0)
-    while True:
-        await trio.sleep(interval)
-        opened.timer()
+    ticks = max(1, math.ceil(interval))
+    for tick in itertools.count(1):
+        await trio.sleep(interval / ticks)
+        opened.timer(due=tick % ticks == 0)
         wake()

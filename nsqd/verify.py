@@ -1,6 +1,7 @@
 """`penstock verify DIR`: what a data directory holds, and whether all of it is whole. Changes nothing.
 
-Exit code 0: whole; 1: damaged; 2: it cannot be looked at, e.g. because an nsqd is using it.
+Exit code 0: whole; 1: damaged; 2: it cannot be looked at, e.g. because an nsqd is using it; 3: not damaged, but bytes at the
+log's end may have been acknowledged, and the next start cuts them off.
 """
 
 import argparse
@@ -11,11 +12,11 @@ from typing import Any
 
 from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.log.disk import RealDisk
-from nsqd.storage.log.reader import LogError
+from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import Findings, jobs_of, verify, waiting
 
 PROGRAM = "penstock verify"
-WHOLE, DAMAGED, NO_LOOK = 0, 1, 2
+WHOLE, DAMAGED, NO_LOOK, TORN = 0, 1, 2, 3
 
 
 def main() -> int:
@@ -38,7 +39,7 @@ def main() -> int:
     finally:
         directory.close()
     print(json.dumps(_told(findings)) if arguments.json else _text(findings))
-    return WHOLE if findings.good else DAMAGED
+    return DAMAGED if findings.damaged else WHOLE if findings.whole else TORN
 
 
 def _progress(done: int, total: int) -> None:
@@ -52,8 +53,11 @@ def _told(findings: Findings) -> dict[str, Any]:
         "segments": findings.segments,
         "bytes": findings.size,
         "torn_bytes": findings.torn,
+        "torn": [{"segment": name, "from": start, "to": end} for name, start, end in findings.cuts],
         "damage": [{"segment": name, "from": start, "to": end} for name, start, end in findings.damage],
+        "headers": findings.headers,
         "unreadable": findings.unreadable,
+        "copies": [{"name": name, "bytes": size} for name, size in findings.copies],
         "topics": [
             {
                 "topic": topic.name,
@@ -84,16 +88,31 @@ def _text(findings: Findings) -> str:
         ]
         if "tube" in topic:
             lines.append("  tube: " + ", ".join(f"{count} {state}" for state, count in topic["tube"].items()))
-    if findings.torn:
-        lines.append(f"{findings.torn} bytes at the end were never acknowledged; the next start cuts them off")
     lines += [f"{name} is no log segment, or was never finished" for name in findings.unreadable]
+    lines += [f"copy of earlier damage: {name}, {size} bytes" for name, size in findings.copies]
+    lines += [f"DAMAGE in {name}: the header is wrong; the next start rebuilds it" for name in findings.headers]
     lines += [f"DAMAGE in {name}: bytes {start} to {end} cannot be read" for name, start, end in findings.damage]
-    lines.append("whole" if findings.good else "DAMAGED: restore a backup, or start nsqd: it serves all that is whole")
-    return "\n".join(lines)
+    lines += [
+        f"TORN: {name}: the log ends at byte {start}; behind it {end - start} bytes are left"
+        for name, start, end in findings.cuts
+    ]
+    return "\n".join([*lines, _verdict(findings)])
+
+
+def _verdict(findings: Findings) -> str:
+    if findings.damaged:
+        return "DAMAGED: restore a backup, or start nsqd: it serves all that is whole, and keeps copies of what is not"
+    if findings.torn:
+        return f"TORN: {findings.torn} bytes may have been acknowledged; the next start copies them and cuts them off"
+    return "whole"
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog=PROGRAM, description=(__doc__ or "").partition(": ")[2])
+    parser = argparse.ArgumentParser(
+        prog=PROGRAM,
+        description=(__doc__ or "").partition(": ")[2],
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("directory", metavar="DIR", help="nsqd's -data-path; no nsqd may be running there")
     parser.add_argument("--json", action="store_true", help="one JSON object")
     return parser

@@ -5,14 +5,22 @@ of the interface. JSON: one object a line, its keys always ts (RFC 3339, UTC), l
 there is one. One logger a program; nothing logs in the per-message path.
 
 What a peer sent may be quoted, and cannot forge a line: control characters are escaped in both forms, and a traceback, which
-has many lines in NSQ's form, is indented.
+has many lines in NSQ's form, is indented. A peer cannot fill the disk either: shared/repeats.py bounds how often each line is
+written.
 """
 
 import logging
+import math
 import re
 import sys
+import threading
+import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from types import TracebackType
+from typing import TextIO
+
+from shared.repeats import Repeated, Repeats
 
 LEVELS = {
     "debug": logging.DEBUG,
@@ -65,12 +73,66 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line)
 
 
+class LimitedHandler(logging.StreamHandler[TextIO]):
+    """Writes to a stream what Repeats admits, and how many lines it left out.
+
+    The next line of any kind, a timer or the end of the program writes that number, whichever comes first.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(stream)
+        self._clock = clock
+        self._repeats = Repeats()
+        self._timer: threading.Timer | None = None  # runs while lines have been left out
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Called by `handle`, which holds the handler's lock."""
+        now = self._clock()
+        self._tell(self._repeats.ended(now))
+        if self._repeats.admits(record, now):
+            super().emit(record)
+        elif self._timer is None:
+            self._set_timer(now)
+
+    def close(self) -> None:
+        """Called by logging at the end of the program, too."""
+        self.acquire()
+        try:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._tell(self._repeats.flush())
+        finally:
+            self.release()
+        super().close()
+
+    def _set_timer(self, now: float) -> None:
+        self._timer = threading.Timer(max(0.0, self._repeats.next_end - now), self._due)
+        self._timer.daemon = True  # the program need not wait for it: `close` writes the same lines
+        self._timer.start()
+
+    def _due(self) -> None:
+        """(the timer's thread)"""
+        self.acquire()
+        try:
+            self._timer = None
+            now = self._clock()
+            self._tell(self._repeats.ended(now))
+            if self._repeats.next_end < math.inf:
+                self._set_timer(now)
+        finally:
+            self.release()
+
+    def _tell(self, repeated: list[Repeated]) -> None:
+        for one in repeated:
+            super().emit(logging.LogRecord(log.name, one.level, "", 0, "%s", (one,), None))
+
+
 FORMATS = {"nsq": NsqFormatter, "json": JsonFormatter}
 
 
 def configure(prefix: str, level: str, format: str = "nsq") -> None:
     """Send this program's log to standard error. `level` is a key of LEVELS, in any case, `format` one of FORMATS."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = LimitedHandler(sys.stderr)
     handler.setFormatter(FORMATS[format](prefix))
     log.handlers[:] = [handler]
     log.propagate = False

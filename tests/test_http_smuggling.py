@@ -80,6 +80,8 @@ BAD = {
     "absolute-form": b"GET http://localhost/ping HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "absolute-form, Host mismatch": b"GET http://other/ping HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "authority-form": b"CONNECT other:80 HTTP/1.1\r\nHost: other:80\r\n\r\n" + HIDDEN,
+    "CONNECT to a path": b"CONNECT /ping HTTP/1.1\r\nHost: localhost\r\n\r\n" + HIDDEN,
+    "CONNECT in HTTP/1.0": b"CONNECT /ping HTTP/1.0\r\n\r\n" + HIDDEN,
     "no form": b"GET ping HTTP/1.1\r\nHost: localhost\r\n\r\n" + HIDDEN,
     "two Hosts": b"GET /ping HTTP/1.1\r\nHost: localhost\r\nHost: other\r\n\r\n",
     "no Host": b"GET /ping HTTP/1.1\r\n\r\n",

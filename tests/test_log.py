@@ -1,5 +1,6 @@
 """The log's two forms, and that nothing a peer sent forges a line in either."""
 
+import io
 import json
 import logging
 import re
@@ -9,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared.log import FORMATS, JsonFormatter, NsqFormatter
+from shared.log import FORMATS, JsonFormatter, LimitedHandler, NsqFormatter
+from shared.repeats import BURST, WINDOW
 
 NSQ_LINE = re.compile(r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} (DEBUG|INFO|WARNING|ERROR|FATAL): ")
 NOON = 1795262559.719956  # s since the epoch: 2026-11-21T12:02:39.719956Z
@@ -101,3 +103,56 @@ def test_an_exceptions_text_forges_no_line(text: str) -> None:
     assert others
     assert all(line.startswith("    ") and line.isprintable() for line in others)
     assert len(JsonFormatter("[nsqd] ").format(failure(text)).splitlines()) == 1
+
+
+class Now:
+    """A clock that stands until it is set."""
+
+    time = 0.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def limited(stream: io.StringIO, now: Now) -> LimitedHandler:
+    handler = LimitedHandler(stream, now)
+    handler.setFormatter(NsqFormatter("[nsqd] "))
+    return handler
+
+
+def test_the_next_line_is_preceded_by_what_was_left_out() -> None:
+    stream, now = io.StringIO(), Now()
+    handler = limited(stream, now)
+    for number in range(BURST + 3):
+        handler.handle(record("from %d", number))
+    now.time = WINDOW
+    handler.handle(record("another"))
+    *_, repeated, last = stream.getvalue().splitlines()
+    assert repeated.endswith(f" INFO: from {BURST} ... repeated 3 times in 10 s")
+    assert last.endswith(" INFO: another")
+    handler.close()
+    assert len(stream.getvalue().splitlines()) == BURST + 2
+
+
+def test_the_end_of_the_program_tells_what_was_left_out() -> None:
+    stream = io.StringIO()
+    handler = limited(stream, Now())
+    for number in range(BURST + 3):
+        handler.handle(record("from %d", number))
+    handler.close()
+    assert stream.getvalue().endswith(f" INFO: from {BURST} ... repeated 3 times in 10 s\n")
+
+
+def test_the_timer_tells_what_was_left_out() -> None:
+    stream, now = io.StringIO(), Now()
+    handler = limited(stream, now)
+    for number in range(BURST + 3):
+        handler.handle(record("from %d", number))
+    assert handler._timer is not None
+    assert handler._timer.daemon
+    handler._timer.cancel()
+    now.time = WINDOW
+    handler._due()  # what the timer calls
+    assert stream.getvalue().endswith(f" INFO: from {BURST} ... repeated 3 times in 10 s\n")
+    assert handler._timer is None
+    handler.close()

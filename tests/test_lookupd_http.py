@@ -10,7 +10,9 @@ import httpx
 import pytest
 
 from lookupd.http import Handlers
-from lookupd.registry import Peer, PeerInfo, Registry
+from lookupd.net import Figures
+from lookupd.producers import Limits, Peer, PeerInfo
+from lookupd.registry import Registry
 from shared.http.api import Api, Hosts
 from shared.http.bridge import Bridge
 
@@ -28,6 +30,9 @@ NODE2_JSON = (
 )
 
 
+FIGURES = Figures(3, {"lobby": 7, "identify": 0, "register": 0})
+
+
 @dataclass
 class Lookupd:
     """The application around a registry whose clock the test holds."""
@@ -35,12 +40,13 @@ class Lookupd:
     registry: Registry = field(default_factory=lambda: Registry(300 * SECOND, 45 * SECOND))
     now: int = T0
     obstacle: str = ""
+    figures: Figures = FIGURES
     stalled: bool = False  # the trio thread does not turn
     bugs: list[BaseException] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.bridge = Bridge(self.turn)
-        handlers = Handlers(self.registry, self.bridge, lambda: self.now, lambda: 3, lambda: self.obstacle)
+        handlers = Handlers(self.registry, self.bridge, lambda: self.now, lambda: self.figures, lambda: self.obstacle)
         self.app = Api(handlers.routes(), Hosts([]), self.bugs.append)
 
     def turn(self) -> None:
@@ -214,7 +220,11 @@ def test_metrics_cost_the_same_for_any_number_of_topics(lookupd: Lookupd) -> Non
         "nsqlookupd_topics 50.0",
         "nsqlookupd_channels 50.0",
         "nsqlookupd_producers 1.0",
+        "nsqlookupd_registrations 200.0",
         "nsqlookupd_connections 3.0",
+        'nsqlookupd_refused_total{reason="lobby"} 7.0',
+        'nsqlookupd_refused_total{reason="identify"} 0.0',
+        'nsqlookupd_refused_total{reason="register"} 0.0',
     ]
 
 
@@ -238,3 +248,13 @@ def test_json_is_compact_and_parses(lookupd: Lookupd) -> None:
         assert (
             json.dumps(json.loads(text), separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e") == text
         )
+
+
+def test_a_name_beyond_the_limit_is_not_created() -> None:
+    lookupd = Lookupd(Registry(300 * SECOND, 45 * SECOND, Limits(total=4)))
+    assert lookupd.post("/channel/create?topic=t&channel=c").status_code == 200
+    assert lookupd.post("/channel/create?topic=t&channel=d").status_code == 200
+    assert lookupd.post("/topic/create?topic=u").status_code == 200
+    answer = lookupd.post("/topic/create?topic=v")
+    assert (answer.status_code, answer.json()["message"].partition(":")[0]) == (503, "TOO_MANY_REGISTRATIONS")
+    assert lookupd.post("/topic/create?topic=u").status_code == 200

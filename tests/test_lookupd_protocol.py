@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lookupd.producers import Limits, PeerInfo
 from lookupd.protocol import MAX_BODY, MAX_LINE, Session
-from lookupd.registry import PeerInfo, Registry
+from lookupd.registry import Registry
 
 NOW = 1_700_000_000_000_000_000
 ANSWER = b'{"broadcast_address":"127.0.0.1"}'
@@ -272,3 +273,32 @@ def test_one_byte_at_a_time() -> None:
     sent = b"  V1" + identify(body) + b"REGISTER t c\n"
     assert b"".join(session.receive(sent[i : i + 1], NOW) for i in range(len(sent))) == ANSWERED + OK
     registry.check()
+
+
+def test_a_registration_beyond_the_limit_is_refused_and_the_others_stay() -> None:
+    registry = Registry(300, 45, Limits(per_producer=2))
+    session = Session(registry, "10.0.0.1:5001", ANSWER, lambda text: None)
+    refused = framed(b"E_REGISTER_FAILED REGISTER failed a producer carries 2 topics and channels at most")
+    sent = b"REGISTER t c\nREGISTER u\nREGISTER t\nUNREGISTER t c\nREGISTER u\n"
+    assert session.receive(b"  V1" + IDENTIFY + sent, NOW) == ANSWERED + OK + refused + OK + OK + OK
+    assert not session.closing
+    assert registry.topics() == ["t", "u"]
+
+
+def test_a_producer_without_a_seat_is_told_so_and_closed() -> None:
+    registry = Registry(300, 45, Limits(producers=1))
+    registry.identify(PeerInfo("10.0.0.2:1", "", "b", 1, 1, "v"), NOW)
+    session = Session(registry, "10.0.0.1:5001", ANSWER, lambda text: None)
+    refused = framed(b"E_IDENTIFY_FAILED IDENTIFY failed 1 producers are connected")
+    assert session.receive(b"  V1" + IDENTIFY + b"REGISTER t\n", NOW) == refused
+    assert session.closing
+    assert not session.identified
+    registry.check()
+
+
+@pytest.mark.parametrize("field", ["hostname", "broadcast_address", "version"])
+def test_a_text_that_would_be_kept_is_bounded(field: str) -> None:
+    ends_with(
+        identify(json.dumps(json.loads(NODE) | {field: "x" * 256}).encode()),
+        b"E_BAD_BODY IDENTIFY field longer than 255 characters",
+    )

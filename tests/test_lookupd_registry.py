@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lookupd.registry import NEVER, Counts, Peer, PeerInfo, Registry
+from lookupd.producers import Full, Limits, Peer, PeerInfo
+from lookupd.registry import NEVER, Counts, Registry
 
 SECOND = 1_000_000_000
 INACTIVE = 300 * SECOND
@@ -29,7 +32,7 @@ def test_a_registered_producer_is_found() -> None:
     assert registry.producers("t", T0) == [INFO]
     assert registry.channels("t") == ["c"]
     assert registry.topics() == ["t"]
-    assert registry.counts() == Counts(topics=1, channels=1, producers=1)
+    assert registry.counts() == Counts(topics=1, channels=1, producers=1, entries=4)
     registry.check()
 
 
@@ -295,3 +298,83 @@ def apply_to_plain(plain: Plain, i: int, verb: str, topic: str, channel: str, no
         for key, producers in plain.map.items():
             if key[0] == "topic" and topic in ("*", key[1]) and i in producers:
                 producers[i] = now
+
+
+# Limits
+
+
+def a_small_registry(total: int, per_producer: int) -> tuple[Registry, Peer]:
+    registry = Registry(INACTIVE, LIFETIME, Limits(total, per_producer))
+    return registry, registry.identify(INFO, T0)
+
+
+def test_one_producer_carries_so_many_names_and_keeps_them() -> None:
+    registry, peer = a_small_registry(total=100, per_producer=3)
+    registry.register(peer, "t", "c")
+    registry.register(peer, "u")
+    with pytest.raises(Full, match="a producer carries 3"):
+        registry.register(peer, "v")
+    with pytest.raises(Full):
+        registry.register(peer, "u", "c")
+    assert not registry.register(peer, "t", "c")
+    registry.unregister_topic(peer, "u")
+    assert registry.register(peer, "v")
+    assert registry.topics() == ["t", "u", "v"]
+    registry.check()
+
+
+def test_the_producers_of_one_address_leave_room_for_others() -> None:
+    registry, peer = a_small_registry(total=40, per_producer=10)
+    twin = registry.identify(replace(INFO, remote_address="10.0.0.1:6000"), T0)
+    for index in range(7):
+        registry.register(peer, f"a{index}")
+    for index in range(3):
+        registry.register(twin, f"b{index}")
+    with pytest.raises(Full, match="an address carry 10"):
+        registry.register(twin, "b3")
+    registry.register(registry.identify(OTHER, T0), "b3")
+    registry.disconnect(peer)
+    registry.register(twin, "b4")
+    registry.check()
+
+
+def test_at_the_limit_names_that_nobody_carries_go_the_oldest_first() -> None:
+    registry, peer = a_small_registry(total=8, per_producer=2)
+    registry.create_topic("created")
+    registry.register(peer, "old", "c")
+    registry.disconnect(peer)
+    other = registry.identify(INFO, T0)
+    registry.register(other, "young")
+    registry.disconnect(other)
+    assert registry.counts() == Counts(3, 1, 0, 4)
+    last = registry.identify(OTHER, T0)
+    registry.register(last, "new", "c")  # 4 entries beside the 4 that are there
+    registry.check()
+    assert registry.topics() == ["created", "new", "old", "young"]
+    assert registry.register(registry.identify(INFO, T0), "young")  # it is carried again, and no orphan any more
+    registry.check()
+    assert registry.channels("old") == []
+    with pytest.raises(Full, match="8 topics, channels and producers"):
+        registry.create_channel("more", "than fits")
+    registry.check()
+
+
+def test_a_name_that_is_registered_again_does_not_make_room_for_itself() -> None:
+    registry, peer = a_small_registry(total=5, per_producer=4)
+    registry.register(peer, "t")
+    registry.disconnect(peer)
+    registry.create_channel("u", "c")
+    registry.create_channel("u", "d")
+    registry.register(registry.identify(INFO, T0), "t")
+    assert registry.topics() == ["t", "u"]
+    registry.check()
+
+
+@given(st.lists(STEPS, max_size=60))
+def test_no_step_leads_beyond_the_limits(steps: list[tuple[str, int, str, str]]) -> None:
+    registry = Registry(INACTIVE, LIFETIME, Limits(total=8, per_producer=3))
+    peers = [registry.identify(replace(INFO, broadcast_address=f"node{i}"), T0) for i in range(3)]
+    for now, (verb, i, topic, channel) in enumerate(steps, T0):
+        with contextlib.suppress(Full):
+            apply_to_registry(registry, peers, i, verb, topic, channel, now)
+        registry.check()

@@ -136,18 +136,22 @@ def test_verify_tells_what_is_there_and_changes_nothing(tmp_path: Path) -> None:
         daemon.process.kill()
         daemon.wait()
     (segment,) = (tmp_path / "log").glob("*.log")
+    size = segment.stat().st_size
     with segment.open("ab") as file:
         file.write(b"torn")
     before = state_of(tmp_path)
     code, out, error = penstock("verify", str(tmp_path), "--json")
-    assert (code, error) == (0, "")
+    assert (code, error) == (3, "")
     told = json.loads(out)
     assert (told["damage"], told["torn_bytes"], told["segments"]) == ([], 4, 1)
+    assert told["torn"] == [{"segment": segment.name, "from": size, "to": size + 4}]
     t, u = told["topics"]
     assert t == t | {"topic": "t", "published": 4, "live": 3, "retained": 1, "not_distributed": 0}
     assert t["channels"] == [{"channel": "c", "ready": 2, "deferred": 0, "buried": 1}]
     assert (u["published"], u["live"], u["not_distributed"]) == (1, 1, 1)
-    assert "topic t: 4 published, 3 live, 1 finished" in penstock("verify", str(tmp_path))[1].decode()
+    text = penstock("verify", str(tmp_path))[1].decode()
+    assert "topic t: 4 published, 3 live, 1 finished" in text
+    assert text.splitlines()[-1].startswith("TORN: 4 bytes may have been acknowledged")
     assert state_of(tmp_path) == before
 
 

@@ -420,10 +420,32 @@ def test_a_lookupd_that_is_silent_or_lies_stops_nothing(tmp_path: Path) -> None:
             link = liar.accept()[0]
             link.sendall(b"\x7f\xff\xff\xffgarbage")
             publish(daemon, b"t", b"body")
-            eventually(lambda: registered(good, "t") == [port(daemon)])
+            assert registered(good, "t") == [port(daemon)]
             for address in addresses:
                 daemon.wait_for_line(f"ERROR: LOOKUPD({address})")
             link.close()
+
+
+def test_what_was_created_is_registered_before_the_answer(tmp_path: Path) -> None:
+    with Daemon("nsqlookupd") as lookupd, nsqd(tmp_path, "-lookupd-tcp-address", lookupd.tcp) as daemon:
+        daemon.wait_for_line("connected, its HTTP API is at")
+        post(lookupd, "/channel/create?topic=made&channel=elsewhere")
+        node = [port(daemon)]
+        with Conversation(daemon, b"  V2") as client:
+            for number in range(10):
+                post(daemon, f"/topic/create?topic=t{number}")
+                assert registered(lookupd, f"t{number}") == node
+                post(daemon, f"/channel/create?topic=t{number}&channel=c")
+                assert channels(lookupd, f"t{number}") == ["c"]
+                publish(daemon, f"p{number}".encode(), b"body")
+                assert registered(lookupd, f"p{number}") == node
+                client.send(f"PUB q{number}\n".encode() + sized(b"x"))
+                assert client.frame() == OK
+                assert registered(lookupd, f"q{number}") == node
+                assert httpx.post(f"http://{daemon.http}/pub?topic=h{number}", content=b"x").text == "OK"
+                assert registered(lookupd, f"h{number}") == node
+        post(daemon, "/topic/create?topic=made")
+        assert stats(daemon)["made"]["channels"].keys() == {"elsewhere"}
 
 
 def test_the_channels_known_elsewhere_get_the_first_message(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""The broker: all topics of a node, its ids, and the turn's two steps that concern them all, commit and serve.
+"""The broker: all topics of a node, its ids, and the turn's steps that concern them all.
 
-One object, one thread. Whoever calls a command runs inside a turn: `begin` set the clocks, `commit` seals what was
-published, `serve` hands out what can be handed out, `tick` does what is due. What the outside must be told (a topic came,
-a channel went) collects in `changes`.
+One object, one thread. Whoever calls a command runs inside a turn: `begin` set the clocks, `seal` gives what was published
+its place, `serve` hands out what can be handed out, `tick` does what is due, and `commit` writes all of that as one group.
+What the outside must be told (a topic came, a channel went) collects in `changes`.
 """
 
 from collections import Counter
@@ -140,12 +140,16 @@ class Broker:
         for topic in topics:
             topic.settle()
 
-    def commit(self) -> int:
-        """Seal what this turn published. Returns what Store.commit does."""
+    def seal(self) -> None:
+        """Give what this turn published so far its ids and places: it can be delivered from now on."""
         self.settle()
         unsealed, self.unsealed = self.unsealed, []
         for topic in unsealed:
             topic.seal(self.now, self.wall)
+
+    def commit(self) -> int:
+        """Write the turn's group: what was published, finished and delivered. Returns what Store.commit does."""
+        self.seal()
         return self.store.commit()
 
     def serve(self) -> None:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 
 END_OF_ALL = 1 << 63  # no ordinal is as high
+LOST_AT_ONCE = 100  # retried messages that turn out to be lost or buried before others get their turn: about 1 ms
+STOPPED = "in flight when the node stopped"  # why a message is buried that nobody handed back
 
 
 class Channel:
@@ -348,13 +350,20 @@ class Channel:
             consumer.sink.deliver(frames, size, now)
 
     def _take(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
-        """The next messages, at least one if there is any, put in flight: a retried one, or a stretch of the sequence."""
+        """The next messages, put in flight: a retried one, or a stretch of the sequence.
+
+        At least one if there is any; none if it is being read, or if LOST_AT_ONCE retried ones were lost or buried.
+        """
+        lost = 0
         while self.retry or self.cursor < self.topic.distributed:
             if self.retry and self.retry[0][0] <= self.cursor:
                 retried = self._take_retry(consumer, now)
-                if retried is None:  # damaged on disk, and given up
-                    continue
-                return retried
+                if retried is not None:
+                    return retried
+                lost += 1
+                if lost == LOST_AT_ONCE:
+                    return []
+                continue
             if self._holes and self._holes[0][0] <= self.cursor:
                 self.cursor = self._holes.popleft()[1]
                 continue
@@ -401,7 +410,7 @@ class Channel:
         return frames
 
     def _take_retry(self, consumer: Consumer, now: int) -> list[bytes] | None:
-        """The first retried message; none while it is being read; None if it is lost."""
+        """The first retried message; none while it is being read; None if it is damaged on disk, or is buried now."""
         message = self.retry[0][1]
         extent = self.topic.store.read(self.topic.number, message.ordinal)
         if extent is None:
@@ -413,6 +422,9 @@ class Channel:
         index = message.ordinal - extent.first
         attempts = message.attempts + 1
         ids = bytes(extent.ids[index * ID_SIZE : (index + 1) * ID_SIZE])
+        if self._is_given_up(message.attempts):  # only after a restart: what is handed back is buried then
+            self.bury(ids, message.ordinal, message.attempts, STOPPED)
+            return None
         frame = extent.frames[index]
         self.topic.store.requeue(self.topic.number, self.number, message.ordinal, attempts, 0)
         run = Run(consumer, message.ordinal, ids, attempts, now, now + consumer.msg_timeout)

@@ -6,7 +6,7 @@ memory, or None and calls `on_read` of the core later. Topics and channels are n
 is deleted and created anew under its old name starts clean (specs/log-and-channel.md rules 8 to 10).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,6 +47,7 @@ class LogFigures:
     unsynced: int  # bytes that were written and are not durable
     memory: int  # bytes of messages in memory
     damage: int  # bytes found wrong at the start, and messages found damaged since
+    torn: int  # bytes cut off at the log's end by the start; they may have been acknowledged
     retries: int  # reads that failed and were tried again: the disk fails, or descriptors are missing
     replay: float  # s that the start took
     syncs: Histogram  # ns
@@ -122,8 +123,14 @@ class Store(Protocol):
         `ids`: 16 bytes each, end to end; no frame is longer than `largest` bytes; `attributes`: packed (attributes.py).
         """
 
-    def distribute(self, topic: int, first: int, end: int, channels: int) -> None:
-        """Messages first..end now belong to each of the topic's `channels` channels."""
+    def distribute(
+        self, topic: int, first: int, end: int, channels: int, owners: Collection[int] | None = None
+    ) -> None:
+        """Messages first..end now belong to each of the topic's `channels` channels.
+
+        `owners`: only the channels with these numbers owe the messages, and the others are done with them: the caller does
+        not call `finish` for those. The messages are those of the `publish` just before. One record says all of it.
+        """
 
     def finish(self, topic: int, channel: int, first: int, count: int) -> None:
         """`channel` is done with messages first..first+count."""

@@ -348,11 +348,10 @@ class Topic:
         self.ordinary += ordinary
         self.put_count += end - first
         self.held_back += delayed
-        self.store.distribute(self.number, first, end, len(readers))
+        self.store.distribute(self.number, first, end, len(readers), None if only is None else (only.number,))
         for channel in readers:
             if only is not None and channel is not only:
                 channel.skip(first, end, ordinary)
-                self.store.finish(self.number, channel.number, first, ordinary)
                 continue
             channel.delayed += delayed
             if isinstance(channel, Channel) and (channel.ephemeral or self.ephemeral):

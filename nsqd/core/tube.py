@@ -195,6 +195,8 @@ class Tube:
         """It begins with `start`; messages before `edge` are among `jobs`, or gone. `offset`: see Jobs.restart."""
         self.start, self.edge, self.jobs = start, edge, jobs
         self._holes.extend(holes)
+        reserved = jobs.in_state(JobState.RESERVED, -1) if self.topic.max_attempts else ()
+        given_up = [job.ordinal for job in reserved if self.is_given_up(job)]
         now = self.broker.now
         ready, delayed = self._heaps[JobState.READY], self._heaps[JobState.DELAYED]
         buried: list[tuple[int, int]] = []  # due, ordinal
@@ -221,6 +223,10 @@ class Tube:
             self.counts[state] = len(heap)
             heapify(heap)
         self.counts[JobState.BURIED] = len(buried)
+        for ordinal in given_up:
+            job = self.jobs.get(ordinal)
+            assert job is not None
+            self.bury(job, job.priority)
         if ready:
             self.broker.awake[self] = None
         self._watch()

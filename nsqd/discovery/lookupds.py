@@ -1,13 +1,12 @@
 """All nsqlookupds of this node: a task for each, told of every topic and channel that comes or goes.
 
 A new topic waits, undistributed, until they were asked which channels it has elsewhere: then the first message already
-reaches all of them. Publishing never waits for any of this.
+reaches all of them. Only who creates a topic or channel waits for this, PATIENCE at most; an nsqlookupd that did not answer
+the last time is not waited for.
 """
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
-import httpx
 import trio
 
 from nsqd.core.broker import Broker, Change, ChangeKind, TooMany
@@ -15,19 +14,15 @@ from nsqd.core.topic import Topic
 from nsqd.discovery.link import Link, LinkError
 from penstock.protocol.lookup import register, unregister
 from penstock.protocol.names import is_ephemeral, is_valid_name
-from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer, valid_names
+from shared.http.bounded import AnswerError
 from shared.log import log
 
 PING_INTERVAL = 15.0  # s
-MOST_ANSWER = 1024 * 1024  # bytes of an answer about a topic's channels
-MOST_ANSWER_MEMORY = 4 * MOST_ANSWER  # bytes that it may take once it is parsed
-MOST_CHANNELS = 10_000  # named in it
 MOST_QUESTIONS = 16  # about new topics under way at once: each is a connection
+PATIENCE = 1.0  # s that a client waits at most until the topic or channel it created is registered
 FIRST_RETRY = 1.0  # s; doubled with each failure up to PING_INTERVAL: one that is just starting is not missed for long
 
-
-# It is down, or lies.
-_NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError, RecursionError)
+Ask = Callable[[str, str, tuple[float, float]], Awaitable[list[str]]]
 
 
 class _Lookupd:
@@ -39,18 +34,45 @@ class _Lookupd:
         self.patience = FIRST_RETRY  # s until the next try after a failure
         self.news = trio.Event()  # set: there is something to say, or to try again for
         self._commands: list[bytes] = []  # while it is connected; connecting registers everything anyway
+        self._told = 0  # calls of `tell`
+        self._taken = 0  # of those, how many the last `take` covers
+        self._known = 0  # of those, how many it has acknowledged
+        self._answers = True  # False: the last exchange failed, and the next try did, too
+        self._progress = trio.Event()  # set, and replaced, when one of both changes
 
     def tell(self, command: bytes) -> None:
         """REGISTER or UNREGISTER something, soon."""
         if self.link.connected:
             self._commands.append(command)
+        self._told += 1
         self.news.set()
 
     def take(self) -> list[bytes]:
         """What to say now."""
         self.news = trio.Event()
         commands, self._commands = self._commands, []
+        self._taken = self._told
         return commands
+
+    def acknowledged(self) -> None:
+        """It has answered to what `take` returned last."""
+        self._known, self._answers = self._taken, True
+        self._notify()
+
+    def failed(self) -> None:
+        """It did not answer, twice in a row."""
+        self._answers = False
+        self._notify()
+
+    async def until_known(self) -> None:
+        """Return when it has acknowledged everything told so far, or does not answer."""
+        told = self._told
+        while self._answers and self._known < told:
+            await self._progress.wait()
+
+    def _notify(self) -> None:
+        self._progress.set()
+        self._progress = trio.Event()
 
 
 class Lookupds:
@@ -66,11 +88,13 @@ class Lookupds:
     ) -> None:
         self._broker = broker
         self._identity = identity
-        self._timeout = httpx.Timeout(timeouts[1], connect=timeouts[0])  # s
+        self._timeouts = timeouts  # s: to connect, and for each wait for more of the answer
+        self._ask: Ask | None = None  # `question.channels_of`; None until the first question
         self._wake = wake  # the reactor has something to do
         self._nursery = nursery
         self._asking = trio.CapacityLimiter(MOST_QUESTIONS)
         self._lookupds: dict[str, _Lookupd] = {}  # by TCP address
+        self._asked: dict[str, trio.Event] = {}  # by new topic: set when its channels were asked for
 
     def addresses(self) -> list[str]:
         """The nsqlookupds there are, in the order given."""
@@ -93,11 +117,27 @@ class Lookupds:
         """Topics or channels came or went."""
         for change in changes:
             if change.kind is ChangeKind.TOPIC_CREATED:
-                self._nursery.start_soon(self._ask_for_channels, change.topic)
+                asked = self._asked[change.topic] = trio.Event()
+                self._nursery.start_soon(self._ask_for_channels, change.topic, asked)
             command = _command(change)
             if command:
                 for lookupd in self._lookupds.values():
                     lookupd.tell(command)
+
+    def until_registered(self, topic: str, then: Callable[[], None]) -> None:
+        """Call `then`, between turns, when every nsqlookupd that answers knows what this turn and those before have created,
+        and the topic has the channels they name; at the latest after PATIENCE."""
+        self._nursery.start_soon(self._until_registered, topic, then)
+
+    async def _until_registered(self, topic: str, then: Callable[[], None]) -> None:
+        try:
+            with trio.move_on_after(PATIENCE):
+                for lookupd in list(self._lookupds.values()):
+                    await lookupd.until_known()
+                if topic in self._asked:
+                    await self._asked[topic].wait()
+        finally:
+            then()
 
     # one nsqlookupd
 
@@ -119,6 +159,7 @@ class Lookupds:
                 lookupd.take()  # registering everything covers it
                 await link.connect(self._registrations)
                 lookupd.patience = FIRST_RETRY
+                lookupd.acknowledged()
                 log.info("LOOKUPD(%s): connected, its HTTP API is at %s", link.address, link.http_address or "?")
             with trio.move_on_after(PING_INTERVAL) as waiting:
                 await lookupd.news.wait()
@@ -126,11 +167,13 @@ class Lookupds:
             if waiting.cancelled_caught:
                 await link.ping()
             await link.send(commands)
+            lookupd.acknowledged()
         except LinkError as error:
             log.error("LOOKUPD(%s): %s", link.address, error)
             await link.close()
             if retry_at_once:
                 return
+            lookupd.failed()
             with trio.move_on_after(lookupd.patience):  # or until there is news
                 await lookupd.news.wait()
             lookupd.patience = min(2 * lookupd.patience, PING_INTERVAL)
@@ -145,8 +188,16 @@ class Lookupds:
 
     # a new topic
 
-    async def _ask_for_channels(self, name: str) -> None:
+    async def _ask_for_channels(self, name: str, asked: trio.Event) -> None:
         """Create the channels it has elsewhere, then let it start."""
+        try:
+            await self._find_channels(name)
+        finally:
+            asked.set()
+            if self._asked.get(name) is asked:  # else it was deleted and created again meanwhile
+                del self._asked[name]
+
+    async def _find_channels(self, name: str) -> None:
         topic = self._broker.topics.get(name)
         if topic is None or not topic.starting:
             return
@@ -169,19 +220,21 @@ class Lookupds:
             log.error("LOOKUPD: not all channels of %s were created: %s", topic.name, full)
 
     async def _query(self, address: str, topic: str, found: dict[str, None]) -> None:
-        url = f"http://{address}/channels"  # never https: verify=False only spares 20 ms of loading certificates
-        headers = {**IDENTITY, "Accept": "application/vnd.nsq"}
-        longest = (self._timeout.connect or 0.0) + (self._timeout.read or 0.0)  # s, however slowly bytes drip in
+        url = f"http://{address}/channels"
+        if self._ask is None:
+            self._ask = await trio.to_thread.run_sync(_import_ask)
         try:
-            async with self._asking, httpx.AsyncClient(timeout=self._timeout, trust_env=False, verify=False) as client:
-                with trio.fail_after(longest or math.inf):
-                    async with client.stream("GET", url, params={"topic": topic}, headers=headers) as answer:
-                        answer.raise_for_status()
-                        content = await read_answer(answer, MOST_ANSWER)
-            channels = parse_object(content, MOST_ANSWER_MEMORY).get("channels")
-            found.update(dict.fromkeys(valid_names(channels, is_valid_name, MOST_CHANNELS)))
-        except (*_NO_ANSWER, AnswerError, trio.TooSlowError) as error:  # start without it
-            log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, error or type(error).__name__)
+            async with self._asking:
+                found.update(dict.fromkeys(await self._ask(url, topic, self._timeouts)))
+        except AnswerError as error:  # start without it
+            log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, error)
+
+
+def _import_ask() -> Ask:
+    """In a thread: httpx takes tens of milliseconds to import, and no client waits for it."""
+    from nsqd.discovery.question import channels_of
+
+    return channels_of
 
 
 def _command(change: Change) -> bytes:

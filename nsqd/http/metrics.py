@@ -128,6 +128,9 @@ def _log(log: LogFigures) -> Iterator[Metric]:
     yield GaugeMetricFamily("nsqd_log_memory_bytes", "Bytes of messages in memory", log.memory)
     yield GaugeMetricFamily("nsqd_log_replay_seconds", "What reading the log took at the start", log.replay)
     yield CounterMetricFamily("nsqd_log_damage", "Bytes of the log found damaged, and reads that failed", log.damage)
+    yield CounterMetricFamily(
+        "nsqd_log_torn", "Bytes cut off at the end of the log that may have been acknowledged", log.torn
+    )
     yield CounterMetricFamily("nsqd_log_read_retries", "Reads of the log that failed and were tried again", log.retries)
     yield CounterMetricFamily("nsqd_log_checkpoints", "Checkpoints written since the start", log.checkpoints)
     yield _histogram("nsqd_log_sync_seconds", "What a sync of the log took", log.syncs, SYNC_BOUNDS)

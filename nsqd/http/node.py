@@ -39,6 +39,9 @@ class Node:
     peers: Callable[[], list[Peer]]  # trio thread
     set_lookupds: Callable[[list[str]], None]  # trio thread
     lookupds: Callable[[], list[str]]  # trio thread
+    until_registered: Callable[
+        [str, Callable[[], None]], None
+    ]  # trio thread: topic, what to call when nsqlookupd knows it
     turns: Callable[[], int]  # trio thread
     take_topology: Callable[[], Picture]  # trio thread
     save_topology: Callable[[Picture], None]  # any thread: durable on return
@@ -50,3 +53,7 @@ class Node:
     contents: Contents  # trio thread, but for what it says of any
     series: Series  # trio thread
     refused: Callable[[], Counter[str]]  # trio thread: what was refused to clients, by reason
+
+    async def registered(self, topic: str) -> None:
+        """Return when nsqlookupd knows what was just created, or after a bounded time. (HTTP thread)"""
+        await self.bridge.wait(lambda done: self.until_registered(topic, done))

@@ -18,6 +18,7 @@ TOO_MANY_HEADERS. 503 DRAINING while the node drains (drain.py), EXITING if it c
 
 import re
 from collections.abc import Callable
+from typing import TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -31,6 +32,8 @@ from nsqd.protocols.nsq.fast import equal_bodies
 from shared.http.api import V1_HEADERS, query, read_body
 from shared.http.errors import HttpError
 from shared.values import MILLISECOND
+
+T = TypeVar("T")
 
 _BINARY_FALSE = ("false", "0")
 _TRUE = ("true", "1")
@@ -82,7 +85,14 @@ class Publishing:
         if attributes or len(arguments) > 1:
             return await self._pub_otherwise(topic, body, arguments, attributes)
         broker = self._node.broker
-        await self._node.bridge.call(lambda: topic_to_publish_to(broker, topic).publish([body], len(body)))
+
+        def publish() -> bool:
+            to = topic_to_publish_to(broker, topic)
+            to.publish([body], len(body))
+            return to.starting
+
+        if await self._node.bridge.call(publish):
+            await self._node.registered(topic)
         return OK
 
     async def _pub_otherwise(self, name: str, body: bytes, arguments: Arguments, attributes: Attributes) -> Response:
@@ -97,8 +107,21 @@ class Publishing:
             return self._publish_now(name, [body], len(body), attributes, channel)
 
         if arguments.get("id") in _TRUE:
-            return _answer(*await self._node.bridge.call(lambda: self._apart(name, publish)))
-        return _answer(await self._node.bridge.call(publish))
+            return _answer(*await self._call(name, lambda: self._apart(name, publish)))
+        return _answer(await self._call(name, publish))
+
+    async def _call(self, name: str, publish: Callable[[], T]) -> T:
+        """What `publish` returns, run in the trio thread; for a new topic when nsqlookupd knows it."""
+
+        def act() -> tuple[T, bool]:
+            result = publish()
+            topic = self._node.broker.topics.get(name)
+            return result, topic is not None and topic.starting
+
+        result, starting = await self._node.bridge.call(act)
+        if starting:
+            await self._node.registered(name)
+        return result
 
     def _apart(self, name: str, publish: Callable[[], int]) -> tuple[int, bytes]:
         """What `publish` returns, and the id of the one message that it published to the topic; b"": none. (trio thread)
@@ -134,7 +157,7 @@ class Publishing:
     async def _publish(self, name: str, bodies: list[bytes], attributes: Attributes, channel: str | None = None) -> int:
         """Publish, or only see to it that the topic exists. Returns how many had been published before."""
         size = sum(map(len, bodies))
-        return await self._node.bridge.call(lambda: self._publish_now(name, bodies, size, attributes, channel))
+        return await self._call(name, lambda: self._publish_now(name, bodies, size, attributes, channel))
 
     def _publish_now(
         self, name: str, bodies: list[bytes], size: int, attributes: Attributes, channel: str | None

@@ -1,8 +1,8 @@
 """GET /storage: what the commit log holds, and what takes its space.
 
-    {"path", "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "retries",
-     "replay_seconds", "syncs", "sync_p50_ms", "sync_p99_ms", "disk_free", "disk_total", "refusal", "counted", "topic_count",
-     "files": [{"number", "name", "bytes", "live_bytes", "first_timestamp"}, ...],
+    {"path", "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "torn",
+     "retries", "replay_seconds", "syncs", "sync_p50_ms", "sync_p99_ms", "disk_free", "disk_total", "refusal", "counted",
+     "topic_count", "files": [{"number", "name", "bytes", "live_bytes", "first_timestamp"}, ...],
      "topics": [{"topic", "live_bytes", "messages", "retained"}, ...]}
 
 `refusal`: why publishes are refused, "" if they are not. `disk_free` and `disk_total` are null if nobody could look. `files`
@@ -117,6 +117,7 @@ def _figures(log: LogFigures) -> dict[str, Any]:
         "unsynced_bytes": log.unsynced,
         "checkpoints": log.checkpoints,
         "damage": log.damage,
+        "torn": log.torn,
         "retries": log.retries,
         "replay_seconds": round(log.replay, 3),
         "syncs": log.syncs.count,

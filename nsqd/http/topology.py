@@ -44,7 +44,7 @@ class Topology:
     def routes(self) -> Routes:
         """Every path and its method."""
         return {
-            "/topic/create": {"POST": self._simple(_create_topic)},
+            "/topic/create": {"POST": self.create_topic},
             "/topic/delete": {"POST": self._simple(_delete_topic)},
             "/topic/empty": {"POST": self._simple(_empty_topic)},
             "/topic/pause": {"POST": self._pausing(_find_topic, True)},
@@ -56,17 +56,48 @@ class Topology:
             "/channel/unpause": {"POST": self._pausing(_find_channel, False)},
         }
 
+    async def create_topic(self, request: Request) -> Response:
+        """The answer comes when nsqlookupd knows a new topic, or after a bounded time."""
+        arguments = query(request)
+        name, change = topic_name(arguments), read_config(arguments)
+
+        def create() -> bool:
+            topic = made_topic(self._node.broker, name)
+            if change is not None:
+                change(topic)
+            return topic.starting
+
+        if await self._node.bridge.call(create):
+            await self._node.registered(name)
+        return empty_response()
+
     async def create_channel(self, request: Request) -> Response:
         """At the edge of the topic, or `from` a place in what it retains (see read_back.py); then it must be new."""
         arguments = query(request)
         topic, channel = topic_and_channel(arguments)
         if "from" not in arguments:
-            await self._node.bridge.call(lambda: made_channel(existing_topic(self._node.broker, topic), channel))
+            await self._create_channel(topic, lambda: self._create_at_edge(topic, channel))
             return empty_response()
         place, known = read_place(arguments, "from", Place()), arguments.get("log", "")
         start = await self._places.offset(topic, known, place)
-        await self._node.bridge.call(lambda: self._create_from(topic, known, channel, start))
+        await self._create_channel(topic, lambda: self._create_from(topic, known, channel, start))
         return empty_response()
+
+    async def _create_channel(self, topic: str, create: Callable[[], None]) -> None:
+        """Return when nsqlookupd knows a new channel, or after a bounded time."""
+        broker = self._node.broker
+
+        def act() -> bool:
+            before = broker.channel_count
+            create()
+            return broker.ask_for_channels and broker.channel_count > before
+
+        if await self._node.bridge.call(act):
+            await self._node.registered(topic)
+
+    def _create_at_edge(self, topic: str, channel: str) -> None:
+        """(trio thread)"""
+        made_channel(existing_topic(self._node.broker, topic), channel)
 
     def _create_from(self, name: str, known: str, channel: str, start: int) -> None:
         """(trio thread)"""
@@ -117,17 +148,6 @@ def _find_topic(arguments: dict[str, str]) -> Callable[[Broker], Topic]:
 def _find_channel(arguments: dict[str, str]) -> Callable[[Broker], Channel]:
     topic, channel = topic_and_channel(arguments)
     return lambda broker: existing_channel(broker, topic, channel)
-
-
-def _create_topic(arguments: dict[str, str]) -> Callable[[Broker], None]:
-    name, change = topic_name(arguments), read_config(arguments)
-
-    def act(broker: Broker) -> None:
-        topic = made_topic(broker, name)
-        if change is not None:
-            change(topic)
-
-    return act
 
 
 def _delete_topic(arguments: dict[str, str]) -> Callable[[Broker], None]:

@@ -82,6 +82,11 @@ class Connection:
         self._reactor.unflushed[self] = None
         self._reactor.authorize(self, question)
 
+    def await_registration(self, topic: str) -> None:
+        """Have the peer resumed when nsqlookupd knows the topic; nothing is read until then."""
+        self._reactor.unflushed[self] = None
+        self._reactor.await_registration(self, topic)
+
     # the reactor's side
 
     def seal(self, position: int) -> None:

@@ -25,6 +25,9 @@ class Conversation(Protocol):
     def authorized(self, answer: Authorization | AuthRefused, now: int) -> None:
         """An answer to Transport.authorize."""
 
+    def resume(self, now: int) -> None:
+        """What Transport.await_registration waited for is over."""
+
     def upgraded(self, tls: TlsInfo | None = None) -> None:
         """A layer stands that Transport.upgrade asked for."""
 

@@ -1,6 +1,6 @@
 """The Store in memory: each topic's sequence of extents, and nothing that survives the process but the id lease."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from nsqd.core.cursors import Cursor
 from nsqd.core.keeping import Keeping, TopicConfig
@@ -57,12 +57,15 @@ class MemoryStore:
         self._position += 1
         self.sequence(topic).append(first, frames, ids, largest, due != 0)
 
-    def distribute(self, topic: int, first: int, end: int, channels: int) -> None:
+    def distribute(
+        self, topic: int, first: int, end: int, channels: int, owners: Collection[int] | None = None
+    ) -> None:
         self._position += 1
         sequence = self._topics[topic]
         sequence.edge = end
+        owing = channels if owners is None else len(owners)
         for held, start, stop in sequence.spans(first, end):
-            held.owe(start, stop, channels)
+            held.owe(start, stop, owing)
 
     def finish(self, topic: int, channel: int, first: int, count: int) -> None:
         self._position += 1

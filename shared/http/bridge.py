@@ -51,6 +51,19 @@ class Bridge:
             self._loop.call_soon(self._wake)  # not at once: first let the other requests of this pass of the loop join
         return await future
 
+    async def wait(self, begin: Callable[[Callable[[], None]], None]) -> None:
+        """Run `begin` in the trio thread, with a function; return when that was called there. (HTTP thread)"""
+        import asyncio
+
+        future = asyncio.get_running_loop().create_future()
+
+        def resolve() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        await self.call(lambda: begin(lambda: self.post(resolve)))
+        await future
+
     def serve(self) -> list[Call]:
         """Run every waiting call and return them, to be delivered. (trio thread)
 

@@ -193,7 +193,8 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        if not self.url.startswith(b"/"):  # a proxy's form, with a host of its own beside the Host header
+        # A proxy's form has a host of its own beside the Host header. After CONNECT the parser reads no HTTP any more.
+        if not self.url.startswith(b"/") or self.parser.get_method() == b"CONNECT":
             raise HttpParserError("not the path of a resource")
         if self.parser.should_upgrade():  # _feed has it read again
             return

@@ -40,6 +40,9 @@ class Wire:
     def authorize(self, question: Question) -> None:
         raise AssertionError("nobody is asked")
 
+    def await_registration(self, topic: str) -> None:
+        raise AssertionError("nobody waits for nsqlookupd")
+
     # the test's side
 
     def send(self, data: bytes) -> "Wire":

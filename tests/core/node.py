@@ -98,10 +98,11 @@ class Node:
         """One pass, as the reactor makes it, until nothing more is to be done now."""
         while True:
             self.broker.begin(self.now, 1_800_000_000 * SECOND + self.now)
-            self.broker.commit()
+            self.broker.seal()
             self.broker.serve()
             self.broker.tick()
             self.broker.serve()
+            self.broker.commit()
             due = self.broker.scan.next_turn()
             if not self.broker.awake and (due is None or due > self.now):
                 self.after_turn()

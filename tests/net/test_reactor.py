@@ -4,6 +4,7 @@ import errno
 import socket
 import struct
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import trio
@@ -12,6 +13,7 @@ from nsqd.net.acceptor import ACCEPT_PAUSE
 from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT
 from nsqd.net.reactor import Edge, Reactor, Served
 from nsqd.protocols.nsq.settings import Settings
+from nsqd.storage.memory import MemoryStore
 from tests.core.node import SECOND, Node
 from tests.core.slow_store import SlowStore
 from tests.nsq.wire import body, mpub
@@ -278,3 +280,59 @@ async def test_run_serves_while_trio_does_other_things(bench: Bench) -> None:
             assert (await stream.receive_some(100))[8:] == b"OK"
         await stream.aclose()
         nursery.cancel_scope.cancel()
+
+
+class Noted(MemoryStore):
+    """It notes what a group holds, in order, and what is there when the group is closed."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda ceiling: True)
+        self.notes: list[str] = []
+
+    def publish(self, *arguments: Any, **more: Any) -> None:
+        self.notes.append("publish")
+        super().publish(*arguments, **more)
+
+    def advance(self, topic: int, channel: int, cursor: int) -> None:
+        self.notes.append("advance")
+        super().advance(topic, channel, cursor)
+
+    def requeue(self, topic: int, channel: int, ordinal: int, attempts: int, due: int) -> None:
+        self.notes.append(f"attempt {attempts}")
+        super().requeue(topic, channel, ordinal, attempts, due)
+
+    def commit(self) -> int:
+        self.notes.append("commit")
+        return super().commit()
+
+
+def test_what_a_turn_delivers_is_in_its_group_and_a_quiet_turn_writes_one_group() -> None:
+    bench = Bench(Node(store=Noted), Settings(msg_timeout=5 * SECOND))
+    store = bench.node.store
+    assert isinstance(store, Noted)
+    consumer = bench.connect(b"  V2SUB t c\nRDY 1\n")
+    producer = bench.connect()
+    store.notes.clear()
+    producer.sendall(b"PUB t\n" + body(b"1"))
+    bench.turn(1)
+    assert store.notes == ["publish", "advance", "commit"]
+    (_, message) = frames(consumer)
+    assert frames(producer) == [b"OK"]
+    store.notes.clear()
+    consumer.sendall(b"REQ %s 0\n" % message[10:26])
+    bench.turn(1)
+    assert store.notes == ["attempt 1", "attempt 2", "commit"]
+    assert [frame[8:10] for frame in frames(consumer)] == [b"\0\2"]
+    store.notes.clear()
+    bench.node.now += 5 * SECOND  # it times out, and is delivered again in the same turn
+    bench.turn(1)
+    assert store.notes == ["attempt 2", "attempt 3", "commit"]
+    bench.close()
+
+
+def test_what_a_connection_is_told_comes_in_the_order_in_which_it_was_said(bench: Bench) -> None:
+    producer = bench.connect()
+    producer.sendall(b"PUB t\n" + body(b"1"))
+    bench.turn()
+    consumer = bench.connect(b"  V2SUB t c\nRDY 1\n")
+    assert [frame[26:] for frame in frames(consumer)] == [b"", b"1"]  # SUB's OK first

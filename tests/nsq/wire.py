@@ -22,6 +22,7 @@ class Wire:
         self.received = bytearray()
         self.upgrades: list[Upgrade] = []
         self.questions: list[Question] = []
+        self.unregistered: list[str] = []  # topics that nsqlookupd must know before the peer goes on
         wall = self.node.broker.wall
         self.peer = Peer(self.node.broker, settings or Settings(), self, "10.0.0.1", "5555", self.node.now, wall)
         self.node.after_turn = self._chain(self.node.after_turn)
@@ -44,6 +45,9 @@ class Wire:
 
     def authorize(self, question: Question) -> None:
         self.questions.append(question)
+
+    def await_registration(self, topic: str) -> None:
+        self.unregistered.append(topic)
 
     # the test's side
 

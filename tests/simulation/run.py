@@ -188,6 +188,7 @@ class WholeRun:
                 )  # in the middle of the restart, which syncs what a kill left unsynced
             node = self.start()
             self.disk.cut_in = random.randrange(1, 400) if random.random() < 0.7 else None
+            self.disk.cut_write_in = random.randrange(1, 200) if random.random() < 0.3 else None
             self.work(node, links, random.choice((1, 20, 300, 1500)) * MS)
         except PowerCut:
             pass

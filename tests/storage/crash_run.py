@@ -68,6 +68,7 @@ class CrashRun:
             node.after_commit = self._committed
             steps = random.choice((3, 20, 60, 200))
             self.disk.cut_in = random.randrange(2 * steps) if random.random() < 0.5 else None
+            self.disk.cut_write_in = random.randrange(steps) if random.random() < 0.5 else None
             for _ in range(steps):
                 self._step(node, users)
             node.broker.check()

@@ -109,11 +109,15 @@ class History:
     # what happens
 
     def seal(self) -> None:
-        """A group is about to be written."""
+        """The turn's messages get their places. A lease of ids may write a group now."""
         for topic in self.world.values():
             topic.seal()
         self._worlds.append(lasting(self.world))
         self._positions.append(1 << 62)
+
+    def deliver(self) -> None:
+        """The turn's group is about to be written, with what was delivered since `seal`."""
+        self._worlds[-1] = lasting(self.world)
 
     def sealed(self, position: int) -> None:
         """It was, and ends there."""

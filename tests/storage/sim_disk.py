@@ -74,12 +74,18 @@ class SimFile:
         try:
             self._act("append")
         except (OSError, PowerCut):
-            part = self._disk.random.randrange(whole + 1)
-            self._write(at, data[:part])
+            self._write(at, data[: self._part(pieces, whole)])
             raise
         self._write(at, data[:whole])
         if whole < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _part(self, pieces: list[bytes], whole: int) -> int:
+        """How many bytes of a write that fails are done: any number, or as often some of its pieces, as records are."""
+        random = self._disk.random
+        if random.random() < 0.5:
+            return random.randrange(whole + 1)
+        return min(whole, sum(map(len, pieces[: random.randrange(len(pieces) + 1)])))
 
     def _write(self, at: int, data: bytes) -> None:
         if data:
@@ -126,6 +132,7 @@ class SimDisk:
         self.held = 0  # bytes of the reserve
         self.cached = 0.0  # how often what is read is in the system's memory, 0 to 1
         self.cut_in: int | None = None  # operations that change something until the power is cut; None: never
+        self.cut_write_in: int | None = None  # writes until the power is cut in the middle of one; None: never
         self.operations: Counter[str] = Counter()  # done or tried, by name
         self.open_files = 0
         self._faults: dict[tuple[str, int], int] = {}  # (operation, its number) -> errno
@@ -250,6 +257,10 @@ class SimDisk:
         if self.cut_in is not None and operation not in ("names", "open", "read"):
             self.cut_in -= 1
             if self.cut_in < 0:
+                raise PowerCut
+        if self.cut_write_in is not None and operation == "append":
+            self.cut_write_in -= 1
+            if self.cut_write_in < 0:
                 raise PowerCut
         code = self._faults.pop((operation, self.operations[operation]), 0)
         if code:

@@ -173,6 +173,7 @@ class SimNode:
         self.broker = Broker(limits, self.store, ids, random.randrange)
         self.eager = False  # True: what is to be read is read at once
         self.waiting: list[tuple[int, Callable[[], None]]] = []  # replies by the position they wait for
+        self.before_seal: Callable[[], None] = lambda: None
         self.before_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[int], None] = lambda position: None  # the log's position behind the group
         self.after_serve: Callable[[], None] = lambda: None
@@ -199,16 +200,18 @@ class SimNode:
         self.broker.begin(self.clock.now, self.clock.wall)
         self.release()
         replies = [reply for reply in [command() for command in commands] if reply is not None]
-        self.before_commit()
-        position = self.broker.commit()
-        self.after_commit(self.log.writer.written)
-        self.waiting += [(position, reply) for reply in replies]
-        self.release()
+        self.before_seal()
+        self.broker.seal()
         self.broker.serve()
         self.after_serve()
         self.broker.tick()
         self.broker.serve()
         self.after_serve()
+        self.before_commit()
+        position = self.broker.commit()
+        self.after_commit(self.log.writer.written)
+        self.waiting += [(position, reply) for reply in replies]
+        self.release()
         self.broker.fetch_changes()
 
     def release(self) -> None:

@@ -3,11 +3,12 @@
 from random import Random
 
 from nsqd.storage.log.clocks import NO_BOOT, Clocks, LogClock
+from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.records import Kind
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
-from nsqd.storage.log.writer import LogIdentity, Writer
+from nsqd.storage.log.writer import Writer
 from tests.storage.sim_disk import SimDisk
 
 LOG_ID = b"0123456789abcdef"

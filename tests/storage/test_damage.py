@@ -6,8 +6,9 @@ import pytest
 
 from nsqd.core.keeping import Durability
 from nsqd.storage.log import records
-from nsqd.storage.log.reader import LogError, Reader
+from nsqd.storage.log.reader import Reader
 from nsqd.storage.log.records import Kind
+from nsqd.storage.log.segments import LogError
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode

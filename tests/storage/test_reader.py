@@ -3,11 +3,13 @@
 import pytest
 
 from nsqd.storage.log import records
-from nsqd.storage.log.reader import UNFINISHED, LogError, Reader
+from nsqd.storage.log.identity import LogIdentity
+from nsqd.storage.log.reader import Reader
 from nsqd.storage.log.records import HEADER_SIZE, Kind, SegmentHeader
+from nsqd.storage.log.segments import UNFINISHED, LogError
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
-from nsqd.storage.log.writer import LogIdentity, Writer, segment_name
+from nsqd.storage.log.writer import Writer, segment_name
 from tests.storage.sim_disk import SimDisk
 from tests.storage.small_log import LOG_ID, WALL, all_records, frozen_clock, new_disk, new_writer, read, write
 
@@ -146,9 +148,13 @@ def test_segments_behind_a_gap_that_were_never_promised_are_cut_off() -> None:
     for number in range(4):
         write(writer, b"%d" % number * 60)
     disk.remove(disk.names()[1])
+    whole = {name: disk.content(name) for name in disk.names()}
     reader, contents = read(disk)
     assert contents == [b"0" * 60]
-    assert len(disk.names()) == 1
+    first, *kept = disk.names()
+    assert first == segment_name(0, 0)
+    assert kept == [f"{name}.0.torn" for name in list(whole)[1:]]
+    assert [disk.content(name) for name in kept] == list(whole.values())[1:]
     assert reader.torn > 120
     assert not reader.damage.spots
 

@@ -177,3 +177,21 @@ def test_frames_are_split_as_they_were_joined(bodies: list[bytes], head: bytes) 
     frames = [len(body).to_bytes(4, "big") + body for body in bodies]
     joined = head + b"".join(frames)
     assert split(joined + b"more", len(head), len(joined), len(frames), max(map(len, frames))) == frames
+
+
+@given(
+    fields(records.PUBLISH),
+    st.booleans(),
+    st.binary(max_size=50),
+    st.none() | st.lists(st.integers(0, (1 << 32) - 1), max_size=4, unique=True),
+)
+def test_a_publish_tells_its_attributes_and_owners_apart(
+    values: tuple[object, ...], distributed: bool, attributes: bytes, owners: list[int] | None
+) -> None:
+    topic, first, count, due, largest = (int(str(value)) for value in values[:5])
+    head = records.pack_publish(topic, first, count, due, largest, distributed, attributes, owners)
+    *told, flags = records.PUBLISH.unpack_from(b"x" + head, 1)
+    assert told == [topic, first, count, due, largest]
+    assert bool(flags & records.DISTRIBUTED) == distributed
+    assert records.owners_of(b"x" + head + b"frames", 1, flags) == (None if owners is None else frozenset(owners))
+    assert records.attributes_of(b"x" + head + b"frames", 1, flags) == (attributes, 1 + len(head))

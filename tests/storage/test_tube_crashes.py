@@ -119,6 +119,7 @@ class Run:
         self.node.after_commit = self._committed
         clients = [Client(self.node) for _ in range(3)]
         self.disk.cut_in = random.randrange(200) if random.random() < 0.4 else None
+        self.disk.cut_write_in = random.randrange(100) if random.random() < 0.4 else None
         try:
             for _ in range(random.choice((3, 30, 150))):
                 self._step(clients)

@@ -53,7 +53,8 @@ class Users:
         self._users: list[User] = []
         self._changed = False  # something was made, deleted or paused in this turn: no group undoes what is done in it
         self._bodies = {message_id: body for body, message_id in history.ids.items()}
-        node.before_commit = self._seal
+        node.before_seal = history.seal
+        node.before_commit = self._deliver
         node.after_serve = self._observe
 
     def commands(self) -> list[Command]:
@@ -61,7 +62,7 @@ class Users:
         self._changed = False
         usual = (
             [self._publish] * 4
-            + [self._publish_keyed, self._publish_numbered]
+            + [self._publish_keyed, self._publish_numbered, self._publish_to_one]
             + [self._publish_deferred, self._subscribe]
             + [self._finish] * 5
             + [self._requeue] * 3
@@ -150,6 +151,21 @@ class Users:
         assert told == known, f"{told} of {len(bodies)} from {first} on were there, and the last was {state.last}"
         state.pending_apart.update(dict.fromkeys(bodies[known:], 0))
         state.last = max(state.last, first + len(bodies) - 1)
+
+    def _publish_to_one(self) -> None:
+        """For one channel alone: the others never see it."""
+        channel = self._some_channel()
+        if channel is None or channel.topic.ephemeral or channel.topic.paused:
+            return
+        topic, random = channel.topic, self._random
+        keyed = random.random() < 0.3
+        bodies = [self._body(f"k{random.getrandbits(30)}" if keyed else "") for _ in range(1 if keyed else 3)]
+        state, attributes = self._history.world[topic.name], attributes_in(bodies[0])
+        assert topic.publish_to(channel, bodies, attributes) == 0
+        state.keys.update([attributes.key] if keyed else [])
+        state.retained += bodies
+        state.sure.update(bodies)
+        state.channels[channel.name].items.update(dict.fromkeys(bodies, Item()))
 
     # operators
 
@@ -389,9 +405,9 @@ class Users:
 
     # what they see
 
-    def _seal(self) -> None:
+    def _deliver(self) -> None:
         self._look_at_graves()
-        self._history.seal()
+        self._history.deliver()
 
     def _observe(self) -> None:
         arrived = [(one.number, user, one) for user in self._users for one in user.inbox.take()]
@@ -410,8 +426,7 @@ class Users:
             f"{one!r} comes {item.due - self._node.clock.true} ns early"
         )
         assert one.attempts == item.attempts + 1, f"{one!r} after {item.attempts}"
-        noted = max(item.noted, one.attempts - 1, int(item.in_sequence))
-        channel.items[one.body] = replace(item, due=0, vague=False, attempts=one.attempts, noted=noted)
+        channel.items[one.body] = replace(item, due=0, vague=False, attempts=one.attempts, noted=one.attempts)
 
     def _look_at_graves(self) -> None:
         """The history learns who was buried: by REQ, by time-out, because its consumer left."""

@@ -253,6 +253,9 @@ class Peer(Operator):
     def authorized(self, answer: Authorization | AuthRefused, now: int) -> None:
         """Nobody is asked."""
 
+    def resume(self, now: int) -> None:
+        """Nothing is waited for."""
+
     def upgraded(self, tls: object = None) -> None:
         """There are no layers."""
 

@@ -14,7 +14,7 @@ MOST_ALLOWED = 256  # topics a connection's permissions are remembered for
 
 
 class Waiting(Exception):
-    """The command must wait for an authorization server; it is to be read again from its beginning."""
+    """The command must wait for somebody outside; it is to be read again from its beginning."""
 
 
 class Access:

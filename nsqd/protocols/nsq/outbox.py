@@ -34,6 +34,9 @@ class Transport(Protocol):
     def authorize(self, question: "Question") -> None:
         """Ask the authorization servers, and call Peer.authorized with what they say; read no input meanwhile."""
 
+    def await_registration(self, topic: str) -> None:
+        """Call Peer.resume when nsqlookupd knows the topic, or after a bounded time; read no input meanwhile."""
+
 
 class Outbox:
     """See above."""
@@ -75,6 +78,9 @@ class Outbox:
 
     def hold(self, frames: list[bytes], size: int) -> None:
         """Keep messages (`size` bytes) until flush, or until something else is sent."""
+        if self._replies:  # of this turn: SUB's OK stands before the first message
+            self._messages += self._replies
+            self._replies = []
         self._messages += frames
         self.size += size
 

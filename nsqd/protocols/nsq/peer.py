@@ -5,7 +5,7 @@ wait for. It opens no socket and reads no clock. Replies come strictly in the or
 stand between them. TLS and compression are the transport's: the peer agrees on them and sees plain bytes.
 
 `closing` means that the connection ends when its output is sent. `waiting`: the command at hand waits for an authorization
-server, and nothing behind it is looked at.
+server, or for nsqlookupd to know a new topic, and nothing behind it is looked at.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from nsqd.core.frame import HEARTBEAT, OK, response
 from nsqd.protocols.nsq.access import Access, Waiting
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.commands import AUTH_BODY, IDENTIFY_BODY, NeedMore, read_body, read_line, require
+from nsqd.protocols.nsq.creation import Topics
 from nsqd.protocols.nsq.errors import Dropped, WireError
 from nsqd.protocols.nsq.identify import Identity, Upgrade, answer, apply, decode
 from nsqd.protocols.nsq.outbox import NEVER, Outbox, Transport
@@ -69,7 +70,7 @@ class Peer:
         self.remote_ip = remote_ip  # "" for a unix socket
         self.port = port
         self.connected = wall  # ns since the epoch
-        self.waiting = False  # input is kept, not looked at, until `authorized`
+        self.waiting = False  # input is kept, not looked at, until `authorized` or `resume`
         self.has_more = False  # True: `receive` has stopped at MOST_COMMANDS; call it again, with nothing, next turn
         self.identified = False
         self.identity = Identity(
@@ -83,8 +84,9 @@ class Peer:
         self.tls: TlsInfo | None = None  # of the handshake, once it is done
         self.access = Access(settings.auth_required, self._ask)
         self.outbox = Outbox(transport)
-        self._publisher = Publisher(broker, settings, self.access, self.outbox)
-        self.subscription = Subscription(broker, settings, self.access, self.outbox)
+        topics = Topics(broker, transport.await_registration)
+        self._publisher = Publisher(broker, topics, settings, self.access, self.outbox)
+        self.subscription = Subscription(topics, settings, self.access, self.outbox)
         self.last_activity = -1  # ns of the last complete command; negative: there was none
         self._opened = now
         self._upgrade_due = NEVER  # when a TLS handshake under way must be done
@@ -143,6 +145,10 @@ class Peer:
         """What the authorization servers say to the question asked last: go on with the command that waited."""
         self.access.answered(answer)
         self._publisher.forget()  # what was allowed before
+        self.resume(now)
+
+    def resume(self, now: int) -> None:
+        """Go on with the command that waited."""
         self.waiting = False
         self._need = 0
         self.receive(b"", now)

@@ -27,6 +27,7 @@ from nsqd.protocols.nsq.commands import (
     read_mpub_count,
     read_name,
 )
+from nsqd.protocols.nsq.creation import Topics
 from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.outbox import Outbox
 from nsqd.protocols.nsq.settings import MILLISECOND, Settings
@@ -39,10 +40,11 @@ class Publisher:
     """See above. Commands take (words of the line, buffer, where the command began, where its line ended, now) and return
     where the next one begins; they raise WireError, NeedMore and Waiting."""
 
-    __slots__ = ("_access", "_broker", "_known", "_outbox", "_settings", "counts", "deduplicates", "scan")
+    __slots__ = ("_access", "_broker", "_known", "_outbox", "_settings", "_topics", "counts", "deduplicates", "scan")
 
-    def __init__(self, broker: Broker, settings: Settings, access: Access, outbox: Outbox) -> None:
+    def __init__(self, broker: Broker, topics: Topics, settings: Settings, access: Access, outbox: Outbox) -> None:
         self._broker = broker
+        self._topics = topics
         self._settings = settings
         self._access = access
         self._outbox = outbox
@@ -131,7 +133,8 @@ class Publisher:
         if not scan.complete:
             raise scan.need(data, at)
         self.scan = None
-        self._publish(self._topic(scan.topic, "MPUB"), scan.bodies, scan.size, scan.attributes)
+        topic = self._topic(scan.topic, "MPUB", may_wait=False)  # what was scanned cannot be read again
+        self._publish(topic, scan.bodies, scan.size, scan.attributes)
         return at
 
     def forget(self) -> None:
@@ -139,11 +142,11 @@ class Publisher:
         if self._settings.auth_required:
             self._known.clear()
 
-    def _topic(self, name: str, command: str) -> Topic:
+    def _topic(self, name: str, command: str, *, may_wait: bool = True) -> Topic:
         if self._broker.refusal:
             raise WireError(f"E_{command}_FAILED", f"{command} failed {self._broker.refusal}")
         try:
-            topic = self._broker.topic(name)
+            topic = self._topics.find_or_create(name, may_wait=may_wait)
         except TooMany as full:
             raise WireError(f"E_{command}_FAILED", f"{command} failed {full}") from None
         if self._settings.auth_required:

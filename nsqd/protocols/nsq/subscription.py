@@ -3,12 +3,13 @@
 State (specs/nsq.md a4): INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING. It is the Sink of its consumer.
 """
 
-from nsqd.core.broker import Broker, TooMany
+from nsqd.core.broker import TooMany
 from nsqd.core.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
 from nsqd.core.frame import CLOSE_WAIT, ID_SIZE, OK
 from nsqd.protocols.nsq import fast
 from nsqd.protocols.nsq.access import Access
 from nsqd.protocols.nsq.commands import parse_number, read_name, require
+from nsqd.protocols.nsq.creation import Topics
 from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.identify import Identity
 from nsqd.protocols.nsq.outbox import Outbox
@@ -24,17 +25,17 @@ class Subscription:
     __slots__ = (
         "_access",
         "_agreed",
-        "_broker",
         "_msg_timeout",
         "_outbox",
         "_settings",
         "_tick_due",
+        "_topics",
         "consumer",
         "state",
     )
 
-    def __init__(self, broker: Broker, settings: Settings, access: Access, outbox: Outbox) -> None:
-        self._broker = broker
+    def __init__(self, topics: Topics, settings: Settings, access: Access, outbox: Outbox) -> None:
+        self._topics = topics
         self._settings = settings
         self._access = access
         self._outbox = outbox
@@ -57,7 +58,7 @@ class Subscription:
         name = read_name(words[2], "E_BAD_CHANNEL", "SUB channel")
         self._access.check("SUB", topic, name, now)
         try:
-            channel = self._broker.topic(topic).channel(name)
+            channel = self._topics.find_or_create(topic).channel(name)
         except TooMany as full:
             raise WireError("E_SUB_FAILED", f"SUB failed {full}") from None
         limit = self._settings.max_channel_consumers

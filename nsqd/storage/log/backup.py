@@ -1,12 +1,14 @@
 """A copy of a running node's log: meanwhile no file goes, and each is copied up to where it was durable at the beginning.
 
-Segments that are full are never changed, the newest one only grows. So the copy is the log as it was at one moment.
+Segments that are full are never changed, the newest one only grows. So the copy is the log as it was at one moment. Its last
+group states that all of it is durable.
 """
 
 from dataclasses import dataclass
 
 from nsqd.core.backup import Busy
 from nsqd.storage.log.disk import Disk, read_from
+from nsqd.storage.log.identity import NAME as IDENTITY
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
@@ -43,13 +45,16 @@ class LogBackup:
     def begin(self) -> tuple[int, list[LogPart]]:
         if self._tidying.held:
             raise Busy
-        if not self._syncer.now():
+        if not self._syncer.settle():
             raise OSError("the log cannot be synced")
         bases = dict.fromkeys([*self._tidying.segments, self._writer.base])
         parts = [self._part(base) for base in bases]
         self._number += 1
         self.go_on(self._number)
-        return self._number, [part for part in parts if part.size > HEADER_SIZE]
+        parts = [part for part in parts if part.size > HEADER_SIZE]
+        if IDENTITY in self._disk.names():
+            parts.append(LogPart(self._disk, IDENTITY, self._disk.size(IDENTITY)))
+        return self._number, parts
 
     def _part(self, base: int) -> LogPart:
         name = self._tidying.file_name(base)

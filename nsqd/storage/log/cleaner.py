@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from nsqd.storage.held import Held, Piece
 from nsqd.storage.log import records
 from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.pieces import collect, nothing
-from nsqd.storage.log.reader import LogError
 from nsqd.storage.log.records import HEADER_SIZE, Kind, SegmentHeader, encode
-from nsqd.storage.log.writer import LogIdentity, segment_name
+from nsqd.storage.log.segments import LogError
+from nsqd.storage.log.writer import segment_name
 from nsqd.storage.sequence import Sequence
 from shared.log import log
 

@@ -17,14 +17,17 @@ from nsqd.storage.log.clocks import Clocks, LogClock, system_clocks
 from nsqd.storage.log.contents import LogContents
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.history import LogHistory
-from nsqd.storage.log.reader import Damage, LogError, Reader
+from nsqd.storage.log.identity import NAME as IDENTITY
+from nsqd.storage.log.identity import LogIdentity, write_identity
+from nsqd.storage.log.reader import Damage, Reader
 from nsqd.storage.log.replay import Replay
+from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
-from nsqd.storage.log.writer import SEGMENT_SIZE, LogIdentity, Writer
+from nsqd.storage.log.writer import SEGMENT_SIZE, Writer
 from nsqd.storage.memory import MemoryStore
 from shared.log import log
 
@@ -52,6 +55,7 @@ class OpenLog:
     monotonic: Callable[[], int]  # clock: ns
     cleaner: type[Cleaner]
     damage: Damage
+    torn: int  # bytes that the start cut off at the log's end, and that may have been acknowledged
     replay: float  # s that reading took
     broker: Broker | None = None  # once it is built
     count_at: int = 0  # when to look again at how much memory is taken by what waits (monotonic ns)
@@ -77,10 +81,10 @@ class OpenLog:
         )
         self.store.after_commit = self.checkpoints.turn
 
-    def timer(self) -> None:
-        """Call it every second, or every sync-timeout."""
+    def timer(self, due: bool = True) -> None:
+        """Call it every second or more often. `due`: sync what was written and nobody waits for."""
         assert self.broker is not None
-        self.syncer.timer()
+        self.syncer.timer(due)
         now = self.monotonic()
         if now >= self.count_at:
             self.count_at = now + COUNT_EVERY
@@ -113,6 +117,7 @@ class OpenLog:
             unsynced=self.writer.written - self.writer.durable,
             memory=self.cache.held_bytes,
             damage=self.damage.size + self.cache.failures,
+            torn=self.torn,
             retries=self.cache.retries,
             replay=self.replay,
             syncs=self.syncer.latencies.copy(),
@@ -128,10 +133,10 @@ class OpenLog:
         return writer.number_of(oldest), writer.number_of(writer.base), moved, writer.records, size
 
     def close(self) -> None:
-        """Leave a checkpoint, sync what is left, and close the files."""
-        if self.checkpoints is not None and self.checkpoints.finish() and self.syncer.now():
-            self.store.write_anchor()  # a group that states how far all is durable: a start believes no checkpoint without
-            self.writer.write()
+        """Leave a checkpoint, sync what is left, state that it is durable, and close the files."""
+        if self.checkpoints is not None:
+            self.checkpoints.finish()
+        self.syncer.settle()  # a start believes no checkpoint without the mark
         self.cache.close()
         self.syncer.close()
         self.writer.close()
@@ -176,19 +181,22 @@ def open_log(
         raise LogError(f"cannot read the log: {error}") from None
     took = time.perf_counter() - began
     _tell(reader, replay, took)
-    log_id = reader.segments[0].header.log_id if reader.segments else os.urandom(16)
+    log_id = reader.files.identity.log_id if reader.files.identity else os.urandom(16)
     identity = LogIdentity(node, log_id)
+    if reader.files.stored is None:
+        _store_identity(disk, identity)
     clock = LogClock(parts.clocks)
     if replay.last:
         clock.resume(replay.anchor, replay.last)
     space = Space(disk)
     bases = [segment.base for segment in reader.segments]
-    writer = Writer(disk, identity, reader.end, clock, space, spare, segment_size, bases)
+    stated, content_end = reader.stated, reader.content_end
+    writer = Writer(disk, identity, reader.end, clock, space, spare, segment_size, bases, stated, content_end)
     syncer = parts.syncer(writer, space, durability, sync_every, wake)
     cache = parts.cache(disk, log_id, budget, wake)
     cache.generations.update({s.base: s.header.generation for s in reader.segments if s.header.generation})
     store = LogStore(writer, syncer, cache, clock, recovered)
-    picture = replay.picture(clock) if reader.segments else None
+    picture = replay.picture(clock) if reader.end else None  # a log that was only begun knows nothing
     if picture is not None:
         store.know(picture.numbers())
     return OpenLog(
@@ -207,6 +215,7 @@ def open_log(
         monotonic=parts.clocks.monotonic,
         cleaner=parts.cleaner,
         damage=reader.damage,
+        torn=reader.torn,
         replay=took,
     )
 
@@ -229,13 +238,28 @@ def replayed(reader: Reader) -> tuple[Replay, MemoryStore, int]:
     raise AssertionError("the beginning is always a root")
 
 
+def _store_identity(disk: Disk, identity: LogIdentity) -> None:
+    """Write `log.id`, which is missing or damaged. The next start tries again if that fails."""
+    if IDENTITY in disk.names():
+        log.error("LOG: %s was damaged, and is written again", IDENTITY)
+    try:
+        write_identity(disk, identity)
+    except OSError as error:
+        log.warning("LOG: cannot write %s: %s", IDENTITY, error)
+
+
 def _tell(reader: Reader, replay: Replay, took: float) -> None:
-    for name in reader.unreadable:
+    notes = reader.quarantine.notes
+    for name in reader.files.unreadable:
         log.error("LOG: %s is no log segment, or was never finished: it is set aside as %s.unreadable", name, name)
     if not reader.segments:
         return
     log.info("LOG: %d messages found, read in %.2f s", replay.messages, took)
-    if reader.torn:
-        log.info("LOG: %d bytes at its end were never acknowledged, and are cut off", reader.torn)
+    for name in reader.files.rebuilt:
+        log.error("LOG: the header of %s was damaged, and is rebuilt; of what stood there %s", name, notes[name, 0])
+    for name, start, end in reader.cuts:
+        told = "LOG: %d bytes may have been acknowledged, and are cut off %s at %d, the end of what is whole; %s"
+        log.error(told, end - start, name, start, notes[name, start])
     for name, start, end in reader.damage.spots:
-        log.error("LOG: DAMAGE in %s: %d bytes from %d on cannot be read; all else is served", name, end - start, start)
+        told = "LOG: DAMAGE in %s: %d bytes from %d on cannot be read; all else is served; %s"
+        log.error(told, name, end - start, start, notes.get((name, start), "they are missing"))

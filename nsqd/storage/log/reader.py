@@ -1,56 +1,29 @@
 """Segments back into records, and what to do where the bytes are wrong: torn or damaged.
 
-A wrong record at or past the highest durable mark that any group states was never promised to anybody: the log ends there, and
-what comes behind is cut off. One below the mark is damage: it is counted and passed over, and everything that is whole is
-served. Behind a wrong record the next one is looked for where its length says, else at the next group.
+Below the highest durable mark that any group states, a wrong record is damage: it is copied, counted and passed over, and
+everything that is whole is served. Behind it the next record is looked for where its length says, else at the next group.
+
+At or past that mark the log ends with the first wrong record. A power cut keeps any part of what was not synced, so whole
+records behind it prove nothing. But it need not be a power cut: the bytes may have been acknowledged, in a mode that does not
+wait for the sync or before the mark was stated. So what is cut off is copied and counted, apart from damage.
 
 A file may reach beyond its records (spare.py), with zeros: a segment ends where the next one begins, the last with the log.
 """
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from nsqd.storage.log.disk import Disk, read_from
-from nsqd.storage.log.records import (
-    GROUP,
-    HEADER_SIZE,
-    PREFIX_SIZE,
-    Kind,
-    NotASegment,
-    SegmentHeader,
-    WrongVersion,
-    decode,
-    decode_header,
-    repaired,
-)
-from nsqd.storage.log.writer import segment_name
+from nsqd.storage.log.quarantine import DAMAGED, TORN, Quarantine
+from nsqd.storage.log.records import GROUP, HEADER_SIZE, PREFIX_SIZE, Kind, decode
+from nsqd.storage.log.segments import Segments
 
 NEAR = 256  # bytes behind a wrong record in which one is looked for at each byte: it may have been a small one
-UNFINISHED = 4096  # bytes: the first write to a log is far smaller, and synced before the second
-END_OF_ALL = 1 << 64  # no log position is as high
-_NAME = re.compile(r"(\d{20})\.(\d{1,9})\.log")
 _ZEROS = bytes(65536)
 _GROUP_RECORD = re.compile(
     re.escape((GROUP.size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((Kind.GROUP,))), re.DOTALL
 )
-
-
-class LogError(Exception):
-    """The log cannot be used; one line says why and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """One file."""
-
-    name: str
-    header: SegmentHeader
-
-    @property
-    def base(self) -> int:
-        """Log position of its first record."""
-        return self.header.base
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +47,12 @@ class Damage:
     """What was found wrong below the durable mark."""
 
     spots: list[tuple[str, int, int]] = field(default_factory=list)  # (segment, from, to)
+    headers: list[str] = field(default_factory=list)  # segments whose headers were rebuilt
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return sum(end - start for _, start, end in self.spots)
+        return sum(end - start for _, start, end in self.spots) + HEADER_SIZE * len(self.headers)
 
 
 class Reader:
@@ -87,63 +61,20 @@ class Reader:
     def __init__(self, disk: Disk) -> None:
         """Look at the files. Raises LogError, OSError."""
         self._disk = disk
-        self.unreadable: list[str] = []  # files that were set aside
-        self.segments = self._find()
+        self.quarantine = Quarantine(disk)
+        self.files = files = Segments(disk, self.quarantine)
+        self.segments = files.found
         self.damage = Damage()
         self.end = self.segments[0].base if self.segments else 0  # log position behind the last good record
-        self.torn = 0  # bytes that were cut off at the end
+        self.cuts: list[tuple[str, int, int]] = []  # what was cut off at the end: (segment, from, to)
         self.stated = 0  # the highest durable mark that was read
+        self.content_end = self.end  # log position behind the last record that belongs to no mark
         self._mark = -1  # the highest of all groups, read or not; -1: not looked for yet
 
-    def _find(self) -> list[Segment]:
-        """The highest generation of each segment, by position. What is no segment of ours is left alone."""
-        newest: dict[int, int] = {}
-        matches = [match for name in self._disk.names() if (match := _NAME.fullmatch(name))]
-        names = [match for match in matches if int(match[1]) < END_OF_ALL]
-        for match in names:
-            newest[int(match[1])] = max(newest.get(int(match[1]), 0), int(match[2]))
-        headers = {base: self._header(base, newest[base]) for base in sorted(newest)}
-        self._tidy([match[0] for match in names if int(match[2]) < newest[int(match[1])]])
-        known = [header for header in headers.values() if header is not None]
-        if len({header.log_id for header in known}) > 1:
-            raise LogError("the segments are of different logs: one was copied here from another directory")
-        found = []
-        for base, header in headers.items():
-            if header is None and known:  # torn or damaged: its records tell which, and its name tells their seed
-                header = replace(known[0], base=base, generation=newest[base], state=False)
-            if header is None:
-                self._set_aside(segment_name(base, newest[base]))
-            else:
-                found.append(Segment(segment_name(base, newest[base]), header))
-        return found
-
-    def _tidy(self, replaced: list[str]) -> None:
-        """Remove what a cleaning left: older generations, and what it had begun to write."""
-        if replaced:  # their successors were synced before they got their names, which a kill may have left unsynced
-            self._disk.sync_directory()
-        for name in (*replaced, *(name for name in self._disk.names() if name.endswith(".log.tmp"))):
-            self._disk.remove(name)
-
-    def _header(self, base: int, generation: int) -> SegmentHeader | None:
-        """None if it cannot be read."""
-        name = segment_name(base, generation)
-        try:
-            header = decode_header(repaired(read_from(self._disk, name, 0, HEADER_SIZE)))
-        except NotASegment:
-            return None
-        except WrongVersion as error:
-            raise LogError(f"log segment {name} cannot be read: {error}") from None
-        if (header.base, header.generation) != (base, generation):
-            raise LogError(f"log segment {name} was renamed: it was {segment_name(header.base, header.generation)}")
-        return header
-
-    def _set_aside(self, name: str) -> None:
-        """No segment tells what log this is: it was begun, nothing in it was promised. LogError if it was damaged."""
-        if self._disk.size(name) > UNFINISHED:
-            raise LogError(f"log segment {name} cannot be read, and no other tells what log it is of")
-        self.unreadable.append(name)
-        self._disk.rename(name, f"{name}.unreadable")
-        self._disk.sync_directory()
+    @property
+    def torn(self) -> int:
+        """Bytes at the end of the log that are or were cut off, and may have been acknowledged."""
+        return sum(end - start for _, start, end in self.cuts) + self.files.unreadable_bytes
 
     def roots(self) -> list[int]:
         """Places in `segments` where replay may begin: the latest checkpoint first, complete or not; last the beginning."""
@@ -152,6 +83,7 @@ class Reader:
     def records(self, begin: int = 0) -> Iterator[Record]:
         """Every good record from a root on, in order. Afterwards `end`, `torn` and `damage` are known, the end is repaired."""
         self.damage.spots.clear()
+        self.content_end = self.segments[begin].base if self.segments else 0
         for place, segment in enumerate(self.segments[begin:], begin):
             if place > begin and segment.base != self.end and not self._pass_gap(place):
                 break
@@ -160,6 +92,9 @@ class Reader:
             if self.end < segment.base - HEADER_SIZE + len(data):
                 self._cut(place, data)
                 break
+        mark = self._mark if self._mark >= 0 else self.stated
+        bases = {segment.name: segment.base for segment in self.segments}
+        self.damage.headers = [name for name in self.files.rebuilt if bases.get(name, mark) < mark]  # else it was torn
         self._sync()
 
     def _of(self, place: int, data: bytes) -> Iterator[Record]:
@@ -172,14 +107,18 @@ class Reader:
             end = decode(data, at, seed)
             if end:
                 self.end = base + end
-                if data[at + PREFIX_SIZE] == Kind.GROUP:
+                kind = data[at + PREFIX_SIZE]
+                if kind == Kind.GROUP:
                     self.stated = max(self.stated, GROUP.unpack_from(data, at + PREFIX_SIZE + 1)[0])
-                yield Record(data[at + PREFIX_SIZE], data[at + PREFIX_SIZE + 1 : end], segment.base, at, end)
+                elif kind != Kind.ANCHOR:
+                    self.content_end = self.end
+                yield Record(kind, data[at + PREFIX_SIZE + 1 : end], segment.base, at, end)
             elif base + at >= self._highest_mark(place, at):
                 return
             else:
                 stop = max(_filled(data), self._highest_mark(place, at) - base)
                 end = resume(data[:stop], at, seed)
+                self.quarantine.keep(segment.name, at, data[at:end], DAMAGED)
                 self.damage.spots.append((segment.name, at, end))
                 self.end = base + end
             at = end
@@ -225,11 +164,14 @@ class Reader:
         return self._mark
 
     def _cut(self, place: int, data: bytes) -> None:
-        """Nothing from the end on was ever promised: take it away."""
+        """The log ends at `end`, in that segment: take away what is behind it."""
         segment = self.segments[place]
         at = self.end - segment.base + HEADER_SIZE
+        filled = _filled(data)
+        if filled > at:
+            self.quarantine.keep(segment.name, at, data[at:filled], TORN)
+            self.cuts.append((segment.name, at, filled))
         self._remove_from(place + 1)
-        self.torn += max(0, _filled(data) - at)
         file = self._disk.open(segment.name)
         try:
             file.truncate(at)
@@ -240,8 +182,12 @@ class Reader:
     def _remove_from(self, place: int) -> None:
         """Take these segments away, the last one first: no crash leaves a gap that was not there."""
         for segment in reversed(self.segments[place:]):
-            self.torn += self._disk.size(segment.name)
-            self._disk.remove(segment.name)
+            filled = _filled(read_from(self._disk, segment.name, 0, self._disk.size(segment.name)))
+            if filled > HEADER_SIZE:
+                self.quarantine.move(segment.name, filled)
+                self.cuts.append((segment.name, 0, filled))
+            else:
+                self._disk.remove(segment.name)
             self._disk.sync_directory()
         del self.segments[place:]
 

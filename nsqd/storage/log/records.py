@@ -4,8 +4,8 @@ A segment is a file: a header, then records, end to end. All numbers are big-end
 
     segment header, 64 bytes
        0   8  magic "penstock"
-       8   2  format version, 4 (3: without attributes, SEEN, JOB and JOBS; 2: without CURSOR; 1: without CONFIG, FIRST and
-              ANCHOR, a GROUP's time was the wall clock's)
+       8   2  format version, 5 (4: without the owners of a PUBLISH; 3: without attributes, SEEN, JOB and JOBS; 2: without
+              CURSOR; 1: without CONFIG, FIRST and ANCHOR, a GROUP's time was the wall clock's)
       10   2  node number
       12   4  generation: how often the segment was rewritten
       16  16  log id, made with the log
@@ -28,7 +28,7 @@ Times are ns of the log's own clock (clocks.py), which is near the time since th
 """
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
@@ -37,8 +37,8 @@ from nsqd.core.cursors import Cursor
 from nsqd.core.keeping import Durability, TopicConfig
 
 MAGIC = b"penstock"
-VERSION = 4
-_READABLE = (1, 2, 3, 4)  # versions
+VERSION = 5
+_READABLE = (1, 2, 3, 4, 5)  # versions
 HEADER_SIZE = 64
 PREFIX_SIZE = 8  # length and CRC of a record
 MAX_RECORD = 1 << 30  # bytes: no record is longer; a turn's publishes are cut into records far below it
@@ -52,7 +52,9 @@ class Kind(IntEnum):
     TOPIC = 3  # a topic was made; then its name
     CHANNEL = 4  # a channel was made; then its name
     PAUSE = 5
-    PUBLISH = 6  # then, if it is ATTRIBUTED, the attributes' length and they; then the frames, as they go to consumers
+    # Then, if it is OWNED, the number of channels that owe the messages, and the channels; then, if it is ATTRIBUTED, the
+    # length of the attributes, and the attributes; then the frames, as they go to consumers.
+    PUBLISH = 6
     DISTRIBUTE = 7  # messages first..end belong to the channels there are
     ADVANCE = 8  # the channel has delivered what is before this
     FINISH = 9  # then runs of finished messages
@@ -89,8 +91,10 @@ TOPIC = Struct(">I")  # topic
 CHANNEL = Struct(">IIQ")  # topic, channel, start
 PAUSE = Struct(">IIB")  # topic, channel or 0, paused
 PUBLISH = Struct(">IQIQIB")  # topic, first ordinal, count, due or 0, largest frame, flags
-DISTRIBUTED, ATTRIBUTED = 1, 2  # of these: it was at once; there are attributes (nsqd/core/attributes.py)
-SIZE = Struct(">I")  # bytes of the attributes
+# Flags of a PUBLISH. DISTRIBUTED: the messages were given to the channels at once; ATTRIBUTED: there are attributes
+# (nsqd/core/attributes.py); OWNED: only the channels in the record owe the messages, and the others are done with them.
+DISTRIBUTED, ATTRIBUTED, OWNED = 1, 2, 4
+SIZE = Struct(">I")  # bytes of the attributes; also how many owners there are, and each owner
 DISTRIBUTE = Struct(">IQQ")  # topic, first, end
 ADVANCE = Struct(">IIQ")  # topic, channel, cursor
 CHANNEL_OF = Struct(">II")  # topic, channel: how FINISH, REQUEUE, JOB and DROP_CHANNEL begin
@@ -200,18 +204,41 @@ def decode(data: bytes, at: int, seed: int, start: int = 0) -> int:
 
 
 def pack_publish(
-    topic: int, first: int, count: int, due: int, largest: int, distributed: bool, attributes: bytes
+    topic: int,
+    first: int,
+    count: int,
+    due: int,
+    largest: int,
+    distributed: bool,
+    attributes: bytes,
+    owners: Collection[int] | None = None,
 ) -> bytes:
-    """A PUBLISH record's content before the frames."""
-    if not attributes:
+    """A PUBLISH record's content before the frames. `owners`: the only channels that owe the messages; None: all of them."""
+    if not attributes and owners is None:
         return PUBLISH.pack(topic, first, count, due, largest, distributed)
-    head = PUBLISH.pack(topic, first, count, due, largest, distributed | ATTRIBUTED)
-    return head + SIZE.pack(len(attributes)) + attributes
+    flags = distributed | (ATTRIBUTED if attributes else 0) | (OWNED if owners is not None else 0)
+    parts = [PUBLISH.pack(topic, first, count, due, largest, flags)]
+    if owners is not None:
+        parts += map(SIZE.pack, (len(owners), *owners))
+    if attributes:
+        parts += SIZE.pack(len(attributes)), attributes
+    return b"".join(parts)
+
+
+def owners_of(data: bytes, content: int, flags: int) -> frozenset[int] | None:
+    """The only channels that owe the messages of the PUBLISH record whose content begins there. None: all channels do."""
+    if not flags & OWNED:
+        return None
+    at = content + PUBLISH.size
+    (count,) = SIZE.unpack_from(data, at)
+    return frozenset(SIZE.unpack_from(data, at + SIZE.size * (1 + index))[0] for index in range(count))
 
 
 def attributes_of(data: bytes, content: int, flags: int) -> tuple[bytes, int]:
     """The attributes of the PUBLISH record whose content begins there, and where its frames begin."""
     at = content + PUBLISH.size
+    if flags & OWNED:
+        at += SIZE.size * (1 + SIZE.unpack_from(data, at)[0])
     if not flags & ATTRIBUTED:
         return b"", at
     (size,) = SIZE.unpack_from(data, at)

@@ -150,7 +150,7 @@ class Replay:
             if said.job is not None:
                 rows = rows_of_publish(record.content, at, count, largest, said.job, due)
         if flags & records.DISTRIBUTED:
-            self._hand_out(topic, first, first + count)
+            self._hand_out(topic, first, first + count, records.owners_of(record.content, 0, flags))
             tube = topic.tube if rows else None
             if tube is not None:
                 tube.jobs.put_rows(first, rows)
@@ -163,12 +163,17 @@ class Replay:
         if topic is not None:
             self._hand_out(topic, first, end)
 
-    def _hand_out(self, topic: KnownTopic, first: int, end: int) -> None:
+    def _hand_out(self, topic: KnownTopic, first: int, end: int, owners: frozenset[int] | None = None) -> None:
+        """`owners`: the only channels that owe the messages; None: all of them."""
         topic.distributed = end
+        owing = [number for number in topic.channels if owners is None or number in owners]
         for start, stop in self._store.present(topic.number, first, end):
-            self._store.distribute(topic.number, start, stop, max(1, len(topic.channels)))
-        if not topic.channels:  # there was an ephemeral one, which nobody remembers
+            self._store.distribute(topic.number, start, stop, max(1, len(owing)))
+        if not owing:  # there was an ephemeral one, which nobody remembers
             self._done(topic.number, first, end)
+        if owners is not None:
+            for number in topic.channels.keys() - owners:
+                topic.channels[number].finish(first, end - first)
         if topic.rows:
             tube, rows = topic.tube, topic.rows
             topic.rows = {ordinal: row for ordinal, row in rows.items() if ordinal >= end}

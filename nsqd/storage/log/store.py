@@ -4,7 +4,7 @@ What is ephemeral is in memory only. FINs and cursors are collected, one record 
 nobody anything waits for no sync. What a promise waits for is its topic's to say: in the mode `always` a sync, else the write.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from nsqd.core.cursors import Cursor
 from nsqd.core.jobs import time_of, with_time
@@ -97,9 +97,7 @@ class LogStore(MemoryStore):
 
     def write_anchor(self) -> None:
         """Note what the clocks tell."""
-        anchor = self._clock.anchor()
-        content = records.ANCHOR.pack(anchor.steady, anchor.wall, anchor.boot, anchor.boot_id)
-        self._writer.append(Kind.ANCHOR, content)
+        self._writer.append_anchor()
 
     @property
     def durable(self) -> int:
@@ -164,11 +162,11 @@ class LogStore(MemoryStore):
         if cursor is not None:
             self._append(Kind.ADVANCE, records.ADVANCE.pack(topic, channel, cursor))
 
-    def _write_publish(self, distributed: bool) -> None:
+    def _write_publish(self, distributed: bool, owners: Collection[int] | None = None) -> None:
         assert self._publish is not None
         topic, first, frames, largest, due, attributes = self._publish
         self._publish = None
-        head = records.pack_publish(topic, first, len(frames), due, largest, distributed, attributes)
+        head = records.pack_publish(topic, first, len(frames), due, largest, distributed, attributes, owners)
         self._writer.append(Kind.PUBLISH, head, b"".join(frames))
 
     def _place(self) -> None:
@@ -358,14 +356,19 @@ class LogStore(MemoryStore):
         if mode is Durability.INTERVAL:
             self._published += len(frames)
 
-    def distribute(self, topic: int, first: int, end: int, channels: int) -> None:
-        super().distribute(topic, first, end, channels)
+    def distribute(
+        self, topic: int, first: int, end: int, channels: int, owners: Collection[int] | None = None
+    ) -> None:
+        super().distribute(topic, first, end, channels, owners)
         if topic in self._ephemeral:
             return
         open_one = self._publish
         if open_one is not None and open_one[0] == topic and open_one[1] == first and first + len(open_one[2]) == end:
-            self._write_publish(distributed=True)
+            self._write_publish(
+                True, owners if owners is None else [one for one in owners if one not in self._ephemeral]
+            )
         else:
+            assert owners is None, "what is for some of the channels is given to them as it is published"
             self._append(Kind.DISTRIBUTE, records.DISTRIBUTE.pack(topic, first, end))
 
     def advance(self, topic: int, channel: int, cursor: int) -> None:

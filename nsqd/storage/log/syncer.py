@@ -2,6 +2,9 @@
 
 In every mode no more than MOST_UNSYNCED bytes are left to the system, and what nobody waits for, such as FINs, is synced within
 a second of its writing, unless all topics leave it to the system.
+
+When nothing was written from one tick of the timer to the next, the log is idle. Then everything is synced in every mode, and
+one more group states how far the log is durable, because a start takes damage behind the highest stated mark for a torn tail.
 """
 
 import threading
@@ -44,6 +47,8 @@ class Syncer:
         self._idle = threading.Event()  # set: the thread has done something; maybe the job before, it is late then
         self._thread: threading.Thread | None = None
         self._wanted = False  # somebody waits for what the running job does not cover
+        self._end = writer.written  # the log's end at the last tick of the timer, or behind the mark written since
+        self._idle_tick = False  # nothing was written between the last two ticks
 
     def written(self, promised: bool, published: int) -> None:
         """A group was written. `promised`: somebody waits for its sync; `published`: its messages of the mode `interval`."""
@@ -59,11 +64,22 @@ class Syncer:
             self._sync(in_turn=False)
         self.space.written(writer.written)
 
-    def timer(self) -> None:
-        """It is called every second, or every sync-timeout in the mode `interval`."""
-        if not self.relaxed:
+    def timer(self, due: bool = True) -> None:
+        """Called every second or more often. `due`: sync what nobody waits for, unless all topics leave it to the system."""
+        end = self._writer.written
+        self._idle_tick, self._end = end == self._end, end
+        if due and not self.relaxed:
             self._sync(in_turn=False)
+        self._rest()
         self.space.look(self._writer.written)
+
+    def _rest(self) -> None:
+        """While the log is idle, make it durable and state that it is. Does nothing once that is done."""
+        if not self._idle_tick or self._writer.written != self._end:
+            return
+        if self._writer.unstated and self._writer.write_mark():
+            self._end = self._writer.written
+        self._sync(in_turn=False)
 
     def want(self) -> None:
         """Sync soon, whatever the mode."""
@@ -78,6 +94,7 @@ class Syncer:
             if self._wanted:
                 self._wanted = False
                 self._sync(in_turn=False)
+            self._rest()
 
     def now(self) -> bool:
         """Sync all that is written, in the turn; what the thread is doing ends first. False if it failed."""
@@ -86,6 +103,14 @@ class Syncer:
             self._wait()
             self.collect()
         return self._writer.sync()
+
+    def settle(self) -> bool:
+        """Sync all that is written, and state in the log that it is durable, in the turn. False if a sync failed."""
+        if not self.now():
+            return False
+        if self._writer.unstated:
+            self._writer.write_mark()
+        return self.now()
 
     def _wait(self) -> None:
         self._idle.wait()

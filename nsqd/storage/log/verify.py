@@ -1,7 +1,7 @@
 """Looking through a log without changing it: each record of each segment, and what a start would find.
 
-A start believes checkpoints and reads only what is behind the last one; this reads everything. What is wrong behind the last
-durable mark is torn, and was never promised to anybody; what is wrong before it is damage.
+A start believes checkpoints and reads only what is behind the last one; this reads everything. What is wrong below the highest
+durable mark is damage. What is wrong behind it is torn: a start cuts it off, though it may have been acknowledged.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,9 @@ from nsqd.storage.log.clocks import LogClock, system_clocks
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.opening import replayed
-from nsqd.storage.log.reader import Reader, Segment, resume
+from nsqd.storage.log.reader import Reader, resume
 from nsqd.storage.log.records import HEADER_SIZE, decode
+from nsqd.storage.log.segments import Segment
 from nsqd.storage.memory import MemoryStore
 
 
@@ -26,31 +27,41 @@ class Findings:
     log_id: str = ""
     segments: int = 0
     size: int = 0  # bytes
-    torn: int = 0  # bytes at the end that were never promised
-    damage: list[tuple[str, int, int]] = field(default_factory=list)  # (segment, from, to)
+    torn: int = 0  # bytes at the end that a start would cut off or set aside, and that may have been acknowledged
+    cuts: list[tuple[str, int, int]] = field(default_factory=list)  # where they stand: (segment, from, to)
+    damage: list[tuple[str, int, int]] = field(default_factory=list)  # likewise, what is damaged
+    headers: list[str] = field(default_factory=list)  # segments with damaged headers that a start rebuilds
     unreadable: list[str] = field(default_factory=list)  # files that are no segments
+    copies: list[tuple[str, int]] = field(default_factory=list)  # that earlier starts have made: name, bytes
     picture: LogPicture | None = None
     live: dict[str, int] = field(default_factory=dict)  # messages that somebody owes, or no channel was given, by topic
     retained: dict[str, int] = field(default_factory=dict)  # messages that are only retained, by topic
 
     @property
-    def good(self) -> bool:
-        """Nothing is lost."""
-        return not self.damage
+    def damaged(self) -> bool:
+        """Bytes are wrong that were durable."""
+        return bool(self.damage or self.headers)
+
+    @property
+    def whole(self) -> bool:
+        """Nothing was found wrong."""
+        return not self.damaged and not self.torn
 
 
 def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
     """Look through all of it. `progress` is told segments done, and how many there are. Raises LogError, OSError."""
     frozen = FrozenDisk(disk)
     reader = Reader(frozen)
-    findings = Findings(segments=len(reader.segments), unreadable=list(reader.unreadable))
+    files = reader.files
+    findings = Findings(segments=len(reader.segments), unreadable=files.unreadable, headers=files.rebuilt)
+    findings.copies, findings.torn = reader.quarantine.copies, reader.torn
     if not reader.segments:
         return findings
     findings.log_id = reader.segments[0].header.log_id.hex()
     segments = list(reader.segments)
     replay, store, _ = replayed(reader)
     findings.picture = replay.picture(LogClock(system_clocks()))
-    findings.torn = reader.torn
+    findings.torn, findings.cuts = reader.torn, reader.cuts
     findings.damage = list(reader.damage.spots)
     for place, segment in enumerate(segments):
         progress(place, len(segments))

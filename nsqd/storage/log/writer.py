@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk, File
-from nsqd.storage.log.records import GROUP, HEADER_SIZE, PREFIX_SIZE, Kind, SegmentHeader, encode
+from nsqd.storage.log.identity import LogIdentity
+from nsqd.storage.log.records import ANCHOR, GROUP, HEADER_SIZE, PREFIX_SIZE, Kind, SegmentHeader, encode
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from shared.log import log
@@ -37,14 +38,6 @@ class SyncJob:
             self.disk.sync_directory()
 
 
-@dataclass(frozen=True, slots=True)
-class LogIdentity:
-    """Whose log it is."""
-
-    node: int
-    log_id: bytes  # 16 bytes
-
-
 class Writer:
     """See above. One thread."""
 
@@ -58,8 +51,13 @@ class Writer:
         spare: Spare,
         segment_size: int = SEGMENT_SIZE,
         bases: Sequence[int] = (),
+        stated: int | None = None,
+        content_end: int | None = None,
     ) -> None:
-        """A new segment is begun at `position`, with the first group. `bases`: of those there are."""
+        """A new segment is begun at `position`, with the first group. `bases`: of those there are.
+
+        `stated` and `content_end` are what the log holds of the attributes of the same names; None: `position`.
+        """
         self._disk = disk
         self._identity = identity
         self._clock = clock
@@ -77,9 +75,11 @@ class Writer:
         self._new = False  # the newest segment's name is not durable
         self.written = position  # the log's end
         self.durable = position  # everything before it survives a power cut
+        self.stated = position if stated is None else stated  # the highest durable mark in a group that was written
+        self.content_end = position if content_end is None else content_end  # the end of the last group that is no mark
         self.failure = ""  # why the last write or sync failed; "": it did not
         self.broken = False  # a sync has failed: nothing becomes durable any more
-        self.records = 0  # written
+        self.records = 0  # written, without those of marks
         self._begins_state = False  # the next group begins a segment, with a STATE
         self._numbers = {one: number for number, one in enumerate(bases, 1)}
 
@@ -105,6 +105,32 @@ class Writer:
             self.failure = ""
             log.info("LOG: it can be written again")
         return self.written
+
+    @property
+    def unstated(self) -> bool:
+        """True if records are durable and no group says so: a start would take damage to them for a torn tail."""
+        return self.durable >= self.content_end > self.stated and not self._group and not self.failure
+
+    def write_mark(self) -> bool:
+        """Write a group that only states the durable mark, while there are no records to be written.
+
+        Returns False if the disk does not take it: then the next group states the mark. The reserve is not used for it.
+        """
+        content_end, records = self.content_end, self.records
+        if self._clock.wants_anchor(self._clock.clocks.monotonic()):
+            self.append_anchor()
+        try:
+            self._write_all()
+        except OSError:  # nobody waits for this group
+            self._group.clear()
+            return False
+        self.content_end, self.records = content_end, records
+        return True
+
+    def append_anchor(self) -> None:
+        """Note what the clocks tell, in the next group."""
+        anchor = self._clock.anchor()
+        self.append(Kind.ANCHOR, ANCHOR.pack(anchor.steady, anchor.wall, anchor.boot, anchor.boot_id))
 
     def _try(self) -> None:
         try:
@@ -149,6 +175,8 @@ class Writer:
         size = at - self._size
         self._size = at
         self.written += size
+        self.stated = self.durable
+        self.content_end = self.written
         self._group.clear()
 
     def begin_state(self, content: bytes) -> None:

@@ -1,0 +1,158 @@
+"""The files of a log: which segments there are, and whose. A header that is damaged is rebuilt, and written again.
+
+All segments and `log.id` (identity.py) name the same log. So a header that cannot be read follows from any of them, from the
+file's name (base and generation), and from the first records. What is no segment of ours is left alone.
+"""
+
+import re
+from dataclasses import dataclass
+
+from nsqd.storage.log.disk import Disk, read_from
+from nsqd.storage.log.identity import NAME as IDENTITY
+from nsqd.storage.log.identity import UNFINISHED as UNFINISHED_IDENTITY
+from nsqd.storage.log.identity import LogIdentity, read_identity
+from nsqd.storage.log.quarantine import DAMAGED, Quarantine
+from nsqd.storage.log.records import (
+    HEADER_SIZE,
+    PREFIX_SIZE,
+    Kind,
+    NotASegment,
+    SegmentHeader,
+    WrongVersion,
+    decode,
+    decode_header,
+    repaired,
+    seed_of,
+)
+from nsqd.storage.log.writer import segment_name
+
+UNFINISHED = 4096  # bytes: the first write to a log is far smaller, and synced before the second
+END_OF_ALL = 1 << 64  # no log position is as high
+FIRST_RECORDS = 4096  # bytes in which a checkpoint's first records stand
+_NAME = re.compile(r"(\d{20})\.(\d{1,9})\.log")
+
+
+class LogError(Exception):
+    """The log cannot be used; one line says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One file."""
+
+    name: str
+    header: SegmentHeader
+
+    @property
+    def base(self) -> int:
+        """Log position of its first record."""
+        return self.header.base
+
+
+class Segments:
+    """The files of one log, looked at once. Raises LogError, OSError."""
+
+    def __init__(self, disk: Disk, quarantine: Quarantine) -> None:
+        self.stored = read_identity(disk)  # what `log.id` says; None: it is missing or damaged
+        self.identity = self.stored  # of the log; None: there is no log, or it was only begun
+        self.rebuilt: list[str] = []  # segments whose headers were damaged
+        self.unreadable: list[str] = []  # files that were set aside
+        self.unreadable_bytes = 0  # in them
+        self._disk = disk
+        self._quarantine = quarantine
+        self.found = self._find()
+
+    def _find(self) -> list[Segment]:
+        """The highest generation of each segment, by position."""
+        newest: dict[int, int] = {}
+        matches = [match for name in self._disk.names() if (match := _NAME.fullmatch(name))]
+        names = [match for match in matches if int(match[1]) < END_OF_ALL]
+        for match in names:
+            newest[int(match[1])] = max(newest.get(int(match[1]), 0), int(match[2]))
+        headers = {base: self._header(base, newest[base]) for base in sorted(newest)}
+        self._identify([header for header in headers.values() if header is not None])
+        self._tidy([match[0] for match in names if int(match[2]) < newest[int(match[1])]])
+        found = []
+        for base, header in headers.items():
+            name = segment_name(base, newest[base])
+            if header is None and self.identity is None:
+                self._set_aside(name)
+                continue
+            found.append(Segment(name, self._written(name, header or self._rebuild(base, newest[base]))))
+        return found
+
+    def _identify(self, known: list[SegmentHeader]) -> None:
+        """Whose log it is. LogError if the files do not agree."""
+        if len({header.log_id for header in known}) > 1:
+            raise LogError("the segments are of different logs: one was copied here from another directory")
+        if known and self.stored is None:
+            self.identity = LogIdentity(known[0].node, known[0].log_id)
+        elif known and self.stored and known[0].log_id != self.stored.log_id:
+            raise LogError(
+                f"the segments and {IDENTITY} are of different logs: one was copied here from another directory;"
+                f" if the segments are the right ones, remove {IDENTITY}"
+            )
+
+    def _tidy(self, replaced: list[str]) -> None:
+        """Remove what a cleaning left: older generations, and what it had begun to write; and what else was begun."""
+        if replaced:  # their successors were synced before they got their names, which a kill may have left unsynced
+            self._disk.sync_directory()
+        begun = [name for name in self._disk.names() if name.endswith(".log.tmp") or name == UNFINISHED_IDENTITY]
+        for name in (*replaced, *begun):
+            self._disk.remove(name)
+
+    def _header(self, base: int, generation: int) -> SegmentHeader | None:
+        """None if it cannot be read. A header with one wrong bit can."""
+        name = segment_name(base, generation)
+        try:
+            header = decode_header(repaired(read_from(self._disk, name, 0, HEADER_SIZE)))
+        except NotASegment:
+            return None
+        except WrongVersion as error:
+            raise LogError(f"log segment {name} cannot be read: {error}") from None
+        if (header.base, header.generation) != (base, generation):
+            raise LogError(f"log segment {name} was renamed: it was {segment_name(header.base, header.generation)}")
+        return header
+
+    def _rebuild(self, base: int, generation: int) -> SegmentHeader:
+        """The header that a segment of that name had, but for the time at which it was made."""
+        assert self.identity is not None
+        log_id = self.identity.log_id
+        seed = seed_of(log_id, base, generation)
+        data = read_from(self._disk, segment_name(base, generation), 0, FIRST_RECORDS)
+        group = decode(data, HEADER_SIZE, seed)
+        state = bool(group and decode(data, group, seed)) and data[group + PREFIX_SIZE] == Kind.STATE
+        return SegmentHeader(self.identity.node, generation, log_id, base, 0, state)
+
+    def _written(self, name: str, header: SegmentHeader) -> SegmentHeader:
+        """Write a header to its file if another one stands there. A file that holds nothing stays as it is."""
+        data = read_from(self._disk, name, 0, HEADER_SIZE)
+        try:
+            decode_header(data)
+        except NotASegment:
+            if any(data) or any(read_from(self._disk, name, HEADER_SIZE, FIRST_RECORDS)):
+                self._rewrite(name, header, data)
+        return header
+
+    def _rewrite(self, name: str, header: SegmentHeader, data: bytes) -> None:
+        self._quarantine.keep(name, 0, data, DAMAGED)
+        file = self._disk.open(name)
+        try:
+            file.append([repaired(data) if repaired(data) != data else header.encode()], 0)
+            file.sync()
+        finally:
+            file.close()
+        self.rebuilt.append(name)
+
+    def _set_aside(self, name: str) -> None:
+        """No file tells what log this is: it was begun, or it is small enough to look so. LogError if it is larger."""
+        size = self._disk.size(name)
+        if size > UNFINISHED:
+            raise LogError(
+                f"log segment {name} cannot be read: its header is damaged, and no other file tells what log it is of;"
+                f" put {IDENTITY} or another segment of the same log back from a backup"
+            )
+        self.unreadable.append(name)
+        self.unreadable_bytes += len(read_from(self._disk, name, HEADER_SIZE, size).rstrip(b"\0"))
+        self._disk.rename(name, self._quarantine.free_name(f"{name}.unreadable"))
+        self._disk.sync_directory()

@@ -1,0 +1,143 @@
+"""Who gets into nsqlookupd: the lobby before IDENTIFY, the seats after it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lookupd.lobby import MOST, MOST_PER_IP, Lobby
+from lookupd.producers import Full, Limits, Peer, PeerInfo
+from lookupd.registry import Registry
+from lookupd.seats import KNOWN_AFTER
+
+T0 = 1_700_000_000_000_000_000
+INFO = PeerInfo("10.0.0.1:5001", "host1", "node1", 4150, 4151, "1.3.0")
+LIMITS = Limits(producers=6, producers_per_ip=3)
+
+
+# The lobby
+
+
+def test_a_crowd_from_one_address_displaces_its_own_oldest() -> None:
+    lobby, gone = Lobby(), []
+    lobby.enter("other", "10.0.0.2", lambda: gone.append("other"))
+    for number in range(MOST_PER_IP):
+        assert not lobby.enter(number, "10.0.0.1", lambda number=number: gone.append(number))  # type: ignore[misc]
+    assert lobby.enter("next", "10.0.0.1", lambda: gone.append("next"))
+    assert gone == [0]
+    assert len(lobby) == MOST_PER_IP + 1
+
+
+def test_a_full_lobby_displaces_the_oldest_of_all() -> None:
+    lobby, gone = Lobby(), []
+    for number in range(MOST):
+        lobby.enter(number, f"10.0.0.{number % 8}", lambda number=number: gone.append(number))  # type: ignore[misc]
+    assert lobby.enter("next", "10.0.1.1", lambda: None)
+    assert gone == [0]
+    assert len(lobby) == MOST
+
+
+def test_whoever_left_the_lobby_is_not_displaced() -> None:
+    lobby, gone = Lobby(), []
+    lobby.enter("seated", "10.0.0.1", lambda: gone.append("seated"))
+    lobby.leave("seated")
+    lobby.leave("seated")
+    for number in range(2 * MOST_PER_IP):
+        lobby.enter(number, "10.0.0.1", lambda: None)
+    assert gone == []
+    assert len(lobby) == MOST_PER_IP
+
+
+def test_entering_again_makes_a_guest_the_newest() -> None:
+    lobby, gone = Lobby(), []
+    lobby.enter("failed", "10.0.0.1", lambda: gone.append("failed"))
+    for number in range(MOST_PER_IP - 1):
+        lobby.enter(number, "10.0.0.1", lambda number=number: gone.append(number))  # type: ignore[misc]
+    assert not lobby.enter("failed", "10.0.0.1", lambda: gone.append("failed"))
+    lobby.enter("next", "10.0.0.1", lambda: None)
+    assert gone == [0]
+
+
+# The seats
+
+
+def a_node(number: int, ip: str) -> PeerInfo:
+    return replace(INFO, remote_address=f"{ip}:{5000 + number}", broadcast_address=f"node{number}")
+
+
+def flood(registry: Registry, ip: str, now: int) -> list[Peer]:
+    """As many producers as get in."""
+    peers: list[Peer] = []
+    while True:
+        try:
+            peers.append(registry.identify(a_node(100 + len(peers), ip), now))
+        except Full:
+            return peers
+
+
+def test_an_address_has_so_many_seats_and_leaves_the_others() -> None:
+    registry = Registry(300, 45, LIMITS)
+    assert len(flood(registry, "10.0.0.9", T0)) == 3
+    registry.identify(INFO, T0)
+    assert not registry.seats.full
+    assert len(flood(registry, "10.0.0.8", T0)) == 2
+    assert registry.seats.full
+    assert registry.refused["identify"] == 2
+    registry.check()
+
+
+def test_the_seat_of_a_producer_that_left_is_free() -> None:
+    registry = Registry(300, 45, LIMITS)
+    peers = flood(registry, "10.0.0.1", T0)
+    registry.disconnect(peers[0])
+    registry.identify(INFO, T0)
+    registry.check()
+
+
+@pytest.mark.parametrize("ip", ["10.0.0.1", "10.0.0.9"])
+def test_a_known_producer_comes_back_although_strangers_took_all_seats(ip: str) -> None:
+    registry = Registry(300, 45, LIMITS)
+    known = registry.identify(INFO, T0)
+    registry.ping(known, T0 + KNOWN_AFTER)
+    registry.disconnect(known)
+    flood(registry, ip, T0)
+    flood(registry, "10.0.0.8", T0)
+    back = registry.identify(replace(INFO, remote_address="10.0.0.1:7777"), T0)
+    with pytest.raises(Full):  # another one by the same name
+        registry.identify(replace(INFO, remote_address="10.0.0.1:7778"), T0)
+    registry.disconnect(back)
+    registry.identify(INFO, T0)  # although it stayed for a moment only
+    registry.check()
+
+
+def test_a_producer_that_never_pinged_is_not_known() -> None:
+    registry = Registry(300, 45, LIMITS)
+    stranger = registry.identify(INFO, T0)
+    registry.ping(stranger, T0 + KNOWN_AFTER - 1)
+    registry.disconnect(stranger)
+    flood(registry, "10.0.0.1", T0)
+    with pytest.raises(Full, match=r"3 producers of 10\.0\.0\.1 are connected"):
+        registry.identify(INFO, T0)
+
+
+def test_of_an_address_so_many_are_known_the_latest() -> None:
+    registry = Registry(300, 45, LIMITS)
+    for number in range(4):
+        peer = registry.identify(a_node(number, "10.0.0.1"), T0)
+        registry.ping(peer, T0 + KNOWN_AFTER)
+        registry.disconnect(peer)
+    flood(registry, "10.0.0.1", T0)
+    with pytest.raises(Full):
+        registry.identify(a_node(0, "10.0.0.1"), T0)
+    for number in (1, 2, 3):
+        registry.identify(a_node(number, "10.0.0.1"), T0)
+    registry.check()
+
+
+def test_unix_sockets_have_no_address_to_be_limited_by() -> None:
+    registry = Registry(300, 45, LIMITS)
+    for number in range(6):
+        registry.identify(replace(INFO, remote_address=f"@{number}", tcp_port=number + 1), T0)
+    with pytest.raises(Full, match="6 producers are connected"):
+        registry.identify(INFO, T0)
