@@ -1,7 +1,6 @@
-"""nsqadmin: reads its options, serves the API and the pages until a signal. The only wiring.
+"""nsqadmin: serves the API and the pages until a signal. The only wiring; `admin/main.py` comes before it.
 
-Everything happens in the HTTP thread's event loop; the main thread waits for signals. Exit codes: 0 after SIGINT or SIGTERM,
-1 when the address cannot be bound or a bug shows, 2 for wrong options.
+Everything happens in the HTTP thread's event loop; the main thread waits for signals.
 """
 
 from __future__ import annotations
@@ -25,39 +24,27 @@ from admin.frame import Fields, Frame
 from admin.history import History
 from admin.login import Login
 from admin.looks import Looks
-from admin.options import AdminOptions
+from admin.options import PROGRAM, AdminOptions
 from admin.pages import Pages
 from admin.patient import Patient
 from admin.tasks import Tasks
 from admin.upstreams import Times, UpstreamError, Upstreams
 from admin.users import Users
-from shared.daemon import SIGNALS, TrioThread, listening, raise_file_limit, until_told_to_stop
+from shared.daemon import SIGNALS, until_told_to_stop
 from shared.http.api import Api, Hosts, Routes
 from shared.http.server import HttpServer
-from shared.listen import Listener, ListenError
+from shared.listen import Listener
 from shared.log import log
-from shared.startup import Exit, begin, reload_log_level
+from shared.startup import reload_log_level
+from shared.trio_thread import TrioThread
 from shared.values import SECOND
 
-PROGRAM = "nsqadmin"
 LEAST_PACKED = 500  # bytes of an answer that is worth packing
 
 
-def main() -> int:
-    """The process's exit code."""
-    try:
-        options = begin(AdminOptions, PROGRAM)
-    except Exit as ended:
-        return ended.code
-    raise_file_limit()
-    try:
-        context = client_context(options)
-        with listening(options.http_address, authorizes=bool(options.users_file or options.admin_user)) as listener:
-            trio.run(_run, options, listener, context)
-    except (ListenError, OSError, ValueError) as error:
-        log.critical("%s", error)
-        return 1
-    return 0
+def serve(options: AdminOptions, listener: Listener) -> None:
+    """Serve until SIGINT or SIGTERM. Raises OSError, ValueError for files that cannot be used."""
+    trio.run(_run, options, listener, client_context(options))
 
 
 async def _run(options: AdminOptions, listener: Listener, context: ssl.SSLContext) -> None:

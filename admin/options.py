@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
 
@@ -13,11 +12,15 @@ from shared.daemon_options import DaemonOptions
 from shared.options import option
 from shared.values import MILLISECOND, SECOND, Duration
 
+PROGRAM = "nsqadmin"
+
 _CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 def no_network(text: str) -> str:
     """An option check: what is wrong with it as a network; none at all is all of them."""
+    import ipaddress
+
     try:
         ipaddress.ip_network(text or "0.0.0.0/0", strict=False)
     except ValueError:

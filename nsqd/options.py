@@ -1,18 +1,14 @@
 """The options of nsqd: NSQ's names and defaults (specs/nsq.md e2); only the addresses default to loopback.
 
 An option is declared once: the field is the flag, the key of /config and of the TOML file, the environment name, the help.
+`nsqd -help` needs no more than this file, so the core is imported only by the methods that make its limits.
 """
 
 from __future__ import annotations
 
-import hashlib
-import socket
-import zlib
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from nsqd.core.broker import Limits
-from nsqd.core.keeping import Durability, Keeping
-from nsqd.core.seen import SeenLimits
 from nsqd.option_values import (
     DEFAULT_TLS_VERSION,
     EXPERIMENTS,
@@ -28,7 +24,6 @@ from nsqd.option_values import (
     read_tls_required,
     read_tls_version,
 )
-from nsqd.protocols.nsq.settings import Settings
 from penstock.protocol.names import is_valid_name
 from shared.checks import (
     accidental_path,
@@ -45,6 +40,12 @@ from shared.daemon_options import DaemonOptions
 from shared.options import option
 from shared.values import MILLISECOND, SECOND, Duration
 from shared.version import NSQ_VERSION
+
+if TYPE_CHECKING:
+    from nsqd.core.broker import Limits
+    from nsqd.protocols.nsq.settings import Settings
+
+PROGRAM = "nsqd"
 
 
 def _duration(value: int, help: str, least: int = 0) -> Duration:
@@ -287,6 +288,8 @@ class NsqdOptions(DaemonOptions):
 
     def settings(self) -> Settings:
         """What the NSQ protocol is held to."""
+        from nsqd.protocols.nsq.settings import Settings
+
         return Settings(
             version=NSQ_VERSION,
             max_rdy_count=self.max_rdy_count,
@@ -314,6 +317,10 @@ class NsqdOptions(DaemonOptions):
 
     def limits(self) -> Limits:
         """What bounds the core."""
+        from nsqd.core.broker import Limits
+        from nsqd.core.keeping import Durability, Keeping
+        from nsqd.core.seen import SeenLimits
+
         return Limits(
             mem_queue_size=max(0, self.mem_queue_size),  # NSQ's operators say -1 for none
             queue_scan_selection_count=self.queue_scan_selection_count,
@@ -335,5 +342,9 @@ class NsqdOptions(DaemonOptions):
         """The node's part of the message ids: as given, or NSQ's default from the hostname."""
         if self.node_id >= 0:
             return self.node_id
+        import hashlib
+        import socket
+        import zlib
+
         digest = hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()
         return zlib.crc32(digest) % 1024

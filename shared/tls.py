@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from shared.log import log
-from shared.tls_info import TlsInfo
+from shared.tls_info import TlsError, TlsInfo
+
+__all__ = ["TlsError"]
 
 if TYPE_CHECKING:
     from shared.tls_any_certificate import AnyCertificateContext
@@ -36,10 +38,6 @@ _SUITES = {
     0xC02F: "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
     0xC02B: "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
 }
-
-
-class TlsError(Exception):
-    """The files cannot be used. The text is one line, in the original's words where it has some."""
 
 
 class TlsObject(Protocol):
