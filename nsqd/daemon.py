@@ -40,6 +40,7 @@ from nsqd.statsd.pusher import Pusher
 from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.saver import Health, Saver
 from nsqd.watching import note_series
+from shared.budget import Budget
 from shared.daemon import (
     SIGNALS,
     TrioThread,
@@ -162,6 +163,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
     health = Health()
     metadata = directory.load()
     wake = Wake()
+    budget = Budget(options.buffer_budget)
     taking, binlogs = imports(directory)
     opened = read_log(options, directory, wake)
     broker = make_broker(options, metadata, opened, taking, binlogs)
@@ -213,8 +215,9 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                 contents=opened.contents(),
                 series=series,
                 refused=lambda: broker.refused + http_server.refused,
+                buffers=budget.figures,
             )
-            http_server = _http_server(options, node, doors, trio_thread)
+            http_server = _http_server(options, node, doors, trio_thread, budget)
             reactor.listen(doors.tcp.socket)
             log.info("TCP: listening on %s", doors.tcp.address)
             _meet_beanstalkds(
@@ -290,7 +293,7 @@ def _auth_servers(options: NsqdOptions, tls: ssl.SSLContext | None) -> AuthServe
     )
 
 
-def _http_server(options: NsqdOptions, node: Node, doors: Doors, trio_thread: TrioThread) -> HttpServer:
+def _http_server(options: NsqdOptions, node: Node, doors: Doors, trio_thread: TrioThread, budget: Budget) -> HttpServer:
     """Where TLS is required, plain HTTP answers only that."""
     hosts = Hosts([node.info.broadcast_address, *options.allowed_host])
     api = Api(routes(node), hosts, trio_thread.report)
@@ -305,6 +308,7 @@ def _http_server(options: NsqdOptions, node: Node, doors: Doors, trio_thread: Tr
         https=https,
         max_connections=options.max_connections,
         max_per_ip=options.max_connections_per_ip,
+        budget=budget,
     )
 
 
