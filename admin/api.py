@@ -189,7 +189,7 @@ class JsonApi:
         kind = (
             kind if kind.startswith(_PICTURES) else "application/octet-stream"
         )  # no page of somebody else's in our name
-        headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
+        headers = {"Content-Security-Policy": "default-src 'none'; sandbox"}
         return Response(content, answer.status_code, headers, kind)
 
     async def _ask_graphite(
