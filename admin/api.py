@@ -18,6 +18,7 @@ from starlette.responses import Response
 from admin.access import Access, check_action, check_sees, who_asks
 from admin.actions import CHANGES, Actions
 from admin.cluster import AllFailed, Cluster
+from admin.inactive import channels_of
 from admin.merge import Told, merged_topic
 from admin.options import AdminOptions
 from penstock.protocol.names import is_valid_name
@@ -34,7 +35,6 @@ from shared.values import SECOND
 
 MOST_BODY = 1024 * 1024  # bytes
 MOST_LOOKUPDS = 100
-AT_ONCE = 20  # questions for the channels of topics that nobody carries
 MOST_PICTURE = 16 * 1024 * 1024  # bytes of an answer of graphite's
 MOST_POINTS = 1024 * 1024  # bytes of an answer of graphite's with a rate, also once it is parsed
 NO_GRAPHITE = (TimeoutError, AnswerError, httpx.HTTPError, httpx.InvalidURL, ValueError)
@@ -90,7 +90,7 @@ class JsonApi:
         found.names = who.seen(found.names)
         if query(request).get("inactive") != "true":
             return _answer({"topics": found.names}, found.errors)
-        inactive = await self.inactive(found.names) if self.settings.lookupds else {}
+        inactive = await upstream(self.inactive(found.names)) if self.settings.lookupds else {}
         return _answer({"topics": inactive}, found.errors)
 
     async def inactive(self, topics: Iterable[str]) -> dict[str, list[str] | None]:
@@ -98,17 +98,7 @@ class JsonApi:
         nodes = (await self.cluster.producers()).producers
         carried = {name for one in nodes for name, tombstoned in one.topics if not tombstoned}
         left = [topic for topic in topics if topic not in carried]
-        found: dict[str, list[str] | None] = {}
-        for start in range(0, len(left), AT_ONCE):
-            part = left[start : start + AT_ONCE]
-            found |= dict(zip(part, await asyncio.gather(*map(self._channels, part)), strict=True))
-        return found
-
-    async def _channels(self, topic: str) -> list[str] | None:
-        try:
-            return (await self.cluster.channels(topic)).names or None
-        except AllFailed:
-            return None
+        return await channels_of(self.cluster.upstreams, self.cluster.lookupds, left)
 
     async def topic(self, request: Request) -> Response:
         topic = parameters(request, self.options, 2)[1]

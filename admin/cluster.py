@@ -121,11 +121,6 @@ class Cluster:
         gathered = await self._ask(NSQDS, self.nsqds, "/stats", {"format": "json", "include_clients": "false"})
         return _names(gathered, lambda told: [one.get("topic_name") for one in objects(told.get("topics"))])
 
-    async def channels(self, topic: str) -> Names:
-        """That nsqlookupd knows. Raises AllFailed."""
-        gathered = await self._ask(LOOKUPDS, self.lookupds, "/channels", {"topic": topic})
-        return _names(gathered, lambda told: told.get("channels"))
-
     async def producers(self) -> Producers:
         """All of them. Raises AllFailed."""
         if not self.lookupds:

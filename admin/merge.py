@@ -16,7 +16,12 @@ _SUMS = (
     "depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count", "timeout_count",
     "message_count", "delivery_msg_count", "zone_local_msg_count", "region_local_msg_count", "global_msg_count", "client_count",
 )  # fmt: skip
-_OMITTED = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")  # where they are 0
+_OMITTED = (
+    "delivery_msg_count",
+    "zone_local_msg_count",
+    "region_local_msg_count",
+    "global_msg_count",
+)  # where they are 0
 _DELIVERED = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
 _CLIENT_TEXTS = ("remote_address", "version", "client_id", "hostname", "user_agent")
 _CLIENT_COUNTS = ("in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count", "sample_rate")
@@ -126,9 +131,7 @@ def _topic(
     latency: Told | None,
 ) -> Told:  # fmt: skip
     told: Told = {"node": node, "hostname": hostname, "topic_name": name}
-    told |= {
-        key: counts[key] for key in ("depth", "memory_depth", "backend_depth", "message_count", "delivery_msg_count")
-    }
+    told |= {key: counts[key] for key in ("depth", "memory_depth", "backend_depth", "message_count")}
     told |= {key: counts[key] for key in _OMITTED if counts[key]}
     return told | {"nodes": nodes, "channels": channels, "paused": paused, "e2e_processing_latency": latency}
 
@@ -138,8 +141,7 @@ def _channel(
     paused: bool, latency: Told | None,
 ) -> Told:  # fmt: skip
     told: Told = {"node": node, "hostname": hostname, "topic_name": topic, "channel_name": name}
-    omitted = ("delivery_msg_count", *_OMITTED)
-    told |= {key: counts[key] for key in _SUMS if counts[key] or key not in omitted}
+    told |= {key: counts[key] for key in _SUMS if counts[key] or key not in _OMITTED}
     return told | {"nodes": nodes, "clients": clients, "paused": paused, "e2e_processing_latency": latency}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import islice
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -42,6 +43,7 @@ from admin.watch import Seen
 from shared.http.api import Routes, json_response, query
 from shared.http.errors import HttpError
 
+MOST_INACTIVE = 1_000  # topics without a node on the lookup page
 MOST_LISTED = 100  # records on a page of the audit trail
 MOST_EXPORTED = 10_000  # topics
 _COLUMNS = (
@@ -391,12 +393,14 @@ class Pages:
             errors = found.errors
             question = lambda: self.api.inactive(found.names)  # noqa: E731
             inactive = (await self.looks.watch.ask("inactive", question, SELDOM)).now
+        seen = {name: channels for name, channels in inactive.items() if who.sees(name)}
         return {
             "page_of": "lookup",
             "title": "Lookup",
             "place": "/lookup",
             "lookupds": self.settings.lookupds,
-            "inactive": {name: channels for name, channels in inactive.items() if who.sees(name)},
+            "inactive": dict(islice(seen.items(), MOST_INACTIVE)),
+            "inactive_left_out": max(0, len(seen) - MOST_INACTIVE),
             "errors": errors,
         }
 

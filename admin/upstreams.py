@@ -12,12 +12,13 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 
+from shared.http import extensions
 from shared.http.bounded import IDENTITY, AnswerError, read_answer
 
 MOST_BYTES = 64 * 1024 * 1024  # of an answer
 AT_ONCE = 100  # questions under way
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
-_V1 = {**IDENTITY, "Accept": "application/vnd.nsq; version=1.0"}
+_V1 = {**IDENTITY, **extensions.ASK, "Accept": "application/vnd.nsq; version=1.0"}
 
 T = TypeVar("T")
 Arguments = Mapping[str, str | list[str]]

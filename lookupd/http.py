@@ -1,13 +1,13 @@
 """nsqlookupd's HTTP API (specs/nsq.md c2): who carries what, for consumers, nsqd, nsqadmin and operators.
 
 Handlers run in the HTTP thread and touch the registry only through the bridge; what comes back is immutable and is
-turned into JSON here. Beyond the original: /metrics, /livez and /readyz. Its /debug/pprof does not exist.
+turned into JSON here. Beyond the original: /topics/inactive, /metrics, /livez and /readyz. Its /debug/pprof does not exist.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
@@ -23,12 +23,14 @@ from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes, empty_response, json_response, query
 from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
+from shared.http.extensions import wants_extensions
 from shared.http.health import live, plain
 from shared.log import log
 from shared.version import NSQ_VERSION
 
 T = TypeVar("T")
 
+MOST_NAMES = 10_000  # topics and channels in a portion of /topics/inactive: about 300 KB
 GO_ZERO_TIME = -6795364578871345152  # how Go prints the nanoseconds of a time that was never set
 
 
@@ -48,6 +50,7 @@ class Handlers:
             "/ping": {"GET": self.ping},
             "/info": {"GET": self.info},
             "/topics": {"GET": self.topics},
+            "/topics/inactive": {"GET": self.inactive},
             "/channels": {"GET": self.channels},
             "/lookup": {"GET": self.lookup},
             "/nodes": {"GET": self.nodes},
@@ -73,6 +76,15 @@ class Handlers:
     async def topics(self, request: Request) -> Response:
         return json_response({"topics": await self.bridge.call(self.registry.topics)})
 
+    async def inactive(self, request: Request) -> Response:
+        """Topics that /lookup names no producer of, and their channels, in portions: `more` says that there are further ones
+        behind the last. Ours: nsqadmin asks once, not once for each topic."""
+        arguments = query(request)
+        after, limit = arguments.get("after", ""), _limit(arguments)
+        topics, more = await self.bridge.call(lambda: self.registry.inactive(after, limit, self.clock()))
+        rows = [{"topic": topic, "channels": channels} for topic, channels in topics]
+        return json_response({"topics": rows, "more": more})
+
     async def channels(self, request: Request) -> Response:
         topic = _argument(query(request), "topic")
         return json_response({"channels": await self.bridge.call(lambda: self.registry.channels(topic))})
@@ -86,11 +98,13 @@ class Handlers:
         channels, producers = await self.bridge.call(find)
         if producers is None:
             raise HttpError(404, "TOPIC_NOT_FOUND")
-        return json_response({"channels": channels, "producers": [_info_json(info) for info in producers]})
+        extended = wants_extensions(request)
+        return json_response({"channels": channels, "producers": [_info_json(info, extended) for info in producers]})
 
     async def nodes(self, request: Request) -> Response:
         nodes = await self.bridge.call(lambda: self.registry.nodes(self.clock()))
-        return json_response({"producers": [_node_json(node) for node in nodes]})
+        extended = wants_extensions(request)
+        return json_response({"producers": [_node_json(node, extended) for node in nodes]})
 
     async def debug(self, request: Request) -> Response:
         rows: dict[str, list[dict[str, object]]] = {}
@@ -189,6 +203,14 @@ def _argument(arguments: dict[str, str], name: str) -> str:
     return arguments[name]
 
 
+def _limit(arguments: dict[str, str]) -> int:
+    """How many topics and channels are wanted."""
+    text = arguments.get("limit", str(MOST_NAMES))
+    if not (text.isascii() and text.isdigit()) or len(text) > 5 or not 0 < int(text) <= MOST_NAMES:
+        raise HttpError(400, "INVALID_ARG_LIMIT")
+    return int(text)
+
+
 def _name(arguments: dict[str, str], name: str) -> str:
     """An argument that must be a legal topic or channel name."""
     value = _argument(arguments, name)
@@ -197,18 +219,32 @@ def _name(arguments: dict[str, str], name: str) -> str:
     return value
 
 
-def _info_json(info: PeerInfo) -> dict[str, object]:
-    """As the original tells it; what an nsqd told beyond that stands behind."""
-    told: dict[str, object] = asdict(info)
-    if info.node_id is None:
-        del told["node_id"]
-    if not info.capabilities:
-        del told["capabilities"]
+def _info_json(info: PeerInfo, extended: bool) -> dict[str, object]:
+    """As the original tells it; `extended`: and what an nsqd of ours told beyond that."""
+    told: dict[str, object] = {
+        "remote_address": info.remote_address,
+        "hostname": info.hostname,
+        "broadcast_address": info.broadcast_address,
+        "tcp_port": info.tcp_port,
+        "http_port": info.http_port,
+        "version": info.version,
+        **_topology_json(info),
+    }
+    if extended and info.node_id is not None:
+        told["node_id"] = info.node_id
+    if extended and info.capabilities:
+        told["capabilities"] = info.capabilities
     return told
 
 
-def _node_json(node: Node) -> dict[str, object]:
-    return _info_json(node.info) | {"tombstones": node.tombstones, "topics": node.topics}
+def _topology_json(info: PeerInfo) -> dict[str, object]:
+    """Keys of NSQ's later master, for nodes that tell them: who does not use them sees the answers of 1.3.0."""
+    topology = {"topology_zone": info.topology_zone, "topology_region": info.topology_region}
+    return {key: value for key, value in topology.items() if value}
+
+
+def _node_json(node: Node, extended: bool) -> dict[str, object]:
+    return _info_json(node.info, extended) | {"tombstones": node.tombstones, "topics": node.topics}
 
 
 def _registration_json(row: Registration) -> dict[str, object]:
@@ -221,5 +257,6 @@ def _registration_json(row: Registration) -> dict[str, object]:
         "tcp_port": row.info.tcp_port,
         "tombstoned": row.tombstoned_at != NEVER,
         "tombstoned_at": row.tombstoned_at if row.tombstoned_at != NEVER else GO_ZERO_TIME,
+        **dict(sorted(_topology_json(row.info).items())),
         "version": row.info.version,
     }

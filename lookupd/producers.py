@@ -21,6 +21,8 @@ class PeerInfo:
     tcp_port: int  # never 0, otherwise unchecked, as in the original
     http_port: int  # never 0
     version: str
+    topology_zone: str = ""  # these two are of NSQ's later master; "" where the nsqd tells none
+    topology_region: str = ""
     node_id: int | None = None  # what its messages' offsets are told by; an original nsqd tells none, nor the next
     capabilities: tuple[str, ...] = ()  # what it can do beyond NSQ, e.g. "log"
 

@@ -244,8 +244,17 @@ def parse_identity(body: bytes, remote_address: str) -> PeerInfo:
         raise ClientError(b"E_BAD_BODY IDENTIFY field longer than %d characters" % MAX_TEXT)
     assert isinstance(decoded, dict)
     return PeerInfo(
-        **fields, node_id=_node_id(decoded.get("node_id")), capabilities=_words(decoded.get("capabilities"))
+        **fields,
+        topology_zone=_place(decoded.get("topology_zone")),
+        topology_region=_place(decoded.get("topology_region")),
+        node_id=_node_id(decoded.get("node_id")),
+        capabilities=_words(decoded.get("capabilities")),
     )
+
+
+def _place(value: object) -> str:
+    """A zone or region, "" for what is none: the release of 1.3.0 ignores the key, whatever it holds."""
+    return without_surrogates(value) if isinstance(value, str) and len(value) <= MAX_TEXT else ""
 
 
 def _node_id(value: object) -> int | None:

@@ -11,6 +11,7 @@ created, the oldest first: the original would keep them.
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter, OrderedDict
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -222,6 +223,26 @@ class Registry:
             for peer, tombstoned_at in self._topics[name].items():
                 found.setdefault(peer, tombstoned_at)  # ANY: each producer once, with one of its tombstones
         return [p.info for p, at in found.items() if self._is_active(p, now) and not self._is_tombstoned(at, now)]
+
+    def inactive(self, after: str, names: int, now: int) -> tuple[list[tuple[str, list[str]]], bool]:
+        """Topics behind `after` that no producer may be asked for, with their channels, sorted; and whether there are more.
+
+        So many topics and channels together, or one topic if it has more channels.
+        """
+        idle = (
+            topic
+            for topic, producers in self._topics.items()
+            if topic > after
+            and not any(self._is_active(p, now) and not self._is_tombstoned(at, now) for p, at in producers.items())
+        )
+        found: list[tuple[str, list[str]]] = []
+        for topic in heapq.nsmallest(names + 1, idle):
+            channels = self.channels(topic)
+            names -= 1 + len(channels)
+            if names < 0 and found:
+                return found, True
+            found.append((topic, channels))
+        return found, False
 
     def nodes(self, now: int) -> list[Node]:
         """Every producer that is not silent, with its topics; tombstones are shown, not applied."""

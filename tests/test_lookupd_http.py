@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import httpx
 import pytest
@@ -114,6 +114,49 @@ def test_lookup(lookupd: Lookupd) -> None:
 def test_lookup_of_a_topic_nobody_carries(lookupd: Lookupd) -> None:
     lookupd.post("/topic/create?topic=t")
     assert lookupd.get("/lookup?topic=t").text == '{"channels":[],"producers":[]}'
+
+
+ASK = {"X-Nsq-Extensions": "true"}
+
+
+def test_keys_of_ours_are_told_to_who_asks_for_them(lookupd: Lookupd) -> None:
+    lookupd.producer(replace(NODE1, node_id=0, capabilities=("log",)), "t")
+    ours = {"node_id": 0, "capabilities": ["log"]}
+    for target in ("/lookup?topic=t", "/nodes"):
+        (plain,) = lookupd.get(target).json()["producers"]
+        assert ours.keys().isdisjoint(plain)
+        (extended,) = lookupd.ask("GET", target, ASK).json()["producers"]
+        assert extended == plain | ours
+    assert ours.keys().isdisjoint(lookupd.ask("GET", "/debug", ASK).json()["topic:t:"][0])
+
+
+def test_zone_and_region_are_told_where_a_node_has_them(lookupd: Lookupd) -> None:
+    lookupd.producer(replace(NODE1, topology_zone="z", topology_region="r"), "t")
+    where = '"version":"1.3.0","topology_zone":"z","topology_region":"r"'
+    assert where in lookupd.get("/lookup?topic=t").text
+    assert where in lookupd.get("/nodes").text
+    assert '"tombstoned_at":-6795364578871345152,"topology_region":"r","topology_zone":"z","version"' in (
+        lookupd.get("/debug").text
+    )
+
+
+def test_inactive_topics(lookupd: Lookupd) -> None:
+    lookupd.producer(NODE1, "carried c")
+    for name in ("b", "a"):
+        lookupd.post(f"/channel/create?topic={name}&channel=c")
+    assert lookupd.get("/topics/inactive").text == (
+        '{"topics":[{"topic":"a","channels":["c"]},{"topic":"b","channels":["c"]}],"more":false}'
+    )
+    assert lookupd.get("/topics/inactive?limit=2").json() == {
+        "topics": [{"topic": "a", "channels": ["c"]}],
+        "more": True,
+    }
+    assert lookupd.get("/topics/inactive?after=a").json() == {
+        "topics": [{"topic": "b", "channels": ["c"]}],
+        "more": False,
+    }
+    for limit in ("0", "10001", "-1", "x", ""):
+        assert lookupd.get(f"/topics/inactive?limit={limit}").json() == {"message": "INVALID_ARG_LIMIT"}
 
 
 def test_inactive_producers_are_hidden_by_lookup_and_nodes(lookupd: Lookupd) -> None:

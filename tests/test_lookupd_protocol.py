@@ -68,6 +68,15 @@ def test_what_a_producer_is_beyond_nsq(
     registry.check()
 
 
+@pytest.mark.parametrize(("zone", "kept"), [("z", "z"), (7, ""), (None, ""), ("z" * 256, ""), ("\ud800", "\ufffd")])
+def test_where_a_producer_is(zone: object, kept: str) -> None:
+    registry, session, _ = a_session()
+    body = json.dumps(json.loads(NODE) | {"topology_zone": zone, "topology_region": "r"}).encode()
+    assert session.receive(b"  V1" + identify(body), NOW) == ANSWERED
+    (node,) = registry.nodes(NOW)
+    assert (node.info.topology_zone, node.info.topology_region) == (kept, "r")
+
+
 def test_a_producers_life() -> None:
     registry, session, notes = a_session()
     assert session.receive(b"  V1", NOW) == b""

@@ -378,3 +378,32 @@ def test_no_step_leads_beyond_the_limits(steps: list[tuple[str, int, str, str]])
         with contextlib.suppress(Full):
             apply_to_registry(registry, peers, i, verb, topic, channel, now)
         registry.check()
+
+
+# Topics that nobody carries
+
+
+def test_inactive_topics_come_in_portions_with_their_channels() -> None:
+    registry, peer = a_registry()
+    registry.register(peer, "carried", "c")
+    for topic in ("b", "a", "d"):
+        registry.create_channel(topic, "y")
+        registry.create_channel(topic, "x")
+    registry.create_topic("c")
+    every = [("a", ["x", "y"]), ("b", ["x", "y"]), ("c", []), ("d", ["x", "y"])]
+    assert registry.inactive("", 10, T0) == (every, False)
+    assert registry.inactive("", 9, T0) == (every[:3], True)
+    assert registry.inactive("", 6, T0) == (every[:2], True)
+    assert registry.inactive("b", 1, T0) == (every[2:3], True)
+    assert registry.inactive("c", 1, T0) == (every[3:], False)  # a topic is not cut
+    assert registry.inactive("d", 1, T0) == ([], False)
+
+
+def test_a_topic_is_inactive_when_lookup_names_no_producer() -> None:
+    registry, peer = a_registry()
+    registry.register(peer, "t")
+    assert registry.inactive("", 9, T0 + INACTIVE) == ([], False)
+    assert registry.inactive("", 9, T0 + INACTIVE + 1) == ([("t", [])], False)
+    registry.tombstone("t", INFO.node, T0)
+    assert registry.inactive("", 9, T0) == ([("t", [])], False)
+    assert registry.inactive("", 9, T0 + LIFETIME) == ([], False)

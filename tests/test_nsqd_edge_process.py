@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.admin.conftest import nsqadmin
 from tests.certificates import Authority
 from tests.daemons import OK, Conversation, Daemon, Message, eventually, nsqd, sized
 
@@ -23,6 +24,10 @@ def url(daemon: Daemon, path: str) -> str:
 
 def post(daemon: Daemon, path: str, **arguments: str | int) -> httpx.Response:
     return httpx.post(url(daemon, path), params=arguments)
+
+
+def get(daemon: Daemon, path: str) -> Any:
+    return httpx.get(url(daemon, path)).json()
 
 
 def channel_stats(daemon: Daemon) -> dict[str, Any]:
@@ -263,6 +268,32 @@ def test_sighup_loads_certificates_again(tmp_path: Path) -> None:
 
 
 # topology
+
+
+def test_zone_and_region_reach_every_answer_about_the_node(tmp_path: Path) -> None:
+    where = {"topology_zone": "z1", "topology_region": "r"}
+    flags = ("-topology-zone", "z1", "-topology-region", "r")
+    with Daemon("nsqlookupd") as lookupd, nsqd(tmp_path / "1", *flags, "-lookupd-tcp-address", lookupd.tcp) as daemon:
+        daemon.wait_for_line("connected, its HTTP API is at")
+        post(daemon, "/topic/create", topic="t")
+        with nsqadmin("-lookupd-http-address", lookupd.http) as admin:
+            told = [
+                get(daemon, "/info"),
+                get(lookupd, "/lookup?topic=t")["producers"][0],
+                get(lookupd, "/nodes")["producers"][0],
+                get(lookupd, "/debug")["topic:t:"][0],
+                get(admin, "/api/nodes")["nodes"][0],
+            ]
+    assert all(where.items() <= one.items() for one in told), told
+
+
+def test_without_zone_and_region_no_answer_has_a_key_of_theirs(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as daemon:
+        info = get(daemon, "/info")
+    assert list(info) == [
+        "version", "broadcast_address", "hostname", "http_port", "tcp_port", "start_time", "max_heartbeat_interval",
+        "max_output_buffer_size", "max_output_buffer_timeout", "max_deflate_level",
+    ]  # fmt: skip
 
 
 def test_a_consumer_in_the_same_zone_is_served_first(tmp_path: Path) -> None:

@@ -34,9 +34,10 @@ def test_a_name_can_never_become_a_second_command() -> None:
 
 
 def test_replies_and_errors() -> None:
-    replies = lookup.ReplyDecoder(100).receive(b"\0\0\0\2OK\0\0\0\x0eE_INVALID nope\0\0\0\0")
-    assert replies == [b"OK", b"E_INVALID nope", b""]
-    assert list(map(lookup.is_error, replies)) == [False, True, False]
+    replies = lookup.ReplyDecoder(100).receive(b"\0\0\0\2OK\0\0\0\x0eE_INVALID nope\0\0\0\0\0\0\0\x11E_REGISTER_FAILED")
+    assert replies == [b"OK", b"E_INVALID nope", b"", b"E_REGISTER_FAILED"]
+    assert list(map(lookup.is_error, replies)) == [False, True, False, False]
+    assert list(map(lookup.is_refusal, replies)) == [False, False, False, True]
 
 
 @pytest.mark.parametrize("length", [101, -1])

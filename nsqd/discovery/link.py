@@ -1,7 +1,8 @@
 """The connection to one nsqlookupd: says who we are, registers, pings; opened when there is something to say.
 
 As the original: one second for each dial, write and answer; after a failure it is closed and tried again with the next
-ping or notification.
+ping or notification. What comes back is bounded: a length is checked before its bytes are kept, an exchange has a deadline
+however slowly its answer drips in, and whoever says more than it was asked is left.
 """
 
 import json
@@ -11,12 +12,18 @@ from typing import Any
 import trio
 
 from penstock.protocol import ProtocolError
-from penstock.protocol.lookup import MAGIC_V1, ReplyDecoder, identify, is_error, ping, register
+from penstock.protocol.lookup import MAGIC_V1, ReplyDecoder, identify, is_error, is_refusal, ping, register
 from shared.listen import ListenError, parse_address
 from shared.log import log
 
 TIMEOUT = 1.0  # s for each step
-MAX_REPLY = 64 * 1024  # bytes
+MAX_REPLY = 16 * 1024  # bytes; the longest honest one, to IDENTIFY, has some 200
+CHUNK = 64 * 1024  # bytes for one receive
+# Commands in one round trip. Their answers (some 100 bytes each at most) fit the sockets' buffers: else both sides would wait
+# for each other, for nothing is read before all is sent.
+BATCH = 500
+MAX_HOST = 255  # characters
+MAX_ERROR = 200  # bytes of a refusal in the log
 
 
 class LinkError(Exception):
@@ -53,9 +60,13 @@ class Link:
         await self.send([register(topic, channel) for topic, channel in registrations()])
 
     async def send(self, commands: Sequence[bytes]) -> None:
-        """Commands and their answers, all in one round trip. Raises LinkError."""
-        if commands:
-            await self._exchange(b"".join(commands), len(commands))
+        """Commands and their answers. Raises LinkError."""
+        refused: list[bytes] = []
+        for start in range(0, len(commands), BATCH):
+            part = commands[start : start + BATCH]
+            refused += filter(is_refusal, await self._exchange(b"".join(part), len(part)))
+        if refused:
+            log.warning("LOOKUPD(%s): refused %d names: %r", self.address, len(refused), refused[0][:MAX_ERROR])
 
     async def ping(self) -> None:
         """Still here. Raises LinkError."""
@@ -72,22 +83,28 @@ class Link:
         if stream is None:
             raise LinkError("not connected")
         try:
-            with trio.fail_after(TIMEOUT + replies / 10_000):  # many registrations are many answers
+            with trio.fail_after(TIMEOUT):
                 await stream.send_all(data)
                 answers: list[bytes] = []
                 while len(answers) < replies:
-                    received = await stream.receive_some(65536)
+                    received = await stream.receive_some(CHUNK)
                     if not received:
                         raise LinkError("connection closed")
-                    answers += self._replies.receive(bytes(received))
+                    came = self._replies.receive(bytes(received))
+                    _check(came)
+                    answers += came
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ProtocolError) as error:
             raise LinkError(str(error) or "timed out") from None
         if len(answers) > replies:
             raise LinkError("it said more than it was asked")
-        for answer in answers:
-            if is_error(answer):
-                raise LinkError(answer.decode("latin-1"))
         return answers
+
+
+def _check(answers: Sequence[bytes]) -> None:
+    """Raise LinkError for a refusal that ends the connection: the answers behind it never come."""
+    for answer in answers:
+        if is_error(answer):
+            raise LinkError(answer[:MAX_ERROR].decode("latin-1"))
 
 
 async def _dial(address: str) -> trio.abc.Stream:
@@ -98,13 +115,13 @@ async def _dial(address: str) -> trio.abc.Stream:
 
 
 def _http_address(answer: bytes, address: str) -> str:
-    """Where its HTTP API is, by its answer to IDENTIFY; "" if it has none we could use."""
+    """Where its HTTP API is, by its answer to IDENTIFY; "" if it has none that we can use."""
     try:
         told: dict[str, Any] = json.loads(answer)
         host, port = str(told["broadcast_address"]), int(told["http_port"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         log.warning("LOOKUPD(%s): cannot read its answer to IDENTIFY: %r", address, answer[:200])
         return ""
-    if not host or port <= 0:
+    if not 0 < len(host) <= MAX_HOST or not 0 < port < 65536:
         return ""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -27,6 +27,7 @@ class Observe:
     async def info(self, request: Request) -> Response:
         """Who this node is, and what it lets clients ask for."""
         options = self._node.options
+        topology = {"topology_zone": options.topology_zone, "topology_region": options.topology_region}
         return json_response(
             {
                 "version": self._node.info.version,
@@ -39,6 +40,7 @@ class Observe:
                 "max_output_buffer_size": options.max_output_buffer_size,
                 "max_output_buffer_timeout": options.max_output_buffer_timeout,
                 "max_deflate_level": options.max_deflate_level,
+                **{key: value for key, value in topology.items() if value},  # the release of 1.3.0 does not know them
             }
         )
 

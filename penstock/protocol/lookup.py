@@ -1,7 +1,7 @@
 """The client's side of nsqlookupd's TCP protocol V1 (specs/nsq.md c1): what an nsqd says, and the replies.
 
 Pure. Replies come in the order of the commands and carry no type: one that starts with `E_` is an error, after which
-nsqlookupd closes the connection.
+nsqlookupd closes the connection, but for E_REGISTER_FAILED, which is Penstock's: one name is refused, and the rest stays.
 """
 
 import json
@@ -29,7 +29,12 @@ class ReplyDecoder:
 
 def is_error(reply: bytes) -> bool:
     """True for a refusal, which ends the connection."""
-    return reply.startswith(b"E_")
+    return reply.startswith(b"E_") and not is_refusal(reply)
+
+
+def is_refusal(reply: bytes) -> bool:
+    """True for a REGISTER beyond nsqlookupd's limits; the connection goes on."""
+    return reply.startswith(b"E_REGISTER_FAILED")
 
 
 def identify(info: Mapping[str, object]) -> bytes:

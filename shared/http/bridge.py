@@ -65,13 +65,14 @@ class Bridge:
         await future
 
     def serve(self) -> list[Call]:
-        """Run every waiting call and return them, to be delivered. (trio thread)
+        """Run the calls that wait and return them, to be delivered. (trio thread)
 
-        Only HttpError is an answer; any other exception is a bug of ours and rises.
+        What is asked for meanwhile waits for the next wake-up: the owner's clock was read before it came. Only HttpError is
+        an answer; any other exception is a bug of ours and rises.
         """
-        self._signalled = False  # before the first pop: an append after the last pop signals anew
+        self._signalled = False  # before they are counted: what is appended afterwards signals anew
         served = []
-        while self._waiting:
+        for _ in range(len(self._waiting)):
             call = self._waiting.popleft()
             try:
                 call.result = call.function()

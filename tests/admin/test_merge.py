@@ -46,6 +46,9 @@ def test_nodes_add_up() -> None:
     assert [one["node"] for one in merged["nodes"]] == ["n1:1", "n2:1"]  # by host
     assert merged["delivery_msg_count"] == merged["zone_local_msg_count"] == 5
     assert "region_local_msg_count" not in merged
+    unused = merged_topic("t", [topic_of(told(4, [channel("a", 1)], 3, 100), "n:1", "host", NOW)])
+    assert "delivery_msg_count" not in unused
+    assert "delivery_msg_count" not in unused["channels"][0]
     channels = {one["channel_name"]: one for one in merged["channels"]}
     assert (channels["a"]["depth"], channels["a"]["paused"], channels["a"]["node"]) == (3, True, "*")
     assert (channels["b"]["depth"], channels["b"]["node"], channels["b"]["nodes"]) == (7, "n2:1", None)

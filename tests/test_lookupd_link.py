@@ -1,0 +1,133 @@
+"""nsqd's connection to an nsqlookupd that is not what it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import trio
+
+from nsqd.discovery import link
+from nsqd.discovery.link import Link, LinkError
+from penstock.protocol.framing import pack_length
+from penstock.protocol.lookup import register
+
+IDENTITY = {"broadcast_address": "127.0.0.1", "tcp_port": 4150, "http_port": 4151, "version": "1.3.0", "hostname": ""}
+HELLO = b'{"broadcast_address":"10.0.0.1","http_port":4161}'
+Serve = Callable[[trio.SocketStream], Awaitable[None]]
+
+
+def framed(*replies: bytes) -> bytes:
+    return b"".join(pack_length(len(reply)) + reply for reply in replies)
+
+
+def converse(serve: Serve, use: Callable[[Link], Awaitable[None]]) -> None:
+    """`use` a link to a server that treats its only connection so."""
+
+    async def main() -> None:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+
+        async def accept() -> None:
+            async with await listener.accept() as stream:
+                await serve(stream)
+                await trio.sleep_forever()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(accept)
+            one = Link(f"127.0.0.1:{listener.socket.getsockname()[1]}", IDENTITY)
+            await use(one)
+            await one.close()
+            nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+def no_topics() -> list[tuple[str, str | None]]:
+    return []
+
+
+async def connect(one: Link) -> None:
+    await one.connect(no_topics)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"\x7f\xff\xff\xff", "length 2147483647 is not in"),
+        (b"\xff\xff\xff\xff", "length -1 is not in"),
+        (pack_length(link.MAX_REPLY + 1), "length 16385 is not in"),
+        (framed(HELLO, b"OK"), "said more than it was asked"),
+        (framed(b"E_INVALID " + b"x" * 9_000), "^E_INVALID x{190}$"),
+        (b"\0\0\0\2O", "timed out"),
+    ],
+)
+def test_an_answer_that_is_none(answer: bytes, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if why == "timed out":
+        monkeypatch.setattr(link, "TIMEOUT", 0.05)
+
+    async def use(one: Link) -> None:
+        with pytest.raises(LinkError, match=why):
+            await connect(one)
+
+    converse(lambda stream: stream.send_all(answer), use)
+
+
+def test_a_dripping_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "TIMEOUT", 0.1)
+
+    async def drip(stream: trio.SocketStream) -> None:
+        for byte in framed(b"x" * 10_000):
+            await stream.send_all(bytes([byte]))
+            await trio.sleep(0.01)
+
+    async def use(one: Link) -> None:
+        with pytest.raises(LinkError, match="timed out"):
+            await connect(one)
+
+    converse(drip, use)
+
+
+@pytest.mark.parametrize(
+    ("told", "address"),
+    [
+        (HELLO, "10.0.0.1:4161"),
+        (b'{"broadcast_address":"::1","http_port":4161}', "[::1]:4161"),
+        (b'{"broadcast_address":"h","http_port":65536}', ""),
+        (b'{"broadcast_address":"h","http_port":%s}' % (b"9" * 5000), ""),
+        (b'{"broadcast_address":"%s","http_port":1}' % (b"h" * 256), ""),
+        (b"OK", ""),
+        (b"[" * 10_000, ""),
+    ],
+)
+def test_where_its_http_api_is(told: bytes, address: str) -> None:
+    async def use(one: Link) -> None:
+        await connect(one)
+        assert one.http_address == address
+
+    converse(lambda stream: stream.send_all(framed(told)), use)
+
+
+async def answer_each(stream: trio.SocketStream) -> None:
+    """HELLO, then OK for each line, but the third, which is beyond a limit. Never reads while it cannot write."""
+    await stream.send_all(framed(HELLO))
+    lines = -2  # -1 behind the line of IDENTIFY, whose body has no newline; 0 behind the first REGISTER
+    while data := await stream.receive_some(4096):
+        for _ in range(data.count(b"\n")):
+            lines += 1
+            if lines >= 0:
+                await stream.send_all(framed(b"E_REGISTER_FAILED too many" if lines == 2 else b"OK"))
+
+
+def test_a_refused_name_ends_nothing_and_many_names_are_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[tuple[str, str | None]] = [(f"t{number}", None) for number in range(3 * link.BATCH + 7)]
+
+    async def use(one: Link) -> None:
+        await one.connect(lambda: names)
+        assert one.connected
+        await one.send([register("one"), register("more")])
+
+    monkeypatch.setattr(link.log, "propagate", True)
+    converse(answer_each, use)
+    assert "refused 1 names: b'E_REGISTER_FAILED too many'" in caplog.text
