@@ -37,15 +37,17 @@ from shared.http.server import HttpServer
 from shared.listen import Listener
 from shared.log import log
 from shared.startup import reload_log_level
+from shared.tls import CLIENT_CIPHERS, TlsError, at_level, pair_problem
 from shared.trio_thread import TrioThread
 from shared.values import SECOND
 
+_LEVEL_FLAG = "-http-client-tls-security-level"
 LEAST_PACKED = 500  # bytes of an answer that is worth packing
 PACKING = 4  # of 9 levels: a third of the time that 9 takes in the event loop, and an answer is 5 % larger
 
 
 def serve(options: AdminOptions, listener: Listener) -> None:
-    """Serve until SIGINT or SIGTERM. Raises OSError, ValueError for files that cannot be used."""
+    """Serve until SIGINT or SIGTERM. Raises OSError, ValueError, TlsError for files that cannot be used."""
     trio.run(_run, options, listener, client_context(options))
 
 
@@ -145,11 +147,15 @@ def _note(bug: BaseException) -> None:
 
 
 def client_context(options: AdminOptions) -> ssl.SSLContext:
-    """For nodes that are asked over TLS. Raises OSError for files that cannot be used."""
+    """For nodes that are asked over TLS. Raises OSError, TlsError for files that cannot be used."""
     context = ssl.create_default_context(cafile=options.http_client_tls_root_ca_file or None)
+    context.set_ciphers(at_level(CLIENT_CIPHERS, options.http_client_tls_security_level))
     if options.http_client_tls_insecure_skip_verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     if options.http_client_tls_cert:
-        context.load_cert_chain(options.http_client_tls_cert, options.http_client_tls_key)
+        try:
+            context.load_cert_chain(options.http_client_tls_cert, options.http_client_tls_key)
+        except ssl.SSLError as error:
+            raise TlsError(f"http-client-tls-cert: {pair_problem(error, _LEVEL_FLAG)}") from None
     return context

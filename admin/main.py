@@ -20,6 +20,7 @@ def main() -> int:
     from shared.daemon import exit_on_early_signals, listening, raise_file_limit
     from shared.listen import ListenError
     from shared.log import log
+    from shared.tls_info import TlsError
 
     raise_file_limit()
     exit_on_early_signals()
@@ -30,7 +31,7 @@ def main() -> int:
 
             gc.enable()
             serve(options, listener)
-    except (ListenError, OSError, ValueError) as error:
+    except (ListenError, TlsError, OSError, ValueError) as error:
         log.critical("%s", error)
         return 1
     return 0

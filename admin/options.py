@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from admin.roles import WORDS
 from penstock.protocol.names import is_valid_name
-from shared.checks import accidental_path, at_least, complaints, no_host_port, obstructed, read_word
+from shared.checks import accidental_path, at_least, between, complaints, no_host_port, obstructed, read_word
 from shared.daemon_options import DaemonOptions
 from shared.options import option
 from shared.values import MILLISECOND, SECOND, Duration
@@ -108,6 +108,11 @@ class AdminOptions(DaemonOptions):
     http_client_tls_root_ca_file: str = option("", "path to CA file for the HTTP client")
     http_client_tls_cert: str = option("", "path to certificate file for the HTTP client")
     http_client_tls_key: str = option("", "path to key file for the HTTP client")
+    http_client_tls_security_level: int = option(
+        2,
+        "OpenSSL's security level for certificates: 1 admits RSA keys of 1024 bits, 0 SHA-1 signatures, too",
+        check=between(0, 2),
+    )
 
     graphite_url: str = option("", "graphite HTTP address, for /api/graphite")
     proxy_graphite: bool = option(False, "proxy HTTP requests to graphite at /render")

@@ -77,6 +77,7 @@ def _tls_files(options: NsqdOptions) -> TlsFiles:
         client_auth_policy=options.tls_client_auth_policy,
         root_ca=options.tls_root_ca_file,
         min_version=options.tls_min_version,
+        security_level=options.tls_security_level,
     )
 
 
@@ -86,5 +87,5 @@ def _auth_tls(options: NsqdOptions) -> ssl.SSLContext | None:
         return None
     from shared.tls import client_context
 
-    context = client_context(options.tls_root_ca_file, options.tls_min_version)
+    context = client_context(options.tls_root_ca_file, options.tls_min_version, options.tls_security_level)
     return context if options.auth_http_address else None

@@ -29,6 +29,7 @@ from shared.budget import DEFAULT_BUDGET
 from shared.checks import (
     accidental_path,
     at_least,
+    between,
     complaints,
     missing_directory,
     no_host_port,
@@ -219,6 +220,11 @@ class NsqdOptions(DaemonOptions):
     )
     tls_min_version: str = option(
         DEFAULT_TLS_VERSION, "minimum TLS version acceptable: tls1.2 or tls1.3", read=read_tls_version
+    )
+    tls_security_level: int = option(
+        2,
+        "OpenSSL's security level for certificates: 1 admits RSA keys of 1024 bits, 0 SHA-1 signatures, too",
+        check=between(0, 2),
     )
 
     deflate: bool = option(True, "enable deflate feature negotiation (client compression)")
