@@ -43,6 +43,7 @@ MANY_JOBS: Many = {
 }
 SCANNED_AT_ONCE = 200  # messages in a question while one searches
 MOST_SCANNED = 5000  # messages for one page of what was found
+MOST_DIGITS = 20  # of a number of 64 bits
 LONGEST_SCAN = 2.0  # s
 
 
@@ -58,7 +59,7 @@ class Browsing:
         """Every path and its method."""
         shown = {"/messages/{topic}/{channel}": self.messages, "/tubes": self.tubes, "/tube": self.tube}
         routes = {path: {"GET": self.frame.shown(view)} for path, view in shown.items()}
-        return {**routes, "/body/{topic}/{channel}": {"GET": self.body}}
+        return {**routes, "/body/{topic}/{channel}": {"GET": self.frame.answered(self.body)}}
 
     async def messages(self, request: Request) -> Fields:
         _, topic, name = parameters(request, self.options, 3)
@@ -88,7 +89,7 @@ class Browsing:
         """One message's, whole, to be kept as a file."""
         _, topic, channel = parameters(request, self.options, 3)
         asked = query(request)
-        node, offset = asked.get("node", ""), asked.get("offset", "")
+        node, offset = asked.get("node", ""), one_number(asked.get("offset", ""), "offset")
         if not self.shows_bodies(who_asks(request)):
             raise HttpError(403, "bodies are not shown")
         await self.looks.carrying(topic, node)
@@ -171,6 +172,13 @@ class Browsing:
             "table": _table(told.get("jobs"), shows),
             **_common(asked, state, told, MANY_JOBS),
         }
+
+
+def one_number(text: str, name: str) -> str:
+    """The digits of one whole number: nodes take several, with commas between. HttpError 400."""
+    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+        raise HttpError(400, f"{name}: want one whole number")
+    return text
 
 
 def _state(asked: dict[str, str], many: Many) -> str:

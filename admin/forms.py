@@ -11,7 +11,7 @@ from starlette.requests import Request
 from admin.access import Access, check_action, check_sees, who_asks
 from admin.actions import CHANGES, Actions, counted_of
 from admin.api import parameters
-from admin.browsing import MANY, MANY_JOBS
+from admin.browsing import MANY, MANY_JOBS, one_number
 from admin.frame import Do, Form, Frame, Partly
 from admin.looks import Looks
 from admin.options import AdminOptions
@@ -124,7 +124,7 @@ class Forms:
         asked = {"topic": topic} | ({"id": "true"} if is_ours else {})
         delay = form.get("delay", "")
         if delay:
-            if not (delay.isascii() and delay.isdigit() and int(delay) <= MOST_DELAY):
+            if not (delay.isascii() and delay.isdigit() and len(delay) < 11 and int(delay) <= MOST_DELAY):
                 raise HttpError(400, "the delay is a number of milliseconds")
             asked["defer"] = delay
         if form.get("key"):
@@ -151,7 +151,7 @@ class Forms:
         await self.looks.carrying(topic, node)
         asked = {"topic": topic, "channel": channel}
         if "count" not in form:
-            asked["offset"] = form.get("offset", "")
+            asked["offset"] = one_number(form.get("offset", ""), "offset")
             path = f"/channel/messages/{action}"
             actor, word = self.access.actor(request), DONE_WORDS[action]
             answer, _ = await self.actions.at_node(action, node, path, asked, actor, counted=word)
@@ -181,7 +181,7 @@ class Forms:
         check_action(who, action)
         asked = {"tube": name}
         if "count" not in form:
-            asked["id"] = form.get("id", "")
+            asked["id"] = one_number(form.get("id", ""), "id")
             word = DONE_WORDS[action]
             answer, _ = await self.actions.at_node(action, node, f"/tube/jobs/{action}", asked, actor, counted=word)
             done = {"did": "deletejob" if action == "delete" else action, "n": str(counted_of(answer, word))}

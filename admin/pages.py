@@ -18,7 +18,7 @@ from admin.audit import Audit
 from admin.cluster import AllFailed, Producer, Stats
 from admin.frame import Fields, Frame
 from admin.history import GRAINS, History, history_view
-from admin.looks import RARELY, SELDOM, Looks
+from admin.looks import SELDOM, Looks
 from admin.merge import Told, merged_channel, merged_topic, number, objects, text
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, Overview, in_order, ordered, rates
@@ -86,7 +86,7 @@ class Pages:
         routes = {path: {"GET": self.frame.shown(view)} for path, view in shown.items()}
         routes["/tasks/{task}"] = {"GET": self.frame.shown(self.task, 0.5)}
         routes["/static/{asset}"] = {"GET": self.frame.asset}
-        routes["/series/{topic}"] = {"GET": self.series}
+        routes["/series/{topic}"] = {"GET": self.frame.answered(self.series)}
         return routes
 
     async def banners(self, request: Request) -> Fields:
@@ -356,8 +356,7 @@ class Pages:
         if not topic and not who_asks(request).sees_all:
             raise HttpError(403, "the history of everything is for those who see all topics")
         grain = query(request).get("grain", "hour")
-        told = await self.looks.watch.ask(("history", topic, grain), lambda: self.past.told(topic, grain), RARELY)
-        view = history_view(told.now)
+        view = history_view(await self.past.told(topic, grain))
         return {
             "page_of": "history",
             "title": f"History of {topic}" if topic else "History",
