@@ -6,9 +6,11 @@ Everything happens in the HTTP thread's event loop; the main thread waits for si
 
 from __future__ import annotations
 
+import socket
 import ssl
 from dataclasses import replace
 from functools import partial
+from urllib.parse import urlsplit
 
 import trio
 from starlette.middleware.gzip import GZipMiddleware
@@ -54,6 +56,7 @@ def main() -> int:
     raise_file_limit()
     try:
         context = client_context(options)
+        resolve(options)
         with listening(options.http_address, authorizes=bool(options.users_file or options.admin_user)) as listener:
             trio.run(_run, options, listener, context)
     except (ListenError, OSError, ValueError) as error:
@@ -155,6 +158,19 @@ def below(base: str, routes: Routes) -> Routes:
 
 def _note(bug: BaseException) -> None:
     """It is in the log; whoever asked was told. An operator needs the other pages now."""
+
+
+def resolve(options: AdminOptions) -> None:
+    """Raises OSError for an address that cannot be resolved: the original does not start with one either."""
+    for flag, addresses in (
+        ("lookupd-http-address", options.lookupd_http_address), ("nsqd-http-address", options.nsqd_http_address)
+    ):  # fmt: skip
+        for address in addresses:
+            parts = urlsplit(f"//{address}")
+            try:
+                socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
+            except (OSError, UnicodeError) as error:
+                raise OSError(f"failed to resolve --{flag} ({address}) - {error}") from None
 
 
 def client_context(options: AdminOptions) -> ssl.SSLContext:
