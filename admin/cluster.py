@@ -191,6 +191,8 @@ class Cluster:
         merged, errors = await self.upstreams.bounds.away(
             gathered.memory, lambda: _merged(gathered.answers, by_address, topic, now)
         )
+        if errors and not merged:
+            raise AllFailed(f"failed to query any {NSQDS}: {'; '.join(gathered.errors + errors)}")
         return Stats(gathered.errors + errors, merged, memory=gathered.memory)
 
     async def _told_by_themselves(self, addresses: Iterable[str]) -> Producers:

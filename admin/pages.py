@@ -6,7 +6,7 @@ Each view returns the fields of its template (see admin.frame). What somebody ma
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from starlette.requests import Request
@@ -44,6 +44,8 @@ from shared.http.errors import HttpError
 
 MOST_LISTED = 100  # records on a page of the audit trail
 MOST_EXPORTED = 10_000  # topics
+MOST_CURSORS = 1000  # of a node
+MOST_ROWS = 2000  # channels, or clients, of one page
 _COLUMNS = (
     ("name", "topic", ""), ("rate_in", "published/s", "n"), ("rate_out", "left/s", "n"), ("depth", "waiting", "n"),
     ("oldest", "oldest waits", "n"), ("in_flight", "in flight", "n"), ("deferred", "deferred", "n"), ("buried", "buried", "n"),
@@ -194,10 +196,10 @@ class Pages:
             "place": "",
             "name": name,
             "topic": told,
-            "errors": errors,
+            "errors": [*errors, *_left_out(channels, "channels")],
             "is_paused": told["paused"],
             "timed": len(ours) == len(producers),
-            "channels": channels,
+            "channels": channels[:MOST_ROWS],
             "ages": ages,
             "readers": _readers({node: objects(one.get("cursors")) for node, one in readers.answers.items()}, name),
             "nodes": [one.address for one in producers],
@@ -227,8 +229,8 @@ class Pages:
             "place": "",
             "topic_name": topic,
             "name": name,
-            "channel": told,
-            "errors": errors,
+            "channel": told | {"clients": clients[:MOST_ROWS]},
+            "errors": [*errors, *_left_out(clients, "clients")],
             "is_paused": told["paused"],
             "timed": len(ours) == len(producers),
             "oldest": (await self.looks.ages(producers, topic))[0].get(name, 0),
@@ -329,7 +331,7 @@ class Pages:
     async def readers(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
         ours = await self.looks.all_ours()
-        arguments = {"limit": "1000"} | ({"after": asked["after"]} if asked.get("after") else {})
+        arguments = {"limit": str(MOST_CURSORS)} | ({"after": asked["after"]} if asked.get("after") else {})
         told = await self.looks.of(ours, "/cursors", arguments)
         rows = _readers({node: objects(one.get("cursors")) for node, one in told.answers.items()}, "")
         rows = [row for row in rows if who.sees(row["topic"])]
@@ -432,6 +434,11 @@ class Pages:
         }
 
 
+def _left_out(rows: Sequence[object], what: str) -> list[str]:
+    """What to say of rows that a page has no place for."""
+    return [f"{len(rows) - MOST_ROWS} more {what} are not shown: export the table"] if len(rows) > MOST_ROWS else []
+
+
 def _totals(overview: Overview) -> list[tuple[str, str]]:
     names = (
         ("messages waiting", "depth"),
@@ -475,6 +482,6 @@ def _readers(told: dict[str, list[Told]], topic: str) -> list[Told]:
             "updated": number(one.get("updated")),
         }
         for node, cursors in told.items()
-        for one in cursors
+        for one in cursors[:MOST_CURSORS]
     ]
     return sorted(rows, key=lambda row: (-row["lag"], row["topic"], row["name"], row["node"]))
