@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -45,6 +46,8 @@ class Peer:
     last_update: int  # ns; when it last sent IDENTIFY or PING
     topics: dict[str, None] = field(default_factory=dict)  # in order of registration; mirrors Registry._topics
     channels: dict[tuple[str, str], None] = field(default_factory=dict)  # likewise; each one's topic is in `topics`
+    silent: bool = True  # it has sent neither PING nor REGISTER since IDENTIFY
+    hang_up: Callable[[], None] = lambda: None  # ends its connection, soon
 
 
 @dataclass(frozen=True, slots=True)
