@@ -22,7 +22,7 @@ from shared.log import log
 
 LINGER = 1.0  # s to let the peer read its last error: closing on unread bytes would reset the connection under it
 ACCEPT_PAUSE = 0.1  # s between attempts to accept while the machine is out of file descriptors or memory
-CHUNK = 16 * 1024  # bytes for one receive; an nsqd's REGISTER of 100 channels fits
+CHUNK = 4 * 1024  # bytes for one receive: some 370 of the shortest commands, whose refusals are 34 KB
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 15, 15, 9  # s, s, probes: Go's defaults
 
 

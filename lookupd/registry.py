@@ -11,7 +11,6 @@ created, the oldest first: the original would keep them.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -232,15 +231,12 @@ class Registry:
 
         So many topics and channels together, or one topic if it has more channels.
         """
-        idle = (
-            topic
-            for topic, producers in self._topics.items()
-            if topic > after
-            and not any(self._is_active(p, now) and not self._is_tombstoned(at, now) for p, at in producers.items())
-        )
         found: list[tuple[str, list[str]]] = []
-        for topic in heapq.nsmallest(names + 1, idle):
-            channels = self.channels(topic)
+        for topic in sorted(topic for topic in self._topics if topic > after):
+            producers = self._topics[topic].items()
+            if any(self._is_active(peer, now) and not self._is_tombstoned(at, now) for peer, at in producers):
+                continue
+            channels = sorted(self._channels.get(topic, ()))
             names -= 1 + len(channels)
             if names < 0 and found:
                 return found, True
@@ -360,6 +356,7 @@ class Registry:
         del self._topics[topic][peer]
         self._carries_one_less(peer)
         if not self._topics[topic]:
+            self._topics[topic] = {}  # a new one: the old one keeps the memory of what it held
             self._orphans[topic, ""] = None
 
     def _leave_channel(self, peer: Peer, topic: str, channel: str) -> None:
@@ -367,6 +364,7 @@ class Registry:
         del self._channels[topic][channel][peer]
         self._carries_one_less(peer)
         if not self._channels[topic][channel]:
+            self._channels[topic][channel] = {}
             self._orphans[topic, channel] = None
 
     def _drop_topic(self, topic: str) -> None:
