@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 ARGS ?=
+ROOMS := nsqd lookupd admin apps shared pipeline penstock pyspark_nsq
 NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd axe)
 
 .DEFAULT_GOAL := help
@@ -10,16 +11,16 @@ NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd axe)
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: .venv/.dev ## .venv with everything that running, testing and measuring needs
+setup: .venv/.dev .venv/.compiled ## .venv with everything that running, testing and measuring needs
 
 spark: .venv/.spark ## what penstock pipeline needs: Spark and a Java, about 600 MB
 
-up: .venv/.runtime ## the daemon set in the foreground, data in ./data; ARGS="--nodes 3 --port-offset 1000"
+up: .venv/.runtime .venv/.compiled ## the daemon set in the foreground, data in ./data; ARGS="--nodes 3 --port-offset 1000"
 	@exec $(BIN)/penstock up --data ./data $(ARGS)
 
 # Two workers, each with whole files: a module's daemon is started once. tests/conftest.py says which files come first.
 # Three are done two minutes sooner, and then a kill comes before anything was acknowledged: those tests want to see something kept.
-test: .venv/.dev $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx .venv/.chromium ## every test, and make check; ARGS goes to pytest: "-n 0 -k word"
+test: .venv/.dev .venv/.compiled $(NODE_CLIENTS) .venv/nginx/usr/sbin/nginx .venv/.chromium ## every test, and make check; ARGS goes to pytest: "-n 0 -k word"
 	@$(MAKE) --no-print-directory check
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -43,6 +44,7 @@ format: .venv/.dev ## let ruff write the style
 	$(BIN)/ruff check --fix .
 
 clean: ## remove what the targets above made, but not ./data
+	find $(ROOMS) -name __pycache__ -prune -exec rm -rf {} +
 	rm -rf .venv tests/clients/*/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # The virtual environment. Debian's python3 comes without ensurepip; root gets it installed, others are told.
@@ -65,6 +67,11 @@ $(BIN)/python:
 .venv/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark,spark-jre]'
 	@touch .venv/.runtime .venv/.spark $@
+
+# Byte code, as pip makes it for a wheel: without it, and where Python may not write it, every start compiles 200 files.
+.venv/.compiled: $(shell find $(ROOMS) -name '*.py') | $(BIN)/python
+	$(BIN)/python -m compileall -q $(ROOMS)
+	@touch $@
 
 # A browser for the tests of nsqadmin's pages: root gets it installed, others skip those tests with a reason (and fail in CI).
 .venv/.chromium: | $(BIN)/python

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from dataclasses import dataclass
 
 from admin.roles import WORDS
 from penstock.protocol.names import is_valid_name
-from shared.checks import accidental_path, at_least, complaints, no_host_port, obstructed, read_word
+from shared.checks import accidental_path, at_least, between, complaints, no_host_port, obstructed, read_word
 from shared.daemon_options import DaemonOptions
 from shared.options import option
 from shared.values import MILLISECOND, SECOND, Duration
+
+PROGRAM = "nsqadmin"
 
 _CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 def no_network(text: str) -> str:
     """An option check: what is wrong with it as a network; none at all is all of them."""
+    import ipaddress
+
     try:
         ipaddress.ip_network(text or "0.0.0.0/0", strict=False)
     except ValueError:
@@ -94,12 +97,22 @@ class AdminOptions(DaemonOptions):
     http_client_request_timeout: Duration = option(
         Duration(5 * SECOND), "timeout for HTTP request", check=at_least(MILLISECOND)
     )
+    max_upstream_response: int = option(
+        32 * 1024 * 1024,
+        "maximum size in bytes of an nsqd's or nsqlookupd's answer; all answers together may hold 16 times as much memory",
+        check=at_least(64 * 1024),
+    )
     http_client_tls_insecure_skip_verify: bool = option(
         False, "configure the HTTP client to skip verification of TLS certificates"
     )
     http_client_tls_root_ca_file: str = option("", "path to CA file for the HTTP client")
     http_client_tls_cert: str = option("", "path to certificate file for the HTTP client")
     http_client_tls_key: str = option("", "path to key file for the HTTP client")
+    http_client_tls_security_level: int = option(
+        2,
+        "OpenSSL's security level for certificates: 1 admits RSA keys of 1024 bits, 0 SHA-1 signatures, too",
+        check=between(0, 2),
+    )
 
     graphite_url: str = option("", "graphite HTTP address, for /api/graphite")
     proxy_graphite: bool = option(False, "proxy HTTP requests to graphite at /render")

@@ -45,6 +45,7 @@ _APPLIED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "tls_cert": ("tls_cert", str),
     "tls_key": ("tls_key", str),
     "tls_min_version": ("tls_min_version", str),
+    "tls_security_level": ("tls_security_level", parse_int),  # ours: go-nsq takes any certificate
     "snappy": ("snappy", _bool),
     "deflate": ("deflate", _bool),
     "deflate_level": ("deflate_level", parse_int),

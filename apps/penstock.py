@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 
 from apps import backup, messages
+from penstock import launch
 from shared.listen import ListenError, listen
 from shared.version import version_line
 
@@ -47,8 +48,8 @@ class Daemon:
 
     @property
     def command(self) -> list[str]:
-        """What is executed."""
-        return [sys.executable, "-m", "penstock.launch", self.program, *self.flags]
+        """What is executed. -P keeps Python from looking for modules beside launch.py and in the working directory."""
+        return [sys.executable, "-P", launch.__file__, self.program, *self.flags]
 
 
 class Stopped(Exception):

@@ -1,7 +1,7 @@
-"""nsqlookupd: reads its options, builds the registry and the servers around it, runs until a signal. The only wiring.
+"""nsqlookupd: builds the registry and the servers around it, runs until a signal. The only wiring.
 
-One trio thread owns all state; the HTTP thread reaches it through the bridge. Exit codes: 0 after SIGINT or SIGTERM,
-1 when an address cannot be bound or a bug shows, 2 for wrong options.
+`lookupd/main.py` comes before it. One trio thread owns all state; the HTTP thread reaches it through the bridge.
+TCP clients are served first: what only HTTP needs is imported in a thread meanwhile.
 """
 
 from __future__ import annotations
@@ -10,49 +10,30 @@ import math
 import socket
 import time
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
-from lookupd.http import Handlers
 from lookupd.net import TcpServer, Timeouts
-from lookupd.options import LookupdOptions
+from lookupd.options import PROGRAM, LookupdOptions
 from lookupd.registry import Registry
-from shared.daemon import (
-    SIGNALS,
-    TrioThread,
-    broadcast_address,
-    listening,
-    listening_if_given,
-    raise_file_limit,
-    until_told_to_stop,
-)
-from shared.http.api import Api, Hosts
+from shared.daemon import SIGNALS, broadcast_address, until_told_to_stop
 from shared.http.bridge import Bridge
-from shared.http.server import HttpServer
-from shared.listen import Listener, ListenError
+from shared.listen import Listener
 from shared.log import log
-from shared.startup import Exit, begin, reload_log_level
+from shared.startup import reload_log_level
 from shared.text import go_json
+from shared.trio_thread import TrioThread
 from shared.values import SECOND
 from shared.version import NSQ_VERSION
 
-PROGRAM = "nsqlookupd"
+if TYPE_CHECKING:
+    from shared.http.server import HttpServer
 
 
-def main() -> int:
-    """The process's exit code."""
-    try:
-        options = begin(LookupdOptions, PROGRAM)
-    except Exit as ended:
-        return ended.code
-    raise_file_limit()
-    try:
-        with listening(options.tcp_address) as tcp, listening_if_given(options.http_address) as http:
-            trio.run(_run, options, tcp, http)
-    except ListenError as error:
-        log.critical("%s", error)
-        return 1
-    return 0
+def serve(options: LookupdOptions, tcp: Listener, http: Listener | None) -> None:
+    """Serve until SIGINT or SIGTERM."""
+    trio.run(_run, options, tcp, http)
 
 
 async def _run(options: LookupdOptions, tcp: Listener, http: Listener | None) -> None:
@@ -66,7 +47,10 @@ async def _run(options: LookupdOptions, tcp: Listener, http: Listener | None) ->
             nursery.start_soon(trio_thread.raise_bugs)
             nursery.start_soon(server.serve, tcp)
             log.info("TCP: listening on %s", tcp.address)
-            http_server = _start_http(options, http, registry, server, trio_thread) if http else None
+            http_server = None
+            if http:
+                http_server = await trio.to_thread.run_sync(_start_http, options, http, registry, server, trio_thread)
+                log.info("HTTP: listening on %s", http.address)
             await until_told_to_stop(signals, partial(reload_log_level, options, PROGRAM))
             if http_server:
                 await trio.to_thread.run_sync(http_server.stop)  # in a thread: requests under way need this one
@@ -78,6 +62,11 @@ async def _run(options: LookupdOptions, tcp: Listener, http: Listener | None) ->
 def _start_http(
     options: LookupdOptions, listener: Listener, registry: Registry, server: TcpServer, trio_thread: TrioThread
 ) -> HttpServer:
+    """In a thread: most of what the daemon imports is imported here."""
+    from lookupd.http import Handlers
+    from shared.http.api import Api, Hosts
+    from shared.http.server import HttpServer
+
     def serve_waiting() -> None:
         bridge.deliver(bridge.serve())
 
@@ -87,7 +76,6 @@ def _start_http(
     api = Api(handlers.routes(), hosts, trio_thread.report)
     http_server = HttpServer(api, [listener.socket], trio_thread.report)
     http_server.start()
-    log.info("HTTP: listening on %s", listener.address)
     return http_server
 
 

@@ -10,6 +10,8 @@ from shared.daemon_options import DaemonOptions
 from shared.options import option
 from shared.values import MILLISECOND, SECOND, Duration
 
+PROGRAM = "nsqlookupd"
+
 
 @dataclass(frozen=True, slots=True)
 class LookupdOptions(DaemonOptions):

@@ -1,65 +1,54 @@
-"""nsqd: reads its options, builds the node, runs until a signal. The only wiring.
+"""nsqd: builds the node and runs it until a signal. The only wiring; `nsqd/main.py` comes before it.
 
-One trio thread owns all state; the HTTP thread reaches it through the bridge. Exit codes: 0 after SIGINT or SIGTERM,
-1 when the node cannot start or a bug shows, 2 for wrong options.
+One trio thread owns all state; the HTTP thread reaches it through the bridge. TCP clients are served first: what only HTTP,
+authorization servers or statsd need is imported where it is used, and HTTP's part in a thread.
 """
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import random
 import socket
-import ssl
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
-from nsqd.auth.asking import asking
-from nsqd.auth.servers import AuthServers
-from nsqd.beanstalk import Reception
 from nsqd.core.broker import Broker
 from nsqd.core.series import Series
-from nsqd.deliveries import Deliveries
 from nsqd.discovery.lookupds import Lookupds
 from nsqd.http.node import Info, Node
-from nsqd.http.routes import routes
 from nsqd.net.acceptor import ConnectionLimits
 from nsqd.net.conversation import Conversation
 from nsqd.net.reactor import Edge, Reactor, Served
 from nsqd.opening import Wake, clocks, imports, make_broker, read_log, sync_by_time
 from nsqd.option_values import REQUIRED
-from nsqd.options import NsqdOptions
+from nsqd.options import PROGRAM, NsqdOptions
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.resuming import end_pauses
-from nsqd.statsd.pusher import Pusher
-from nsqd.storage.directory import Directory, DirectoryError
+from nsqd.storage.directory import Directory
 from nsqd.storage.saver import Health, Saver
 from nsqd.watching import note_series
-from shared.daemon import (
-    SIGNALS,
-    TrioThread,
-    broadcast_address,
-    listening,
-    listening_if_given,
-    raise_file_limit,
-    until_told_to_stop,
-)
-from shared.http.api import Api, Hosts, TlsRequired
+from shared.budget import Budget
+from shared.daemon import SIGNALS, broadcast_address, until_told_to_stop
 from shared.http.bridge import Bridge
-from shared.http.server import Https, HttpServer
-from shared.listen import Listener, ListenError
 from shared.log import log
 from shared.memory import Memory
-from shared.startup import Exit, begin, reload_log_level
-from shared.tls import Certificates, TlsError, TlsFiles, client_context
+from shared.startup import reload_log_level
+from shared.tls import Certificates, TlsError
+from shared.trio_thread import TrioThread
 from shared.version import NSQ_VERSION
 
-PROGRAM = "nsqd"
+if TYPE_CHECKING:
+    import ssl
+
+    from nsqd.auth.servers import AuthServers
+    from nsqd.beanstalk import Reception
+    from nsqd.doors import Doors
+    from shared.http.server import HttpServer
+
 CAPABILITIES = ["log"]  # as nsqlookupd passes them on: topics are read back by offset
 SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner than after Python's 5 ms
 # Allocations between collections, young and middle; the oldest generation is never collected by itself. A million waiting
@@ -67,53 +56,9 @@ SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner
 GC_THRESHOLDS = (2_000, 5, 1_000_000)
 
 
-def main() -> int:
-    """The process's exit code."""
-    try:
-        options = begin(NsqdOptions, PROGRAM, _files_problem)
-    except Exit as exit:
-        return exit.code
-    log.info("ID: %d", options.node_number())
-    raise_file_limit()
-    try:
-        with contextlib.closing(Directory(options.data_path)) as directory, _open_doors(options) as doors:
-            trio.run(_run, options, directory, doors)
-    except TlsError as error:
-        log.critical("failed to instantiate nsqd - %s", error)
-        return 1
-    except (ListenError, DirectoryError) as error:
-        log.critical("%s", error)
-        return 1
-    return 0
-
-
-@dataclass(frozen=True, slots=True)
-class Doors:
-    """Where clients come in."""
-
-    tcp: Listener
-    http: Listener | None
-    https: Listener | None  # never without certificates
-    beanstalk: Listener | None
-    beanstalk_tls: Listener | None  # likewise
-    certificates: Certificates | None  # for TCP and HTTPS; None: there is no TLS
-    auth_tls: ssl.SSLContext | None  # whom to trust when authorization servers are asked; None: there are none
-
-
-@contextlib.contextmanager
-def _open_doors(options: NsqdOptions) -> Iterator[Doors]:
-    """Load certificates, listen. Raises TlsError, ListenError."""
-    certificates = Certificates(_tls_files(options)) if options.tls_cert else None
-    auth_tls = _auth_tls(options)
-    authorizes = auth_tls is not None
-    with (
-        listening(options.tcp_address, authorizes) as tcp,
-        listening_if_given(options.http_address) as http,
-        listening_if_given(options.https_address if certificates else "") as https,
-        listening_if_given(options.beanstalk_address) as beanstalk,
-        listening_if_given(options.beanstalk_tls_address) as beanstalk_tls,
-    ):
-        yield Doors(tcp, http, https, beanstalk, beanstalk_tls, certificates, auth_tls)
+def serve(options: NsqdOptions, directory: Directory, doors: Doors) -> None:
+    """Serve until SIGINT or SIGTERM. Raises DirectoryError, before anybody is served."""
+    trio.run(_run, options, directory, doors)
 
 
 def _meet_beanstalkds(doors: Doors, reception: Reception, reactor: Reactor) -> None:
@@ -127,41 +72,13 @@ def _meet_beanstalkds(doors: Doors, reception: Reception, reactor: Reactor) -> N
             log.info("%s: listening on %s", name, door.address)
 
 
-def _tls_files(options: NsqdOptions) -> TlsFiles:
-    return TlsFiles(
-        cert=options.tls_cert,
-        key=options.tls_key,
-        client_auth_policy=options.tls_client_auth_policy,
-        root_ca=options.tls_root_ca_file,
-        min_version=options.tls_min_version,
-    )
-
-
-def _auth_tls(options: NsqdOptions) -> ssl.SSLContext | None:
-    """Whom to trust when authorization servers are asked; the file is looked at in any case, as by the original."""
-    if not options.auth_http_address and not options.tls_root_ca_file:
-        return None
-    context = client_context(options.tls_root_ca_file, options.tls_min_version)
-    return context if options.auth_http_address else None
-
-
-def _files_problem(options: NsqdOptions) -> str:
-    """For --check-config: what is wrong with the files of TLS, or ""."""
-    try:
-        if options.tls_cert:
-            Certificates(_tls_files(options))
-        _auth_tls(options)
-    except TlsError as error:
-        return str(error)
-    return ""
-
-
 async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None:
     """Serve until SIGINT or SIGTERM. Any exception out of here is a bug, or a machine that has ceased to work."""
     _tune_interpreter()
     health = Health()
     metadata = directory.load()
     wake = Wake()
+    budget = Budget(options.buffer_budget)
     taking, binlogs = imports(directory)
     opened = read_log(options, directory, wake)
     broker = make_broker(options, metadata, opened, taking, binlogs)
@@ -215,23 +132,31 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                 contents=opened.contents(),
                 series=series,
                 refused=lambda: broker.refused + http_server.refused,
+                buffers=budget.figures,
             )
-            http_server = _http_server(options, node, doors, trio_thread)
             reactor.listen(doors.tcp.socket)
             log.info("TCP: listening on %s", doors.tcp.address)
-            _meet_beanstalkds(
-                doors, Reception(broker, options.max_job_size, lambda: _peers(reactor), opened.files), reactor
-            )
+            if doors.beanstalk or doors.beanstalk_tls:
+                from nsqd.beanstalk import Reception
+
+                _meet_beanstalkds(
+                    doors, Reception(broker, options.max_job_size, lambda: _peers(reactor), opened.files), reactor
+                )
             nursery.start_soon(reactor.run)
             nursery.start_soon(sync_by_time, options, opened, reactor.wake)
             lookupds.set_addresses(options.lookupd_tcp_address)
             if options.statsd_address:
+                from nsqd.statsd.pusher import Pusher
+
                 pusher = Pusher(options, info.broadcast_address, info.http_port, broker, memory.figures)
                 nursery.start_soon(pusher.run)
             if options.statistics_topic:
+                from nsqd.deliveries import Deliveries
+
                 deliveries = Deliveries(broker, options.statistics_topic, options.node_number(), reactor.wake)
                 nursery.start_soon(deliveries.run)
-            _start_http(http_server, doors)
+            http_server = await trio.to_thread.run_sync(_http_server, options, node, doors, trio_thread, budget)
+            await _start_http(http_server, doors)
             await until_told_to_stop(signals, partial(_reload, options, doors.certificates))
             await trio.to_thread.run_sync(http_server.stop)  # in a thread: requests under way need this one
             nursery.cancel_scope.cancel()
@@ -274,6 +199,8 @@ def _edge(
     if doors.certificates:
         edge.wrap = doors.certificates.wrap
     if auth_servers:
+        from nsqd.auth.asking import asking
+
         edge.ask = asking(auth_servers, nursery)
     return edge
 
@@ -282,6 +209,8 @@ def _auth_servers(options: NsqdOptions, tls: ssl.SSLContext | None) -> AuthServe
     """None if nobody is asked: `tls` is None then, too."""
     if tls is None:
         return None
+    from nsqd.auth.servers import AuthServers
+
     return AuthServers(
         options.auth_http_address,
         options.auth_http_request_method,
@@ -292,8 +221,12 @@ def _auth_servers(options: NsqdOptions, tls: ssl.SSLContext | None) -> AuthServe
     )
 
 
-def _http_server(options: NsqdOptions, node: Node, doors: Doors, trio_thread: TrioThread) -> HttpServer:
-    """Where TLS is required, plain HTTP answers only that."""
+def _http_server(options: NsqdOptions, node: Node, doors: Doors, trio_thread: TrioThread, budget: Budget) -> HttpServer:
+    """Where TLS is required, plain HTTP answers only that. In a thread: most of what a daemon imports is imported here."""
+    from nsqd.http.routes import routes
+    from shared.http.api import Api, Hosts, TlsRequired
+    from shared.http.server import Https, HttpServer
+
     hosts = Hosts([node.info.broadcast_address, *options.allowed_host])
     api = Api(routes(node), hosts, trio_thread.report)
     https = None
@@ -307,11 +240,12 @@ def _http_server(options: NsqdOptions, node: Node, doors: Doors, trio_thread: Tr
         https=https,
         max_connections=options.max_connections,
         max_per_ip=options.max_connections_per_ip,
+        budget=budget,
     )
 
 
-def _start_http(server: HttpServer, doors: Doors) -> None:
-    server.start()
+async def _start_http(server: HttpServer, doors: Doors) -> None:
+    await trio.to_thread.run_sync(server.start)
     if doors.http:
         log.info("HTTP: listening on %s", doors.http.address)
     if doors.https:

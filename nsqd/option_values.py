@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from urllib.parse import urlsplit
 
 from penstock.protocol.names import is_valid_name
 from shared.checks import no_host_port
@@ -47,6 +46,8 @@ def odd_auth_address(address: str) -> str:
         if "/" in address:
             return "want <addr>:<port> or a full url"
         return no_host_port(address)
+    from urllib.parse import urlsplit
+
     try:
         url = urlsplit(address)
         usable = url.scheme in ("http", "https") and url.hostname and url.port != 0

@@ -1,18 +1,14 @@
 """The options of nsqd: NSQ's names and defaults (specs/nsq.md e2); only the addresses default to loopback.
 
 An option is declared once: the field is the flag, the key of /config and of the TOML file, the environment name, the help.
+`nsqd -help` needs no more than this file, so the core is imported only by the methods that make its limits.
 """
 
 from __future__ import annotations
 
-import hashlib
-import socket
-import zlib
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from nsqd.core.broker import Limits
-from nsqd.core.keeping import Durability, Keeping
-from nsqd.core.seen import SeenLimits
 from nsqd.option_values import (
     DEFAULT_TLS_VERSION,
     EXPERIMENTS,
@@ -28,11 +24,12 @@ from nsqd.option_values import (
     read_tls_required,
     read_tls_version,
 )
-from nsqd.protocols.nsq.settings import Settings
 from penstock.protocol.names import is_valid_name
+from shared.budget import DEFAULT_BUDGET
 from shared.checks import (
     accidental_path,
     at_least,
+    between,
     complaints,
     missing_directory,
     no_host_port,
@@ -45,6 +42,12 @@ from shared.daemon_options import DaemonOptions
 from shared.options import option
 from shared.values import MILLISECOND, SECOND, Duration
 from shared.version import NSQ_VERSION
+
+if TYPE_CHECKING:
+    from nsqd.core.broker import Limits
+    from nsqd.protocols.nsq.settings import Settings
+
+PROGRAM = "nsqd"
 
 
 def _duration(value: int, help: str, least: int = 0) -> Duration:
@@ -114,6 +117,11 @@ class NsqdOptions(DaemonOptions):
         128 * 1024 * 1024,
         "bytes of messages to keep in memory, of all topics; the others are read back",
         check=at_least(0),
+    )
+    buffer_budget: int = option(
+        DEFAULT_BUDGET,
+        "bytes that half-received requests and unsent answers may take, of all connections (one address: half of it)",
+        check=at_least(1),
     )
     max_bytes_per_file: int = option(
         104_857_600, "of NSQ's disk queue: number of bytes per file (has no effect here)", check=at_least(0)
@@ -213,6 +221,11 @@ class NsqdOptions(DaemonOptions):
     tls_min_version: str = option(
         DEFAULT_TLS_VERSION, "minimum TLS version acceptable: tls1.2 or tls1.3", read=read_tls_version
     )
+    tls_security_level: int = option(
+        2,
+        "OpenSSL's security level for certificates: 1 admits RSA keys of 1024 bits, 0 SHA-1 signatures, too",
+        check=between(0, 2),
+    )
 
     deflate: bool = option(True, "enable deflate feature negotiation (client compression)")
     max_deflate_level: int = option(6, "max deflate compression level a client can negotiate (1 to 9)")
@@ -287,6 +300,8 @@ class NsqdOptions(DaemonOptions):
 
     def settings(self) -> Settings:
         """What the NSQ protocol is held to."""
+        from nsqd.protocols.nsq.settings import Settings
+
         return Settings(
             version=NSQ_VERSION,
             max_rdy_count=self.max_rdy_count,
@@ -314,6 +329,10 @@ class NsqdOptions(DaemonOptions):
 
     def limits(self) -> Limits:
         """What bounds the core."""
+        from nsqd.core.broker import Limits
+        from nsqd.core.keeping import Durability, Keeping
+        from nsqd.core.seen import SeenLimits
+
         return Limits(
             mem_queue_size=max(0, self.mem_queue_size),  # NSQ's operators say -1 for none
             queue_scan_selection_count=self.queue_scan_selection_count,
@@ -335,5 +354,9 @@ class NsqdOptions(DaemonOptions):
         """The node's part of the message ids: as given, or NSQ's default from the hostname."""
         if self.node_id >= 0:
             return self.node_id
+        import hashlib
+        import socket
+        import zlib
+
         digest = hashlib.md5(socket.gethostname().encode(), usedforsecurity=False).digest()
         return zlib.crc32(digest) % 1024

@@ -1,15 +1,19 @@
 """Entry points of the console scripts.
 
 Installed from a wheel, the rooms (nsqd, lookupd, apps, admin, shared, pipeline) live below `penstock/_app`, so that
-site-packages gains the names `penstock` and `pyspark_nsq` only; in a checkout they are importable as they stand. Either way a
-script enters here, and rooms are imported only inside the functions.
+site-packages gains the names `penstock` and `pyspark_nsq` only; in a checkout they stand beside `penstock`. Either way a script
+enters here, the directory of the rooms becomes the first in which modules are looked for, and rooms are imported only inside
+the functions.
 """
 
+import os
 import sys
 from importlib import import_module
-from pathlib import Path
 
-_APP = Path(__file__).parent / "_app"
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_APP = os.path.join(_HERE, "_app")
+_ROOMS = _APP if os.path.isdir(_APP) else os.path.dirname(_HERE)
+_VERSION_ONLY = (["-version"], ["--version"])
 _ELSEWHERE = {  # commands of `penstock` that are not of apps
     "verify": "nsqd.verify",
     "import": "nsqd.take_over",
@@ -19,30 +23,36 @@ _ELSEWHERE = {  # commands of `penstock` that are not of apps
 }
 
 
-def _run(module: str) -> None:
-    if _APP.is_dir():
-        sys.path.insert(0, str(_APP))
+def _run(module: str, program: str = "") -> None:
+    """Run `main` of the module. With a `program`, a lone -version is answered as the module does, but without importing it.
+
+    Our rooms come before PYTHONPATH and the working directory, where a foreign `shared` or `admin` may stand.
+    """
+    sys.path.insert(0, _ROOMS)
+    if program and sys.argv[1:] in _VERSION_ONLY:
+        print(import_module("shared.version").version_line(program))
+        return
     sys.exit(import_module(module).main())
 
 
 def nsqd() -> None:
     """The message daemon."""
-    _run("nsqd.daemon")
+    _run("nsqd.main", "nsqd")
 
 
 def nsqlookupd() -> None:
     """The discovery daemon."""
-    _run("lookupd.daemon")
+    _run("lookupd.main", "nsqlookupd")
 
 
 def nsqadmin() -> None:
     """The operators' API and pages."""
-    _run("admin.daemon")
+    _run("admin.main", "nsqadmin")
 
 
 def nsq_tail() -> None:
     """Print a topic's messages."""
-    _run("apps.nsq_tail")
+    _run("apps.nsq_tail", "nsq_tail")
 
 
 def to_nsq() -> None:
@@ -69,7 +79,7 @@ def penstock() -> None:
     _run("apps.penstock")
 
 
-if __name__ == "__main__":  # `python -m penstock.launch nsqd ...`: how `penstock up` starts the daemons
+if __name__ == "__main__":  # `python -P .../launch.py nsqd ...`: how `penstock up` starts the daemons
     _SCRIPTS = {f.__name__: f for f in (nsqd, nsqlookupd, nsqadmin, nsq_tail, to_nsq, beanstalkd, penstock)}
     _name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
     if _name not in _SCRIPTS:

@@ -20,6 +20,11 @@ def at_least(least: int) -> Callable[[int], str]:
     return lambda value: f"want {least} or more" if value < least else ""
 
 
+def between(least: int, most: int) -> Callable[[int], str]:
+    """A number within bounds, both included."""
+    return lambda value: "" if least <= value <= most else f"want {least} to {most}"
+
+
 def read_word(*known: str) -> Callable[[str], str]:
     """A reader (not a check) of one of some words, in any case: the word in lower case, or ValueError."""
 

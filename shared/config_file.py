@@ -8,7 +8,6 @@ an error here: a number for text, or for a list, and an array of the wrong thing
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Sequence
 from typing import Any
 
@@ -51,6 +50,8 @@ def _load(path: str) -> dict[str, Any]:
         data = file.read(MAX_SIZE + 1)
     if len(data) > MAX_SIZE:
         raise ValueError(f"larger than {MAX_SIZE} bytes")
+    import tomllib
+
     try:
         return tomllib.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:

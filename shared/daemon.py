@@ -1,17 +1,15 @@
-"""What every daemon does about its process: addresses it announces, file descriptors, signals, bugs of other threads.
+"""What every daemon does about its process: addresses it announces, file descriptors, signals.
 
-No daemon's own state is known here.
+No daemon's own state is known here, and no event loop: a daemon listens before it has imported one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import resource
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-
-import trio
 
 from shared.listen import Listener, listen, parse_address
 from shared.log import log
@@ -52,6 +50,12 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
+def exit_on_early_signals() -> None:
+    """SIGINT and SIGTERM end the program with exit code 0 and no traceback until the event loop receives signals itself."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(0))
+
+
 async def until_told_to_stop(signals: AsyncIterator[int], reload: Callable[[], object]) -> None:
     """Wait for SIGINT or SIGTERM among SIGNALS. `reload` is called on each SIGHUP."""
     async for number in signals:
@@ -59,32 +63,3 @@ async def until_told_to_stop(signals: AsyncIterator[int], reload: Callable[[], o
             log.info("%s: stopping", signal.Signals(number).name)
             return
         reload()
-
-
-class TrioThread:
-    """The trio program as other threads see it: a place to run functions in, and to bring bugs to."""
-
-    def __init__(self) -> None:
-        self._token = trio.lowlevel.current_trio_token()
-        self._bugs, self._reported = trio.open_memory_channel[BaseException](math.inf)
-
-    def run_soon(self, function: Callable[[], None]) -> None:
-        """Run it in the trio thread. Whatever it raises is a bug."""
-
-        def run() -> None:
-            try:
-                function()
-            except Exception as bug:  # not swallowed: raise_bugs lets it rise where the daemon notices
-                self._bugs.send_nowait(bug)
-
-        with contextlib.suppress(trio.RunFinishedError):  # the daemon has stopped: nobody waits for this any more
-            self._token.run_sync_soon(run)
-
-    def report(self, bug: BaseException) -> None:
-        """Stop the daemon for this exception. Any thread may call it."""
-        with contextlib.suppress(trio.RunFinishedError):
-            self._token.run_sync_soon(self._bugs.send_nowait, bug)
-
-    async def raise_bugs(self) -> None:
-        """Wait for the first bug and let it rise."""
-        raise await self._reported.receive()

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import ipaddress
 import os
 import re
 import socket
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 BACKLOG = 4096  # Linux's net.core.somaxconn, which is what Go asks for
 OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})  # accepting: try again later
@@ -92,6 +90,8 @@ def listen(text: str) -> Listener:
 
 def is_loopback(text: str) -> bool:
     """True if only this machine can reach the address: a unix socket, localhost, 127.0.0.0/8 or ::1."""
+    import ipaddress
+
     address = parse_address(text)
     if address.path or address.host.lower() == "localhost":
         return True
@@ -115,6 +115,8 @@ def _port(text: str, port: str) -> int:
 
 
 def _is_ip(text: str) -> bool:
+    import ipaddress
+
     try:
         ipaddress.ip_address(text)
     except ValueError:
@@ -177,6 +179,8 @@ def _why(error: OSError, port: int) -> str:
 
 def _holder(port: int) -> str:
     """Who listens on the port, as `command (pid 123)`; "" if that cannot be seen. Linux only."""
+    from pathlib import Path
+
     links = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # gone meanwhile, or another user's: then we cannot know
@@ -187,9 +191,8 @@ def _holder(port: int) -> str:
 
 def _listening_inodes(port: int) -> Iterator[str]:
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError):  # no such table: not Linux, or no IPv6
-            for line in Path(table).read_text().splitlines()[1:]:
-                columns = line.split()
+        with contextlib.suppress(OSError), open(table) as lines:  # no such table: not Linux, or no IPv6
+            for columns in map(str.split, lines):
                 if columns[3] == _LISTENING and int(columns[1].rpartition(":")[2], 16) == port:
                     yield columns[9]
 

@@ -9,7 +9,6 @@ has many lines in NSQ's form, is indented. A peer cannot fill the disk either: s
 written.
 """
 
-import json
 import logging
 import math
 import re
@@ -69,6 +68,8 @@ class JsonFormatter(logging.Formatter):
         line = {"ts": when, "level": _level(record), "program": self._program, "message": _message(record)}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
+        import json
+
         return json.dumps(line)
 
 
@@ -135,6 +136,7 @@ def configure(prefix: str, level: str, format: str = "nsq") -> None:
     handler.setFormatter(FORMATS[format](prefix))
     log.handlers[:] = [handler]
     log.propagate = False
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # neither form tells them
     log.setLevel(LEVELS[level.lower()])
     for name in _LIBRARIES:  # of theirs only what we must know: a stranger's bad request is no news
         logger = logging.getLogger(name)

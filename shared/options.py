@@ -14,7 +14,6 @@ environment, shared/config_file.py the TOML file, shared/configuration.py all so
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, get_type_hints
@@ -120,6 +119,8 @@ def specs(cls: type, program: str) -> list[Spec]:
 
 def nearest(word: str, known: Sequence[Spec]) -> Spec | None:
     """The option whose flag or key is most like the word, in any case, with `-` or `_`; None if none is much like it."""
+    import difflib
+
     names = {spec.flag.replace("-", "_"): spec for spec in known} | {spec.key: spec for spec in known}
     alike = difflib.get_close_matches(word[:_COMPARED].replace("-", "_").lower(), names, n=1)
     return names[alike[0]] if alike else None

@@ -15,7 +15,6 @@ from shared.daemon_options import DaemonOptions
 from shared.flags import HelpRequested
 from shared.log import LEVELS, configure, escape, level_name, log
 from shared.options import InstantiationError, OptionError, specs
-from shared.print_config import as_toml
 from shared.version import version_line
 
 Options = TypeVar("Options", bound=DaemonOptions)
@@ -51,6 +50,8 @@ def read_options(
     if reading.errors:
         raise Exit(_refuse(program, reading.errors[0]))
     if reading.options.print_config:
+        from shared.print_config import as_toml
+
         sys.stdout.write(as_toml(reading, program))
         raise Exit(0)
     return reading.options

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from shared.log import log
+from shared.tls_info import TlsError as TlsError  # also for those who import it from here
 from shared.tls_info import TlsInfo
 
 if TYPE_CHECKING:
@@ -30,16 +31,23 @@ VERSIONS = {  # as tls-min-version spells them
 # TLS 1.2: forward secrecy only. CBC with SHA-256 or better stays for clients from before 2014. TLS 1.3 has its own list.
 # All are good, so the client's preference decides: Go's clients get AES-128, and stats the names they have there.
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:!aNULL:!eNULL:!PSK:!SHA1:!AESCCM"
+# Where we are the client: what Python asks for by itself.
+CLIENT_CIPHERS = "ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:DHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"
+# OpenSSL's: 2 wants RSA keys of 2048 bits, 1 takes those of 1024, 0 signatures of SHA-1, too. Go has no such thing.
+SECURITY_LEVEL = 2
+LEVEL_FLAG = "-tls-security-level"
+_TOO_WEAK = {  # what OpenSSL says of a certificate that is below the level -> the highest level that takes it
+    "key too small": 1,
+    "key too weak": 1,
+    "md too weak": 0,
+    "digest algorithm too weak": 0,
+}
 
 # As the original's stats print suites: a name for those its table knows (client_v2.go, GetCipherSuite), else a number.
 _SUITES = {
     0xC02F: "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
     0xC02B: "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
 }
-
-
-class TlsError(Exception):
-    """The files cannot be used. The text is one line, in the original's words where it has some."""
 
 
 class TlsObject(Protocol):
@@ -66,6 +74,7 @@ class TlsFiles:
     client_auth_policy: str = ""  # "require": any certificate; "require-verify": one of our authorities; else none
     root_ca: str = ""  # who signs clients' certificates; "": the system's authorities
     min_version: str = LEAST  # a key of VERSIONS
+    security_level: int = SECURITY_LEVEL  # 0 to 2, for our certificate and for those of clients
 
 
 class Certificates:
@@ -76,6 +85,8 @@ class Certificates:
         self._files = files
         if VERSIONS[files.min_version] < VERSIONS[LEAST]:
             log.warning("tls-min-version %s: not spoken here, %s is the least", files.min_version, LEAST)
+        if files.security_level < SECURITY_LEVEL:
+            log.warning("tls-security-level %d: certificates that can be forged are accepted", files.security_level)
         self._context = _server_context(files)
 
     def reload(self) -> None:
@@ -114,12 +125,13 @@ def describe(connection: TlsObject) -> TlsInfo:
     )
 
 
-def client_context(root_ca: str, min_version: str) -> ssl.SSLContext:
+def client_context(root_ca: str, min_version: str, security_level: int = SECURITY_LEVEL) -> ssl.SSLContext:
     """For questions to servers: they must show a certificate of `root_ca` (a file; "": the system's authorities).
 
     Raises TlsError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_ciphers(at_level(CLIENT_CIPHERS, security_level))
     context.hostname_checks_common_name = False  # as Go: the name must be among the alternative names
     _set_versions(context, min_version)
     try:
@@ -127,6 +139,25 @@ def client_context(root_ca: str, min_version: str) -> ssl.SSLContext:
     except TlsError as error:
         raise TlsError(f"failed to build client TLS config - {error}") from None
     return context
+
+
+def at_level(ciphers: str, security_level: int) -> str:
+    """The list of ciphers that also sets OpenSSL's security level."""
+    return f"{ciphers}:@SECLEVEL={security_level}"
+
+
+def handshake_problem(error: ssl.SSLError) -> str:
+    """Why a handshake failed, in one line; of a certificate that is too weak, which flag admits it."""
+    reason = (error.reason or str(error)).lower().replace("_", " ")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        reason = f"{reason}: {error.verify_message}"
+    return reason + weakness_advice(reason)
+
+
+def weakness_advice(reason: str, flag: str = LEVEL_FLAG) -> str:
+    """Behind OpenSSL's reason: which flag admits the certificate, if it is refused for being too weak; else ""."""
+    level = next((level for words, level in _TOO_WEAK.items() if words in reason), None)
+    return "" if level is None else f" (below OpenSSL's security level; {flag}={level} admits it)"
 
 
 # Building
@@ -141,7 +172,7 @@ def _server_context(files: TlsFiles) -> ssl.SSLContext | AnyCertificateContext:
             return _stdlib_context(files)
         from shared.tls_any_certificate import AnyCertificateContext  # nobody else pays for pyOpenSSL
 
-        return AnyCertificateContext(files.cert, files.key, files.min_version)
+        return AnyCertificateContext(files.cert, files.key, files.min_version, files.security_level)
     except TlsError as error:
         raise TlsError(f"failed to build TLS config - {error}") from None
 
@@ -149,7 +180,7 @@ def _server_context(files: TlsFiles) -> ssl.SSLContext | AnyCertificateContext:
 def _stdlib_context(files: TlsFiles) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_versions(context, files.min_version)
-    context.set_ciphers(CIPHERS)
+    context.set_ciphers(at_level(CIPHERS, files.security_level))
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     try:
@@ -198,12 +229,12 @@ def _read(path: str) -> bytes:
         raise TlsError(f"{verb} {path}: {str(getattr(error, 'strerror', None) or error).lower()}") from None
 
 
-def pair_problem(error: Exception) -> str:
-    """What is wrong with a certificate and its key, in one line."""
+def pair_problem(error: Exception, level_flag: str = LEVEL_FLAG) -> str:
+    """What is wrong with a certificate and its key, in one line. `level_flag` sets the security level of this program."""
     reason = (getattr(error, "reason", None) or str(error).partition("\n")[0]).lower().replace("_", " ")
     if "mismatch" in reason or reason in ("no private key assigned", "no certificate assigned"):
         return "tls: private key does not match public key"
-    return f"tls: cannot use the certificate or its key: {reason}"
+    return f"tls: cannot use the certificate or its key: {reason}{weakness_advice(reason, level_flag)}"
 
 
 # Describing

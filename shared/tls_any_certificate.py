@@ -18,7 +18,7 @@ from cryptography.x509 import InvalidVersion, load_pem_x509_certificates
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
-from shared.tls import CIPHERS, TlsError, pair_problem
+from shared.tls import CIPHERS, TlsError, at_level, pair_problem
 
 T = TypeVar("T")
 
@@ -29,11 +29,11 @@ _VERSIONS = {"tls1.3": SSL.TLS1_3_VERSION}  # tls-min-version; all others mean t
 class AnyCertificateContext:
     """A certificate and its key, and what `wrap_bio` makes of them."""
 
-    def __init__(self, cert: str, key: str, min_version: str) -> None:
+    def __init__(self, cert: str, key: str, min_version: str, security_level: int) -> None:
         """`cert` and `key` are files. Raises TlsError."""
         context = SSL.Context(SSL.TLS_SERVER_METHOD)
         context.set_min_proto_version(_VERSIONS.get(min_version, SSL.TLS1_2_VERSION))
-        context.set_cipher_list(CIPHERS.encode())
+        context.set_cipher_list(at_level(CIPHERS, security_level).encode())
         context.set_options(SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION)
         context.set_session_id(b"penstock")  # without one OpenSSL refuses to resume sessions that have certificates
         context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, lambda *_: True)

@@ -1,8 +1,12 @@
-"""What a TLS connection is, in the words of the original's /stats. A value: no socket and no OpenSSL is known here."""
+"""What a TLS connection is, in the words of the original's /stats, and what is wrong with TLS's files: without OpenSSL."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+
+class TlsError(Exception):
+    """The files cannot be used. The text is one line, in the original's words where it has some."""
 
 
 @dataclass(frozen=True, slots=True)

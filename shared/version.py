@@ -3,7 +3,7 @@
 On the wire (IDENTIFY, /info, /stats) the version is NSQ's: clients compare it with the releases they know.
 """
 
-import platform
+import sys
 
 from penstock import __version__
 
@@ -12,5 +12,9 @@ PENSTOCK_VERSION = __version__
 
 
 def version_line(program: str) -> str:
-    """The answer to -version and the first line of the log. gnsq reads its beginning with a regular expression."""
-    return f"{program} v{NSQ_VERSION} (built w/python{platform.python_version()}, penstock {PENSTOCK_VERSION})"
+    """The answer to -version and the first line of the log, in the original's form; what is ours follows it.
+
+    Tools read it with expressions such as `^[a-z]+ v[0-9.]+(-[a-z]+)? \\(built w/[a-z0-9.-]+\\)`.
+    """
+    python = ".".join(map(str, sys.version_info[:3]))
+    return f"{program} v{NSQ_VERSION} (built w/python{python}) penstock {PENSTOCK_VERSION}"

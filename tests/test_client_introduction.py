@@ -6,6 +6,7 @@ import json
 import logging
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from struct import pack
 from typing import Any
@@ -21,6 +22,7 @@ from penstock.client.tls import client_context
 from penstock.protocol import ProtocolError, nsq
 from penstock.protocol.compression import Deflate, Snappy
 from tests.certificates import Authority
+from tests.weak_certificates import WeakAuthority
 
 
 def frame(data: bytes, kind: int = 0) -> bytes:
@@ -362,6 +364,16 @@ def test_the_least_version(version: str, least: str) -> None:
     assert context.minimum_version.name == least
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
+
+
+def test_a_weak_certificate_is_of_use_at_its_security_level(tmp_path: Path) -> None:
+    weak = WeakAuthority(tmp_path, 1024, sha1=False)
+    settings = Settings(tls_v1=True, tls_root_ca_file=weak.root, tls_cert=weak.cert, tls_key=weak.key)
+    with pytest.raises(ValueError, match=r"key too small \(a tls_security_level of 1 or 0 admits weak certificates\)"):
+        client_context(settings)
+    assert client_context(replace(settings, tls_security_level=1)) is not None
+    with pytest.raises(ValueError, match="tls_security_level must be 0 to 2"):
+        replace(settings, tls_security_level=3)
 
 
 def test_files_that_are_of_no_use(authority: Authority, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_probes(lookupd: Daemon) -> None:
 
 
 def test_the_log_has_nsqs_form(lookupd: Daemon) -> None:
-    form = r"\[nsqlookupd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} INFO: nsqlookupd v1\.3\.0 \(built w/python.*\)\n"
+    form = r"\[nsqlookupd\] [\d/]{10} [\d:.]{15} INFO: nsqlookupd v1\.3\.0 \(built w/python[0-9.]+\) penstock [0-9.]+\n"
     assert re.fullmatch(form, lookupd.lines[0])
     assert "WARNING" not in lookupd.stderr
 
@@ -234,13 +234,13 @@ def test_a_wrong_flag_is_one_line() -> None:
 def test_version_and_help() -> None:
     version, usage = run("nsqlookupd", "-version"), run("nsqlookupd", "-help")
     assert (version.returncode, usage.returncode) == (0, 0)
-    assert re.fullmatch(r"nsqlookupd v1\.3\.0 \(built w/python3\.\d+\.\d+.*, penstock .*\)\n", version.stdout)
+    assert re.fullmatch(r"nsqlookupd v1\.3\.0 \(built w/python3\.\d+\.\d+\) penstock [0-9.]+\n", version.stdout)
     assert "-inactive-producer-timeout duration" in usage.stderr
 
 
 @pytest.mark.parametrize("broken", ["ping", "topics"])  # one met over TCP, one over HTTP
 def test_a_bug_stops_the_daemon_loudly(broken: str) -> None:
-    code = f"import sys; from lookupd import daemon; daemon.Registry.{broken} = None; sys.exit(daemon.main())"
+    code = f"import sys; from lookupd import daemon, main; daemon.Registry.{broken} = None; sys.exit(main.main())"
     with Daemon("nsqlookupd", command=[sys.executable, "-c", code], tracebacks=True) as daemon:
         with Client(daemon) as nsqd, daemon.connect("HTTP") as http:
             nsqd.send(IDENTIFY + b"PING\n")

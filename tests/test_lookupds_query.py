@@ -10,7 +10,8 @@ import pytest
 import trio
 
 from nsqd.core.broker import Broker
-from nsqd.discovery.lookupds import MOST_ANSWER, MOST_ANSWER_MEMORY, MOST_CHANNELS, Lookupds
+from nsqd.discovery.lookupds import Lookupds
+from nsqd.discovery.question import MOST_ANSWER, MOST_ANSWER_MEMORY, MOST_CHANNELS
 from tests.auth_server import AuthServer, Mood, never_ends, says
 
 

@@ -640,7 +640,7 @@ def test_stats_as_text(busy: Daemon) -> None:
     assert (answer.status, answer.headers["content-type"]) == (200, TEXT)
     head, _, rest = answer.body.decode().partition("\n\n")
     version, start_time, uptime = head.split("\n")
-    assert re.fullmatch(r"nsqd v1\.3\.0 \(built w/python.*\)", version)
+    assert re.fullmatch(r"nsqd v1\.3\.0 \(built w/python[0-9.]+\) penstock [0-9.]+", version)
     assert re.fullmatch(r"start_time \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(Z|[+-]\d\d:\d\d)", start_time)
     assert re.fullmatch(r"uptime [\d.]+(ms|s)", uptime)
     rest = re.sub(r"connected: \d+s", "connected: D", rest)

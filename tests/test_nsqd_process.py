@@ -135,7 +135,7 @@ def test_a_start_costs_less_than_a_second_of_cpu(tmp_path: Path) -> None:
 
 
 def test_the_log_has_nsqs_form(node: Daemon) -> None:
-    form = r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} INFO: nsqd v1\.3\.0 \(built w/python.*\)\n"
+    form = r"\[nsqd\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} INFO: nsqd v1\.3\.0 \(built w/python[0-9.]+\) penstock .*\n"
     assert re.fullmatch(form, node.lines[0])
     assert "WARNING" not in node.stderr
 
@@ -152,7 +152,7 @@ def test_an_open_address_is_announced_once(tmp_path: Path) -> None:
 def test_version_and_help() -> None:
     version, usage = run("nsqd", "-version"), run("nsqd", "-help")
     assert (version.returncode, version.stderr, usage.returncode, usage.stdout) == (0, "", 0, "")
-    assert re.fullmatch(r"nsqd v1\.3\.0 \(built w/python3\.\d+\.\d+.*, penstock .*\)\n", version.stdout)
+    assert re.fullmatch(r"nsqd v1\.3\.0 \(built w/python3\.\d+\.\d+\) penstock [0-9.]+\n", version.stdout)
     assert "-max-msg-timeout duration" in usage.stderr
 
 
@@ -509,7 +509,7 @@ def test_frames_come_back_in_the_order_of_the_commands(node: Daemon) -> None:
     ],
 )
 def test_a_bug_stops_the_daemon_loudly(tmp_path: Path, broken: str, request_line: bytes) -> None:
-    code = f"import sys; from nsqd import daemon; {broken}; sys.exit(daemon.main())"
+    code = f"import sys; from nsqd import main; {broken}; sys.exit(main.main())"
     with nsqd(tmp_path, command=[sys.executable, "-c", code], tracebacks=True) as daemon:
         with daemon.connect("HTTP") as http:
             http.sendall(request_line + b"\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx")

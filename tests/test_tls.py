@@ -7,14 +7,19 @@ import logging
 import os
 import ssl
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import trustme
 from OpenSSL import SSL, crypto
 
-from shared.tls import Certificates, TlsError, TlsFiles, TlsObject, client_context, describe
+from nsqd.options import NsqdOptions
+from shared.configuration import parse
+from shared.options import OptionError
+from shared.tls import Certificates, TlsError, TlsFiles, TlsObject, client_context, describe, handshake_problem
 from tests.certificates import Authority, only
+from tests.weak_certificates import WeakAuthority
 
 V1_0, V1_1 = ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1
 V1_2, V1_3 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
@@ -463,3 +468,75 @@ def test_a_certificate_of_a_version_that_does_not_exist_has_no_name(authority: A
             client.bio_write(to_client.read())
     assert describe(server).version == "TLS1.3"
     assert describe(server).common_name == ""
+
+
+# Certificates below OpenSSL's security level
+
+WEAK = [
+    pytest.param(1024, False, 1, id="RSA 1024"),
+    pytest.param(2048, True, 0, id="SHA-1"),
+    pytest.param(1024, True, 0, id="both"),
+]
+
+
+@pytest.mark.parametrize("policy", ["", "require"])
+@pytest.mark.parametrize(("bits", "sha1", "level"), WEAK)
+def test_a_weak_certificate_is_shown_only_at_its_security_level(
+    tmp_path: Path, policy: str, bits: int, sha1: bool, level: int
+) -> None:
+    weak = WeakAuthority(tmp_path, bits, sha1=sha1)
+    client = weak.client(with_certificate=True)
+    for lower in range(level + 1):
+        certificates = Certificates(TlsFiles(weak.cert, weak.key, policy, security_level=lower))
+        assert connected(certificates, client).client.version() == "TLSv1.3"
+    if policy == "require" and sha1:  # pyOpenSSL's OpenSSL shows such a certificate at every level
+        return
+    for higher in range(level + 1, 3):
+        with pytest.raises(TlsError, match=r"below OpenSSL's security level; -tls-security-level=[01] admits it"):
+            Certificates(TlsFiles(weak.cert, weak.key, policy, security_level=higher))
+
+
+@pytest.mark.parametrize(("bits", "sha1", "level"), WEAK)
+def test_a_client_s_weak_certificate_is_verified_only_at_its_security_level(
+    authority: Authority, tmp_path: Path, bits: int, sha1: bool, level: int
+) -> None:
+    weak = WeakAuthority(tmp_path, bits, sha1=sha1)
+    client = weak.client(with_certificate=True)
+    client.load_verify_locations(authority.root)
+    server = TlsFiles(authority.cert, authority.key, "require-verify", weak.root)
+    assert connected(Certificates(replace(server, security_level=level)), client)
+    with pytest.raises(ssl.SSLCertVerificationError) as failure:
+        Pair(Certificates(replace(server, security_level=level + 1)), client).shake_hands()
+    assert f"-tls-security-level={level} admits it" in handshake_problem(failure.value)
+
+
+def test_any_certificate_may_be_a_weak_one_only_at_its_security_level(authority: Authority, tmp_path: Path) -> None:
+    weak = WeakAuthority(tmp_path, 1024, sha1=False)
+    client = weak.client(with_certificate=True)
+    client.load_verify_locations(authority.root)
+    certificates = Certificates(TlsFiles(authority.cert, authority.key, "require", security_level=1))
+    assert describe(connected(certificates, client).server).common_name == "localhost"
+
+
+@pytest.mark.parametrize(("bits", "sha1", "level"), WEAK)
+def test_a_server_we_ask_may_be_weak_only_at_its_security_level(
+    tmp_path: Path, bits: int, sha1: bool, level: int
+) -> None:
+    weak = WeakAuthority(tmp_path, bits, sha1=sha1)
+    server = Certificates(TlsFiles(weak.cert, weak.key, security_level=0))
+    connected(server, client_context(weak.root, "tls1.2", level))
+    with pytest.raises(ssl.SSLCertVerificationError, match="too weak"):
+        connected(server, client_context(weak.root, "tls1.2", level + 1))
+
+
+def test_a_low_security_level_is_told(authority: Authority, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "penstock"):
+        Certificates(replace(files(authority), security_level=1))
+    assert "tls-security-level 1" in caplog.text
+
+
+def test_the_levels_of_openssl_are_three() -> None:
+    for text in ("-1", "3", "x"):
+        with pytest.raises(OptionError, match="tls-security-level"):
+            parse(NsqdOptions, "nsqd", [f"-tls-security-level={text}"], {})
+    assert parse(NsqdOptions, "nsqd", [], {}).tls_security_level == 2

@@ -15,6 +15,7 @@ from nsqd.auth.exchange import Ask, Reply, exchange
 from nsqd.protocols.nsq.auth_answer import parse_authorization
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from shared.http.bounded import IDENTITY, AnswerError, parse_object
+from shared.tls import weakness_advice
 from shared.version import PENSTOCK_VERSION
 
 MOST_QUESTIONS = 32  # under way at once: each is a connection
@@ -140,7 +141,7 @@ def _reason(error: BaseException) -> str:
             cause = cause.exceptions[0]
         else:
             cause = cause.__cause__ or cause.__context__
-    return text[:_LONGEST_REASON]
+    return text[:_LONGEST_REASON] + weakness_advice(text)
 
 
 def _shown(address: str) -> str:

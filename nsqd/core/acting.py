@@ -114,4 +114,7 @@ def _from_retry_lane(channel: Channel, wanted: dict[int, bytes]) -> list[Message
         kept = [entry for entry in channel.retry if entry[1].ordinal not in wanted]
         channel.retry.clear()
         channel.retry.extend(kept)
+        channel.spent.difference_update(
+            wanted
+        )  # an operator gives them another delivery, or buries them for another reason
     return taken

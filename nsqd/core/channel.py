@@ -71,6 +71,7 @@ class Channel:
         "ready",
         "requeue_count",
         "retry",
+        "spent",
         "start",
         "timeout_count",
         "topic",
@@ -90,6 +91,7 @@ class Channel:
         self.passed = topic.ordinary  # of topic.ordinary, how many are behind the cursor or in a hole
         self.delayed = 0  # messages in the topic's delay lane that will come to us
         self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
+        self.spent: set[int] = set()  # ordinals: in flight at their last allowed delivery when the node stopped
         self.in_flight: DueQueue[Run] = DueQueue()  # every run in flight, by deadline
         self.in_flight_count = 0  # messages in those runs
         self.loose: dict[bytes, Run] = {}  # every message in flight whose run has fallen apart, by id
@@ -206,6 +208,7 @@ class Channel:
         self.passed = self.topic.ordinary
         self.delayed = 0
         self.retry.clear()
+        self.spent.clear()
         self.deferred.clear()
         self.buried.clear()
         self.in_flight.clear()
@@ -245,6 +248,8 @@ class Channel:
             self._watch_deferred()
         else:
             self.retry.append((self.cursor, message))
+            if self._is_given_up(message.attempts):  # its id is on disk, so it is buried when its turn comes
+                self.spent.add(message.ordinal)
 
     def take_far(self, pages: list[bytes]) -> None:
         """Messages from before the cursor that wait for long, as Deferred.packed gave them out."""
@@ -422,7 +427,8 @@ class Channel:
         index = message.ordinal - extent.first
         attempts = message.attempts + 1
         ids = bytes(extent.ids[index * ID_SIZE : (index + 1) * ID_SIZE])
-        if self._is_given_up(message.attempts):  # only after a restart: what is handed back is buried then
+        if self.spent and message.ordinal in self.spent:
+            self.spent.discard(message.ordinal)
             self.bury(ids, message.ordinal, message.attempts, STOPPED)
             return None
         frame = extent.frames[index]
@@ -591,6 +597,7 @@ class Channel:
         assert [run.last for run in self.fresh] == sorted(run.last for run in self.fresh)
         fresh = {id(run) for run in self.fresh}
         assert all(id(run) in fresh for consumer in self.consumers for run in consumer.runs)
+        assert self.spent <= {message.ordinal for _, message in self.retry}
         positions = [position for position, _ in self.retry]
         assert positions == sorted(positions)
         assert all(position <= self.topic.distributed for position in positions)

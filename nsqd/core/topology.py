@@ -1,11 +1,16 @@
 """The topology as it is written down: topics, channels, pauses; made from a broker, and a broker made from it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from nsqd.core.broker import Broker
 from nsqd.core.pauses import Key, Pause
 from penstock.protocol.names import is_ephemeral, is_valid_name
+
+if TYPE_CHECKING:
+    from nsqd.core.broker import Broker
 
 UNLIMITED = 1 << 62
 

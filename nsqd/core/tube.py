@@ -428,6 +428,14 @@ class Tube:
             self.broker.awake[self] = None
         return moved
 
+    def may_be_due(self, now: int) -> bool:
+        """False if scan has nothing to do. Looks at no job, so an entry that no longer holds makes it True."""
+        bound = (now + 1) << _BITS
+        delayed, reserved = self._heaps[JobState.DELAYED], self._heaps[JobState.RESERVED]
+        if (delayed and delayed[0] < bound) or (reserved and reserved[0] < bound):
+            return True
+        return 0 < self.pause_until <= now
+
     def next_due(self) -> int | None:
         """When scan has something to do."""
         heads = self.head(JobState.DELAYED), self.head(JobState.RESERVED)

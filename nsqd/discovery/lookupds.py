@@ -5,10 +5,8 @@ reaches all of them. Only who creates a topic or channel waits for this, PATIENC
 the last time is not waited for.
 """
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
-import httpx
 import trio
 
 from nsqd.core.broker import Broker, Change, ChangeKind, TooMany
@@ -16,20 +14,15 @@ from nsqd.core.topic import Topic
 from nsqd.discovery.link import Link, LinkError
 from penstock.protocol.lookup import register, unregister
 from penstock.protocol.names import is_ephemeral, is_valid_name
-from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer, valid_names
+from shared.http.bounded import AnswerError
 from shared.log import log
 
 PING_INTERVAL = 15.0  # s
-MOST_ANSWER = 1024 * 1024  # bytes of an answer about a topic's channels
-MOST_ANSWER_MEMORY = 4 * MOST_ANSWER  # bytes that it may take once it is parsed
-MOST_CHANNELS = 10_000  # named in it
 MOST_QUESTIONS = 16  # about new topics under way at once: each is a connection
 PATIENCE = 1.0  # s that a client waits at most until the topic or channel it created is registered
 FIRST_RETRY = 1.0  # s; doubled with each failure up to PING_INTERVAL: one that is just starting is not missed for long
 
-
-# It is down, or lies.
-_NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError, RecursionError)
+Ask = Callable[[str, str, tuple[float, float]], Awaitable[list[str]]]
 
 
 class _Lookupd:
@@ -95,7 +88,8 @@ class Lookupds:
     ) -> None:
         self._broker = broker
         self._identity = identity
-        self._timeout = httpx.Timeout(timeouts[1], connect=timeouts[0])  # s
+        self._timeouts = timeouts  # s: to connect, and for each wait for more of the answer
+        self._ask: Ask | None = None  # `question.channels_of`; None until the first question
         self._wake = wake  # the reactor has something to do
         self._nursery = nursery
         self._asking = trio.CapacityLimiter(MOST_QUESTIONS)
@@ -226,19 +220,21 @@ class Lookupds:
             log.error("LOOKUPD: not all channels of %s were created: %s", topic.name, full)
 
     async def _query(self, address: str, topic: str, found: dict[str, None]) -> None:
-        url = f"http://{address}/channels"  # never https: verify=False only spares 20 ms of loading certificates
-        headers = {**IDENTITY, "Accept": "application/vnd.nsq"}
-        longest = (self._timeout.connect or 0.0) + (self._timeout.read or 0.0)  # s, however slowly bytes drip in
+        url = f"http://{address}/channels"
+        if self._ask is None:
+            self._ask = await trio.to_thread.run_sync(_import_ask)
         try:
-            async with self._asking, httpx.AsyncClient(timeout=self._timeout, trust_env=False, verify=False) as client:
-                with trio.fail_after(longest or math.inf):
-                    async with client.stream("GET", url, params={"topic": topic}, headers=headers) as answer:
-                        answer.raise_for_status()
-                        content = await read_answer(answer, MOST_ANSWER)
-            channels = parse_object(content, MOST_ANSWER_MEMORY).get("channels")
-            found.update(dict.fromkeys(valid_names(channels, is_valid_name, MOST_CHANNELS)))
-        except (*_NO_ANSWER, AnswerError, trio.TooSlowError) as error:  # start without it
-            log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, error or type(error).__name__)
+            async with self._asking:
+                found.update(dict.fromkeys(await self._ask(url, topic, self._timeouts)))
+        except AnswerError as error:  # start without it
+            log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, error)
+
+
+def _import_ask() -> Ask:
+    """In a thread: httpx takes tens of milliseconds to import, and no client waits for it."""
+    from nsqd.discovery.question import channels_of
+
+    return channels_of
 
 
 def _command(change: Change) -> bytes:

@@ -33,6 +33,7 @@ from shared.tls import TlsObject
 
 READ_SIZE = 256 * 1024  # bytes: one recv_into a shared buffer, per connection and turn
 MAX_EVENTS = 512  # connections served in a turn
+MAX_RECEIVED = 1024 * 1024  # bytes: what is received beyond that in a turn waits until the peers have had it
 CATCH_UP = 5_000_000  # ns of a turn for handshakes, and for input that is left from earlier turns
 BACK_TO_TRIO = 2_000_000  # ns of turns in a row before HTTP, discovery and signals get their share
 LINGER = 0.002  # s to wait in epoll before the wait goes through trio, which costs 40 us more a wake-up
@@ -99,6 +100,9 @@ class Reactor:
         self._edge = edge or Edge()
         self._acceptor = Acceptor(self._epoll, self._edge.limits, self._edge.refused)
         self._meet: dict[int, Meet] = {}  # by the listener's file descriptor
+        # what came in this turn and no peer has had: b"" is the end of input, None a reset
+        self._received: list[tuple[Connection, bytes | None]] = []
+        self._received_size = 0  # bytes of it
         self._unread: dict[Connection, None] = {}  # connections with input that needs no network any more
         # came since the last turn; None: what Transport.await_registration waited for
         self._answers: list[tuple[Connection, Authorization | AuthRefused | None]] = []
@@ -148,9 +152,8 @@ class Reactor:
     def turn(self, events: list[tuple[int, int]]) -> None:
         """One pass."""
         self.turns += 1
-        self.now, self.wall = self._clock()
-        self._broker.begin(self.now, self.wall)
-        served = None
+        doors: list[int] = []
+        woken = False
         for fd, event in events:
             connection = self.connections.get(fd)
             if connection is not None:
@@ -159,12 +162,14 @@ class Reactor:
                 if event & ~select.EPOLLOUT:
                     self._receive(connection)
             elif fd in self._acceptor:
-                for visitor in self._acceptor.accept(fd, self.now):
-                    self._add(visitor, self._meet[fd])
+                doors.append(fd)
             elif fd == self._wake_read.fileno():
-                self._wake_read.recv(4096)
-                self._broker.begin(self.now, self.wall)  # again: who woke us may have been done since the turn began
-                served = self._serve_http()
+                woken = True
+        self._handle()
+        for fd in doors:
+            for visitor in self._acceptor.accept(fd, self.now):
+                self._add(visitor, self._meet[fd])
+        served = self._answer_http() if woken else None
         if self._held or self._waiting:
             self._release()
         if self._unread or self._answers:
@@ -209,30 +214,60 @@ class Reactor:
         self._epoll.register(connection.fd, select.EPOLLIN)
         self.set_timer(connection)
 
+    def _begin(self) -> None:
+        """Read the clocks and tell the broker: what happens from now on happens at this time."""
+        self.now, self.wall = self._clock()
+        self._broker.begin(self.now, self.wall)
+
     def _receive(self, connection: Connection) -> None:
+        """Take what the network has; `_handle` gives it to the peer, with a time that is read after it came."""
         try:
             size = connection.socket.recv_into(self._buffer)
         except BlockingIOError:
             return
         except OSError:  # reset by the peer
-            self.close(connection)
+            self._received.append((connection, None))
             return
-        if not size:
+        self._received.append((connection, bytes(self._view[:size])))
+        self._received_size += size
+        if self._received_size > MAX_RECEIVED:
+            self._handle()
+
+    def _handle(self) -> None:
+        """Give the peers what came for them since the last call. A delay counts from no earlier than the bytes' arrival."""
+        self._begin()
+        received, self._received = self._received, []
+        self._received_size = 0
+        for connection, data in received:
+            if data and connection.layers is None and not connection.drain_until:
+                connection.peer.receive(data, self.now)
+                if connection.peer.has_more:
+                    self.unflushed[connection] = None  # `_send` sees to it that the rest is not forgotten
+            else:
+                self._handle_unusual(connection, data)
+
+    def _handle_unusual(self, connection: Connection, data: bytes | None) -> None:
+        """The end of input (b""), a reset (None), input behind layers, or input that nobody wants any more."""
+        if data is None:
+            self.close(connection)
+        elif not data:
             connection.eof = True
             connection.peer.receive_eof()
             self.unflushed[connection] = None
-        elif connection.drain_until:
+        elif connection.drain_until or connection.layers is None:
             pass
-        elif connection.layers is None:
-            connection.peer.receive(bytes(self._view[:size]), self.now)
-            if connection.peer.has_more:
-                self.unflushed[connection] = None  # `_send` sees to it that the rest is not forgotten
         elif connection.layers.handshaking:
-            connection.handshake += self._view[:size]
+            connection.handshake += data
             self._unread[connection] = None  # a thousand handshakes at once shall not be one turn
             self.unflushed[connection] = None  # no more is read meanwhile
         else:
-            self._receive_layered(connection, connection.layers, bytes(self._view[:size]))
+            self._receive_layered(connection, connection.layers, data)
+
+    def _answer_http(self) -> Served:
+        """Do what the HTTP thread asked for, at a time that is read after it did."""
+        self._wake_read.recv(4096)
+        self._begin()
+        return self._serve_http()
 
     def close(self, connection: Connection) -> None:
         """End a connection at once."""

@@ -32,6 +32,7 @@ class Settings:
     tls_cert: str = ""  # PEM, what we show; with tls_key
     tls_key: str = ""
     tls_min_version: str = ""  # tls1.2, which is also the least there is, or tls1.3
+    tls_security_level: int = 2  # OpenSSL's, for certificates: 1 admits RSA keys of 1024 bits, 0 SHA-1 signatures, too
     snappy: bool = False  # compression, if the server does it; at most one of the two
     deflate: bool = False
     deflate_level: int = 6  # 1 is quick, 9 is small; the server may use a lower one
@@ -55,6 +56,8 @@ class Settings:
             raise ValueError(f"deflate_level must be 1 to 9: {self.deflate_level}")
         if self.tls_min_version not in TLS_MIN_VERSIONS:
             raise ValueError(f"tls_min_version is no TLS version: {self.tls_min_version!r}")
+        if not 0 <= self.tls_security_level <= 2:
+            raise ValueError(f"tls_security_level must be 0 to 2: {self.tls_security_level}")
 
     def identify(self) -> dict[str, object]:
         """The body of IDENTIFY."""

@@ -5,6 +5,9 @@ import ssl
 
 from penstock.client.settings import Settings
 
+_CIPHERS = "ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:DHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"  # Python's own
+_TOO_WEAK = ("too weak", "too small")  # what OpenSSL says of a certificate below the security level
+
 log = logging.getLogger("penstock.client")
 
 
@@ -15,6 +18,7 @@ def client_context(settings: Settings) -> ssl.SSLContext | None:
             log.warning("TLS is configured but not asked for: without tls_v1 connections are in clear")
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks the certificate and the name in it
+    context.set_ciphers(f"{_CIPHERS}:@SECLEVEL={settings.tls_security_level}")
     # go-nsq begins at TLS 1.0; here 1.2 is the least, whatever is asked for: an older version protects nobody.
     is_newest = settings.tls_min_version == "tls1.3"
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if is_newest else ssl.TLSVersion.TLSv1_2
@@ -54,7 +58,13 @@ def _no_password() -> str:
 def reason(error: OSError) -> str:
     """One line for people; ssl's errors without their source lines and capitals."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the server's certificate: {error.verify_message}"
+        return _advised(f"the server's certificate: {error.verify_message}")
     if isinstance(error, ssl.SSLError) and error.reason:
-        return f"TLS: {error.reason.replace('_', ' ').lower()}"
+        return _advised(f"TLS: {error.reason.replace('_', ' ').lower()}")
     return error.strerror or str(error) or type(error).__name__
+
+
+def _advised(text: str) -> str:
+    """With the setting that admits a weak certificate, if that is what is wrong."""
+    is_weak = any(words in text for words in _TOO_WEAK)
+    return f"{text} (a tls_security_level of 1 or 0 admits weak certificates)" if is_weak else text

@@ -4,13 +4,17 @@
 `deliver`: then no HTTP reply leaves before what it promises is durable.
 """
 
-import asyncio
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shared.http.errors import HttpError
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -20,7 +24,7 @@ class Call:
     """One waiting handler: what it wants done, and then what came of it."""
 
     function: Callable[[], Any]
-    future: "asyncio.Future[Any]"
+    future: asyncio.Future[Any]
     result: Any = None
     error: HttpError | None = None
 
@@ -37,6 +41,8 @@ class Bridge:
     async def call(self, function: Callable[[], T]) -> T:
         """Run `function` in the trio thread; return its result or raise its HttpError. (HTTP thread)"""
         if self._loop is None:
+            import asyncio  # the trio thread, which serves TCP, goes without
+
             self._loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = self._loop.create_future()
         self._waiting.append(Call(function, future))
@@ -47,6 +53,8 @@ class Bridge:
 
     async def wait(self, begin: Callable[[Callable[[], None]], None]) -> None:
         """Run `begin` in the trio thread, with a function; return when that was called there. (HTTP thread)"""
+        import asyncio
+
         future = asyncio.get_running_loop().create_future()
 
         def resolve() -> None:
@@ -57,13 +65,14 @@ class Bridge:
         await future
 
     def serve(self) -> list[Call]:
-        """Run every waiting call and return them, to be delivered. (trio thread)
+        """Run the calls that wait and return them, to be delivered. (trio thread)
 
-        Only HttpError is an answer; any other exception is a bug of ours and rises.
+        What is asked for meanwhile waits for the next wake-up: the owner's clock was read before it came. Only HttpError is
+        an answer; any other exception is a bug of ours and rises.
         """
-        self._signalled = False  # before the first pop: an append after the last pop signals anew
+        self._signalled = False  # before they are counted: what is appended afterwards signals anew
         served = []
-        while self._waiting:
+        for _ in range(len(self._waiting)):
             call = self._waiting.popleft()
             try:
                 call.result = call.function()

@@ -7,7 +7,7 @@ from nsqd.core.jobs import JobState
 from nsqd.core.puts import Terms
 from nsqd.protocols.beanstalk.client import Hall
 from tests.beanstalk.wire import Wire, facts, put
-from tests.core.node import Node
+from tests.core.node import MS, SECOND, Node
 
 SMALL = Hall(max_job_size=10)
 
@@ -660,3 +660,54 @@ def test_who_leaves_leaves_once(wire: Wire) -> None:
     told = facts(wire.ask(b"stats-tube default\r\n"))
     assert (told["current-using"], told["current-watching"]) == ("1", "1")
     assert wire.ask(b"list-tubes\r\n") == b"OK 14\r\n---\n- default\n\r\n"
+
+
+def due_between_two_scans(wire: Wire, command: bytes) -> None:
+    """A job of 1 s delay, after which `command` is said at once; a scan runs a millisecond before the second is over."""
+    wire.ask(b"use other\r\n" + put(b"", delay=1) + b"use default\r\n")
+    wire.advance(1)
+    wire.ask(put(b"late", delay=1) + command)
+    wire.node.advance(999 * MS)
+    wire.node.now += MS
+    scan_at = wire.node.broker.scan.next_turn()
+    assert scan_at is not None
+    assert scan_at > wire.node.now
+
+
+@pytest.mark.parametrize("seconds", [b"1", b"2147483647"])
+def test_a_job_that_is_due_with_a_workers_deadline_is_its_own(wire: Wire, seconds: bytes) -> None:
+    due_between_two_scans(wire, b"reserve-with-timeout %s\r\n" % seconds)
+    if seconds == b"1":
+        assert wire.peer.next_timer() == wire.node.now
+        wire.peer.tick(wire.node.now)
+    else:
+        wire.node.advance(25 * MS)
+    assert wire.said() == b"RESERVED 2 4\r\nlate\r\n"
+
+
+def test_a_reservation_that_ends_with_a_workers_deadline_makes_way_for_it() -> None:
+    node = Node()
+    slow, other = Wire(node), Wire(node)
+    slow.ask(put(b"x", ttr=1) + b"reserve\r\n")
+    other.ask(b"reserve-with-timeout 1\r\n")
+    node.now += SECOND
+    other.peer.tick(node.now)
+    assert other.said() == b"RESERVED 1 1\r\nx\r\n"
+
+
+@pytest.mark.parametrize("command", [b"reserve-with-timeout 0\r\n", b"reserve-batch 1 0\r\n", b"reserve\r\n"])
+def test_what_is_due_is_there_for_whoever_asks_before_the_scan_has_come_by(wire: Wire, command: bytes) -> None:
+    due_between_two_scans(wire, b"")
+    wire.peer.receive(command, wire.node.now)
+    assert b"".join(wire.peer.take_output()).endswith(b"RESERVED 2 4\r\nlate\r\n")
+
+
+def test_an_earlier_waiter_gets_it_and_the_later_one_is_told_that_its_time_is_over() -> None:
+    node = Node()
+    first, second = Wire(node), Wire(node)
+    first.ask(b"reserve\r\n")
+    second.ask(put(b"x", delay=1) + b"reserve-with-timeout 1\r\n")
+    node.now += SECOND
+    second.peer.tick(node.now)
+    assert second.said().endswith(b"TIMED_OUT\r\n")
+    assert first.said() == b"RESERVED 1 1\r\nx\r\n"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from nsqd.core.acting import Chosen, requeue
 from nsqd.core.broker import Limits
 from nsqd.core.buried import Buried, Grave
 from nsqd.core.channel import Channel
@@ -188,6 +189,16 @@ def test_a_kicked_message_begins_anew(node: Node) -> None:
     assert consumer.finish(got[1].id + got[0].id) == []
     assert node.held() == 1
     node.broker.check()
+
+
+def test_what_an_operator_requeues_with_its_attempts_gets_one_more_delivery(node: Node) -> None:
+    message_id = bury(node, 1)
+    consumer, inbox = node.subscribe("t", "c", 1)
+    assert requeue(consumer.channel, [Chosen(0, message_id)], 0, node.now) == 1
+    node.turn()
+    assert [one.attempts for one in inbox.take()] == [3]
+    consumer.requeue(message_id, 0, node.now)
+    assert reasons(consumer.channel) == [(0, 3, "requeued")]
 
 
 def test_kick_wakes_a_consumer_that_waits(node: Node) -> None:

@@ -4,14 +4,14 @@ import errno
 import socket
 import struct
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 
 from nsqd.net.acceptor import ACCEPT_PAUSE
 from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT
-from nsqd.net.reactor import Edge, Reactor, Served
+from nsqd.net.reactor import MAX_RECEIVED, READ_SIZE, Edge, Reactor, Served
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.storage.memory import MemoryStore
 from tests.core.node import SECOND, Node
@@ -336,3 +336,58 @@ def test_what_a_connection_is_told_comes_in_the_order_in_which_it_was_said(bench
     bench.turn()
     consumer = bench.connect(b"  V2SUB t c\nRDY 1\n")
     assert [frame[26:] for frame in frames(consumer)] == [b"", b"1"]  # SUB's OK first
+
+
+class LateSocket:
+    """A socket whose process is stopped for half a second before it is read: what comes was sent meanwhile."""
+
+    def __init__(self, sock: socket.socket, node: Node) -> None:
+        self._socket = sock
+        self._node = node
+
+    def recv_into(self, buffer: bytearray) -> int:
+        self._node.now += SECOND // 2
+        return self._socket.recv_into(buffer)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+
+def test_a_delay_counts_from_when_the_bytes_had_come(bench: Bench) -> None:
+    producer = bench.connect(b"  V2SUB t c\n")
+    (connection,) = bench.reactor.connections.values()
+    connection.socket = cast(Any, LateSocket(connection.socket, bench.node))
+    producer.sendall(b"DPUB t 1000\n" + body(b"later"))
+    bench.turn(1)
+    assert bench.node.channel("t", "c").topic.delay_lane.wake_at() == bench.node.now + SECOND
+
+
+def test_so_does_one_of_a_call_over_http(bench: Bench) -> None:
+    producer = bench.connect(b"  V2SUB t c\n")
+    (connection,) = bench.reactor.connections.values()
+    connection.socket = cast(Any, LateSocket(connection.socket, bench.node))
+    seen: list[int] = []
+    bench.reactor._serve_http = lambda: seen.append(bench.node.broker.now) or Served(lambda: None, lambda: None)  # type: ignore[func-returns-value]
+    bench.reactor.wake()
+    producer.sendall(b"NOP\n")
+    bench.turn(1)
+    assert seen == [bench.node.now]
+
+
+def test_much_input_in_a_turn_is_handled_in_between(bench: Bench) -> None:
+    producers = [bench.connect() for _ in range(12)]
+    for producer in producers:
+        producer.setblocking(False)
+        producer.send(b"PUB t\n" + body(bytes(200_000)))
+    handled: list[int] = []
+    handle = bench.reactor._handle
+
+    def noted() -> None:
+        handled.append(sum(len(data or b"") for _, data in bench.reactor._received))
+        handle()
+
+    bench.reactor._handle = noted  # type: ignore[method-assign]
+    bench.turn(30)
+    assert bench.node.broker.topics["t"].message_count == 12
+    assert max(handled) <= MAX_RECEIVED + READ_SIZE
+    assert [frames(producer) for producer in producers] == [[b"OK"]] * 12

@@ -1,7 +1,7 @@
 """What a node shows after a restart, found out as its clients would: by reading every message of every channel."""
 
 from nsqd.core.attributes import NONE, Attributes
-from nsqd.core.channel import Channel
+from nsqd.core.channel import STOPPED, Channel
 from nsqd.core.consumer import Consumer
 from nsqd.core.frame import HEADER_SIZE
 from nsqd.core.topic import Topic
@@ -40,6 +40,7 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
     node.turn()
     node.advance(LONG)
     node.broker.check()
+    _bury_what_is_spent(found, node, {message_id: body for body, message_id in ids.items()})
     for topic in node.broker.topics.values():
         assert topic.depth == 0
         for channel in topic.channels.values():
@@ -96,6 +97,15 @@ def _look_at_graves(
     for message_id, grave in channel.buried.after(None, 1 << 30):
         arrival = Arrival(grave.attempts, node.clock.true, grave.reason)
         found[topic].channels[channel.name].arrivals[bodies[message_id]] = arrival
+
+
+def _bury_what_is_spent(found: dict[str, SeenTopic], node: SimNode, bodies: dict[bytes, bytes]) -> None:
+    """What was in flight at its last allowed delivery when the node stopped is in a grave now, and never came."""
+    for name, seen in found.items():
+        for channel_name, shown in seen.channels.items():
+            for message_id, grave in node.broker.topics[name].channels[channel_name].buried.after(None, 1 << 30):
+                if grave.reason == STOPPED and bodies[message_id] not in shown.arrivals:
+                    shown.arrivals[bodies[message_id]] = Arrival(grave.attempts, node.clock.true, STOPPED)
 
 
 def _collect(

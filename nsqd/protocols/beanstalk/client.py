@@ -251,6 +251,7 @@ class Client(ABC):
     def read_completed(self) -> None:
         """The disk has answered: the command is looked at again, at once, for what was read is not kept for long."""
         self._wait = self.waiting = False
+        self._now = self._broker.now  # what is reserved now is reserved from now on
         self._look_again()
         self._transport.output_ready()
 
@@ -282,6 +283,9 @@ class Client(ABC):
         """A reserve has waited long enough, or a reservation ends soon."""
         self._now = now
         if not self.worker.waiting or now < self.next_timer():
+            return
+        self._broker.tubes.release_due(self.worker, now)
+        if not self.worker.waiting:  # it has got a job that was due as early as its own deadline
             return
         warned = self.worker.warned_at()
         self._answer(DEADLINE_SOON if warned is not None and warned <= now else TIMED_OUT)

@@ -130,6 +130,7 @@ class Peer(Operator):
     def _begin_reserve(self, command: str, seconds: int | None) -> None:
         tubes, worker, now = self._broker.tubes, self.worker, self._now
         self._spent += len(worker.watching) // TUBES_OF_A_UNIT
+        tubes.release_due(worker, now)
         worker.works = True
         warned = worker.warned_at()
         soon = warned is not None and warned <= now
@@ -156,6 +157,7 @@ class Peer(Operator):
         """As many ready jobs as there are, up to `count`: RESERVED_BATCH and their number, then each as RESERVED tells it."""
         tubes, worker = self._broker.tubes, self.worker
         worker.works = True
+        tubes.release_due(worker, self._now)
         replies: list[bytes] = []
         while len(replies) < count:
             try:

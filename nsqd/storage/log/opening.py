@@ -34,6 +34,7 @@ from shared.log import log
 SEGMENTS_ON_DISK = 8  # at least so many fill it
 COUNT_EVERY = 1_000_000_000  # ns
 SMALLEST_SEGMENT = 256 * 1024  # bytes
+MISSING = "they are missing"
 
 
 @dataclass(slots=True)
@@ -259,7 +260,7 @@ def _tell(reader: Reader, replay: Replay, took: float) -> None:
         log.error("LOG: the header of %s was damaged, and is rebuilt; of what stood there %s", name, notes[name, 0])
     for name, start, end in reader.cuts:
         told = "LOG: %d bytes may have been acknowledged, and are cut off %s at %d, the end of what is whole; %s"
-        log.error(told, end - start, name, start, notes[name, start])
+        log.error(told, end - start, name, start, notes.get((name, start), MISSING))
     for name, start, end in reader.damage.spots:
         told = "LOG: DAMAGE in %s: %d bytes from %d on cannot be read; all else is served; %s"
-        log.error(told, name, end - start, start, notes.get((name, start), "they are missing"))
+        log.error(told, name, end - start, start, notes.get((name, start), MISSING))

@@ -1,7 +1,7 @@
 """Segments back into records, and what to do where the bytes are wrong: torn or damaged.
 
 Below the highest durable mark that any group states, a wrong record is damage: it is copied, counted and passed over, and
-everything that is whole is served. Behind it the next record is looked for where its length says, else at the next group.
+everything that is whole is served. Behind it the next record is looked for where its length says, else up to the next group.
 
 At or past that mark the log ends with the first wrong record. A power cut keeps any part of what was not synced, so whole
 records behind it prove nothing. But it need not be a power cut: the bytes may have been acknowledged, in a mode that does not
@@ -19,11 +19,14 @@ from nsqd.storage.log.quarantine import DAMAGED, TORN, Quarantine
 from nsqd.storage.log.records import GROUP, HEADER_SIZE, PREFIX_SIZE, Kind, decode
 from nsqd.storage.log.segments import Segments
 
-NEAR = 256  # bytes behind a wrong record in which one is looked for at each byte: it may have been a small one
+MOST_CHECKED = 64 * 1024 * 1024  # bytes of what may be records that are checked behind a wrong one: 0.1 s
 _ZEROS = bytes(65536)
 _GROUP_RECORD = re.compile(
     re.escape((GROUP.size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((Kind.GROUP,))), re.DOTALL
 )
+_ANY_RECORD = re.compile(
+    b"(?=[\\0-\\3].{7}[\\1-%s])" % re.escape(bytes((max(Kind),))), re.DOTALL
+)  # shorter than 64 MiB
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +184,7 @@ class Reader:
 
     def _remove_from(self, place: int) -> None:
         """Take these segments away, the last one first: no crash leaves a gap that was not there."""
+        reached = self.segments[-1].base
         for segment in reversed(self.segments[place:]):
             filled = _filled(read_from(self._disk, segment.name, 0, self._disk.size(segment.name)))
             if filled > HEADER_SIZE:
@@ -190,6 +194,10 @@ class Reader:
                 self._disk.remove(segment.name)
             self._disk.sync_directory()
         del self.segments[place:]
+        if reached > self.end and not self.cuts:  # the log went on up to there, though none of it is left
+            last = self.segments[-1]
+            at = self.end - last.base + HEADER_SIZE
+            self.cuts.append((last.name, at, at + reached - self.end))
 
 
 def resume(data: bytes, at: int, seed: int, start: int = 0) -> int:
@@ -198,13 +206,24 @@ def resume(data: bytes, at: int, seed: int, start: int = 0) -> int:
         by_length = at + PREFIX_SIZE + int.from_bytes(data[at : at + 4], "big")
         if by_length < len(data) and decode(data, by_length, seed, start):
             return by_length
-    for near in range(at + 1, min(at + NEAR, len(data))):
-        if decode(data, near, seed, start):
-            return near
-    for match in _GROUP_RECORD.finditer(data, at + 1):
-        if decode(data, match.start(), seed, start):
-            return match.start()
-    return len(data)
+    groups = (match.start() for match in _GROUP_RECORD.finditer(data, at + 1))
+    group = next((place for place in groups if decode(data, place, seed, start)), len(data))
+    return _first_record(data, at + 1, group, seed, start)
+
+
+def _first_record(data: bytes, at: int, end: int, seed: int, start: int) -> int:
+    """Where the first good record from `at` on begins that ends before `end`; `end` if none is found."""
+    checked = 0
+    for match in _ANY_RECORD.finditer(data, at, end):
+        place = match.start()
+        size = PREFIX_SIZE + int.from_bytes(data[place : place + 4], "big")
+        if place + size <= end:
+            if decode(data, place, seed, start):
+                return place
+            checked += size
+            if checked > MOST_CHECKED:
+                break
+    return end
 
 
 def _filled(data: bytes) -> int:

@@ -1,0 +1,91 @@
+"""Where clients come in: nsqd's listeners and the certificates they show. No event loop is imported here."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nsqd.options import NsqdOptions
+
+if TYPE_CHECKING:
+    import ssl
+
+    from shared.listen import Listener
+    from shared.tls import Certificates, TlsFiles
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    """The listeners, and what TLS needs."""
+
+    tcp: Listener
+    http: Listener | None
+    https: Listener | None  # never without certificates
+    beanstalk: Listener | None
+    beanstalk_tls: Listener | None  # likewise
+    certificates: Certificates | None  # for TCP and HTTPS; None: there is no TLS
+    auth_tls: ssl.SSLContext | None  # whom to trust when authorization servers are asked; None: there are none
+
+
+@contextlib.contextmanager
+def open_doors(options: NsqdOptions) -> Iterator[Doors]:
+    """Load certificates, listen. Raises TlsError, ListenError."""
+    from shared.daemon import listening, listening_if_given
+
+    certificates = _certificates(options)
+    auth_tls = _auth_tls(options)
+    authorizes = auth_tls is not None
+    with (
+        listening(options.tcp_address, authorizes) as tcp,
+        listening_if_given(options.http_address) as http,
+        listening_if_given(options.https_address if certificates else "") as https,
+        listening_if_given(options.beanstalk_address) as beanstalk,
+        listening_if_given(options.beanstalk_tls_address) as beanstalk_tls,
+    ):
+        yield Doors(tcp, http, https, beanstalk, beanstalk_tls, certificates, auth_tls)
+
+
+def files_problem(options: NsqdOptions) -> str:
+    """For --check-config: what is wrong with the files of TLS, or ""."""
+    from shared.tls_info import TlsError
+
+    try:
+        _certificates(options)
+        _auth_tls(options)
+    except TlsError as error:
+        return str(error)
+    return ""
+
+
+def _certificates(options: NsqdOptions) -> Certificates | None:
+    """None: there is no TLS. Raises TlsError."""
+    if not options.tls_cert:
+        return None
+    from shared.tls import Certificates
+
+    return Certificates(_tls_files(options))
+
+
+def _tls_files(options: NsqdOptions) -> TlsFiles:
+    from shared.tls import TlsFiles
+
+    return TlsFiles(
+        cert=options.tls_cert,
+        key=options.tls_key,
+        client_auth_policy=options.tls_client_auth_policy,
+        root_ca=options.tls_root_ca_file,
+        min_version=options.tls_min_version,
+        security_level=options.tls_security_level,
+    )
+
+
+def _auth_tls(options: NsqdOptions) -> ssl.SSLContext | None:
+    """Whom to trust when authorization servers are asked; the file is looked at in any case, as by the original."""
+    if not options.auth_http_address and not options.tls_root_ca_file:
+        return None
+    from shared.tls import client_context
+
+    context = client_context(options.tls_root_ca_file, options.tls_min_version, options.tls_security_level)
+    return context if options.auth_http_address else None

@@ -1,0 +1,46 @@
+"""nsqd's entry: it reads the options, locks the data directory and listens, and only then imports the rest of the daemon.
+
+`-version`, `-help` and every error in the options are answered with little more than the options imported. Connections that
+come while the daemon is imported wait in the listener's backlog, as they do while the log is read. Exit codes: 0 after SIGINT
+or SIGTERM, 1 when the node cannot start or a bug shows, 2 for wrong options.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+
+from nsqd.doors import files_problem, open_doors
+from nsqd.options import PROGRAM, NsqdOptions
+from shared.startup import Exit, begin
+
+
+def main() -> int:
+    """The process's exit code."""
+    try:
+        options = begin(NsqdOptions, PROGRAM, files_problem)
+    except Exit as ended:
+        return ended.code
+    from nsqd.storage.directory import Directory, DirectoryError
+    from shared.daemon import exit_on_early_signals, raise_file_limit
+    from shared.listen import ListenError
+    from shared.log import log
+    from shared.tls_info import TlsError
+
+    log.info("ID: %d", options.node_number())
+    raise_file_limit()
+    exit_on_early_signals()
+    try:
+        with contextlib.closing(Directory(options.data_path)) as directory, open_doors(options) as doors:
+            gc.disable()  # a tenth of the time: nothing that is imported is garbage
+            from nsqd.daemon import serve
+
+            gc.enable()
+            serve(options, directory, doors)
+    except TlsError as error:
+        log.critical("failed to instantiate nsqd - %s", error)
+        return 1
+    except (ListenError, DirectoryError) as error:
+        log.critical("%s", error)
+        return 1
+    return 0

@@ -1,0 +1,167 @@
+"""What a program imports before it answers: counted, never timed. And where it finds its own modules."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import ROOT, Daemon, nsqd
+
+HEAVY = {"trio", "asyncio", "ssl", "httpx", "starlette", "uvicorn", "jinja2", "prometheus_client", "msgpack", "anyio"}
+PROGRAMS = ["nsqd", "nsqlookupd", "nsqadmin", "nsq_tail"]
+# Runs a program as its console script does, then lists what it has imported.
+SCRIPT = (
+    "import sys, atexit; atexit.register(lambda: print('imported', *sys.modules))\n"
+    "from penstock import launch; launch.{}()"
+)
+
+
+def imported(program: str, *flags: str) -> tuple[str, set[str]]:
+    """What the program printed, and the modules it had imported when it ended."""
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(program), *flags],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    text, _, modules = done.stdout.partition("imported ")
+    return text + done.stderr, set(modules.split())
+
+
+@pytest.mark.parametrize("flag", ["-version", "--version"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_version_is_told_without_the_options(program: str, flag: str) -> None:
+    text, modules = imported(program, flag)
+    assert text.startswith(f"{program} v1.3.0 ")
+    assert not modules & {*HEAVY, "dataclasses", "logging", "socket"}
+
+
+@pytest.mark.parametrize("flags", [["-version", "-log-level=debug"], ["-version=true"], ["-version", "-config=/nix"]])
+def test_a_version_among_other_flags_is_the_same(flags: list[str]) -> None:
+    assert imported("nsqd", *flags)[0] == imported("nsqd", "-version")[0]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_version_is_read_as_the_original_s(program: str) -> None:
+    text, _ = imported(program, "-version")
+    assert re.match(r"[a-z_]+ v[0-9.]+(-[a-z]+)? \(built w/[a-z0-9.-]+\)", text)
+    assert "penstock 0.1.0" in text
+
+
+@pytest.mark.parametrize("program", ["nsqd", "nsqlookupd", "nsqadmin"])
+def test_the_list_of_flags_needs_only_the_options(program: str) -> None:
+    text, modules = imported(program, "-help")
+    assert text.startswith(f"Usage of {program}:")
+    assert not modules & HEAVY
+    assert not {name for name in modules if name.startswith(("nsqd.core", "nsqd.net", "nsqd.storage", "lookupd.re"))}
+
+
+# The same, with what is imported when the first listener listens.
+LISTENS = (
+    "import sys, shared.listen as l; real = l.listen\n"
+    "def listen(*a): print('imported', *sys.modules, flush=True); return real(*a)\n"
+    "l.listen = listen; from {}.main import main; sys.exit(main())"
+)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("program", "room"), [("nsqd", "nsqd"), ("nsqlookupd", "lookupd"), ("nsqadmin", "admin")])
+def test_a_daemon_listens_before_it_imports_what_serves(program: str, room: str, tmp_path: Path) -> None:
+    flags = {"nsqd": ["-data-path", str(tmp_path)], "nsqadmin": ["-lookupd-http-address=127.0.0.1:1"]}.get(program, [])
+    tcp = [] if program == "nsqadmin" else ["-tcp-address=127.0.0.1:0"]
+    with subprocess.Popen(
+        [sys.executable, "-c", LISTENS.format(room), *tcp, "-http-address=127.0.0.1:0", *flags],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.kill()
+    assert first.startswith("imported ")
+    assert not set(first.split()) & HEAVY
+
+
+SERVES = (
+    "import sys\n"
+    "from nsqd.net import reactor; real = reactor.Reactor.run\n"
+    "def run(self): print('imported', *sys.modules, flush=True); return real(self)\n"
+    "reactor.Reactor.run = run; from nsqd.main import main; sys.exit(main())"
+)
+
+
+@pytest.mark.process
+def test_tcp_clients_are_served_before_http_is_imported(tmp_path: Path) -> None:
+    flags = ["-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0", "-lookupd-tcp-address=127.0.0.1:1"]
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVES, *flags, "-data-path", str(tmp_path)],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.kill()
+    assert first.startswith("imported ")
+    assert not set(first.split()) & (HEAVY - {"trio", "ssl", "msgpack"})
+
+
+@pytest.fixture
+def strangers(tmp_path: Path) -> Path:
+    """A directory with modules that have our names and end whoever imports them."""
+    there = tmp_path / "strangers"
+    for name in ("nsqd", "lookupd", "admin", "shared", "apps", "pipeline"):
+        (there / name).mkdir(parents=True)
+        (there / name / "__init__.py").write_text(f"raise SystemExit('a foreign {name}')")
+    return there
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("program", ["nsqd", "nsqlookupd", "nsqadmin", "nsq_tail", "to_nsq", "penstock"])
+def test_foreign_modules_of_our_names_are_not_imported(program: str, strangers: Path) -> None:
+    script = Path(sys.executable).parent / program
+    environ = {**os.environ, "PYTHONPATH": str(strangers)}
+    done = subprocess.run([script, "--help"], cwd=strangers, env=environ, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert f"sage of {program}" in done.stderr or f"usage: {program}" in done.stdout
+
+
+@pytest.mark.process
+def test_the_children_of_up_do_not_import_them_either(strangers: Path) -> None:
+    (strangers / "penstock").mkdir()
+    (strangers / "penstock" / "__init__.py").write_text("raise SystemExit('a foreign penstock')")
+    code = "from apps.penstock import plan; import sys, pathlib; print(*plan(pathlib.Path('d'), 1, 0)[1].command, sep='\\n')"
+    shown = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    command = [*shown.stdout.splitlines(), "-version"]
+    environ = {**os.environ, "PYTHONPATH": str(strangers)}
+    done = subprocess.run(command, cwd=strangers, env=environ, capture_output=True, text=True)
+    assert done.stdout.startswith("nsqd v1.3.0 "), done.stderr
+
+
+@pytest.mark.process
+def test_a_signal_that_comes_early_ends_the_daemon_without_a_traceback(tmp_path: Path) -> None:
+    code = (
+        "import os, signal, sys; from nsqd import doors; real = doors.open_doors\n"
+        "def early(options): os.kill(os.getpid(), signal.SIGINT); return real(options)\n"
+        "from nsqd import main; main.open_doors = early; sys.exit(main.main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "-data-path", str(tmp_path), "-tcp-address=127.0.0.1:0"],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.process
+def test_a_stop_while_http_is_still_imported_is_clean(tmp_path: Path) -> None:
+    with nsqd(tmp_path, listens=["TCP"]) as node:
+        assert node.stop() == 0
+
+
+@pytest.mark.process
+def test_a_daemon_without_http_starts(tmp_path: Path) -> None:
+    with nsqd(tmp_path, "-http-address=", listens=["TCP"]) as node, node.connect() as client:
+        client.sendall(b"  V2PUB t\n\x00\x00\x00\x01x")
+        assert client.recv(100)[8:] == b"OK"
+    with Daemon("nsqlookupd", "-http-address=", listens=["TCP"]) as lookupd:
+        assert lookupd.stop() == 0
