@@ -20,6 +20,7 @@ from admin.outbox import MOST_WAITING, Outbox
 from admin.upstreams import UpstreamError
 from shared.log import log
 from shared.secrets import hide
+from shared.text import go_json
 
 CHANGES = ("pause", "unpause", "empty")
 TIMEOUT = 5.0  # s for each
@@ -57,8 +58,8 @@ class Notifier:
             self._client = httpx.AsyncClient(timeout=TIMEOUT, trust_env=False)
         headers = {"Content-Type": "application/json"}
         try:
-            answer = await self._client.post(self._endpoint, content=json.dumps(told).encode(), headers=headers)
-            answer.raise_for_status()
+            async with self._client.stream("POST", self._endpoint, content=go_json(told), headers=headers) as answer:
+                answer.raise_for_status()  # nobody reads what else it says
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             log.error("NOTIFICATION: %s: %s", hide(self._endpoint), type(error).__name__)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from admin.access import Access, check_action, check_sees, who_asks
 from admin.actions import CHANGES, Actions
-from admin.cluster import AllFailed, Cluster
+from admin.cluster import AllFailed, Cluster, Stats
 from admin.inactive import channels_of
 from admin.merge import Told, merged_topic
 from admin.options import AdminOptions
@@ -104,13 +104,17 @@ class JsonApi:
         topic = parameters(request, self.options, 2)[1]
         producers = await upstream(self.cluster.producers_of(topic))
         stats = await upstream(self.cluster.stats(producers.producers, topic))
-        return _answer(merged_topic(topic, stats.topics), producers.errors + stats.errors)
+        return await self._answer_from(
+            stats, lambda: merged_topic(topic, stats.topics), producers.errors + stats.errors
+        )
 
     async def channel(self, request: Request) -> Response:
         _, topic, channel = parameters(request, self.options, 3)
         producers = await upstream(self.cluster.producers_of(topic))
         stats = await upstream(self.cluster.stats(producers.producers, topic, channel, clients=True))
-        return _answer(stats.channels().get((topic, channel), {}), producers.errors + stats.errors)
+        return await self._answer_from(
+            stats, lambda: stats.channels().get((topic, channel), {}), producers.errors + stats.errors
+        )
 
     async def nodes(self, request: Request) -> Response:
         found = await upstream(self.cluster.producers())
@@ -133,23 +137,18 @@ class JsonApi:
             "total_messages": sum(topic["message_count"] for topic in stats.topics),
             "total_clients": clients,
         }
-        return _answer(told, found.errors)
+        return await self._answer_from(stats, lambda: told, found.errors)
 
     async def counter(self, request: Request) -> Response:
         producers = await upstream(self.cluster.producers())
         stats = await upstream(self.cluster.stats(producers.producers))
-        counts: dict[str, Told] = {}
         who = who_asks(request)
-        for topic in (one for one in stats.topics if who.sees(one["topic_name"])):
-            for channel in topic["channels"]:
-                names = topic["topic_name"], channel["channel_name"], topic["node"]
-                counts[":".join(names)] = {
-                    "node": names[2],
-                    "topic_name": names[0],
-                    "channel_name": names[1],
-                    "message_count": channel["message_count"],
-                }
-        return _answer({"stats": dict(sorted(counts.items()))}, producers.errors + stats.errors)
+        seen = [one for one in stats.topics if who.sees(one["topic_name"])]
+        return await self._answer_from(stats, lambda: {"stats": _counts(seen)}, producers.errors + stats.errors)
+
+    async def _answer_from(self, stats: Stats, make: Callable[[], Told], errors: Iterable[str]) -> Response:
+        """The answer; it is made in a thread where `stats` is large."""
+        return await self.cluster.upstreams.bounds.away(stats.memory, lambda: _answer(make(), errors))
 
     async def graphite(self, request: Request) -> Response:
         """The rate of a counter, as graphite has it."""
@@ -190,7 +189,7 @@ class JsonApi:
         kind = (
             kind if kind.startswith(_PICTURES) else "application/octet-stream"
         )  # no page of somebody else's in our name
-        headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "default-src 'none'; sandbox"}
+        headers = {"Content-Security-Policy": "default-src 'none'; sandbox"}
         return Response(content, answer.status_code, headers, kind)
 
     async def _ask_graphite(
@@ -302,6 +301,21 @@ def warning(errors: Iterable[str]) -> str:
 
 def _answer(told: Told, errors: Iterable[str]) -> Response:
     return json_response({**told, "message": warning(errors)})
+
+
+def _counts(topics: Iterable[Told]) -> Told:
+    """How many messages each channel of each node had, by "topic:channel:node"."""
+    counts: dict[str, Told] = {}
+    for topic in topics:
+        for channel in topic["channels"]:
+            names = topic["topic_name"], channel["channel_name"], topic["node"]
+            counts[":".join(names)] = {
+                "node": names[2],
+                "topic_name": names[0],
+                "channel_name": names[1],
+                "message_count": channel["message_count"],
+            }
+    return dict(sorted(counts.items()))
 
 
 async def _body(request: Request) -> dict[str, Any]:

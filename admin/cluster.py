@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from admin.merge import Told, merged_channel, number, objects, text, topic_of
+from admin.merge import Told, entries, merged_channel, named, number, objects, text, topic_of
 from admin.upstreams import Gathered, Upstreams
 
 LOOKUPDS, NSQDS = "nsqlookupd", "nsqd"
+MOST_OF_A_NODE, MOST_OF_A_TOPIC = 200_000, 50_000  # topics, channels and clients that a node may tell of
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
 
@@ -67,6 +68,7 @@ class Found:
     """Something, and why it may not be all."""
 
     errors: list[str] = field(default_factory=list)
+    memory: int = field(default=0, kw_only=True)  # bytes that the answers held of which it was made
 
 
 @dataclass(slots=True)
@@ -117,9 +119,15 @@ class Cluster:
         """Of all nodes. Raises AllFailed."""
         if self.lookupds:
             gathered = await self._ask(LOOKUPDS, self.lookupds, "/topics")
-            return _names(gathered, lambda told: told.get("topics"))
+            return await self._names(gathered, lambda told: told.get("topics"))
         gathered = await self._ask(NSQDS, self.nsqds, "/stats", {"format": "json", "include_clients": "false"})
-        return _names(gathered, lambda told: [one.get("topic_name") for one in objects(told.get("topics"))])
+        return await self._names(
+            gathered, lambda told: [one["topic_name"] for one in named(told.get("topics"), "topic_name")]
+        )
+
+    async def _names(self, gathered: Gathered[Told], of: Callable[[Told], Any]) -> Names:
+        names = await self.upstreams.bounds.away(gathered.memory, lambda: _all_names(gathered, of))
+        return Names(gathered.errors, names, memory=gathered.memory)
 
     async def producers(self) -> Producers:
         """All of them. Raises AllFailed."""
@@ -163,13 +171,11 @@ class Cluster:
         if not clients:
             arguments["include_clients"] = "false"
         gathered = await self._ask(NSQDS, by_address, "/stats", arguments)
-        now, found = int(time.time()), []
-        for address, told in gathered.answers.items():
-            one = by_address[address]
-            for raw in objects(told.get("topics")):
-                if not topic or raw.get("topic_name") == topic:
-                    found.append(topic_of(raw, address, one.hostname, now, (one.region, one.zone)))
-        return Stats(gathered.errors, sorted(found, key=lambda one: str(one["hostname"])))
+        now = int(time.time())
+        merged, errors = await self.upstreams.bounds.away(
+            gathered.memory, lambda: _merged(gathered.answers, by_address, topic, now)
+        )
+        return Stats(gathered.errors + errors, merged, memory=gathered.memory)
 
     async def _told_by_themselves(self, addresses: Iterable[str]) -> Producers:
         async def ask(address: str) -> Producer:
@@ -177,8 +183,8 @@ class Cluster:
             arguments = {"format": "json", "include_clients": "false"}
             stats = await self.upstreams.get_object(address, "/stats", arguments)
             host, _, port = address.rpartition(":")
-            topics = [(text(one.get("topic_name")), False) for one in objects(stats.get("topics"))]
-            producer = replace(_producer(info), topics=tuple(topics))
+            topics = await self.upstreams.bounds.away(stats.memory, lambda: _topics(stats))
+            producer = replace(_producer(info), topics=topics)
             if not producer.broadcast_address:  # an old one, which does not say
                 producer = replace(producer, broadcast_address=host.strip("[]"), http_port=int(port or 0))
             return producer if producer.hostname else replace(producer, hostname=host.strip("[]"))
@@ -206,9 +212,8 @@ class Cluster:
     async def _ask(
         self, what: str, addresses: Iterable[str], path: str, arguments: dict[str, str] | None = None
     ) -> Gathered[Told]:
-        gathered = await self.upstreams.all_of(
-            addresses, lambda one: self.upstreams.get_object(one, path, arguments or {})
-        )
+        ask: Callable[[str], Awaitable[Told]] = lambda one: self.upstreams.get_object(one, path, arguments or {})  # noqa: E731
+        gathered = await self.upstreams.all_of(addresses, ask)
         _check(gathered, what)
         return gathered
 
@@ -223,13 +228,35 @@ def _check(gathered: Gathered[Any], what: str) -> None:
         raise AllFailed(f"failed to query any {what}: {'; '.join(gathered.errors)}")
 
 
-def _names(gathered: Gathered[Told], of: Callable[[Told], Any]) -> Names:
+def _merged(
+    answers: dict[str, Told], by_address: dict[str, Producer], topic: str, now: int
+) -> tuple[list[Told], list[str]]:  # fmt: skip
+    """Topics of nodes, or only the one, as admin.merge has them; and which nodes tell of more than can be."""
+    found: list[Told] = []
+    errors = []
+    most = MOST_OF_A_TOPIC if topic else MOST_OF_A_NODE
+    for address, told in answers.items():
+        one = by_address[address]
+        raws = [raw for raw in named(told.get("topics"), "topic_name") if not topic or raw["topic_name"] == topic]
+        if sum(map(entries, raws)) > most:
+            errors.append(f"{address}/stats tells of more than {most} topics, channels and clients")
+            continue
+        found += [topic_of(raw, address, one.hostname, now, (one.region, one.zone)) for raw in raws]
+    return sorted(found, key=lambda one: str(one["hostname"])), errors
+
+
+def _topics(stats: Told) -> tuple[tuple[str, bool], ...]:
+    """Of a node's /stats, as a Producer has them."""
+    return tuple((text(one["topic_name"]), False) for one in named(stats.get("topics"), "topic_name"))
+
+
+def _all_names(gathered: Gathered[Told], of: Callable[[Told], Any]) -> list[str]:
     found: set[str] = set()
     for told in gathered.answers.values():
         names = of(told)
         if isinstance(names, list):
             found.update(text(name) for name in names if isinstance(name, str))
-    return Names(gathered.errors, sorted(found))
+    return sorted(found)
 
 
 def _producer(told: Told) -> Producer:

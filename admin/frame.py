@@ -43,7 +43,6 @@ MOST_FORM = 1024 * 1024 + 65536  # bytes
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'"
     " data:; form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
-    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
@@ -115,7 +114,7 @@ class Frame:
         path = _assets().get(request.scope["path"].rpartition("/")[2])
         if path is None:
             raise HttpError(404, "NOT_FOUND")
-        headers = {"Cache-Control": "public, max-age=3600", "X-Content-Type-Options": "nosniff"}
+        headers = {"Cache-Control": "public, max-age=3600"}
         return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
 
     def shown(self, view: View, every: float = EVERY) -> Handler:

@@ -23,6 +23,7 @@ MOST_ROWS = 200  # topics in a question for their rows
 SELDOM = 10.0  # s that an answer is good enough which changes slowly
 RARELY = 60.0  # likewise, of what changes by the hour
 MOST_KINDS = 10_000  # nodes
+MOST_PAUSES = 1000  # of a node that are shown
 _LOG = "log"  # the capability that nodes of ours announce
 
 
@@ -34,10 +35,13 @@ class Looks:
     cluster: Cluster
     patient: Patient
     direct: Upstreams  # who asks by it waits, and nothing is remembered: for messages
-    watch: Watch = field(default_factory=Watch)
+    watch: Watch = field(init=False)
     _kinds: dict[str, tuple[bool, float]] = field(
         default_factory=dict
     )  # by address: it is of ours; until when that is so
+
+    def __post_init__(self) -> None:
+        self.watch = Watch(most_memory=self.direct.bounds.budget // 2)
 
     # nodes
 
@@ -109,8 +113,10 @@ class Looks:
         asked = {} if columns is None else {"columns": ",".join(columns)}
         told = await self._gathered(ours, "/topics/figures", asked)
         stats = await self._originals(ours, others)
-        overview = overview_of(told.answers, stats.topics, columns or ())
+        memory = told.memory + stats.memory
+        overview = await self.direct.bounds.away(memory, lambda: overview_of(told.answers, stats.topics, columns or ()))
         overview.errors = found.errors + told.errors + stats.errors
+        overview.memory = memory
         return overview
 
     async def _originals(self, ours: list[Producer], others: list[Producer]) -> Stats:
@@ -133,11 +139,11 @@ class Looks:
     async def _rows(self, names: list[str]) -> dict[str, Row]:
         ours, others = await self._parted((await self.producers()).producers)
         told: list[Told] = []
+        wanted = set(names)
         for start in range(0, len(names), MOST_ROWS):
             gathered = await self._gathered(ours, "/topics/rows", {"topic": names[start : start + MOST_ROWS]})
-            told += [row for answer in gathered.answers.values() for row in objects(answer.get("topics"))]
+            told += [row for answer in gathered.answers.values() for row in _rows_of(answer, wanted)]
         stats = await self._originals(ours, others)
-        wanted = set(names)
         own = [topic_row(one["topic_name"], [one]) for one in stats.topics if one["topic_name"] in wanted]
         return rows_of(told, own)
 
@@ -145,7 +151,7 @@ class Looks:
         """Of these topics, on one node."""
         if is_ours:
             told = (await self._gathered([producer], "/topics/rows", {"topic": names[:MOST_ROWS]})).answers
-            return rows_of([row for answer in told.values() for row in objects(answer.get("topics"))], [])
+            return rows_of([row for answer in told.values() for row in _rows_of(answer, set(names))], [])
         question = lambda: self.cluster.stats([producer])  # noqa: E731
         stats = (await self.watch.ask(("node", producer.address), question)).now
         return rows_of([], [topic_row(one["topic_name"], [one]) for one in stats.topics if one["topic_name"] in names])
@@ -195,7 +201,7 @@ class Looks:
             name: {"name": name, "by": "", "at": 0, "until": 0} for name in sorted(overview.paused)
         }
         for told in (await self._gathered(ours, "/pauses", {})).answers.values():
-            for one in objects(told.get("pauses")):
+            for one in objects(told.get("pauses"))[:MOST_PAUSES]:
                 name = "/".join(filter(None, (text(one.get("topic")), text(one.get("channel")))))
                 known = found.setdefault(name, {"name": name, "by": "", "at": 0, "until": 0})
                 known["by"] = known["by"] or text(one.get("by"))
@@ -233,3 +239,8 @@ class Looks:
 
 def _place(producer: Producer) -> tuple[str, str]:
     return producer.hostname, producer.address
+
+
+def _rows_of(answer: Told, names: set[str]) -> list[Told]:
+    """Rows of these topics: a node may tell of others, too, which nobody asked for."""
+    return [row for row in objects(answer.get("topics")) if text(row.get("topic_name")) in names]

@@ -12,6 +12,7 @@ from shared.text import without_surrogates
 
 Told = dict[str, Any]
 
+LONGEST_NAME = 200  # characters: a tube's; a topic's has 64
 _SUMS = (
     "depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count", "timeout_count",
     "message_count", "delivery_msg_count", "zone_local_msg_count", "region_local_msg_count", "global_msg_count", "client_count",
@@ -43,6 +44,22 @@ def objects(value: object) -> list[Told]:
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
+def named(value: object, key: str) -> list[Told]:
+    """The objects of a list with a name of at most LONGEST_NAME characters under that key; of one name the first."""
+    found: dict[str, Told] = {}
+    for one in objects(value):
+        name = one.get(key)
+        if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME:
+            found.setdefault(name, one)
+    return list(found.values())
+
+
+def entries(told: Told) -> int:
+    """How many channels and clients a topic of a node's /stats lists, and itself."""
+    channels = objects(told.get("channels"))
+    return 1 + len(channels) + sum(len(objects(channel.get("clients"))) for channel in channels)
+
+
 # one node's
 
 
@@ -50,7 +67,9 @@ def topic_of(told: Told, node: str, hostname: str, now: int, where: tuple[str, s
     """A topic of a node's /stats. `now`: s since the epoch; `where`: the node's region and zone."""
     topic = text(told.get("topic_name"))
     counts = _counts(told, ("depth", "backend_depth", "message_count"))
-    channels = [channel_of(one, topic, node, hostname, now, where) for one in objects(told.get("channels"))]
+    channels = [
+        channel_of(one, topic, node, hostname, now, where) for one in named(told.get("channels"), "channel_name")
+    ]
     return _topic(node, hostname, topic, counts, None, channels, told.get("paused") is True, _latency(told))
 
 

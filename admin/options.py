@@ -97,6 +97,11 @@ class AdminOptions(DaemonOptions):
     http_client_request_timeout: Duration = option(
         Duration(5 * SECOND), "timeout for HTTP request", check=at_least(MILLISECOND)
     )
+    max_upstream_response: int = option(
+        32 * 1024 * 1024,
+        "maximum size in bytes of an nsqd's or nsqlookupd's answer; all answers together may hold 16 times as much memory",
+        check=at_least(64 * 1024),
+    )
     http_client_tls_insecure_skip_verify: bool = option(
         False, "configure the HTTP client to skip verification of TLS certificates"
     )

@@ -9,29 +9,31 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-from admin.upstreams import Arguments, Times, UpstreamError, Upstreams
+from admin.bounds import Answer, Bounds
+from admin.upstreams import Arguments, Times, UpstreamError, Upstreams, question, retrieve
 
 PATIENCE = 1.0  # s for a node that answered the last time
 FOR_THE_ILL = 0.02  # s for one that did not
-LARGEST = 1024 * 1024  # bytes of an answer that is remembered
-MOST = 200  # answers that are remembered
+LARGEST = 4 * 1024 * 1024  # bytes of memory of an answer that is remembered
+MOST, SHARE = 200, 8  # answers that are remembered, and what part of all answers' memory they may hold
 FORGOTTEN = 600.0  # s after which an old answer is none, and a node that was not asked is not told of
 
 
 @dataclass(slots=True)
 class _Slot:
-    task: asyncio.Task[dict[str, Any]] | None = None
-    answer: dict[str, Any] | None = None
+    task: asyncio.Task[Answer] | None = None
+    answer: Answer | None = None
     at: float = 0.0
 
 
 class Patient(Upstreams):
     """See above."""
 
-    def __init__(self, times: Times, context: ssl.SSLContext, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(times, context)
+    def __init__(
+        self, times: Times, context: ssl.SSLContext, bounds: Bounds, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(times, context, bounds)
         self._clock = clock
         self._asked: OrderedDict[object, _Slot] = OrderedDict()
         self._well: dict[str, float] = {}  # by address: when it last answered
@@ -45,16 +47,16 @@ class Patient(Upstreams):
         self._ill = {address: since for address, since in self._ill.items() if now - since < FORGOTTEN}
         return {address: now - self._well.get(address, since) for address, since in self._ill.items()}
 
-    async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> dict[str, Any]:
+    async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
         """As Upstreams, or what it answered before. Raises UpstreamError if there is nothing."""
-        key = address, path, tuple(sorted((name, str(value)) for name, value in (arguments or {}).items()))
+        key = question(address, path, arguments)
         slot = self._asked.setdefault(key, _Slot())
         self._asked.move_to_end(key)
         if len(self._asked) > MOST:
             self._asked.popitem(last=False)
         if slot.task is None or slot.task.done():
             slot.task = asyncio.create_task(self._ask_on(slot, address, path, arguments))
-            slot.task.add_done_callback(_retrieve)
+            slot.task.add_done_callback(retrieve)
         task = slot.task
         await asyncio.wait({task}, timeout=FOR_THE_ILL if address in self._ill else PATIENCE)
         if task.done():
@@ -70,21 +72,26 @@ class Patient(Upstreams):
             raise failure
         return slot.answer
 
-    async def _ask_on(self, slot: _Slot, address: str, path: str, arguments: Arguments | None) -> dict[str, Any]:
+    async def _ask_on(self, slot: _Slot, address: str, path: str, arguments: Arguments | None) -> Answer:
         try:
-            answer, size = await super().get_sized(address, path, arguments)
+            answer = await super().get_object(address, path, arguments)
         except UpstreamError as failure:
             if not failure.status:
                 self._ill.setdefault(address, self._clock())
             raise
         now = self._clock()
-        slot.answer, slot.at = (answer if size <= LARGEST else None), now
+        slot.answer, slot.at = (answer if answer.memory <= LARGEST else None), now
+        self._forget_the_oldest()
         self._well[address] = now
         self._ill.pop(address, None)
         return answer
 
-
-def _retrieve(task: asyncio.Task[dict[str, Any]]) -> None:
-    """Nobody may be there any more to hear what went wrong."""
-    if not task.cancelled():
-        task.exception()
+    def _forget_the_oldest(self) -> None:
+        """As many answers as are more than may be held."""
+        held = sum(slot.answer.memory for slot in self._asked.values() if slot.answer is not None)
+        for slot in self._asked.values():
+            if held <= self.bounds.budget // SHARE:
+                return
+            if slot.answer is not None:
+                held -= slot.answer.memory
+                slot.answer = None

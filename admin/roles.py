@@ -125,7 +125,7 @@ class Who:
 
     def seen(self, topics: Iterable[str]) -> list[str]:
         """Of these the ones that he sees."""
-        return [topic for topic in topics if self.sees(topic)]
+        return list(topics) if self.sees_all else [topic for topic in topics if self.sees(topic)]
 
     def may(self, action: str) -> bool:
         """One of ACTIONS."""

@@ -1,22 +1,27 @@
-"""Questions to nsqlookupd and nsqd: each with its own deadline, all at once, answers bounded. In the HTTP thread."""
+"""Questions to nsqlookupd and nsqd, in the HTTP thread: each has a deadline, all are asked at once, and answers are bounded.
+
+A node is asked the same thing once at a time: who asks meanwhile shares the answer. No node has more than EACH questions to
+answer at a time, so that one that hangs does not take the connections of all others.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 import httpx
 
+from admin.bounds import Answer, Bounds
 from shared.http import extensions
-from shared.http.bounded import IDENTITY, AnswerError, read_answer
+from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer
 
-MOST_BYTES = 64 * 1024 * 1024  # of an answer
-AT_ONCE = 100  # questions under way
+AT_ONCE, EACH = 100, 8  # questions under way, to all nodes and to each
+MOST_REFUSAL = 64 * 1024  # bytes of an answer that is none of success
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
 _V1 = {**IDENTITY, **extensions.ASK, "Accept": "application/vnd.nsq; version=1.0"}
 
@@ -45,6 +50,11 @@ class Gathered(Generic[T]):
     answers: dict[str, T] = field(default_factory=dict)  # by address, in the order in which they were named
     errors: list[str] = field(default_factory=list)
 
+    @property
+    def memory(self) -> int:
+        """Bytes that the answers hold."""
+        return sum(one.memory for one in self.answers.values() if isinstance(one, Answer))
+
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -57,40 +67,40 @@ class Times:
 class Upstreams:
     """See above. To be made, used and closed in one event loop."""
 
-    def __init__(self, times: Times, context: ssl.SSLContext) -> None:
+    def __init__(self, times: Times, context: ssl.SSLContext, bounds: Bounds) -> None:
         timeout = httpx.Timeout(times.request, connect=times.connect)
         limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE, keepalive_expiry=30)
+        self.bounds = bounds
         self._client = httpx.AsyncClient(timeout=timeout, limits=limits, verify=context, trust_env=False)
         self._times = times
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._slots_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # by URL without its path
+        self._under_way: dict[object, asyncio.Task[Answer]] = {}
+        self._changes = 0  # commands that were given: an answer of before one does not serve who asks after it
 
     async def close(self) -> None:
         """Hang up."""
         await self._client.aclose()
 
-    async def get(self, address: str, path: str, arguments: Arguments | None = None) -> Any:
-        """A JSON answer. Raises UpstreamError."""
-        return (await self._get(address, path, arguments))[0]
+    async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
+        """A JSON object. What is wrapped as nsqd before 1.0 did is unwrapped. Raises UpstreamError."""
+        key = self._changes, *question(address, path, arguments)
+        task = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.create_task(self._get(address, path, arguments or {}))
+            task.add_done_callback(lambda done: self._ended(key, done))
+        return await asyncio.shield(task)  # who gives up does not take it from the others
 
-    async def _get(self, address: str, path: str, arguments: Arguments | None) -> tuple[Any, int]:
-        content, _ = await self._ask("GET", _url(address, path), arguments or {}, b"", {})
+    def _ended(self, key: object, task: asyncio.Task[Answer]) -> None:
+        del self._under_way[key]
+        retrieve(task)
+
+    async def _get(self, address: str, path: str, arguments: Arguments) -> Answer:
+        content, _ = await self._ask("GET", _url(address, path), arguments, b"", {})
         try:
-            return json.loads(content), len(content)
-        except (ValueError, RecursionError):
-            raise UpstreamError(f"{address}{path} answered something that is no JSON") from None
-
-    async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> dict[str, Any]:
-        """Likewise; an object. What is wrapped as nsqd before 1.0 did is unwrapped."""
-        return (await self.get_sized(address, path, arguments))[0]
-
-    async def get_sized(self, address: str, path: str, arguments: Arguments | None) -> tuple[dict[str, Any], int]:
-        """Likewise, and how many bytes it was."""
-        told, size = await self._get(address, path, arguments)
-        if isinstance(told, dict) and isinstance(told.get("data"), dict) and "status_code" in told:
-            told = told["data"]
-        if not isinstance(told, dict):
-            raise UpstreamError(f"{address}{path} answered something else than an object")
-        return told, size
+            return await self.bounds.parse_answer(content)
+        except AnswerError as error:
+            raise UpstreamError(f"{address}{path} {error}") from None
 
     async def get_bytes(self, address: str, path: str, arguments: Arguments) -> bytes:
         """An answer as it is. Raises UpstreamError."""
@@ -98,13 +108,16 @@ class Upstreams:
 
     async def post(self, address: str, path: str, arguments: Arguments, body: bytes = b"") -> bytes:
         """Have something done. Raises UpstreamError."""
-        return (await self._ask("POST", _url(address, path), arguments, body, {}))[0]
+        return (await self.tell(address, path, arguments, body, {}))[0]
 
     async def tell(
         self, address: str, path: str, arguments: Arguments, body: bytes, headers: dict[str, str]
     ) -> tuple[bytes, dict[str, str]]:
         """Likewise; the answer, and its headers, of which names are in lower case. Raises UpstreamError."""
-        return await self._ask("POST", _url(address, path), arguments, body, headers)
+        try:
+            return await self._ask("POST", _url(address, path), arguments, body, headers)
+        finally:
+            self._changes += 1
 
     async def all_of(self, addresses: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> Gathered[T]:
         """Every one of them at the same time; nobody waits for longer than its own deadline."""
@@ -122,19 +135,31 @@ class Upstreams:
     async def _ask(
         self, method: str, url: str, arguments: Arguments, body: bytes, headers: dict[str, str], again: bool = True
     ) -> tuple[bytes, dict[str, str]]:
+        slots = self._slots_of.setdefault(_server(url), asyncio.Semaphore(EACH))
+        held = 0
+
+        def on_part(size: int) -> None:
+            nonlocal held
+            self.bounds.take(size)
+            held += size
+
         try:
             async with (
-                self._slots,
                 asyncio.timeout(self._times.request),
+                slots,
+                self._slots,
                 self._client.stream(method, url, params=arguments, content=body, headers=headers | _V1) as answer,
             ):
-                content = await read_answer(answer, MOST_BYTES)
+                most = self.bounds.most_bytes if answer.status_code == 200 else MOST_REFUSAL
+                content = await read_answer(answer, most, on_part)
         except AnswerError as error:
             raise UpstreamError(f"{url} {error}") from None
         except TimeoutError:
             raise UpstreamError(f"{url} did not answer within {self._times.request:g} s") from None
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError) as error:
             raise UpstreamError(f"{url}: {str(error) or type(error).__name__}") from None
+        finally:
+            self.bounds.give_back(held)
         if answer.status_code == 403 and again and url.startswith("http://"):
             elsewhere = _https(url, content)
             if elsewhere:
@@ -143,6 +168,22 @@ class Upstreams:
             told = content[:200].decode("utf-8", "replace")
             raise Refused(f"{url} answered {answer.status_code} {told!r}", answer.status_code)
         return content, dict(answer.headers)
+
+
+def _server(url: str) -> str:
+    """Without the path."""
+    return "/".join(url.split("/", 3)[:3])
+
+
+def question(address: str, path: str, arguments: Arguments | None) -> tuple[object, ...]:
+    """To know the same question by."""
+    return address, path, tuple(sorted((name, str(value)) for name, value in (arguments or {}).items()))
+
+
+def retrieve(task: asyncio.Task[Any]) -> None:
+    """Nobody may be there any more to hear what went wrong."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _url(address: str, path: str) -> str:
@@ -155,8 +196,8 @@ def _url(address: str, path: str) -> str:
 def _https(url: str, refusal: bytes) -> str:
     """Where a node that wants TLS says that it is; "" if it says nothing of the kind."""
     try:
-        port = json.loads(refusal)["https_port"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        port = parse_object(refusal, MOST_REFUSAL)["https_port"]
+    except (AnswerError, KeyError):
         return ""
     if type(port) is not int or not 0 < port < 65536:
         return ""

@@ -16,6 +16,7 @@ MOST_POLITE = 5.0  # s
 SOON = 0.08  # s that a page waits for what it can do without for a moment
 FORGOTTEN = 60.0  # s after which it is no `before` any more
 MOST = 200  # questions that are remembered
+MOST_MEMORY = 256 * 1024 * 1024  # bytes that the answers to them hold, of those that say in `memory` what they hold
 
 T = TypeVar("T")
 
@@ -43,8 +44,9 @@ class _Slot:
 class Watch:
     """See above. Bounded: the question that was asked longest ago is forgotten."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, most_memory: int = MOST_MEMORY) -> None:
         self._clock = clock
+        self._most_memory = most_memory
         self._slots: OrderedDict[object, _Slot] = OrderedDict()
         self._changed_at = -math.inf
         self._tasks: set[asyncio.Task[Any]] = set()  # that somebody did not wait for
@@ -76,6 +78,7 @@ class Watch:
             slot.seen = Seen(answer)
             if before is not None and now - slot.at < FORGOTTEN:
                 slot.seen = Seen(answer, before.now, now - slot.at)
+            self._forget_the_oldest(key)
             slot.at, slot.polite = now, min(MOST_POLITE, POLITE * (now - began))
             return slot.seen
 
@@ -91,6 +94,14 @@ class Watch:
         is_young = slot is not None and self._clock() - slot.at < FORGOTTEN and slot.at > self._changed_at
         return slot.seen if slot is not None and is_young else None
 
+    def _forget_the_oldest(self, but: object) -> None:
+        """As many answers as are more than may be held; not the one of that key."""
+        excess = sum(map(_memory, self._slots.values())) - self._most_memory
+        for key in [key for key in self._slots if key != but]:
+            if excess <= 0:
+                return
+            excess -= _memory(self._slots.pop(key))
+
     def knows(self, key: object) -> bool:
         """There was an answer, however old."""
         slot = self._slots.get(key)
@@ -105,3 +116,9 @@ class Watch:
     def forget(self) -> None:
         """Something was changed: the next to look sees it."""
         self._changed_at = self._clock()
+
+
+def _memory(slot: _Slot) -> int:
+    """Bytes that its answers hold."""
+    seen = slot.seen
+    return sum(getattr(answer, "memory", 0) for answer in (seen.now, seen.before)) if seen is not None else 0

@@ -31,6 +31,7 @@ from nsqd.resuming import end_pauses
 from nsqd.storage.directory import Directory
 from nsqd.storage.saver import Health, Saver
 from nsqd.watching import note_series
+from shared.budget import Budget
 from shared.daemon import SIGNALS, broadcast_address, until_told_to_stop
 from shared.http.bridge import Bridge
 from shared.log import log
@@ -77,6 +78,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
     health = Health()
     metadata = directory.load()
     wake = Wake()
+    budget = Budget(options.buffer_budget)
     taking, binlogs = imports(directory)
     opened = read_log(options, directory, wake)
     broker = make_broker(options, metadata, opened, taking, binlogs)
@@ -132,6 +134,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                 contents=opened.contents(),
                 series=series,
                 refused=lambda: broker.refused + http_server.refused,
+                buffers=budget.figures,
             )
             reactor.listen(doors.tcp.socket)
             log.info("TCP: listening on %s", doors.tcp.address)
@@ -154,7 +157,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
 
                 deliveries = Deliveries(broker, options.statistics_topic, options.node_number(), reactor.wake)
                 nursery.start_soon(deliveries.run)
-            http_server = await trio.to_thread.run_sync(_http_server, options, node, doors, trio_thread)
+            http_server = await trio.to_thread.run_sync(_http_server, options, node, doors, trio_thread, budget)
             await _start_http(http_server, doors)
             await until_told_to_stop(signals, partial(_reload, options, doors.certificates))
             await trio.to_thread.run_sync(http_server.stop)  # in a thread: requests under way need this one
@@ -220,7 +223,7 @@ def _auth_servers(options: NsqdOptions, tls: ssl.SSLContext | None) -> AuthServe
     )
 
 
-def _http_server(options: NsqdOptions, node: Node, doors: Doors, trio_thread: TrioThread) -> HttpServer:
+def _http_server(options: NsqdOptions, node: Node, doors: Doors, trio_thread: TrioThread, budget: Budget) -> HttpServer:
     """Where TLS is required, plain HTTP answers only that. In a thread: most of what a daemon imports is imported here."""
     from nsqd.http.routes import routes
     from shared.http.api import Api, Hosts, TlsRequired
@@ -239,6 +242,7 @@ def _http_server(options: NsqdOptions, node: Node, doors: Doors, trio_thread: Tr
         https=https,
         max_connections=options.max_connections,
         max_per_ip=options.max_connections_per_ip,
+        budget=budget,
     )
 
 

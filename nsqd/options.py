@@ -25,6 +25,7 @@ from nsqd.option_values import (
     read_tls_version,
 )
 from penstock.protocol.names import is_valid_name
+from shared.budget import DEFAULT_BUDGET
 from shared.checks import (
     accidental_path,
     at_least,
@@ -116,6 +117,11 @@ class NsqdOptions(DaemonOptions):
         128 * 1024 * 1024,
         "bytes of messages to keep in memory, of all topics; the others are read back",
         check=at_least(0),
+    )
+    buffer_budget: int = option(
+        DEFAULT_BUDGET,
+        "bytes that half-received requests and unsent answers may take, of all connections (one address: half of it)",
+        check=at_least(1),
     )
     max_bytes_per_file: int = option(
         104_857_600, "of NSQ's disk queue: number of bytes per file (has no effect here)", check=at_least(0)

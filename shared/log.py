@@ -136,6 +136,7 @@ def configure(prefix: str, level: str, format: str = "nsq") -> None:
     handler.setFormatter(FORMATS[format](prefix))
     log.handlers[:] = [handler]
     log.propagate = False
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # neither form tells them
     log.setLevel(LEVELS[level.lower()])
     for name in _LIBRARIES:  # of theirs only what we must know: a stranger's bad request is no news
         logger = logging.getLogger(name)

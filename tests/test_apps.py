@@ -18,6 +18,7 @@ from pathlib import Path
 from struct import pack, unpack
 from typing import BinaryIO
 
+import httpx
 import pytest
 
 from apps import nsq_tail, passthrough, to_nsq
@@ -25,7 +26,7 @@ from penstock.client import ConnectionLost, Consumer, ConsumerError, Producer, P
 from penstock.client.connection import Connection
 from penstock.client.dial import split_address
 from penstock.client.flow import shares
-from penstock.client.lookup import lookup_url, producer_addresses
+from penstock.client.lookup import _content, lookup_url, producer_addresses
 from shared.log import _LIBRARIES, log
 
 ROOT = Path(__file__).parents[1]
@@ -390,6 +391,21 @@ def test_nsqds_are_found_through_nsqlookupd(nsqd: FakeNsqd) -> None:
         finally:
             lookupd.shutdown()
     assert (message.body, asked) == (b"found", ["/lookup?topic=t"])
+
+
+class Endless(httpx.SyncByteStream):
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            yield b" " * 65536
+
+
+@pytest.mark.parametrize(
+    ("headers", "timeout", "words"),
+    [({"Content-Encoding": "gzip"}, 60.0, "packed"), ({}, 60.0, "more than"), ({}, 0.0, "more than 0 s")],
+)
+def test_a_lookupd_that_lies_is_not_listened_to_for_ever(headers: dict[str, str], timeout: float, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        _content(httpx.Response(200, headers=headers, stream=Endless()), timeout)
 
 
 def test_lookup_answers() -> None:

@@ -354,3 +354,12 @@ def test_connections_are_freed_without_the_collector(tmp_path: Path, policy: str
     finally:
         gc.enable()
     site.close()
+
+
+@pytest.mark.parametrize("pipelined", [1, 3])
+def test_who_does_not_read_is_cut_off(fresh: Site, monkeypatch: pytest.MonkeyPatch, pipelined: int) -> None:
+    monkeypatch.setattr(guard, "WRITE_TIMEOUT", 0.3)
+    connection = fresh.secure()
+    connection.sendall(b"GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n" * pipelined)
+    eventually(lambda: fresh.server._doorkeeper._open == 0)
+    connection.close()

@@ -19,6 +19,7 @@ from nsqd.core.store import LogFigures
 from nsqd.core.topic import Topic
 from nsqd.core.tube import Tube
 from nsqd.http.node import Node
+from shared.budget import BudgetFigures
 from shared.histogram import Histogram
 
 LABELLED = 200  # topics, and as many channels: some 2,000 series in all
@@ -84,6 +85,7 @@ class Figures:
     latency: Histogram | None  # ns from publish to FIN, of all messages ever; None without configured percentiles
     refused: Counter[str]  # what was refused to clients, by reason
     log: LogFigures
+    buffers: BudgetFigures
 
 
 async def take(node: Node) -> Figures:
@@ -134,7 +136,14 @@ def _whole(node: Node, rows: dict[str, list[Row]]) -> Figures:
     latency = node.broker.latencies.copy() if node.broker.limits.latency_percentiles else None
     connections, turns = len(node.peers()), node.turns()
     return Figures(
-        **rows, connections=connections, turns=turns, scan=scan, latency=latency, refused=node.refused(), log=node.log()
+        **rows,
+        connections=connections,
+        turns=turns,
+        scan=scan,
+        latency=latency,
+        refused=node.refused(),
+        log=node.log(),
+        buffers=node.buffers(),
     )
 
 

@@ -54,7 +54,7 @@ class Messages:
         frame = look.frames[ordinal]
         if not frame:
             raise HttpError(404, "MESSAGE_NOT_FOUND")
-        headers = V1_HEADERS | {"X-Nsq-Message-Id": message_id(frame).decode(), "X-Content-Type-Options": "nosniff"}
+        headers = V1_HEADERS | {"X-Nsq-Message-Id": message_id(frame).decode()}
         return Response(frame[HEADER_SIZE:], headers=headers, media_type="application/octet-stream")
 
     async def messages(self, request: Request) -> Response:

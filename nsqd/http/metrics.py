@@ -26,6 +26,7 @@ from nsqd.http.figures import (
     take,
 )
 from nsqd.http.node import Node
+from shared.budget import BudgetFigures
 from shared.histogram import Histogram
 
 OTHER = "(other)"  # as topic and channel: all that have no series of their own; no name can be this
@@ -73,6 +74,7 @@ class MetricsRoute:
             *_totals(figures),
             *_scan(figures.scan),
             *_log(figures.log),
+            *_buffers(figures.buffers),
             *_labelled("topic", TOPIC_GAUGES, TOPIC_COUNTERS, *self._topics.choose(figures.topics)),
             *_labelled("channel", CHANNEL_GAUGES, CHANNEL_COUNTERS, *self._channels.choose(figures.channels)),
             *_labelled("tube", TUBE_GAUGES, TUBE_COUNTERS, *self._tubes.choose(figures.tubes)),
@@ -134,6 +136,14 @@ def _log(log: LogFigures) -> Iterator[Metric]:
     yield CounterMetricFamily("nsqd_log_read_retries", "Reads of the log that failed and were tried again", log.retries)
     yield CounterMetricFamily("nsqd_log_checkpoints", "Checkpoints written since the start", log.checkpoints)
     yield _histogram("nsqd_log_sync_seconds", "What a sync of the log took", log.syncs, SYNC_BOUNDS)
+
+
+def _buffers(buffers: BudgetFigures) -> Iterator[Metric]:
+    """What clients make the node buffer: half-received requests and unsent answers, of all ports."""
+    yield GaugeMetricFamily("nsqd_buffer_budget_bytes", "What clients may make the node buffer", buffers.limit)
+    yield GaugeMetricFamily("nsqd_buffer_bytes", "Bytes of half-received requests and unsent answers", buffers.used)
+    yield GaugeMetricFamily("nsqd_buffer_peak_bytes", "The most that these were since the start", buffers.peak)
+    yield CounterMetricFamily("nsqd_buffer_refused", "Times that there was no room for them", buffers.refused)
 
 
 def _scan(scan: ScanStatistics) -> Iterator[Metric]:

@@ -13,6 +13,7 @@ from nsqd.core.store import LogFigures
 from nsqd.core.topology import Picture
 from nsqd.options import NsqdOptions
 from nsqd.protocols.nsq.peer import Peer
+from shared.budget import BudgetFigures
 from shared.http.bridge import Bridge
 
 
@@ -53,6 +54,7 @@ class Node:
     contents: Contents  # trio thread, but for what it says of any
     series: Series  # trio thread
     refused: Callable[[], Counter[str]]  # trio thread: what was refused to clients, by reason
+    buffers: Callable[[], BudgetFigures]  # any thread: what clients make the node buffer
 
     async def registered(self, topic: str) -> None:
         """Return when nsqlookupd knows what was just created, or after a bounded time. (HTTP thread)"""

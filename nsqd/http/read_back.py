@@ -17,6 +17,8 @@ A PLACE is an offset, earliest, latest, a time (2026-11-21T10:00:00Z) or a durat
         Messages with attributes have a fourth element: {"headers", "key", "producer", "sequence"} as far as they are there,
         the latter of the first message
 
+An answer counts in -buffer-budget until it is sent: 503 BUFFER_BUDGET_EXCEEDED with Retry-After while there is no room.
+
 X-Nsq-Missing tells how many messages before X-Nsq-Next-Offset are damaged on disk, if there are any.
 
 400 for what makes no sense, 404 TOPIC_NOT_FOUND, 409 OTHER_LOG where `log` is not this topic's, 410 OFFSET_GONE below the first
@@ -41,12 +43,15 @@ from nsqd.http.node import Node
 from nsqd.http.offsets import EARLIEST, LATEST, Place, Places, check_offset, look, read_place
 from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError
+from shared.http.exchange import exchange_of
 from shared.values import MILLISECOND
 
 LIMIT, MOST = 100_000, 10_000_000  # messages in an answer
 MAX_BYTES, MOST_BYTES = 1024 * 1024, 8 * 1024 * 1024  # bytes of frames in an answer
 MOST_WAIT = 60_000  # ms
-AT_ONCE = 2  # answers that are read and written out at a time: each takes several times its size
+# Answers that are built at a time: each takes several times its size. Those that are being sent are bounded by the budget; if
+# they kept their slot, two clients that read slowly would keep all others out.
+AT_ONCE = 2
 NDJSON, MSGPACK = "application/x-ndjson", "application/msgpack"
 _MSGPACK = (MSGPACK, "application/x-msgpack", "application/vnd.msgpack")
 
@@ -117,10 +122,13 @@ class ReadBack:
             check_offset(start, window)
             return self._node.history.plan(topic.number, start, min(stop, window.next), most)
 
+        exchange = exchange_of(request.scope)
         async with self._slots:
+            exchange.hold(most)
             content, count, after = await self._places.from_disk(
                 lambda: self._node.bridge.call(work), _packed if packed else _lined
             )
+        exchange.hold(len(content))
         missing = {"X-Nsq-Missing": str(after - start - count)} if after - start > count else {}
         headers = missing | {
             "X-Nsq-Log": window.log,

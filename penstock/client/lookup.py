@@ -3,16 +3,22 @@
 Law: only answers leave this thread, as a whole set each, and `wake` is called behind each one.
 """
 
+import json
 import logging
 import random
 import threading
+import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from penstock.client.settings import Settings
 
+if TYPE_CHECKING:
+    import httpx
+
 log = logging.getLogger("penstock.client")
 
+MAX_REPLY = 4 * 1024 * 1024  # bytes: those of 10,000 nsqd
 UNKNOWN_INTERVAL_S = 1.0  # while nobody has the topic: it may be born any moment
 
 
@@ -22,7 +28,8 @@ class LookupPoller:
     def __init__(self, topic: str, lookupds: Sequence[str], settings: Settings, wake: Callable[[], None]) -> None:
         import httpx  # here, so that a script without nsqlookupd starts without it
 
-        self._client = httpx.Client(timeout=settings.lookupd_poll_timeout_s, params={"topic": topic})
+        headers = {"Accept-Encoding": "identity"}  # what is packed could not be bounded as it comes
+        self._client = httpx.Client(timeout=settings.lookupd_poll_timeout_s, params={"topic": topic}, headers=headers)
         self._urls = [lookup_url(address) for address in lookupds]
         self._settings = settings
         self._wake = wake
@@ -81,11 +88,25 @@ class LookupPoller:
         return frozenset(found)
 
     def _ask(self, url: str) -> set[str]:
-        reply = self._client.get(url)
-        if reply.status_code == 404:  # TOPIC_NOT_FOUND
-            return set()
-        reply.raise_for_status()
-        return producer_addresses(reply.json())
+        with self._client.stream("GET", url) as reply:
+            if reply.status_code == 404:  # TOPIC_NOT_FOUND
+                return set()
+            reply.raise_for_status()
+            return producer_addresses(json.loads(_content(reply, self._settings.lookupd_poll_timeout_s)))
+
+
+def _content(reply: "httpx.Response", timeout: float) -> bytes:
+    """As it is on the wire. Raises ValueError for what is packed, has more than MAX_REPLY bytes, or takes over `timeout` s."""
+    if reply.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise ValueError("the reply is packed, which nobody asked for")
+    content, until = bytearray(), time.monotonic() + timeout
+    for part in reply.iter_raw():
+        content += part
+        if time.monotonic() > until:
+            raise ValueError(f"a reply that takes more than {timeout:g} s")
+        if len(content) > MAX_REPLY:
+            raise ValueError(f"a reply of more than {MAX_REPLY} bytes")
+    return bytes(content)
 
 
 def lookup_url(address: str) -> str:

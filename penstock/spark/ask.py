@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 TIMEOUT = 30.0  # s for an answer, beyond what it was asked to wait
+MOST_BYTES = 256 * 1024 * 1024  # of an answer: nsqd's largest is a `fetch` and one message
 
 
 class Unreachable(Exception):
@@ -84,7 +85,7 @@ class Asker:
                     connection.sock.settimeout(TIMEOUT + wait)
                 connection.request(method, target, body, headers)
                 response = connection.getresponse()
-                content = response.read()
+                content = response.read(MOST_BYTES + 1)
             except (OSError, http.client.HTTPException) as error:
                 with contextlib.suppress(OSError):
                     connection.close()
@@ -92,6 +93,9 @@ class Asker:
                 if is_old and not isinstance(error, TimeoutError):
                     continue
                 raise Unreachable(f"{address} does not answer: {error or type(error).__name__}") from None
+            if len(content) > MOST_BYTES:
+                connection.close()
+                raise Refused(address, path, response.status, f"more than {MOST_BYTES} bytes")
             if response.status >= 300:
                 raise Refused(address, path, response.status, _message(content))
             return content, {name.lower(): value for name, value in response.getheaders()}

@@ -16,7 +16,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from shared.budget import FREE
 from shared.http.errors import HttpError
+from shared.http.exchange import exchange_of
 from shared.log import log
 from shared.text import go_json
 
@@ -178,10 +180,17 @@ def _parts(request: Request) -> list[str]:
 
 
 async def read_body(request: Request, limit: int, too_big: str) -> bytes:
-    """The whole body, of at most `limit` bytes; else HttpError 413 with the text `too_big`, before more is read."""
+    """The whole body, of at most `limit` bytes; else HttpError 413 with the text `too_big`, before more is read.
+
+    HttpError 503 if the memory budget has no room for it, likewise before more is read.
+    """
     for name, value in request.scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value.lstrip(b"0")[:20] or b"0") > limit:
-            raise HttpError(413, too_big, {"Connection": "close"})
+        if name == b"content-length" and value.isdigit():
+            announced = int(value.lstrip(b"0")[:20] or b"0")
+            if announced > limit:
+                raise HttpError(413, too_big, {"Connection": "close"})
+            if announced > FREE:
+                exchange_of(request.scope).check_room(announced)
     chunks, size, more = [], 0, True
     while more:
         message = await request.receive()
@@ -192,6 +201,8 @@ async def read_body(request: Request, limit: int, too_big: str) -> bytes:
         size += len(chunk)
         if size > limit:
             raise HttpError(413, too_big, {"Connection": "close"})
+        if size > FREE:
+            exchange_of(request.scope).hold(size)
         chunks.append(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 

@@ -133,6 +133,4 @@ def _seconds(text: str) -> float:
 
 
 def _text(status: int, text: str) -> Response:
-    """Plain, and never taken for anything else by a browser."""
-    headers = {"X-Content-Type-Options": "nosniff"}
-    return Response(text.encode(errors="backslashreplace"), status, headers, "text/plain; charset=utf-8")
+    return Response(text.encode(errors="backslashreplace"), status, media_type="text/plain; charset=utf-8")

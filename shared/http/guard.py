@@ -9,12 +9,21 @@ from math import inf
 from typing import Any
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from starlette.types import Receive, Scope, Send
+from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from shared.budget import Budget
+from shared.http.exchange import Exchange
 
 HEADER_TIMEOUT = 10.0  # s from the first byte (or the connection) to the end of the header
 BODY_TIMEOUT = 30.0  # s between two pieces of a body
 WHOLE_BODY_TIMEOUT = 120.0  # s for all of it: a few bytes now and then shall not hold a connection for ever
-CLOSE_TIMEOUT = 10.0  # s in which the peer must take something of what it was still owed when we closed
+WRITE_TIMEOUT = 30.0  # s in which the peer must take what waits in the transport, whatever it asks for meanwhile
+CLOSE_TIMEOUT = 10.0  # s in which the peer must take LEAST_TAKEN of what it was still owed when we closed
+LEAST_TAKEN = 8 * 1024  # bytes, or all that is left
+MOST_WAITING = 32 * 1024  # bytes in the transport, beyond which an answer's next piece is not written
 MAX_HEADER = 32 * 1024  # bytes of header, of a chunk's frame, or of trailers; honest ones have a few hundred
 MAX_HEADERS = 100  # lines; honest requests have ten
 
@@ -25,18 +34,22 @@ class OneWrite:
     uvicorn writes a response's header and body apart: measured, the second send was an eighth of a request.
     """
 
-    __slots__ = ("_loop", "_pending", "_transport", "closed")
+    __slots__ = ("_loop", "_pending", "_size", "_transport", "closed")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
         self._pending: list[bytes] = []
+        self._size = 0  # bytes of that
         self.closed = False  # by us
 
     def write(self, data: bytes) -> None:
         if not self._pending:
             self._loop.call_soon(self._flush)
         self._pending.append(data)
+        self._size += len(data)
+        if self._size > MOST_WAITING:  # the writer is to learn that the network does not take it
+            self._flush()
 
     def close(self) -> None:
         self.closed = True
@@ -45,7 +58,7 @@ class OneWrite:
             close(self._transport, self._loop)
 
     def _flush(self) -> None:
-        pending, self._pending = self._pending, []
+        pending, self._pending, self._size = self._pending, [], 0
         if pending:
             self._transport.write(pending[0] if len(pending) == 1 else b"".join(pending))
 
@@ -58,7 +71,7 @@ class OneWrite:
 
 
 def close(transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop) -> None:
-    """Close once the peer has taken what it is owed. One that takes nothing for CLOSE_TIMEOUT is cut off."""
+    """Close once the peer has taken what it is owed. One that takes less than LEAST_TAKEN in CLOSE_TIMEOUT is cut off."""
     transport.close()
     owed = transport.get_write_buffer_size()
     if owed:
@@ -67,7 +80,7 @@ def close(transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop) ->
 
 def _cut_off(transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop, owed: int) -> None:
     rest = transport.get_write_buffer_size()
-    if rest >= owed:
+    if rest > owed - LEAST_TAKEN and rest:
         transport.abort()
     elif rest:
         loop.call_later(CLOSE_TIMEOUT, _cut_off, transport, loop, rest)
@@ -87,7 +100,7 @@ def _make_parser(protocol: HttpToolsProtocol) -> Any:
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """A deadline for each header and each piece of a body, bounds on sizes, and 400 for what proxies read otherwise."""
+    """Deadlines for headers, bodies and answers, bounds on sizes, and 400 for what proxies read otherwise."""
 
     on_left: Callable[[], None] | None = None  # called when the connection has ended
     _until = inf  # when the connection is closed, by the loop's clock, unless what it waits for comes
@@ -101,8 +114,16 @@ class GuardedProtocol(HttpToolsProtocol):
     _is_large = False  # the header at hand may be beyond MAX_HEADER without `_unread` having told
     _body_until = inf  # when the body must be complete
     _first: bytes | None = b""  # what came before the first line was complete; None: it is
+    _stalled: asyncio.TimerHandle | None = None  # while an answer waits for the peer: when it has waited too long
+
+    def __init__(self, config: Config, server_state: ServerState, budget: Budget) -> None:
+        super().__init__(config, server_state, {})
+        self._budget = budget
+        self._application = self.app
+        self.app = self._exchange  # it holds us: see `forget`
 
     def connection_made(self, transport: Any) -> None:
+        transport.set_write_buffer_limits(MOST_WAITING)
         super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
         self._wait(HEADER_TIMEOUT)
 
@@ -110,6 +131,8 @@ class GuardedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         if self._timer is not None:
             self._timer.cancel()
+        if self._stalled is not None:
+            self._stalled.cancel()
         self._unset_keepalive_if_required()  # uvicorn leaves the timer when the client resets: it would hold us
         super().connection_lost(exc)
         self.pipeline.clear()  # requests that nobody will answer; they and we hold each other
@@ -120,7 +143,15 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def forget(self) -> None:
         """Take it apart: these hold it, and it them. To be called by hand if there was never a connection."""
-        self.parser = self.cycle = None  # type: ignore[assignment]
+        self.parser = self.cycle = self.app = None  # type: ignore[assignment]
+
+    async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application, with the request's share of the budget, and a limit on how slowly its answer may leave."""
+        exchange = scope["exchange"] = Exchange(scope, send, self._budget, self.transport.abort)
+        try:
+            await self._application(scope, receive, exchange.send)
+        finally:
+            exchange.end()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.closed or self._refusal:  # type: ignore[attr-defined]  # under TLS some comes after we closed
@@ -224,6 +255,20 @@ class GuardedProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     # Deadlines
+
+    def pause_writing(self) -> None:
+        """The transport has MOST_WAITING bytes that the peer does not take. The answer's next piece waits.
+
+        The deadline ends when the peer has taken most of them. Nothing that the peer sends meanwhile moves it.
+        """
+        super().pause_writing()
+        self._stalled = self.loop.call_later(WRITE_TIMEOUT, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def _wait(self, seconds: float) -> None:
         self._until = self.loop.time() + seconds

@@ -15,6 +15,7 @@ from typing import Any
 
 import uvicorn
 
+from shared.budget import SMALL_BUDGET, Budget
 from shared.http.acceptor import Acceptor, Doorkeeper
 from shared.http.guard import GuardedProtocol
 from shared.log import log
@@ -22,6 +23,8 @@ from shared.tls import Certificates
 
 KEEP_ALIVE = 75  # s an idle kept-alive connection is held
 MAX_CONNECTIONS = 10_000
+# Of every answer, also of those that uvicorn makes: a browser is not to guess what its content might be.
+HEADERS = [("X-Content-Type-Options", "nosniff")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +48,16 @@ class HttpServer:
         https: Https | None = None,
         max_connections: int = MAX_CONNECTIONS,
         max_per_ip: int = 0,
+        budget: Budget | None = None,
     ) -> None:
         """`app` is served in plain HTTP. The limits are for all sockets together; `max_per_ip` 0 is no limit.
+
+        `budget` bounds what bodies and answers take in memory; None: it is one of SMALL_BUDGET.
 
         `on_bug` is called, in this thread, with whatever ends it but `stop`: the daemon shall not go on without HTTP.
         """
         self._doorkeeper = Doorkeeper(max_connections, max_per_ip)
-        self._server = _Server(self._doorkeeper, app, sockets, https)
+        self._server = _Server(self._doorkeeper, app, sockets, https, budget or Budget(SMALL_BUDGET))
         self._on_bug = on_bug
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
@@ -93,8 +99,11 @@ class HttpServer:
 class _Server(uvicorn.Server):
     """uvicorn's, but for how connections come in."""
 
-    def __init__(self, doorkeeper: Doorkeeper, app: Any, sockets: list[socket.socket], https: Https | None) -> None:
+    def __init__(
+        self, doorkeeper: Doorkeeper, app: Any, sockets: list[socket.socket], https: Https | None, budget: Budget
+    ) -> None:
         super().__init__(_config(app))
+        self._budget = budget
         self.listening = threading.Event()
         self._doorkeeper = doorkeeper
         self._plain = sockets
@@ -121,7 +130,7 @@ class _Server(uvicorn.Server):
         await super().shutdown()
 
     def _protocols(self, config: uvicorn.Config) -> Callable[[], GuardedProtocol]:
-        return lambda: GuardedProtocol(config=config, server_state=self.server_state, app_state={})
+        return lambda: GuardedProtocol(config, self.server_state, self._budget)
 
 
 def _config(app: Any) -> uvicorn.Config:
@@ -134,6 +143,7 @@ def _config(app: Any) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         server_header=False,
+        headers=HEADERS,
         proxy_headers=False,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=1,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -82,13 +83,18 @@ Answer = Callable[[str], tuple[int, bytes]]
 
 
 @contextmanager
-def upstream(answer: Answer) -> Iterator[str]:
-    """Something at an address that answers paths so."""
+def upstream(
+    answer: Answer, headers: Mapping[str, str] | None = None, hear: Callable[[Message], object] = lambda headers: None
+) -> Iterator[str]:
+    """Something at an address that answers paths so, with these headers; `hear` gets those of the questions."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            hear(self.headers)
             status, content = answer(self.path)
             self.send_response(status)
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             self.wfile.write(content)
@@ -98,7 +104,10 @@ def upstream(answer: Answer) -> Iterator[str]:
         def log_message(self, *anything: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    class Server(ThreadingHTTPServer):
+        request_queue_size = 100
+
+    server = Server(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield f"127.0.0.1:{server.server_port}"

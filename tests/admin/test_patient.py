@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from admin import patient
+from admin import bounds, patient
 from admin.patient import LARGEST, MOST, Patient
 from admin.upstreams import Refused, Times, UpstreamError, Upstreams
 
@@ -31,13 +31,13 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answer], tuple[Patient, C
     monkeypatch.setattr(patient, "FOR_THE_ILL", 0.001)
 
     def make(answer: Answer) -> tuple[Patient, Clock]:
-        async def get_sized(self: Upstreams, address: str, path: str, arguments: object) -> tuple[dict[str, Any], int]:
+        async def get_object(self: Upstreams, address: str, path: str, arguments: object) -> bounds.Answer:
             told = await answer(address)
-            return told, told.get("size", 0)
+            return bounds.Answer(told, told.get("size", 0))
 
-        monkeypatch.setattr(Upstreams, "get_sized", get_sized)
+        monkeypatch.setattr(Upstreams, "get_object", get_object)
         clock = Clock()
-        return Patient(Times(1, 1), ssl.create_default_context(), clock), clock
+        return Patient(Times(1, 1), ssl.create_default_context(), bounds.Bounds(1024 * 1024), clock), clock
 
     return make
 

@@ -7,6 +7,7 @@ from nsqd.core.broker import Limits
 from nsqd.core.keeping import Durability
 from nsqd.core.seen import SeenLimits
 from nsqd.storage.log import checkpoint, tidying
+from nsqd.storage.log.tidying import Census
 from tests.core.node import MS, SECOND
 from tests.storage.history import History, judge
 from tests.storage.sim_disk import PowerCut, SimDisk
@@ -15,6 +16,26 @@ from tests.storage.survey import survey
 from tests.storage.users import Users
 
 LIVES = 4
+LARGEST_TURN = 20_000  # bytes, about, that the commands of a turn may write
+
+
+def assert_bounded(node: SimNode, more: int) -> None:
+    """The log takes no more than twice what is owed and retained, its two checkpoints, and `more` bytes.
+
+    Of a segment that was cleaned a census tells less than is wanted: all of it was when it was cleaned.
+    """
+    segments, checkpoints = node.log.tidying, node.log.checkpoints
+    assert segments is not None
+    assert checkpoints is not None
+    census = Census(node.store.logged(), frozenset(segments.segments), 0)
+    for topic in census.topics:
+        sequence = node.store.known_sequence(topic)
+        if sequence is not None:
+            census.ask(topic, sequence)
+    cleaned = {base: part for base, part in segments._dense.items() if part > 0}
+    wanted = sum(share / cleaned.get(base, 1) for base, share in census.share.items())
+    most = 2 * wanted + checkpoints._own_bytes + more
+    assert segments.size <= most, f"the log has {segments.size} bytes, which may be {most}: {wanted} are wanted"
 
 
 class CrashRun:
@@ -108,6 +129,20 @@ class CrashRun:
             node.cleaner.step()
         if random.random() < 0.3:
             node.spare.step()
+        if random.random() < 0.005:
+            self._idle(node)
+
+    def _idle(self, node: SimNode) -> None:
+        """Nobody does anything for a minute, while threads do what they have to: what is finished goes from the disk."""
+        for _ in range(60):
+            node.advance(SECOND)
+            node.log.timer()
+            for _ in range(4):
+                node.syncer.step()
+                node.cleaner.step()
+                node.turn()
+        if self.tail_bytes < 1 << 40:
+            assert_bounded(node, self.tail_bytes + 2 * self.segment_size + LARGEST_TURN)
 
     def _crash(self) -> None:
         random = self.random

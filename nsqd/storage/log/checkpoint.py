@@ -4,6 +4,10 @@ A checkpoint begins a segment with a STATE record; then, some topics a turn, eac
 publishers in parts; then STATE_END. It is fuzzy: what is recorded of a topic before its own state is in that state already,
 and replay passes over it. The two newest complete
 ones are kept: should the newest be damaged, the one before it will do. What is older than both is Tidying's.
+
+Under load a checkpoint follows upon so many bytes or records. A quiet node writes one if it gives back more space than is
+wanted: a finished backlog goes behind two checkpoints, whether anything is published after it or not. With no traffic at all
+there are no more than these two, for then only they themselves are behind the older one.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,6 +29,9 @@ SHARE = 20  # of the time, one part in so many may go into checkpoints that are 
 FULL_PAUSE = 2_000_000_000  # ns between checkpoints that shall make space on a full disk
 OVERDUE_PAUSE = 60_000_000_000  # ns between those for the sake of messages that were retained long enough
 SHORT_TAIL = 256 * 1024  # bytes that a start may as well replay
+LOOK_EVERY = 15_000_000_000  # ns between looks at how much of the log is finished, while the node is quiet
+LOOK_SHARE = 100  # of the time, one part in so many may go into these looks
+QUIET = 4  # the node is quiet if it writes less than this part of Tail.cheap between two looks
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,10 @@ class Checkpoints:
         before = [*tidying.segments[:1], *roots]
         self._since = before[-1] if before else writer.written  # position of the last one, or of the log's beginning
         self._size = 0  # bytes of the last one
+        self._size_before = 0  # likewise, of the one before it
+        self._quiet = False  # little was written between the last two looks
+        self._look_at = 0  # time of the next look (monotonic ns)
+        self._looked = writer.written, -1  # the log's end and records that are not of checkpoints, at the last look
         self._records = writer.records  # written before it
         self._own = 0  # records of checkpoints
         self._others = (-1, -1)  # records of all else there were when each of the last two began
@@ -88,6 +99,8 @@ class Checkpoints:
             self._go_on(self._waiting)
         elif self._is_time():
             self._begin()
+        elif self._broker.now >= self._look_at:
+            self._look()
         if self._waiting is not None or self._tidying.active:
             self._wake()
 
@@ -111,19 +124,43 @@ class Checkpoints:
             return True
         if self._store.overdue and since > OVERDUE_PAUSE:
             return True
+        if self._quiet and self._is_worth_it() and since > self._took * SHARE:
+            return True
         if not self._syncer.space.full or since < FULL_PAUSE:
             return False
         return writer.records - self._own > self._others[0]  # what was finished since the older of the two began may go
 
+    def _is_worth_it(self) -> bool:
+        """Most of what stands behind the older checkpoint is finished, as far as the last census tells."""
+        tidying = self._tidying
+        return tidying.finished - self._own_bytes > tidying.wanted_recent + self._tail.cheap
+
+    @property
+    def _own_bytes(self) -> int:
+        """Of the two checkpoints that are kept."""
+        return self._size + self._size_before
+
+    def _look(self) -> None:
+        """Have what is finished counted, if the node is quiet, something has changed, and it may be enough to matter."""
+        tidying, writer = self._tidying, self._writer
+        end, others = self._looked
+        self._looked = writer.written, writer.records - self._own
+        self._quiet = writer.written - end < self._tail.cheap // QUIET
+        self._look_at = self._broker.now + max(LOOK_EVERY, tidying.took * LOOK_SHARE)
+        if self._quiet and others != self._looked[1] and tidying.size - self._own_bytes > self._tail.cheap:
+            tidying.look_again()
+
     def _begin(self) -> None:
         self._began, self._took = self._broker.now, 0
+        self._tidying.finished = 0  # until it is counted anew
         self._others = self._others[1], self._writer.records - self._own
         self._own += 2
         self._writer.begin_state(records.STATE.pack(self._broker.highest_number, self._store.leased))
         self._store.write_anchor()  # replay may begin here
         self._writer.write()
         self._root = self._writer.base
-        self._since, self._records, self._size = self._writer.written, self._writer.records, 0
+        self._since, self._records = self._writer.written, self._writer.records
+        self._size_before, self._size = self._size, 0
         self._waiting = list(self._broker.topics)
 
     def _go_on(self, waiting: list[str]) -> None:

@@ -1,7 +1,8 @@
 """What becomes of old segments: those that nobody needs go, sparse ones are written again with only what is wanted.
 
 Old are segments before both checkpoints that are kept. What of them is wanted is counted some topics a turn: a census. What
-follows from it waits until everything by which messages became unwanted is durable, and only then happens.
+follows from it waits until everything by which messages became unwanted is durable, and only then happens. A census is taken
+when a checkpoint is complete, and now and then while the node is quiet (`look_again`).
 """
 
 from collections.abc import Callable
@@ -63,6 +64,11 @@ class Tidying:
         self.segments = segments
         self._held_until = 0  # monotonic ns: before it no file may go, or get another name: a copy is being made
         self.wanted_bytes = 0  # at the last census
+        self.wanted_recent = 0  # likewise, of segments that are not old
+        self.finished = (
+            0  # bytes of those segments that nobody wants, at the last census; 0 while a checkpoint is written
+        )
+        self.took = 0  # ns that the last census took
         self._store = store
         self._writer = writer
         self._syncer = syncer
@@ -83,6 +89,13 @@ class Tidying:
         """Bytes of all segments."""
         newest = self.segments[-1] if self.segments else 0
         return sum(self.sizes.get(base, 0) for base in self.segments[:-1]) + self._writer.written - newest
+
+    @property
+    def recent(self) -> int:
+        """Bytes of the segments that are not old."""
+        newest = self.segments[-1] if self.segments else 0
+        full = sum(self.sizes.get(base, 0) for base in self.segments[:-1] if base >= self._oldest_root)
+        return full + self._writer.written - newest
 
     @property
     def active(self) -> bool:
@@ -111,6 +124,10 @@ class Tidying:
     def begin(self, oldest_root: int) -> None:
         """Segments before that one are needed by no checkpoint."""
         self._oldest_root = oldest_root
+        self._again = True
+
+    def look_again(self) -> None:
+        """Messages were finished since the last census: take another one."""
         self._again = True
 
     def turn(self) -> None:
@@ -152,25 +169,29 @@ class Tidying:
             self._writer.write()
         old = frozenset(base for base in self.segments if base < self._oldest_root)
         self._census = Census(self._store.logged(), old, self._store.reshaped)
+        self.took = 0
 
     def _go_on(self, census: Census) -> None:
         if census.reshaped != self._store.reshaped:
             self._census, self._again = None, True
             return
-        until = self._monotonic() + SLICE
+        began = self._monotonic()
         while census.topics:
             topic = census.topics.pop()
             sequence = self._store.known_sequence(topic)
             if sequence is not None:
                 census.ask(topic, sequence)
-            if self._monotonic() >= until:
+            if self._monotonic() >= began + SLICE:
                 break
+        self.took += self._monotonic() - began
         if not census.topics:
             self._census = None
             self._decide(census)
 
     def _decide(self, census: Census) -> None:
         self.wanted_bytes = round(census.total)
+        self.wanted_recent = round(max(0.0, census.total - sum(census.share.values())))
+        self.finished = max(0, self.recent - self.wanted_recent)
         self._unneeded = [base for base in self.segments if base in census.old and base not in census.wanted]
         sparse = [(self._density(census, base), base) for base in census.wanted if base not in self._cleaner.refused]
         if sparse and min(sparse)[0] < SPARSE:

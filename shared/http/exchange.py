@@ -1,0 +1,175 @@
+"""One HTTP request and its answer: what it holds of the memory budget, how its answer leaves, and its line in the log.
+
+An answer is written in pieces, each when the network has taken the one before. So what waits in the transport is small, the
+request's share of the budget is held until nearly all of the answer is sent, and the connection's next request, which may be
+here already, is answered only then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+
+from starlette.types import Message, Scope, Send
+
+from shared.budget import FREE, Budget, Share
+from shared.http.errors import HttpError
+from shared.listen import display
+from shared.log import log
+
+PIECE = 64 * 1024  # bytes of an answer that are written at a time
+ANSWER_TIMEOUT = 30.0  # s that a client may take for any answer
+LEAST_RATE = 64 * 1024  # bytes a second that a client must take beyond that: 8 MiB in 158 s
+RETRY_AFTER = "1"  # s: the shares of honest requests are given back sooner
+
+_BUSY_BODY = b'{"message":"BUFFER_BUDGET_EXCEEDED"}'
+_BUSY: Message = {
+    "type": "http.response.start",
+    "status": 503,
+    "headers": [
+        (b"content-length", b"%d" % len(_BUSY_BODY)),
+        (b"content-type", b"application/json; charset=utf-8"),
+        (b"retry-after", RETRY_AFTER.encode()),
+        (b"x-nsq-content-type", b"nsq; version=1.0"),
+    ],
+}
+
+
+def exchange_of(scope: Scope) -> Exchange:
+    """The exchange that a request belongs to. An application that is called without a server, in tests, has no budget."""
+    found: Exchange | None = scope.get("exchange")
+    return found if found is not None else Exchange({"client": None}, _nowhere, Budget(), lambda: None)
+
+
+async def _nowhere(message: Message) -> None:
+    """Where the answers of no connection go."""
+
+
+def _busy() -> HttpError:
+    """The answer to a request that the budget has no room for. The rest of its body is not read."""
+    return HttpError(503, "BUFFER_BUDGET_EXCEEDED", {"Retry-After": RETRY_AFTER, "Connection": "close"})
+
+
+class Exchange:
+    """See above."""
+
+    __slots__ = ("_abort", "_began", "_scope", "_send", "_share", "_start", "_status")
+
+    def __init__(self, scope: Scope, send: Send, budget: Budget, abort: Callable[[], None]) -> None:
+        """`abort` closes the connection at once."""
+        client = scope["client"]
+        self._scope = scope
+        self._send = send
+        self._abort = abort
+        self._share = Share(budget, client[0] if client else "")
+        self._start: Message | None = None  # the answer's status and header, until the size of its body is known
+        self._status = 0  # of the answer; 0: it has not begun
+        self._began = time.perf_counter_ns()
+
+    def hold(self, size: int) -> None:
+        """The request buffers `size` bytes in all from now on. Raises HttpError 503 if the budget has no room for them."""
+        if not self._share.hold(size):
+            raise _busy()
+
+    def check_room(self, size: int) -> None:
+        """HttpError 503 if so many bytes could not be held now."""
+        if not self._share.would_fit(size):
+            raise _busy()
+
+    async def send(self, message: Message) -> None:
+        """The application's answer, as ASGI has it."""
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            if _content_length(message["headers"]) > FREE:
+                self._start = message
+            else:
+                await self._send(message)
+            return
+        body = message.get("body", b"")
+        if self._start is not None:
+            start, self._start = self._start, None
+            if not message.get("more_body", False) and not self._share.hold(len(body)):
+                self._status = 503
+                start, message = _BUSY, {"type": "http.response.body", "body": _BUSY_BODY}
+                body = _BUSY_BODY
+            await self._send(start)
+        if len(body) > PIECE:
+            await self._send_in_pieces(body, message.get("more_body", False))
+        else:
+            await self._send(message)
+
+    async def _send_in_pieces(self, body: bytes, more: bool) -> None:
+        """Each waits until the network has taken most of those before."""
+        seconds = ANSWER_TIMEOUT + len(body) / LEAST_RATE
+        deadline = asyncio.get_running_loop().call_later(seconds, self._abort)
+        view, size = memoryview(body), len(body)
+        try:
+            for at in range(0, size, PIECE):
+                piece = view[at : at + PIECE]
+                await self._send({"type": "http.response.body", "body": piece, "more_body": more or at + PIECE < size})
+        finally:
+            deadline.cancel()
+
+    def end(self) -> None:
+        """The application has returned: what the request held is given back, and the log is told."""
+        self._share.hold(0)
+        scope = self._scope
+        if self._status and log.isEnabledFor(logging.INFO):
+            line = _Line(scope, self._status, time.perf_counter_ns() - self._began)
+            # As log.info, which would look for its caller in the stack: that costs as much as all the rest.
+            log.handle(logging.LogRecord(log.name, logging.INFO, __file__, 0, "%s", (line,), None))
+        scope.pop("exchange", None)  # they hold each other, and nsqd never collects old garbage
+
+
+class _Line:
+    """A request's line in the log, as the original has it. It is made when the log writes it, and not if it only counts it."""
+
+    __slots__ = ("_scope", "_status", "_took")
+
+    def __init__(self, scope: Scope, status: int, took: int) -> None:
+        """`took`: ns."""
+        self._scope = scope
+        self._status = status
+        self._took = took
+
+    def __str__(self) -> str:
+        scope, client = self._scope, self._scope["client"]
+        remote = display(*client) if client else "@"
+        return f"{self._status} {scope['method']} {_uri(scope)} ({remote}) {go_duration(self._took)}"
+
+
+def _content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
+    """0 if the header does not say."""
+    for name, value in headers:
+        if name == b"content-length":
+            return int(value)
+    return 0
+
+
+def _uri(scope: Scope) -> str:
+    """As the client wrote it."""
+    raw: bytes = scope["raw_path"]
+    if scope["query_string"]:
+        raw += b"?" + scope["query_string"]
+    return raw.decode("latin-1")
+
+
+def go_duration(ns: int) -> str:
+    """As Go prints a time.Duration: 12.3µs, 1m0.5s."""
+    if ns < 1_000:
+        return f"{ns}ns"
+    if ns < 1_000_000:
+        return _decimal(ns, 3) + "µs"
+    if ns < 1_000_000_000:
+        return _decimal(ns, 6) + "ms"
+    minutes, rest = divmod(ns, 60_000_000_000)
+    hours, minutes = divmod(minutes, 60)
+    return (f"{hours}h" if hours else "") + (f"{minutes}m" if hours or minutes else "") + _decimal(rest, 9) + "s"
+
+
+def _decimal(number: int, places: int) -> str:
+    """`number` divided by so many powers of ten, without zeros at its end."""
+    whole, rest = divmod(number, 10**places)
+    return f"{whole}.{rest:0{places}}".rstrip("0").rstrip(".")

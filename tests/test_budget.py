@@ -1,0 +1,123 @@
+"""The budget of buffers: bounded, fair to other addresses, and always given back in full."""
+
+import threading
+
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from shared.budget import FREE, Budget, Share
+
+LIMIT = 100 * FREE
+
+
+def test_an_address_gets_half_and_another_one_the_other_half() -> None:
+    budget = Budget(LIMIT)
+    assert budget.take(LIMIT // 2, "10.0.0.1")
+    assert not budget.take(1, "10.0.0.1")
+    assert budget.take(LIMIT // 2, "10.0.0.2")
+    assert budget.is_full
+    assert not budget.take(1, "10.0.0.3")
+    assert budget.figures().refused == 2
+    budget.give(LIMIT // 2, "10.0.0.1")
+    assert budget.take(1, "10.0.0.3")
+
+
+def test_clients_of_a_unix_socket_have_no_address_to_be_told_apart_by() -> None:
+    budget = Budget(LIMIT)
+    assert budget.take(LIMIT // 2, "")
+    assert budget.take(LIMIT // 2, "")
+
+
+def test_what_is_larger_than_the_budget_is_granted_alone() -> None:
+    budget = Budget(LIMIT)
+    assert budget.take(3 * LIMIT, "10.0.0.1")
+    assert not budget.take(1, "10.0.0.2")
+    budget.give(3 * LIMIT, "10.0.0.1")
+    assert budget.figures() == type(budget.figures())(LIMIT, 0, 3 * LIMIT, 1)
+
+
+def test_what_is_there_already_is_counted_beyond_the_limit() -> None:
+    budget = Budget(LIMIT)
+    budget.charge(2 * LIMIT, "10.0.0.1")
+    assert budget.is_full
+    assert not budget.take(1, "10.0.0.2")
+
+
+def test_small_amounts_are_free() -> None:
+    budget = Budget(LIMIT)
+    share = Share(budget, "10.0.0.1")
+    budget.charge(LIMIT, "10.0.0.2")
+    assert share.hold(FREE)
+    assert share.would_fit(FREE)
+    assert not share.hold(FREE + 1)
+    assert not share.would_fit(FREE + 1)
+    assert share.held == 0
+
+
+def test_a_share_goes_up_and_down() -> None:
+    budget = Budget(LIMIT)
+    share = Share(budget, "10.0.0.1")
+    for size in (2 * FREE, 5 * FREE, 3 * FREE):
+        assert share.hold(size)
+        assert budget.figures().used == size
+    share.charge(2 * LIMIT)
+    assert budget.figures().used == 2 * LIMIT
+    assert share.hold(0)
+    assert budget.figures().used == 0
+
+
+def test_threads_lose_nothing() -> None:
+    budget = Budget(LIMIT)
+
+    def work(owner: str) -> None:
+        share = Share(budget, owner)
+        for round in range(2_000):
+            share.hold((round % 7) * FREE)
+        share.hold(0)
+
+    threads = [threading.Thread(target=work, args=(f"10.0.0.{number % 2}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert budget.figures().used == 0
+
+
+class Shares(RuleBasedStateMachine):
+    """Any sequence of holding, charging and letting go, by connections of three addresses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.budget = Budget(LIMIT)
+        self.shares = [Share(self.budget, owner) for owner in ("", "10.0.0.1", "10.0.0.1", "10.0.0.2")]
+
+    @rule(which=st.integers(0, 3), size=st.integers(0, LIMIT))
+    def hold(self, which: int, size: int) -> None:
+        before, fits = self.shares[which].held, self.shares[which].would_fit(size)
+        assert self.shares[which].hold(size) == fits
+        assert self.shares[which].held == ((size if size > FREE else 0) if fits else before)
+
+    @rule(which=st.integers(0, 3), size=st.integers(0, LIMIT // 4))
+    def charge(self, which: int, size: int) -> None:
+        self.shares[which].charge(size)
+
+    @invariant()
+    def adds_up(self) -> None:
+        assert self.budget.figures().used == sum(share.held for share in self.shares)
+
+    def teardown(self) -> None:
+        for share in self.shares:
+            share.hold(0)
+        assert self.budget.figures().used == 0
+        assert self.budget._owners == {}
+
+
+TestShares = Shares.TestCase
+
+
+@given(st.lists(st.integers(1, LIMIT), max_size=20))
+def test_the_limit_holds_for_what_is_asked_for(sizes: list[int]) -> None:
+    budget = Budget(LIMIT)
+    granted = [size for number, size in enumerate(sizes) if budget.take(size, f"10.0.0.{number}")]
+    assert budget.figures().used == sum(granted) <= LIMIT
