@@ -10,6 +10,10 @@ import gc
 from admin.options import PROGRAM, AdminOptions
 from shared.startup import Exit, begin
 
+FILES = (
+    17  # opened before the first answer: a listener, the loops of both threads, a browser, some nodes that are asked
+)
+
 
 def main() -> int:
     """The process's exit code."""
@@ -17,21 +21,21 @@ def main() -> int:
         options = begin(AdminOptions, PROGRAM)
     except Exit as ended:
         return ended.code
-    from shared.daemon import exit_on_early_signals, listening, raise_file_limit
+    from shared.daemon import TooFewFilesError, exit_on_early_signals, listening, raise_file_limit
     from shared.listen import ListenError
     from shared.log import log
     from shared.tls_info import TlsError
 
-    raise_file_limit()
     exit_on_early_signals()
     try:
+        raise_file_limit(FILES)
         with listening(options.http_address, authorizes=bool(options.users_file or options.admin_user)) as listener:
             gc.disable()  # a tenth of the time: nothing that is imported is garbage
             from admin.daemon import serve
 
             gc.enable()
             serve(options, listener)
-    except (ListenError, TlsError, OSError, ValueError) as error:
+    except (TooFewFilesError, ListenError, TlsError, OSError, ValueError) as error:
         log.critical("%s", error)
         return 1
     return 0

@@ -10,6 +10,8 @@ import gc
 from lookupd.options import PROGRAM, LookupdOptions
 from shared.startup import Exit, begin
 
+FILES = 15  # opened before the first client comes: two listeners, the loops of both threads, one connection
+
 
 def main() -> int:
     """The process's exit code."""
@@ -17,20 +19,20 @@ def main() -> int:
         options = begin(LookupdOptions, PROGRAM)
     except Exit as ended:
         return ended.code
-    from shared.daemon import exit_on_early_signals, listening, listening_if_given, raise_file_limit
+    from shared.daemon import TooFewFilesError, exit_on_early_signals, listening, listening_if_given, raise_file_limit
     from shared.listen import ListenError
     from shared.log import log
 
-    raise_file_limit()
     exit_on_early_signals()
     try:
+        raise_file_limit(FILES)
         with listening(options.tcp_address) as tcp, listening_if_given(options.http_address) as http:
             gc.disable()  # a tenth of the time: nothing that is imported is garbage
             from lookupd.daemon import serve
 
             gc.enable()
             serve(options, tcp, http)
-    except ListenError as error:
+    except (TooFewFilesError, ListenError) as error:
         log.critical("%s", error)
         return 1
     return 0

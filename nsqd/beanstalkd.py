@@ -29,13 +29,15 @@ from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.log.opening import SMALLEST_SEGMENT, OpenLog
 from nsqd.storage.log.writer import SEGMENT_SIZE
 from nsqd.storage.memory import MemoryStore
-from shared.daemon import raise_file_limit
+from shared.daemon import TooFewFilesError, raise_file_limit
 from shared.listen import Listener, ListenError, listen
 from shared.log import configure, log
 from shared.values import MILLISECOND, Duration
 
 PROGRAM = "beanstalkd"
+FILES = 17  # opened before the first client comes: the listener, the directory, the log's files, one connection
 BAD_FLAGS, IN_USE, NO_ADDRESS = 5, 10, 111
+TOO_FEW_FILES = 1
 NO_USER, NO_GROUP_SET, NO_USER_SET = 32, 33, 34
 USAGE = f"""Use: {PROGRAM} [OPTIONS]
 
@@ -158,9 +160,12 @@ def main() -> int:
         print(flags.shows, file=sys.stderr if flags.shows == USAGE else sys.stdout)
         return 0
     configure(f"{PROGRAM}: ", "info" if flags.verbose else "warn", "nsq")
-    raise_file_limit()
     try:
+        raise_file_limit(FILES)
         listener = listen(flags.listens_on)
+    except TooFewFilesError as error:
+        log.critical("%s", error)
+        return TOO_FEW_FILES
     except ListenError as error:
         log.critical("%s", error)
         return NO_ADDRESS

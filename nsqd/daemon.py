@@ -91,6 +91,8 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
             nursery.start_soon(trio_thread.raise_bugs)
             bridge = Bridge(lambda: reactor.wake())
             saver = Saver(broker, directory, health, nursery)
+            if not metadata.is_ours:
+                saver.topology_changed()  # so that the next start does not take it for somebody's change
 
             def serve_http() -> Served:
                 calls = bridge.serve()

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from shared.tls import Certificates, TlsFiles
 
 
+# Besides listeners: the data directory, the log with its segment and a spare one, the loops of both threads, one connection.
+OWN_FILES = 19
+
+
 @dataclass(frozen=True, slots=True)
 class Doors:
     """The listeners, and what TLS needs."""
@@ -27,6 +31,12 @@ class Doors:
     beanstalk_tls: Listener | None  # likewise
     certificates: Certificates | None  # for TCP and HTTPS; None: there is no TLS
     auth_tls: ssl.SSLContext | None  # whom to trust when authorization servers are asked; None: there are none
+
+
+def files_needed(options: NsqdOptions) -> int:
+    """File descriptors that nsqd opens before the first client comes."""
+    given = (options.http_address, options.tls_cert and options.https_address)
+    return OWN_FILES + 1 + sum(map(bool, (*given, options.beanstalk_address, options.beanstalk_tls_address)))
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 
-from nsqd.doors import files_problem, open_doors
+from nsqd.doors import files_needed, files_problem, open_doors
 from nsqd.options import PROGRAM, NsqdOptions
 from shared.startup import Exit, begin
 
@@ -22,15 +22,15 @@ def main() -> int:
     except Exit as ended:
         return ended.code
     from nsqd.storage.directory import Directory, DirectoryError
-    from shared.daemon import exit_on_early_signals, raise_file_limit
+    from shared.daemon import TooFewFilesError, exit_on_early_signals, raise_file_limit
     from shared.listen import ListenError
     from shared.log import log
     from shared.tls_info import TlsError
 
     log.info("ID: %d", options.node_number())
-    raise_file_limit()
     exit_on_early_signals()
     try:
+        raise_file_limit(files_needed(options))
         with contextlib.closing(Directory(options.data_path)) as directory, open_doors(options) as doors:
             gc.disable()  # a tenth of the time: nothing that is imported is garbage
             from nsqd.daemon import serve
@@ -40,7 +40,7 @@ def main() -> int:
     except TlsError as error:
         log.critical("failed to instantiate nsqd - %s", error)
         return 1
-    except (ListenError, DirectoryError) as error:
+    except (TooFewFilesError, ListenError, DirectoryError) as error:
         log.critical("%s", error)
         return 1
     return 0

@@ -15,7 +15,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.ids import IdSource
 from nsqd.core.keeping import Durability
 from nsqd.core.recovery import recover
-from nsqd.core.topology import restore, restore_pauses, unpaused
+from nsqd.core.topology import TopicEntry, changes, restore, restore_pauses, snapshot, unpaused
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.storage.binlog import find_binlogs
@@ -29,6 +29,8 @@ from nsqd.storage.nsq_import import NsqImport
 from nsqd.storage.takeover import TakeOverError
 from shared.log import log
 from shared.values import SECOND
+
+MOST_IGNORED = 5  # changes of nsqd.dat that are told
 
 
 def clocks() -> tuple[int, int]:
@@ -89,6 +91,8 @@ def make_broker(
     picture = opened.take_picture()
     if picture is not None:
         recover(broker, picture, now)
+        if not metadata.is_ours:
+            _tell_ignored(metadata, snapshot(broker))
     else:
         topics = taking.topology(metadata.topics)
         restore(broker, map(unpaused, topics) if taking.queues else topics)
@@ -113,6 +117,18 @@ def make_broker(
     except OSError as error:
         raise DirectoryError(f"failed to take over data - {error}; the next start tries again") from None
     return broker
+
+
+def _tell_ignored(metadata: Metadata, topics: list[TopicEntry]) -> None:
+    """Say what somebody has written into nsqd.dat in vain. `topics`: what the log has."""
+    ignored = changes(topics, metadata.topics)
+    if ignored:
+        more = f" and {len(ignored) - MOST_IGNORED} more" if len(ignored) > MOST_IGNORED else ""
+        log.warning(
+            "nsqd.dat was not written by this nsqd, and is ignored: there is a log, which knows the topics. To %s%s, use the"
+            " HTTP API (/topic/create, /topic/pause, /channel/create, ...)",
+            ", ".join(ignored[:MOST_IGNORED]), more,
+        )  # fmt: skip
 
 
 def _commit(broker: Broker, opened: OpenLog) -> None:

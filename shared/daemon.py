@@ -6,6 +6,7 @@ No daemon's own state is known here, and no event loop: a daemon listens before 
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import signal
 import sys
@@ -43,11 +44,27 @@ def broadcast_address(given: str, listeners: Sequence[Listener | None], hostname
     return next((host for listener in present if (host := parse_address(listener.address).host)), "127.0.0.1")
 
 
-def raise_file_limit() -> None:
-    """As many file descriptors as we are allowed, as Go's runtime does: the usual soft limit is 1024."""
+class TooFewFilesError(Exception):
+    """The program may open fewer files than it needs; one line says how many. The program exits 1."""
+
+
+def raise_file_limit(needed: int) -> None:
+    """As many file descriptors as we are allowed, as Go's runtime does: the usual soft limit is 1024.
+
+    Raises TooFewFilesError unless `needed` can be opened besides those that are open.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):  # macOS refuses "unlimited": then the soft limit stays
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return
+    open_now = sum(number < limit for number in map(int, os.listdir("/dev/fd"))) - 1  # less the one that lists them
+    if open_now + needed > limit:
+        raise TooFewFilesError(
+            f"ulimit -n is {limit}, and at least {open_now + needed} file descriptors are needed to start, then one for each"
+            " connection: raise it (systemd: LimitNOFILE=)"
+        )
 
 
 def exit_on_early_signals() -> None:

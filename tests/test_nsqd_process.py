@@ -515,3 +515,21 @@ def test_a_bug_stops_the_daemon_loudly(tmp_path: Path, broken: str, request_line
             http.sendall(request_line + b"\r\nHost: localhost\r\nContent-Length: 1\r\n\r\nx")
             assert daemon.wait() == 1
         assert "TypeError: 'NoneType' object is not callable" in daemon.stderr
+
+
+def test_a_changed_nsqd_dat_beside_a_log_is_ignored_with_a_warning(tmp_path: Path) -> None:
+    with nsqd(tmp_path) as node:
+        publish(node, b"kept", b"x")
+    file = tmp_path / "nsqd.dat"
+    content = json.loads(file.read_text())
+    with nsqd(tmp_path) as node:
+        assert "nsqd.dat" not in node.stderr  # it is ours
+    content["topics"] = [{"name": f"new{number}", "paused": False, "channels": None} for number in range(6)]
+    file.write_text(json.dumps(content))
+    with nsqd(tmp_path) as node:
+        line = node.wait_for_line("nsqd.dat was not written by this nsqd")
+        assert "create topic new0, create topic new1, create topic new2" in line
+        assert "create topic new4 and 2 more, use the HTTP API" in line
+    with nsqd(tmp_path) as node:
+        assert "nsqd.dat" not in node.stderr  # it was written again
+    assert [topic["name"] for topic in json.loads(file.read_text())["topics"]] == ["kept"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -165,3 +166,43 @@ def test_a_daemon_without_http_starts(tmp_path: Path) -> None:
         assert client.recv(100)[8:] == b"OK"
     with Daemon("nsqlookupd", "-http-address=", listens=["TCP"]) as lookupd:
         assert lookupd.stop() == 0
+
+
+def refused_or_started(command: list[str], limit: int) -> str:
+    """What the program says under `ulimit -n`: that it starts to listen, or why it does not, with exit code 1."""
+    with subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        said = ""
+        for line in process.stderr:
+            said += line
+            if re.search(r"HTTP: listening|INFO: listening", line):
+                process.kill()
+                return "started"
+        assert process.wait() == 1
+    return said
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("program", "flags", "needed"),
+    [
+        ("nsqd", ["-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0", "-data-path={}"], 24),
+        ("nsqlookupd", ["-tcp-address=127.0.0.1:0", "-http-address=127.0.0.1:0"], 18),
+        ("nsqadmin", ["-http-address=127.0.0.1:0", "-lookupd-http-address=127.0.0.1:1"], 20),
+        ("beanstalkd", ["-V", "-l127.0.0.1", "-p0", "-b{}"], 20),
+    ],
+)
+def test_too_few_file_descriptors_are_told_in_one_line(
+    program: str, flags: list[str], needed: int, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "penstock.launch", program, *(flag.format(tmp_path) for flag in flags)]
+    for limit in (8, 14, needed - 1):
+        said = refused_or_started(command, limit)
+        last = said.splitlines()[-1]
+        assert f"ulimit -n is {limit}, and at least {needed} file descriptors are needed to start" in last, said
+        assert "Traceback" not in said
+    assert refused_or_started(command, needed) == "started"

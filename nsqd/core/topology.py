@@ -87,6 +87,26 @@ def unpaused(topic: TopicEntry) -> TopicEntry:
     return TopicEntry(topic.name, False, tuple(ChannelEntry(channel.name, False) for channel in topic.channels))
 
 
+def changes(before: Iterable[TopicEntry], after: Iterable[TopicEntry]) -> list[str]:
+    """What makes `after` of `before`, as NSQ's operators call it: "create topic t", "pause channel c of topic t"."""
+    known, wanted = _states(before), _states(after)
+    return [
+        *(f"create {name}" for name in wanted if name not in known),
+        *(f"delete {name}" for name in known if name not in wanted),
+        *(f"pause {name}" for name, paused in wanted.items() if paused and not known.get(name)),
+        *(f"unpause {name}" for name, paused in wanted.items() if not paused and known.get(name)),
+    ]
+
+
+def _states(topics: Iterable[TopicEntry]) -> dict[str, bool]:
+    """Every topic and channel in words, and whether it is paused."""
+    states = {}
+    for topic in topics:
+        states[f"topic {topic.name}"] = topic.paused
+        states |= {f"channel {channel.name} of topic {topic.name}": channel.paused for channel in topic.channels}
+    return states
+
+
 def restore(broker: Broker, topics: Iterable[TopicEntry]) -> None:
     """Make what was written down, beyond the limits if need be. Nothing is delivered before all of it exists."""
     limits = broker.limits

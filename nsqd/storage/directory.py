@@ -3,13 +3,16 @@
 The commit log knows all that, too, and better: nsqd.dat is written for the tools that read it, and read only where there is no
 log yet; but for `penstock.pauses`: who paused what, when, and until when stands here alone. A new file is written beside it,
 synced, renamed over it, and the directory synced: NSQ leaves out the last step and loses the file in a power cut.
-`penstock.ids` is the lease of message ids that versions without a log wrote into it.
+`penstock.ids` is the lease of message ids that versions without a log wrote into it. `penstock.crc` tells whether the topics
+are as we wrote them: where somebody else has changed them, `opening.py` says what of that is ignored.
 """
 
 import fcntl
 import json
 import os
 import threading
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,6 +39,7 @@ class Metadata:
     topics: tuple[TopicEntry, ...] = ()
     ids: int = 1  # message ids below it may have been issued
     pauses: tuple[tuple[Key, Pause], ...] = ()  # some may be of nothing that is paused any more
+    is_ours: bool = True  # False: somebody else wrote the topics
 
 
 class Directory:
@@ -83,7 +87,7 @@ class Directory:
             if picture.number < self._number:
                 return
             self._number = picture.number
-            self._write(replace(self._written, topics=tuple(picture.topics), pauses=picture.pauses))
+            self._write(replace(self._written, topics=tuple(picture.topics), pauses=picture.pauses, is_ours=True))
 
     def close(self) -> None:
         """Unlock."""
@@ -97,15 +101,8 @@ class Directory:
 
 
 def _encode(metadata: Metadata) -> bytes:
-    topics = [
-        {
-            "name": topic.name,
-            "paused": topic.paused,
-            "channels": [{"name": channel.name, "paused": channel.paused} for channel in topic.channels] or None,
-        }
-        for topic in metadata.topics
-    ]
-    ours: dict[str, Any] = {"ids": metadata.ids}
+    topics = [_encode_topic(topic) for topic in metadata.topics]
+    ours: dict[str, Any] = {"ids": metadata.ids, "crc": _crc(metadata.topics)}
     if metadata.pauses:
         ours["pauses"] = [
             {"topic": topic, "channel": channel, "by": pause.by, "at": pause.at, "until": pause.until}
@@ -115,6 +112,16 @@ def _encode(metadata: Metadata) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
 
 
+def _encode_topic(topic: TopicEntry) -> dict[str, Any]:
+    channels = [{"name": channel.name, "paused": channel.paused} for channel in topic.channels]
+    return {"name": topic.name, "paused": topic.paused, "channels": channels or None}
+
+
+def _crc(topics: Iterable[TopicEntry]) -> int:
+    """Of the topics' content, however the file is laid out."""
+    return zlib.crc32(json.dumps([_encode_topic(topic) for topic in topics]).encode())
+
+
 def _decode(text: bytes) -> Metadata:
     content = json.loads(text)
     topics = tuple(_decode_topic(topic) for topic in _named(content.get("topics")))
@@ -122,7 +129,8 @@ def _decode(text: bytes) -> Metadata:
     ids = ours.get("ids", 1)
     if not isinstance(ids, int) or ids < 1:
         raise ValueError(f"penstock.ids is {ids!r}")
-    return Metadata(topics, ids, _decode_pauses(ours.get("pauses")))
+    is_ours = "penstock" in content and ours.get("crc", _crc(topics)) == _crc(topics)  # versions before it wrote no crc
+    return Metadata(topics, ids, _decode_pauses(ours.get("pauses")), is_ours)
 
 
 def _decode_topic(topic: dict[str, Any]) -> TopicEntry:

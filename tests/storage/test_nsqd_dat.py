@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nsqd.core.pauses import Pause
-from nsqd.core.topology import Picture, TopicEntry
+from nsqd.core.topology import ChannelEntry, Picture, TopicEntry, changes
 from nsqd.storage.directory import FILE, Directory
 
 TOPICS = [TopicEntry("t", True, ())]
@@ -40,9 +40,9 @@ def test_pauses_come_back_as_they_were_written(directory: Directory) -> None:
     assert (metadata.pauses, metadata.topics) == (pauses, tuple(TOPICS))
 
 
-def test_a_file_without_pauses_is_as_it_was_before_there_were_any(directory: Directory) -> None:
+def test_a_file_without_pauses_has_no_list_of_them(directory: Directory) -> None:
     directory.write_topology(Picture(1, TOPICS))
-    assert reread(directory)["penstock"] == {"ids": 1}
+    assert reread(directory)["penstock"].keys() == {"ids", "crc"}
     assert directory.load().pauses == ()
 
 
@@ -78,3 +78,44 @@ def test_what_is_no_pause_is_ignored_with_one_line(
 def test_what_is_no_list_is_ignored(directory: Directory, pauses: Any) -> None:
     (directory.path / FILE).write_text(json.dumps({"topics": [], "penstock": {"pauses": pauses}}))
     assert directory.load().pauses == ()
+
+
+def test_what_we_wrote_is_ours_however_it_is_laid_out(directory: Directory) -> None:
+    directory.write_topology(Picture(1, TOPICS))
+    assert directory.load().is_ours
+    (directory.path / FILE).write_text(json.dumps(reread(directory), indent=4, sort_keys=True))
+    assert directory.load().is_ours
+
+
+def test_what_a_version_without_a_crc_wrote_is_ours(directory: Directory) -> None:
+    (directory.path / FILE).write_text(json.dumps({"topics": [], "penstock": {"ids": 3}}))
+    assert directory.load().is_ours
+
+
+def test_what_another_wrote_is_not_ours_until_we_write_it_again(directory: Directory) -> None:
+    directory.write_topology(Picture(1, TOPICS))
+    content = reread(directory)
+    content["topics"][0]["paused"] = False
+    (directory.path / FILE).write_text(json.dumps(content))
+    assert not directory.load().is_ours
+    (directory.path / FILE).write_text('{"topics":[{"name":"t","paused":true,"channels":null}],"version":"1.3.0"}')
+    assert not directory.load().is_ours  # NSQ's own
+    directory.write_topology(Picture(2, TOPICS))
+    assert reread(directory)["penstock"]["ids"] == 1
+    assert directory.load().is_ours
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        ([], ["delete topic t", "delete channel c of topic t"]),
+        ([TopicEntry("t", False, (ChannelEntry("c", True),))], ["unpause topic t", "pause channel c of topic t"][::-1]),
+        (
+            [TopicEntry("t", True, (ChannelEntry("c", False),)), TopicEntry("u", True, ())],
+            ["create topic u", "pause topic u"],
+        ),
+        ([TopicEntry("t", True, (ChannelEntry("c", False),))], []),
+    ],
+)
+def test_changes_are_told_in_words(after: list[TopicEntry], words: list[str]) -> None:
+    assert changes([TopicEntry("t", True, (ChannelEntry("c", False),))], after) == words
