@@ -136,7 +136,7 @@ class Replay:
         attributes, at = records.attributes_of(record.content, 0, flags)
         stamp = int.from_bytes(record.content[at : at + HEADER_SIZE][STAMP], "big")
         for held in extents:
-            held.published(stamp)
+            held.published(stamp, self.last)
             held.attributed |= bool(attributes)
             add_piece(held.pieces, record.segment, 0, record.start, record.end)
             held.size += (record.end - record.start + count * OVERHEAD) // len(extents)
