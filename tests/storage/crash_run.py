@@ -96,6 +96,9 @@ class CrashRun:
             for _ in range(steps):
                 self._step(node, users)
             node.broker.check()
+            if random.random() < 0.3:
+                node.log.close()
+                self.written = node.log.writer.written
         except PowerCut:
             pass
         self._crash()

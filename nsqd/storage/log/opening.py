@@ -132,6 +132,8 @@ class OpenLog:
         if self.checkpoints is not None and self.checkpoints.finish() and self.syncer.now():
             self.store.write_anchor()  # a group that states how far all is durable: a start believes no checkpoint without
             self.writer.write()
+        if self.broker is not None:
+            self.store.give_back(self.broker.ids.next)
         self.cache.close()
         self.syncer.close()
         self.writer.close()
@@ -200,7 +202,7 @@ def open_log(
         syncer=syncer,
         cache=cache,
         picture=picture,
-        lease=replay.lease,
+        lease=first_id(reader, replay),
         segments=bases,
         roots=[root] if replay.complete else [],
         tail=replace(parts.tail, cheap=min(parts.tail.cheap, most)),
@@ -227,6 +229,19 @@ def replayed(reader: Reader) -> tuple[Replay, MemoryStore, int]:
         if root == 0 or (whole and reader.stated >= reader.segments[root].base):
             return replay, recovered, reader.segments[root].base if reader.segments else 0
     raise AssertionError("the beginning is always a root")
+
+
+def first_id(reader: Reader, replay: Replay) -> int:
+    """Message ids below it may have been issued.
+
+    What a clean stop gave back is believed only if the whole log could be read, and no segment was begun behind it: in a record
+    that is missing, ids may have been leased again. The highest lease counts then, and that is more than was issued even if
+    the newest one is missing: a lease is renewed when half of it is used up.
+    """
+    whole = not (reader.torn or reader.damage.spots or reader.unreadable)
+    if replay.next_id and whole and reader.segments[-1].base < reader.end:
+        return replay.next_id
+    return replay.lease
 
 
 def _tell(reader: Reader, replay: Replay, took: float) -> None:

@@ -133,6 +133,11 @@ class LogStore(MemoryStore):
         position = self._writer.write()
         return self._syncer.now() and self._writer.durable >= position
 
+    def give_back(self, next_id: int) -> None:
+        """The node stops: message ids from `next_id` on were never issued."""
+        self._append(Kind.NEXT_ID, records.NEXT_ID.pack(next_id))
+        self._writer.write()
+
     # records
 
     def _append(self, kind: Kind, content: bytes, frames: bytes = b"") -> None:
