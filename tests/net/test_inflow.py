@@ -224,8 +224,8 @@ def test_small_commands_work_however_full_the_budget_is(protocol: str) -> None:
 
 def test_output_that_nobody_reads_is_counted() -> None:
     port = Port("nsq", limit=1000 * LIMIT)
-    client = port.connect(b"  V2SUB t c\nRDY 100\n")  # whose kernel keeps a few megabytes
-    port.node.broker.topic("t").publish([bytes(500_000)] * 40, 500_000 * 40)
+    client = port.connect(b"  V2SUB t c\nRDY 1\n")  # whose kernel keeps a few megabytes
+    port.node.broker.topic("t").publish([bytes(40_000_000)], 40_000_000)
     port.turn(20)
     (connection,) = port.reactor.connections.values()
     assert port.used == connection.backlog > FREE
