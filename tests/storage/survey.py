@@ -1,7 +1,7 @@
 """What a node shows after a restart, found out as its clients would: by reading every message of every channel."""
 
 from nsqd.core.attributes import NONE, Attributes
-from nsqd.core.channel import Channel
+from nsqd.core.channel import STOPPED, Channel
 from nsqd.core.consumer import Consumer
 from nsqd.core.frame import HEADER_SIZE
 from nsqd.core.topic import Topic
@@ -32,7 +32,12 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
             consumer.set_ready(RDY)
             readers.append((name, consumer, inbox))
             _look_at_graves(found, name, channel, node, bodies)
-    node.after_serve = lambda: _collect(readers, found, ids, node.clock.true)
+
+    def after_serve() -> None:
+        _collect(readers, found, ids, node.clock.true)
+        _look_at_new_graves(readers, found, node, bodies)
+
+    node.after_serve = after_serve
     for topic in node.broker.topics.values():
         for channel in topic.channels.values():
             node.broker.pause(channel, False)
@@ -96,6 +101,17 @@ def _look_at_graves(
     for message_id, grave in channel.buried.after(None, 1 << 30):
         arrival = Arrival(grave.attempts, node.clock.true, grave.reason)
         found[topic].channels[channel.name].arrivals[bodies[message_id]] = arrival
+
+
+def _look_at_new_graves(
+    readers: list[tuple[str, Consumer, Inbox]], found: dict[str, SeenTopic], node: SimNode, bodies: dict[bytes, bytes]
+) -> None:
+    """What was in flight at its last allowed delivery is buried when its turn comes."""
+    for topic, consumer, _ in readers:
+        for message_id, grave in consumer.channel.buried.after(None, 1 << 30):
+            arrivals = found[topic].channels[consumer.channel.name].arrivals
+            if grave.reason == STOPPED and bodies[message_id] not in arrivals:
+                arrivals[bodies[message_id]] = Arrival(grave.attempts, node.clock.true)
 
 
 def _collect(
