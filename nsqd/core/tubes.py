@@ -156,6 +156,14 @@ class Tubes:
         topic.is_tubes_own |= is_new
         return topic.work()
 
+    def names_of_all(self) -> list[str]:
+        """Of tubes that were made, and of those that somebody uses or watches other than `default`."""
+        topics = self._broker.topics
+        made = [name for name, topic in topics.items() if topic.tube is not None]
+        return made + [
+            name for name in self.users if name != DEFAULT and (name not in topics or topics[name].tube is None)
+        ]
+
     def added(self, tube: Tube) -> None:
         """A topic has made it."""
         self._by_number[tube.number] = tube
