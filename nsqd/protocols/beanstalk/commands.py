@@ -111,7 +111,7 @@ def _pause(line: bytes, at: int) -> Arguments:
     while line[at : at + 1] == b" ":
         at += 1
     match = _NAME_BYTES.match(line, at)
-    if match is None:
+    if match is None or _NAME.fullmatch(match[0]) is None:
         raise BadFormat
     (delay,) = _numbers(line, match.end(), _U32)
     return match[0].decode(), delay

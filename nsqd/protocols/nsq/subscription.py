@@ -8,7 +8,7 @@ from nsqd.core.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
 from nsqd.core.frame import CLOSE_WAIT, ID_SIZE, OK
 from nsqd.protocols.nsq import fast
 from nsqd.protocols.nsq.access import Access
-from nsqd.protocols.nsq.commands import parse_number, read_name, require
+from nsqd.protocols.nsq.commands import Later, parse_number, read_name, require
 from nsqd.protocols.nsq.creation import Topics
 from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.identify import Identity
@@ -86,16 +86,23 @@ class Subscription:
             self.consumer.set_ready(count)
 
     def fast_fin(self, data: bytes, start: int) -> int:
-        """As many whole FINs as follow each other at `start`: where they end. 0: read the command exactly."""
+        """As many whole FINs as follow each other at `start`: where they end. 0: read the command exactly.
+
+        Raises Later if some of them failed: that is enough for a turn.
+        """
         consumer = self.consumer
         if consumer is None or not data.startswith(_FIN, start):
             return 0
         ids = fast.fins(data, start)
         if ids is None:
             return 0
-        for message_id, why in consumer.finish(ids):
-            self._failed("FIN", message_id, why)
-        return start + len(ids) // ID_SIZE * fast.FIN_SIZE
+        end = start + len(ids) // ID_SIZE * fast.FIN_SIZE
+        failed = consumer.finish(ids)
+        if failed:
+            for message_id, why in failed:
+                self._failed("FIN", message_id, why)
+            raise Later(end)  # an error costs ten times as much as a FIN
+        return end
 
     def fin(self, words: list[bytes]) -> None:
         """FIN id."""
