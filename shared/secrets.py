@@ -1,4 +1,7 @@
-"""Hides what is secret in the value of an option: names and passwords in addresses, and the arguments of a URL."""
+"""Hides what is secret in the value of an option: names and passwords in addresses, and the arguments of a URL.
+
+A word of the command line is hidden in the same way, whether it is a value or a flag and its value in one (-flag=value).
+"""
 
 import re
 from typing import Any
@@ -16,5 +19,7 @@ def hide(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if "://" in value:
-        return _ARGUMENTS.sub(HIDDEN, _LOGIN_OF_URL.sub(f"{HIDDEN}@", value), count=1)
-    return _LOGIN.sub(f"{HIDDEN}@", value) if _LOGIN.match(value) else value
+        value = _LOGIN_OF_URL.sub(f"{HIDDEN}@", value)
+    elif _LOGIN.match(value):
+        value = _LOGIN.sub(f"{HIDDEN}@", value)
+    return _ARGUMENTS.sub(HIDDEN, value, count=1)
