@@ -39,6 +39,7 @@ from nsqd.resuming import end_pauses
 from nsqd.statsd.pusher import Pusher
 from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.saver import Health, Saver
+from nsqd.topology_log import tell_log
 from nsqd.watching import note_series
 from shared.budget import Budget
 from shared.daemon import (
@@ -184,6 +185,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
             def after_turn() -> None:
                 changes = broker.fetch_changes()
                 if changes:
+                    tell_log(changes)
                     lookupds.tell(changes)
                     if any(change.lasting for change in changes):
                         saver.topology_changed()

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 HIDDEN = "***"
-_LOGIN_OF_URL = re.compile(r"(?<=://).*@", re.DOTALL)  # up to the last @: an odd password may hold anything
 _LOGIN = re.compile(r"[^/].*:.*@", re.DOTALL)  # user:password@host:port; what begins with / is a path
 _ARGUMENTS = re.compile(r"(?<=\?).*", re.DOTALL)
 
@@ -18,8 +17,12 @@ def hide(value: Any) -> Any:
         return type(value)(map(hide, value))
     if not isinstance(value, str):
         return value
-    if "://" in value:
-        value = _LOGIN_OF_URL.sub(f"{HIDDEN}@", value)
+    scheme, is_url, rest = value.partition("://")
+    if is_url:
+        login, _, address = rest.rpartition("@")  # the last one: an odd password may hold anything
+        if "?" in login:  # the @ may as well stand in a secret argument
+            return f"{scheme}://{HIDDEN}"
+        value = f"{scheme}://{HIDDEN}@{address}" if login else value
     elif _LOGIN.match(value):
         value = _LOGIN.sub(f"{HIDDEN}@", value)
     return _ARGUMENTS.sub(HIDDEN, value, count=1)

@@ -15,7 +15,8 @@ from shared.secrets import hide
         ("-auth-http-address=http://auth.example/?token=hunter2", "-auth-http-address=http://auth.example/?***"),
         ("http://user:hunter2@auth.example/path", "http://***@auth.example/path"),
         ("http://user:hun@ter2@auth.example/?token=x", "http://***@auth.example/?***"),
-        ("http://auth.example/?token=a@b", "http://***@b"),  # rather too much is hidden than too little
+        ("http://auth.example/?token=a@b", "http://***"),  # rather too much is hidden than too little
+        ("http://user:hun?ter2@auth.example/?token=a", "http://***"),
         ("auth.example:80/?token=hunter2", "auth.example:80/?***"),
         ("-auth-http-address=auth.example:80?token=hunter2", "-auth-http-address=auth.example:80?***"),
         ("user:hunter2@auth.example:80", "***@auth.example:80"),
