@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shared.http.api import Api, Hosts, read_body
+from shared.http.guard import MAX_PIPELINED
 from shared.http.server import HttpServer
 from tests.daemons import eventually
 from tests.requirements import nginx, require
@@ -261,6 +262,15 @@ def test_requests_in_one_piece_are_answered_in_order(site: Site) -> None:
         b"%d" % i for i in range(10)
     ]
     assert site.seen == [("/pub", b"%d" % i) for i in range(10)]
+
+
+def test_requests_that_wait_are_bounded(site: Site) -> None:
+    with site.connect() as connection:
+        say(connection, GET + b"\r\n" + HIDDEN * 1000)
+        answers = [answer[:3] for answer in all_of(connection).split(b"HTTP/1.1 ")[1:]]
+    assert answers[-1] == b"400"
+    assert set(answers[:-1]) == {b"200"}
+    assert len(answers) <= 2 * MAX_PIPELINED  # those that were answered meanwhile wait no more
 
 
 # Behind Debian's nginx, with connections to us that it keeps alive
