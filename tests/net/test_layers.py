@@ -2,6 +2,7 @@
 
 import gc
 import json
+import logging
 import socket
 import ssl
 import struct
@@ -322,8 +323,11 @@ def test_who_is_gone_before_the_authorization_server_answers_leaves_nothing(auth
 @pytest.mark.parametrize("codec", ["", "snappy", "deflate"])
 @pytest.mark.parametrize("policy", ["require", "require-verify"])
 @pytest.mark.parametrize("end", ["none shown", "good", "broken at once", "broken later", "goodbye"])
-def test_clients_that_must_show_a_certificate(authority: Authority, policy: str, codec: str, end: str) -> None:
+def test_clients_that_must_show_a_certificate(
+    authority: Authority, caplog: pytest.LogCaptureFixture, policy: str, codec: str, end: str
+) -> None:
     """The library behind "require" is another one: it has to say the same in the same places."""
+    caplog.set_level(logging.INFO)
     bench = Secure(authority, policy=policy)
     client = Client(bench, bench.connect())
     asked = {"feature_negotiation": True, "tls_v1": True} | ({codec: True} if codec else {})
@@ -336,6 +340,9 @@ def test_clients_that_must_show_a_certificate(authority: Authority, policy: str,
     if end in ("none shown", "broken at once"):
         assert bench.edge.refused == {"tls_or_compression": 1}
         assert connection.peer.closing
+        (line,) = caplog.messages
+        assert line.startswith(f"CLIENT({connection.peer.remote_ip}:{connection.peer.port}): TLS")
+        assert end != "none shown" or line.endswith(": TLS handshake failed: peer did not return a certificate")
     else:
         assert connection.peer.tls is not None
         assert connection.peer.tls.common_name == "me"
