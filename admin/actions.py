@@ -1,7 +1,8 @@
 """What operators do to the cluster, noted in the audit trail, and told to whoever wants to be notified.
 
 Each command asks first who carries the topic, then tells nsqlookupd, then the nsqd: what a topic's producers are is not to be
-learnt any more once it is deleted. Returns the errors of those that failed; raises AllFailed where nobody did it.
+learnt any more once it is deleted. Raises AllFailed where nobody says who carries it; whatever else fails is in the Outcome, as
+in the original: a channel that nsqlookupd does not know is deleted on the nsqd all the same.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TypeVar
 import httpx
 
 from admin.audit import DONE, Actor, Audit
-from admin.cluster import AllFailed, Cluster
+from admin.cluster import AllFailed, Cluster, Outcome, Producers
 from admin.outbox import MOST_WAITING, Outbox
 from admin.upstreams import UpstreamError
 from shared.log import log
@@ -72,70 +73,72 @@ class Actions:
         self._notifier = notifier
         self._audit = audit
 
-    async def create(self, topic: str, channel: str, actor: Actor) -> list[str]:
+    async def create(self, topic: str, channel: str, actor: Actor) -> Outcome:
         """A topic, and a channel if it is named: at the nsqlookupds, so that nsqd make them with the first message."""
-        errors = await self._noted("create", _path(topic, channel), actor, self._create(topic, channel))
+        outcome = await self._noted("create", _path(topic, channel), actor, self._create(topic, channel))
         self._notifier.tell("create_topic", topic, "", "", actor)
         if channel:
             self._notifier.tell("create_channel", topic, channel, "", actor)
-        return errors
+        return outcome
 
-    async def _create(self, topic: str, channel: str) -> list[str]:
+    async def _create(self, topic: str, channel: str) -> Outcome:
         cluster = self._cluster
-        errors = await cluster.tell_lookupds("/topic/create", {"topic": topic})
+        outcome = await cluster.tell_lookupds("/topic/create", {"topic": topic})
         if channel:
             both = {"topic": topic, "channel": channel}
-            errors += await cluster.tell_lookupds("/channel/create", both)
-            found = await cluster.producers_of(topic) if cluster.lookupds else None
-            errors += found.errors if found else []
-            errors += await cluster.tell_nsqds(found.producers if found else (), "/channel/create", both)
-        return errors
+            outcome += await cluster.tell_lookupds("/channel/create", both)
+            found = await cluster.producers_of(topic) if cluster.lookupds else Producers()
+            outcome += Outcome(found.errors)
+            outcome += await cluster.tell_nsqds(found.producers, "/channel/create", both)
+        return outcome
 
     async def delete(
         self, topic: str, channel: str, actor: Actor, before: dict[str, str] | None = None
-    ) -> list[str]:  # fmt: skip
+    ) -> Outcome:  # fmt: skip
         """A topic, or with a name one of its channels. `before`: what there is of it, for the records."""
         what, arguments = _what(topic, channel)
 
-        async def work() -> list[str]:
+        async def work() -> Outcome:
             found = await self._cluster.producers_of(topic)
             told = await self._cluster.tell_lookupds(f"/{what}/delete", arguments)
-            return found.errors + told + await self._cluster.tell_nsqds(found.producers, f"/{what}/delete", arguments)
+            told += await self._cluster.tell_nsqds(found.producers, f"/{what}/delete", arguments)
+            return Outcome(found.errors) + told
 
-        errors = await self._noted("delete", _path(topic, channel), actor, work(), **(before or {}))
+        outcome = await self._noted("delete", _path(topic, channel), actor, work(), **(before or {}))
         self._notifier.tell(f"delete_{what}", topic, channel, "", actor)
-        return errors
+        return outcome
 
     async def change(
         self, action: str, topic: str, channel: str, actor: Actor, before: dict[str, str] | None = None, **more: str
-    ) -> list[str]:
+    ) -> Outcome:
         """One of CHANGES. `before`: what there is of it, for the records; `more`: arguments that only nsqd of ours know."""
         what, arguments = _what(topic, channel)
 
-        async def work() -> list[str]:
+        async def work() -> Outcome:
             found = await self._cluster.producers_of(topic)
             told = await self._cluster.tell_nsqds(found.producers, f"/{what}/{action}", arguments | more)
-            return found.errors + told
+            return Outcome(found.errors) + told
 
         try:
             return await self._noted(action, _path(topic, channel), actor, work(), **(before or {}), **more)
         finally:  # though it failed: as the original
             self._notifier.tell(f"{action}_{what}", topic, channel, "", actor)
 
-    async def tombstone(self, topic: str, node: str, actor: Actor) -> list[str]:
+    async def tombstone(self, topic: str, node: str, actor: Actor) -> Outcome:
         """Consumers find the topic on that node no more; it is deleted there."""
 
-        async def work() -> list[str]:
+        async def work() -> Outcome:
             found = await self._cluster.producers()
             there = [one for one in found.producers if one.address == node]
             if not there:  # nobody makes us ask somebody else
                 raise AllFailed(f"no nsqd is known at {node[:100]}")
-            errors = await self._cluster.tell_lookupds("/topic/tombstone", {"topic": topic, "node": node})
-            return found.errors + errors + await self._cluster.tell_nsqds(there, "/topic/delete", {"topic": topic})
+            told = await self._cluster.tell_lookupds("/topic/tombstone", {"topic": topic, "node": node})
+            told += await self._cluster.tell_nsqds(there, "/topic/delete", {"topic": topic})
+            return Outcome(found.errors) + told
 
-        errors = await self._noted("tombstone", _path(topic, "", node), actor, work())
+        outcome = await self._noted("tombstone", _path(topic, "", node), actor, work())
         self._notifier.tell("tombstone_topic_producer", topic, "", node, actor)
-        return errors
+        return outcome
 
     async def at_node(
         self, action: str, node: str, path: str, asked: dict[str, str], actor: Actor, body: bytes = b"",
@@ -162,8 +165,10 @@ class Actions:
             raise
         if counted and isinstance(result, tuple):
             detail["count"] = str(counted_of(result[0], counted))
-        outcome = f"in part: {'; '.join(result)}" if isinstance(result, list) and result else DONE
-        self._audit.note(action, target, actor, outcome, **detail)
+        words = DONE
+        if isinstance(result, Outcome) and result.errors:
+            words = f"{'in part' if result.done else 'failed'}: {'; '.join(result.errors)}"
+        self._audit.note(action, target, actor, words, **detail)
         return result
 
 

@@ -1,6 +1,6 @@
 """The original's JSON API (specs/nsq.md d2): its routes, shapes, words and quirks.
 
-All upstreams failed: 502 UPSTREAM_ERROR; some did: the answer has a message that says so.
+Where nobody answers a question: 502 UPSTREAM_ERROR; where some do not, or a command fails: 200 with a WARNING that says so.
 """
 
 from __future__ import annotations
@@ -216,12 +216,13 @@ class JsonApi:
         if channel and not is_valid_name(channel):
             raise HttpError(400, "INVALID_CHANNEL")
         check_sees(who_asks(request), topic)
-        return _answer({}, await upstream(self.actions.create(topic, channel, self.access.actor(request))))
+        outcome = await upstream(self.actions.create(topic, channel, self.access.actor(request)))
+        return _answer({}, outcome.errors)
 
     async def delete(self, request: Request) -> Response:
         _, topic, *channel = parameters(request, self.options)
-        errors = await upstream(self.actions.delete(topic, "".join(channel), self.access.actor(request)))
-        return _answer({}, errors)
+        outcome = await upstream(self.actions.delete(topic, "".join(channel), self.access.actor(request)))
+        return _answer({}, outcome.errors)
 
     async def change(self, request: Request) -> Response:
         _, topic, *channel = parameters(request, self.options)
@@ -229,8 +230,8 @@ class JsonApi:
         if action not in CHANGES:
             raise HttpError(400, "INVALID_ACTION")
         check_action(who_asks(request), action)
-        errors = await upstream(self.actions.change(action, topic, "".join(channel), self.access.actor(request)))
-        return _answer({}, errors)
+        outcome = await upstream(self.actions.change(action, topic, "".join(channel), self.access.actor(request)))
+        return _answer({}, outcome.errors)
 
     async def tombstone(self, request: Request) -> Response:
         node = parameters(request, self.options, 2)[1]
@@ -241,7 +242,8 @@ class JsonApi:
         if not is_valid_name(topic):
             raise HttpError(400, "INVALID_TOPIC")
         check_sees(who_asks(request), topic)
-        return _answer({}, await upstream(self.actions.tombstone(topic, node, self.access.actor(request))))
+        outcome = await upstream(self.actions.tombstone(topic, node, self.access.actor(request)))
+        return _answer({}, outcome.errors)
 
     # Options
 

@@ -24,6 +24,7 @@ from shared.http.api import Routes, query
 from shared.http.errors import HttpError
 
 MOST_SHOWN = 20  # messages or jobs on a page
+MOST_FOUND = MOST_SHOWN + 200  # messages on a page of what was found: those of the last question are all shown
 MOST_LISTED = 100  # tubes on a page
 MOST_PASSED = 20  # pages of tubes that somebody does not see
 PREVIEW = 16 * 1024  # bytes of a body
@@ -43,6 +44,7 @@ MANY_JOBS: Many = {
 }
 SCANNED_AT_ONCE = 200  # messages in a question while one searches
 MOST_SCANNED = 5000  # messages for one page of what was found
+MOST_DIGITS = 20  # of a number of 64 bits
 LONGEST_SCAN = 2.0  # s
 
 
@@ -58,7 +60,7 @@ class Browsing:
         """Every path and its method."""
         shown = {"/messages/{topic}/{channel}": self.messages, "/tubes": self.tubes, "/tube": self.tube}
         routes = {path: {"GET": self.frame.shown(view)} for path, view in shown.items()}
-        return {**routes, "/body/{topic}/{channel}": {"GET": self.body}}
+        return {**routes, "/body/{topic}/{channel}": {"GET": self.frame.answered(self.body)}}
 
     async def messages(self, request: Request) -> Fields:
         _, topic, name = parameters(request, self.options, 3)
@@ -70,6 +72,7 @@ class Browsing:
         if having and not shows:
             raise HttpError(403, "who does not see bodies does not search them")
         told, scanned = await (self._search(node, arguments, having) if having else self._listed(node, arguments))
+        told = told | {"messages": objects(told.get("messages"))[: MOST_FOUND if having else MOST_SHOWN]}
         return {
             "page_of": "messages",
             "title": f"Messages of {name}",
@@ -79,7 +82,7 @@ class Browsing:
             "contains": having,
             "scanned": scanned,
             "shows_bodies": shows,
-            "messages": [message_view(one) for one in objects(told.get("messages"))],
+            "messages": [message_view(one) for one in told["messages"]],
             "table": _table(told.get("messages"), shows),
             **_common(asked, state, told, MANY),
         }
@@ -88,7 +91,7 @@ class Browsing:
         """One message's, whole, to be kept as a file."""
         _, topic, channel = parameters(request, self.options, 3)
         asked = query(request)
-        node, offset = asked.get("node", ""), asked.get("offset", "")
+        node, offset = asked.get("node", ""), one_number(asked.get("offset", ""), "offset")
         if not self.shows_bodies(who_asks(request)):
             raise HttpError(403, "bodies are not shown")
         await self.looks.carrying(topic, node)
@@ -111,7 +114,7 @@ class Browsing:
         while True:
             told = await self.looks.direct.get_object(node, "/channel/messages", asked)
             listed = objects(told.get("messages"))
-            found += await asyncio.to_thread(_having, listed, having)
+            found += await asyncio.to_thread(_having, listed[:SCANNED_AT_ONCE], having)
             scanned += len(listed)
             following = text(told.get("next"))
             if not following or len(found) >= MOST_SHOWN or scanned >= MOST_SCANNED or time.monotonic() > until:
@@ -123,7 +126,11 @@ class Browsing:
         ours = await self.looks.all_ours()
         arguments = {"limit": str(MOST_LISTED)} | ({"after": asked["after"]} if asked.get("after") else {})
         told = await self._tubes_seen(ours, arguments, who)
-        listed = [_tube_row(node, one) for node, answer in told.answers.items() for one in objects(answer.get("tubes"))]
+        listed = [
+            _tube_row(node, one)
+            for node, answer in told.answers.items()
+            for one in objects(answer.get("tubes"))[:MOST_LISTED]
+        ]
         names = sorted({one["tube_name"] for one in listed})[:MOST_LISTED]
         shown = set(who.seen(names))
         rows = sorted(
@@ -167,10 +174,17 @@ class Browsing:
             "node": node,
             "shows_bodies": shows,
             "pause_left": number(told.get("pause_left")),
-            "jobs": [job_view(one) for one in objects(told.get("jobs"))],
+            "jobs": [job_view(one) for one in objects(told.get("jobs"))[:MOST_SHOWN]],
             "table": _table(told.get("jobs"), shows),
             **_common(asked, state, told, MANY_JOBS),
         }
+
+
+def one_number(text: str, name: str) -> str:
+    """The digits of one whole number: nodes take several, with commas between. HttpError 400."""
+    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+        raise HttpError(400, f"{name}: want one whole number")
+    return text
 
 
 def _state(asked: dict[str, str], many: Many) -> str:
@@ -207,7 +221,7 @@ def _common(asked: dict[str, str], state: str, told: Told, many: Many) -> Fields
 
 def _table(told: object, shows: bool) -> list[Told]:
     """For exports; without what he may not see."""
-    return [{name: one[name] for name in one if shows or name not in _CONTENTS} for one in objects(told)]
+    return [{name: one[name] for name in one if shows or name not in _CONTENTS} for one in objects(told)[:MOST_FOUND]]
 
 
 def _tube_row(node: str, told: Told) -> Told:

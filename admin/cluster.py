@@ -100,6 +100,17 @@ class Stats(Found):
         return {key: merged_channel(*key, same) for key, same in parts.items()}
 
 
+@dataclass(slots=True)
+class Outcome(Found):
+    """Of a command, with the errors of those that failed."""
+
+    done: int = 0  # by how many it was done
+
+    def __add__(self, other: Outcome) -> Outcome:
+        """Of both."""
+        return Outcome(self.errors + other.errors, self.done + other.done)
+
+
 class Cluster:
     """See above. Either has addresses of nsqlookupd's HTTP, or of nsqd's."""
 
@@ -175,6 +186,8 @@ class Cluster:
         merged, errors = await self.upstreams.bounds.away(
             gathered.memory, lambda: _merged(gathered.answers, by_address, topic, now)
         )
+        if errors and not merged:
+            raise AllFailed(f"failed to query any {NSQDS}: {'; '.join(gathered.errors + errors)}")
         return Stats(gathered.errors + errors, merged, memory=gathered.memory)
 
     async def _told_by_themselves(self, addresses: Iterable[str]) -> Producers:
@@ -195,19 +208,17 @@ class Cluster:
 
     # Commands
 
-    async def tell_lookupds(self, path: str, arguments: dict[str, str]) -> list[str]:
-        """Returns the errors of those that failed. Raises AllFailed if all did, and there are some."""
-        return await self._tell(LOOKUPDS, self.lookupds, path, arguments)
+    async def tell_lookupds(self, path: str, arguments: dict[str, str]) -> Outcome:
+        """Have all of them do something. That one or all of them fail is no reason to stop, as in the original."""
+        return await self._tell(self.lookupds, path, arguments)
 
-    async def tell_nsqds(self, producers: Iterable[Producer], path: str, arguments: dict[str, str]) -> list[str]:
+    async def tell_nsqds(self, producers: Iterable[Producer], path: str, arguments: dict[str, str]) -> Outcome:
         """Likewise."""
-        return await self._tell(NSQDS, [one.address for one in producers], path, arguments)
+        return await self._tell([one.address for one in producers], path, arguments)
 
-    async def _tell(self, what: str, addresses: Iterable[str], path: str, arguments: dict[str, str]) -> list[str]:
+    async def _tell(self, addresses: Iterable[str], path: str, arguments: dict[str, str]) -> Outcome:
         gathered = await self.upstreams.all_of(addresses, lambda one: self.upstreams.post(one, path, arguments))
-        if gathered.errors and not gathered.answers:
-            raise AllFailed(f"failed to query any {what}: {'; '.join(gathered.errors)}")
-        return gathered.errors
+        return Outcome(gathered.errors, len(gathered.answers))
 
     async def _ask(
         self, what: str, addresses: Iterable[str], path: str, arguments: dict[str, str] | None = None

@@ -5,9 +5,11 @@ Everything happens in the HTTP thread's event loop; the main thread waits for si
 
 from __future__ import annotations
 
+import socket
 import ssl
 from dataclasses import replace
 from functools import partial
+from urllib.parse import urlsplit
 
 import trio
 from starlette.middleware.gzip import GZipMiddleware
@@ -47,8 +49,10 @@ PACKING = 4  # of 9 levels: a third of the time that 9 takes in the event loop, 
 
 
 def serve(options: AdminOptions, listener: Listener) -> None:
-    """Serve until SIGINT or SIGTERM. Raises OSError, ValueError, TlsError for files that cannot be used."""
-    trio.run(_run, options, listener, client_context(options))
+    """Serve until SIGINT or SIGTERM. Raises OSError, ValueError, TlsError for addresses and files that cannot be used."""
+    context = client_context(options)
+    resolve(options)
+    trio.run(_run, options, listener, context)
 
 
 async def _run(options: AdminOptions, listener: Listener, context: ssl.SSLContext) -> None:
@@ -144,6 +148,19 @@ def below(base: str, routes: Routes) -> Routes:
 
 def _note(bug: BaseException) -> None:
     """It is in the log; whoever asked was told. An operator needs the other pages now."""
+
+
+def resolve(options: AdminOptions) -> None:
+    """Raises OSError for an address that cannot be resolved: the original does not start with one either."""
+    for flag, addresses in (
+        ("lookupd-http-address", options.lookupd_http_address), ("nsqd-http-address", options.nsqd_http_address)
+    ):  # fmt: skip
+        for address in addresses:
+            parts = urlsplit(f"//{address}")
+            try:
+                socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
+            except (OSError, UnicodeError) as error:
+                raise OSError(f"failed to resolve --{flag} ({address}) - {error}") from None
 
 
 def client_context(options: AdminOptions) -> ssl.SSLContext:

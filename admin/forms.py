@@ -11,7 +11,8 @@ from starlette.requests import Request
 from admin.access import Access, check_action, check_sees, who_asks
 from admin.actions import CHANGES, Actions, counted_of
 from admin.api import parameters
-from admin.browsing import MANY, MANY_JOBS
+from admin.browsing import MANY, MANY_JOBS, one_number
+from admin.cluster import Outcome
 from admin.frame import Do, Form, Frame, Partly
 from admin.looks import Looks
 from admin.options import AdminOptions
@@ -80,12 +81,11 @@ class Forms:
             raise HttpError(400, f"type the name {channel or topic} to confirm: nothing was done")
         before = await self._there(topic, channel) if action in ("empty", "delete") else {}
         if action == "delete":
-            errors = await self.actions.delete(topic, channel, actor, before)
+            outcome = await self.actions.delete(topic, channel, actor, before)
         else:
             more = await self._of_pause(topic, form, actor.user) if action == "pause" else {}
-            errors = await self.actions.change(action, topic, channel, actor, before, **more)
-        if errors:
-            raise Partly(errors)
+            outcome = await self.actions.change(action, topic, channel, actor, before, **more)
+        _check(outcome)
         if action == "delete":
             return self.frame.url("topics", topic, did=action) if channel else self.frame.url(did=action)
         return self.frame.url("topics", topic, *rest, did=action)
@@ -124,7 +124,7 @@ class Forms:
         asked = {"topic": topic} | ({"id": "true"} if is_ours else {})
         delay = form.get("delay", "")
         if delay:
-            if not (delay.isascii() and delay.isdigit() and int(delay) <= MOST_DELAY):
+            if not (delay.isascii() and delay.isdigit() and len(delay) < 11 and int(delay) <= MOST_DELAY):
                 raise HttpError(400, "the delay is a number of milliseconds")
             asked["defer"] = delay
         if form.get("key"):
@@ -151,7 +151,7 @@ class Forms:
         await self.looks.carrying(topic, node)
         asked = {"topic": topic, "channel": channel}
         if "count" not in form:
-            asked["offset"] = form.get("offset", "")
+            asked["offset"] = one_number(form.get("offset", ""), "offset")
             path = f"/channel/messages/{action}"
             actor, word = self.access.actor(request), DONE_WORDS[action]
             answer, _ = await self.actions.at_node(action, node, path, asked, actor, counted=word)
@@ -181,7 +181,7 @@ class Forms:
         check_action(who, action)
         asked = {"tube": name}
         if "count" not in form:
-            asked["id"] = form.get("id", "")
+            asked["id"] = one_number(form.get("id", ""), "id")
             word = DONE_WORDS[action]
             answer, _ = await self.actions.at_node(action, node, f"/tube/jobs/{action}", asked, actor, counted=word)
             done = {"did": "deletejob" if action == "delete" else action, "n": str(counted_of(answer, word))}
@@ -245,9 +245,8 @@ class Forms:
             raise HttpError(400, f"type the name {topic} to confirm: nothing was done")
         check_action(who_asks(request), "tombstone")
         check_sees(who_asks(request), topic)
-        errors = await self.actions.tombstone(topic, node, actor)
-        if errors:
-            raise Partly(errors)
+        outcome = await self.actions.tombstone(topic, node, actor)
+        _check(outcome)
         return self.frame.url("nodes", node, did=action)
 
     async def create_or_forget(self, request: Request, form: Form) -> str:
@@ -259,14 +258,19 @@ class Forms:
         check_action(who_asks(request), action)
         check_sees(who_asks(request), topic)
         if action == "delete":
-            errors = await self.actions.delete(topic, "", actor)
+            outcome = await self.actions.delete(topic, "", actor)
         else:
-            errors = await self.actions.create(topic, channel, actor)
-        if errors:
-            raise Partly(errors)
+            outcome = await self.actions.create(topic, channel, actor)
+        _check(outcome)
         if form.get("back") == "topic":
             return self.frame.url("topics", topic, did=action)
         return self.frame.url("lookup", did=action)
+
+
+def _check(outcome: Outcome) -> None:
+    """Raises Partly where it was not done everywhere, HttpError 502 where it was done nowhere."""
+    if outcome.errors:
+        raise Partly(outcome.errors) if outcome.done else HttpError(502, "; ".join(outcome.errors))
 
 
 def headers_of(lines: str) -> list[tuple[str, str]]:

@@ -20,6 +20,7 @@ import jinja2
 from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from admin.access import Access, check_origin, who_asks
 from admin.api import parameters
@@ -124,8 +125,8 @@ class Frame:
             try:
                 asked = query(request)
                 if "live" in asked:
-                    stream = self._bounded(request, self._stream(request, view, every))
-                    return StreamingResponse(stream, media_type="text/event-stream", headers=HEADERS)
+                    release = self._admit_stream(request)
+                    return _Stream(self._stream(request, view, every), release)
                 status, fields = await self._fields(request, view)
                 if "format" in asked and status == 200:
                     return exported(fields, asked["format"], HEADERS)
@@ -134,6 +135,18 @@ class Frame:
             return self.page(request, fields, status)
 
         return handler
+
+    def answered(self, handler: Handler) -> Handler:
+        """What is no page; what goes wrong is one that says so."""
+
+        async def guarded(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except Exception as error:
+                status, fields = _failure(request, error)
+            return self.page(request, fields | {"still": True}, status)
+
+        return guarded
 
     def posted(self, do: Do) -> Handler:
         """What a form does."""
@@ -187,36 +200,22 @@ class Frame:
         try:
             fields = await view(request)
             return 200, await self.banners(request) | fields
-        except HttpError as error:
-            return error.status, wrong(error.text, "") | {"still": error.status == 403}
-        except (AllFailed, UpstreamError) as failed:
-            words = str(failed)
-            if isinstance(failed, Refused) and failed.status == 404:
-                return 404, wrong("The node has no such thing, or not any more.", words) | {"still": False}
-            if "TOPIC_NOT_FOUND" in words:  # of every nsqlookupd
-                return 404, wrong("No nsqlookupd knows such a topic.", "It may have been deleted.") | {"still": False}
-            return 502, wrong(words, "This page asks again every two seconds.") | {"still": False}
-        except Exception as bug:  # an operator needs the other pages, and this one when the node talks sense again
-            log.critical("PAGES: %s", request.url.path, exc_info=bug)
-            return 500, wrong("That is a fault of nsqadmin.", "Its log tells more.") | {"still": False}
+        except Exception as error:
+            return _failure(request, error)
 
-    def _bounded(self, request: Request, stream: AsyncIterator[str]) -> AsyncIterator[str]:
-        """The stream, if there are not too many. HttpError 503."""
+    def _admit_stream(self, request: Request) -> Callable[[], None]:
+        """Count a stream of his from now on; what is returned ends that. HttpError 503 if there are too many."""
         owner = who_asks(request).name or self.access.remote(request)
         if self._streams.total() >= MOST_STREAMS or self._streams[owner] >= MOST_STREAMS_OF_ONE:
             raise HttpError(503, "too many pages live at the same time")
+        self._streams[owner] += 1
 
-        async def counted() -> AsyncIterator[str]:
-            self._streams[owner] += 1
-            try:
-                async for part in stream:
-                    yield part
-            finally:
-                self._streams[owner] -= 1
-                if not self._streams[owner]:
-                    del self._streams[owner]
+        def release() -> None:
+            self._streams[owner] -= 1
+            if not self._streams[owner]:
+                del self._streams[owner]
 
-        return counted()
+        return release
 
     async def _stream(self, request: Request, view: View, every: float) -> AsyncIterator[str]:
         left, shown, was_wrong = LONGEST, "", "wrong" in query(request)
@@ -269,11 +268,41 @@ class Frame:
         }
 
 
+class _Stream(StreamingResponse):
+    """Server-sent events; `release` is called when it ends, also if it never began."""
+
+    def __init__(self, parts: AsyncIterator[str], release: Callable[[], None]) -> None:
+        super().__init__(parts, media_type="text/event-stream", headers=HEADERS)
+        self._release = release
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._release()
+
+
 class Partly(HttpError):
     """Something was done on some nodes, and not on others."""
 
     def __init__(self, errors: list[str]) -> None:
         super().__init__(502, "; ".join(errors))
+
+
+def _failure(request: Request, error: Exception) -> tuple[int, Fields]:
+    """The status, and a page that says what went wrong."""
+    if isinstance(error, HttpError):
+        return error.status, wrong(error.text, "") | {"still": error.status == 403}
+    if isinstance(error, AllFailed | UpstreamError):
+        words = str(error)
+        if isinstance(error, Refused) and error.status == 404:
+            return 404, wrong("The node has no such thing, or not any more.", words) | {"still": False}
+        if "TOPIC_NOT_FOUND" in words:  # of every nsqlookupd
+            return 404, wrong("No nsqlookupd knows such a topic.", "It may have been deleted.") | {"still": False}
+        return 502, wrong(words, "This page asks again every two seconds.") | {"still": False}
+    # An operator needs the other pages, and this one when the node talks sense again.
+    log.critical("PAGES: %s", request.url.path, exc_info=error)
+    return 500, wrong("That is a fault of nsqadmin.", "Its log tells more.") | {"still": False}
 
 
 def _did(asked: dict[str, str]) -> tuple[str, bool]:

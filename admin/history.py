@@ -4,41 +4,81 @@ of its own: Parquet needs packages that nsqadmin does not."""
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
+import time
+from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from admin.merge import Told, number, objects, text
+from admin.merge import LONGEST_NAME, Told, number, objects, text
+from shared.http.bounded import AnswerError, parse_object
 from shared.http.errors import HttpError
 from shared.log import log
 
 GRAINS = {"minute": 180, "hour": 168, "day": 365}  # and how many of each are shown
-MOST_BYTES = 8 * 1024 * 1024
+MOST_BYTES, MOST_MEMORY = 8 * 1024 * 1024, 64 * 1024 * 1024  # of what it tells: as text, and once it is parsed
+MOST_WAITING = 4  # requests: a process takes 1 to 2 s
+KEPT, MOST_KEPT = 60.0, 100  # s that an answer stands, of no topic as well; answers that are kept
+FAILED = 10.0  # s that nobody reads a lake which could not be read
 TIMEOUT = 30.0  # s
 HEIGHT, BAR = 100, 6  # of the plot, in its own units
 
 
 @dataclass(slots=True)
 class History:
-    """Of one lake; one process at a time."""
+    """Of one lake. One process at a time reads it, few wait for that, and what it tells stands for a while."""
 
     lake: str
+    clock: Callable[[], float] = time.monotonic
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _waiting: int = 0  # requests that wait for it, or have it
+    _kept: OrderedDict[tuple[str, str], tuple[float, Told]] = field(default_factory=OrderedDict)  # until when
+    _problem: str = ""  # why the lake could not be read the last time
+    _problem_until: float = 0.0
 
     async def told(self, topic: str, grain: str) -> Told:
-        """As the command tells it. HttpError 400, 502."""
+        """As the command tells it; topic "" is all of them. HttpError 400, 404, 502, and 503 if too many wait already."""
         if grain not in GRAINS:
             raise HttpError(400, f"there is no grain {grain[:64]}")
-        command = [sys.executable, "-m", "penstock.launch", "penstock", "pipeline", "history", "--lake", self.lake]
-        command += ["--grain", grain, "--last", str(GRAINS[grain])] + (["--topic", topic] if topic else [])
-        async with self._one:
-            output, problem = await self._run(command)
+        if len(topic) > LONGEST_NAME or not topic.isprintable():
+            raise HttpError(404, "no topic has such a name")
+        found = self._known(topic, grain)
+        if found is None and self._waiting >= MOST_WAITING:
+            raise HttpError(503, "the lake is being read for others: try again in a moment")
+        if found is None:
+            self._waiting += 1
+            try:
+                async with self._one:
+                    found = self._known(topic, grain)  # somebody before us may have asked the same
+                    found = await self._read(topic, grain) if found is None else found
+            finally:
+                self._waiting -= 1
+        return found
+
+    def _known(self, topic: str, grain: str) -> Told | None:
+        """What was told lately. HttpError 502 for what went wrong lately: with the lake, whatever the topic."""
+        now = self.clock()
+        if now < self._problem_until:
+            raise HttpError(502, self._problem)
+        until, told = self._kept.get((topic, grain), (0.0, None))
+        return told if now < until else None
+
+    async def _read(self, topic: str, grain: str) -> Told:
+        command = [sys.executable, "-m", "penstock.launch", "penstock", "pipeline", "history", f"--lake={self.lake}"]
+        command += [f"--grain={grain}", f"--last={GRAINS[grain]}"] + ([f"--topic={topic}"] if topic else [])
+        output, problem = await self._run(command)
         try:
-            told = json.loads(output)
-        except (ValueError, RecursionError):
+            told = parse_object(output, MOST_MEMORY)
+        except AnswerError:
             log.error("HISTORY: %s", problem)
-            raise HttpError(502, f"the lake {self.lake} cannot be read: {problem}") from None
-        return told if isinstance(told, dict) else {}
+            self._problem = f"the lake {self.lake} cannot be read: {problem}"
+            self._problem_until = self.clock() + FAILED
+            raise HttpError(502, self._problem) from None
+        self._kept.pop((topic, grain), None)
+        self._kept[topic, grain] = self.clock() + KEPT, told
+        if len(self._kept) > MOST_KEPT:
+            self._kept.popitem(last=False)
+        return told
 
     @staticmethod
     async def _run(command: list[str]) -> tuple[bytes, str]:

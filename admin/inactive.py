@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from admin.merge import objects, text
 from admin.upstreams import UpstreamError, Upstreams
 
-MOST_PORTIONS = 20  # of one nsqlookupd, with 10,000 topics and channels each
+MOST_PORTIONS = 10  # of one nsqlookupd, with 50,000 topics and channels each
 MOST_QUESTIONS = 1_000  # about single topics
 AT_ONCE = 20
 PATIENCE = 10.0  # s

@@ -6,7 +6,7 @@ Each view returns the fields of its template (see admin.frame). What somebody ma
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 
@@ -19,7 +19,7 @@ from admin.audit import Audit
 from admin.cluster import AllFailed, Producer, Stats
 from admin.frame import Fields, Frame
 from admin.history import GRAINS, History, history_view
-from admin.looks import RARELY, SELDOM, Looks
+from admin.looks import SELDOM, Looks
 from admin.merge import Told, merged_channel, merged_topic, number, objects, text
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, Overview, in_order, ordered, rates
@@ -46,6 +46,8 @@ from shared.http.errors import HttpError
 MOST_INACTIVE = 1_000  # topics without a node on the lookup page
 MOST_LISTED = 100  # records on a page of the audit trail
 MOST_EXPORTED = 10_000  # topics
+MOST_CURSORS = 1000  # of a node
+MOST_ROWS = 2000  # channels, or clients, of one page
 _COLUMNS = (
     ("name", "topic", ""), ("rate_in", "published/s", "n"), ("rate_out", "left/s", "n"), ("depth", "waiting", "n"),
     ("oldest", "oldest waits", "n"), ("in_flight", "in flight", "n"), ("deferred", "deferred", "n"), ("buried", "buried", "n"),
@@ -88,7 +90,7 @@ class Pages:
         routes = {path: {"GET": self.frame.shown(view)} for path, view in shown.items()}
         routes["/tasks/{task}"] = {"GET": self.frame.shown(self.task, 0.5)}
         routes["/static/{asset}"] = {"GET": self.frame.asset}
-        routes["/series/{topic}"] = {"GET": self.series}
+        routes["/series/{topic}"] = {"GET": self.frame.answered(self.series)}
         return routes
 
     async def banners(self, request: Request) -> Fields:
@@ -196,10 +198,10 @@ class Pages:
             "place": "",
             "name": name,
             "topic": told,
-            "errors": errors,
+            "errors": [*errors, *_left_out(channels, "channels")],
             "is_paused": told["paused"],
             "timed": len(ours) == len(producers),
-            "channels": channels,
+            "channels": channels[:MOST_ROWS],
             "ages": ages,
             "readers": _readers({node: objects(one.get("cursors")) for node, one in readers.answers.items()}, name),
             "nodes": [one.address for one in producers],
@@ -229,8 +231,8 @@ class Pages:
             "place": "",
             "topic_name": topic,
             "name": name,
-            "channel": told,
-            "errors": errors,
+            "channel": told | {"clients": clients[:MOST_ROWS]},
+            "errors": [*errors, *_left_out(clients, "clients")],
             "is_paused": told["paused"],
             "timed": len(ours) == len(producers),
             "oldest": (await self.looks.ages(producers, topic))[0].get(name, 0),
@@ -331,7 +333,7 @@ class Pages:
     async def readers(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
         ours = await self.looks.all_ours()
-        arguments = {"limit": "1000"} | ({"after": asked["after"]} if asked.get("after") else {})
+        arguments = {"limit": str(MOST_CURSORS)} | ({"after": asked["after"]} if asked.get("after") else {})
         told = await self.looks.of(ours, "/cursors", arguments)
         rows = _readers({node: objects(one.get("cursors")) for node, one in told.answers.items()}, "")
         rows = [row for row in rows if who.sees(row["topic"])]
@@ -358,8 +360,7 @@ class Pages:
         if not topic and not who_asks(request).sees_all:
             raise HttpError(403, "the history of everything is for those who see all topics")
         grain = query(request).get("grain", "hour")
-        told = await self.looks.watch.ask(("history", topic, grain), lambda: self.past.told(topic, grain), RARELY)
-        view = history_view(told.now)
+        view = history_view(await self.past.told(topic, grain))
         return {
             "page_of": "history",
             "title": f"History of {topic}" if topic else "History",
@@ -437,6 +438,11 @@ class Pages:
         }
 
 
+def _left_out(rows: Sequence[object], what: str) -> list[str]:
+    """What to say of rows that a page has no place for."""
+    return [f"{len(rows) - MOST_ROWS} more {what} are not shown: export the table"] if len(rows) > MOST_ROWS else []
+
+
 def _totals(overview: Overview) -> list[tuple[str, str]]:
     names = (
         ("messages waiting", "depth"),
@@ -480,6 +486,6 @@ def _readers(told: dict[str, list[Told]], topic: str) -> list[Told]:
             "updated": number(one.get("updated")),
         }
         for node, cursors in told.items()
-        for one in cursors
+        for one in cursors[:MOST_CURSORS]
     ]
     return sorted(rows, key=lambda row: (-row["lag"], row["topic"], row["name"], row["node"]))

@@ -8,6 +8,7 @@ from admin.merge import Told, number, objects, text
 from admin.roles import Who
 from admin.views import size
 
+MOST_FILES, MOST_TOPICS = 200, 100  # of a node: what nsqd tells of
 LOW, LEAST = 0.20, 0.05  # of a disk: to be looked at, and to be acted on
 _NUMBERS = (
     "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "retries", "syncs",
@@ -43,11 +44,11 @@ def storage_view(told: Told, who: Who) -> Told:
             "live_share": share(number(one.get("live_bytes")), number(one.get("bytes"))),
             "first_timestamp": number(one.get("first_timestamp")),
         }
-        for one in objects(told.get("files"))
+        for one in objects(told.get("files"))[:MOST_FILES]
     ]
     view["topics"] = [
         {name: text(value) if name == "topic" else number(value) for name, value in one.items() if name in _TOPIC}
-        for one in objects(told.get("topics"))
+        for one in objects(told.get("topics"))[:MOST_TOPICS]
         if who.sees(text(one.get("topic")))
     ]
     return view

@@ -7,14 +7,18 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode
 
 from admin.merge import Told, number, text
+from shared.http.bounded import AnswerError, parse_json
 from shared.text import without_surrogates
 
 PAGE = 100  # topics on a page
-MOST_HEX = 4096  # bytes of a body that are shown in hex
+MOST_TEXT, MOST_HEX = 64 * 1024, 4096  # bytes of a body that are shown, and of those in hex
+MOST_PARSED = 8 * MOST_TEXT  # bytes of memory that it may take as JSON
+MOST_HEADERS = 1000  # of a message that are shown
 UNKNOWN = "-"
 
 T = TypeVar("T")
@@ -122,7 +126,7 @@ def page_of(rows: Sequence[T], page: int) -> tuple[Sequence[T], int, int]:
 
 def message_view(told: Told) -> Told:
     """A message of /channel/messages, as a page shows it: text where it is, JSON where it is, hex always."""
-    body = _body(told)
+    body = _body(told)[:MOST_TEXT]
     shown = body.decode("utf-8", "replace") if body else ""
     printable = "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in shown)
     times = {name: number(told.get(name)) for name in ("timestamp", "ready_at", "times_out_at", "buried_at")}
@@ -133,7 +137,9 @@ def message_view(told: Told) -> Told:
         "attempts": number(told.get("attempts")),
         "body_size": number(told.get("body_size")),
         "reason": text(told.get("reason")),
-        "headers": {text(name): text(value) for name, value in headers.items()} if isinstance(headers, dict) else {},
+        "headers": {text(name): text(value) for name, value in islice(headers.items(), MOST_HEADERS)}
+        if isinstance(headers, dict)
+        else {},
         "text": printable,
         "shown": len(body),
         "cut": number(told.get("body_size")) > len(body),
@@ -167,10 +173,10 @@ def _body(told: Told) -> bytes:
 
 
 def _indented(body: bytes) -> str:
-    """ "" if it is no JSON that would look better so."""
+    """ "" if it is no JSON that would look better so: nested by the thousand it would be a thousand times as long."""
     try:
-        told = json.loads(body)
-    except (ValueError, RecursionError):
+        told = parse_json(body, MOST_PARSED)
+    except AnswerError:
         return ""
     return without_surrogates(json.dumps(told, indent=2, ensure_ascii=False)) if isinstance(told, dict | list) else ""
 

@@ -6,8 +6,9 @@ turned into JSON here. Beyond the original: /topics/inactive, /metrics, /livez a
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
@@ -20,17 +21,18 @@ from lookupd.net import Figures
 from lookupd.producers import Full, PeerInfo
 from lookupd.registry import NEVER, Counts, Node, Registration, Registry
 from penstock.protocol.names import is_valid_name
-from shared.http.api import Routes, empty_response, json_response, query
+from shared.http.api import Routes, empty_response, json_response, query, raw_json_response
 from shared.http.bridge import Bridge
 from shared.http.errors import HttpError
 from shared.http.extensions import wants_extensions
 from shared.http.health import live, plain
 from shared.log import log
+from shared.text import go_json
 from shared.version import NSQ_VERSION
 
 T = TypeVar("T")
 
-MOST_NAMES = 10_000  # topics and channels in a portion of /topics/inactive: about 300 KB
+MOST_NAMES = 50_000  # topics and channels in a portion of /topics/inactive: 5 MB if all are long
 GO_ZERO_TIME = -6795364578871345152  # how Go prints the nanoseconds of a time that was never set
 
 
@@ -43,6 +45,7 @@ class Handlers:
     clock: Callable[[], int]  # ns since the epoch
     figures: Callable[[], Figures]  # of the TCP connections
     obstacle: Callable[[], str]  # why the daemon is not ready; "" when it is
+    debugging: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an answer to /debug is made
 
     def routes(self) -> Routes:
         """Every path and its methods."""
@@ -107,10 +110,9 @@ class Handlers:
         return json_response({"producers": [_node_json(node, extended) for node in nodes]})
 
     async def debug(self, request: Request) -> Response:
-        rows: dict[str, list[dict[str, object]]] = {}
-        for row in await self.bridge.call(self.registry.registrations):
-            rows.setdefault(row.key, []).append(_registration_json(row))
-        return json_response(dict(sorted(rows.items())))
+        """Everything; with all registrations that fit some 80 MB, and so for one at a time."""
+        async with self.debugging:
+            return raw_json_response(_debug_json(await self.bridge.call(self.registry.registrations)))
 
     # Commands
 
@@ -245,6 +247,21 @@ def _topology_json(info: PeerInfo) -> dict[str, object]:
 
 def _node_json(node: Node, extended: bool) -> dict[str, object]:
     return _info_json(node.info, extended) | {"tombstones": node.tombstones, "topics": node.topics}
+
+
+def _debug_json(registrations: dict[str, list[Registration]]) -> str:
+    """Each registration is encoded once, however many keys share it. Keys are legal names, which need no escaping."""
+    texts: dict[int, str] = {}
+    parts = []
+    for key, rows in sorted(registrations.items()):
+        told = []
+        for row in rows:
+            text = texts.get(id(row))
+            if text is None:
+                text = texts[id(row)] = go_json(_registration_json(row))
+            told.append(text)
+        parts.append(f'"{key}":[{",".join(told)}]')
+    return f"{{{','.join(parts)}}}"
 
 
 def _registration_json(row: Registration) -> dict[str, object]:

@@ -22,7 +22,7 @@ from shared.log import log
 
 LINGER = 1.0  # s to let the peer read its last error: closing on unread bytes would reset the connection under it
 ACCEPT_PAUSE = 0.1  # s between attempts to accept while the machine is out of file descriptors or memory
-CHUNK = 16 * 1024  # bytes for one receive; an nsqd's REGISTER of 100 channels fits
+CHUNK = 4 * 1024  # bytes for one receive: some 370 of the shortest commands, whose refusals are 34 KB
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 15, 15, 9  # s, s, probes: Go's defaults
 
 
@@ -39,7 +39,7 @@ class Figures:
     """What /metrics shows of the connections."""
 
     connections: int  # open
-    refused: Mapping[str, int]  # because of a limit, since the start; by reason: lobby, identify, register
+    refused: Mapping[str, int]  # because of a limit, since the start; by reason: lobby, identify, silent, register
 
 
 class _Stay:
@@ -99,7 +99,8 @@ class TcpServer:
 
     async def _serve_connection(self, stream: trio.SocketStream, remote: str, stay: _Stay) -> None:
         """One connection's life; whatever ends it, its registrations go."""
-        session = Session(self._registry, remote, self._answer, lambda text: log.info("CLIENT(%s): %s", remote, text))
+        note = lambda text: log.info("CLIENT(%s): %s", remote, text)  # noqa: E731
+        session = Session(self._registry, remote, self._answer, note, stay.end)
         log.info("TCP: new client(%s)", remote)
         self._connections += 1
         try:
@@ -124,7 +125,9 @@ class TcpServer:
                 self._enter_lobby(stay, remote)
                 stay.extend(LINGER)
                 await _linger(stream)
-        if stay.scope.cancelled_caught and not stay.displaced and not session.failure:
+        if stay.displaced:
+            log.info("CLIENT(%s): closed, for others need its place", remote)
+        elif stay.scope.cancelled_caught and not session.failure:
             what = "command" if session.identified else "IDENTIFY"
             seconds = self._timeouts.idle if session.identified else self._timeouts.identify
             log.warning("CLIENT(%s): no %s within %g s", remote, what, seconds)

@@ -44,7 +44,7 @@ class LookupdOptions(DaemonOptions):
         256, "maximum count of connected nsqd of one address (0: no limit of its own)", check=at_least(0)
     )
     max_registrations: int = option(
-        1_000_000, "maximum count of topics, channels, and producers of each (about 250 bytes each)", check=at_least(4)
+        500_000, "maximum count of topics, channels, and producers of each (100 to 470 bytes each)", check=at_least(4)
     )
     max_registrations_per_producer: int = option(
         50_000, "maximum count of topics and channels of one nsqd", check=at_least(1)

@@ -47,6 +47,7 @@ class Session:
         "_answer",
         "_buffer",
         "_expect",
+        "_hang_up",
         "_note",
         "_peer",
         "_registry",
@@ -56,11 +57,19 @@ class Session:
         "failure",
     )
 
-    def __init__(self, registry: Registry, remote_address: str, answer: bytes, note: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        remote_address: str,
+        answer: bytes,
+        note: Callable[[str], None],
+        hang_up: Callable[[], None] = lambda: None,
+    ) -> None:
         self._registry = registry
         self._remote = remote_address
         self._answer = answer  # the reply to IDENTIFY: who this nsqlookupd is
         self._note = note  # gets a line for the log on every change of the registry
+        self._hang_up = hang_up  # ends the connection, soon
         self._peer: Peer | None = None  # set by IDENTIFY, once
         self._buffer = bytearray()  # received, not yet understood; never more than one chunk beyond what is awaited
         self._scanned = 0  # bytes at the buffer's start that hold no newline
@@ -170,7 +179,7 @@ class Session:
     def _identify(self, body: bytes, now: int) -> bytes:
         info = parse_identity(body, self._remote)
         try:
-            self._peer = self._registry.identify(info, now)
+            self._peer = self._registry.identify(info, now, self._hang_up)
         except Full as full:
             raise ClientError(b"E_IDENTIFY_FAILED IDENTIFY failed %b" % str(full).encode()) from None
         # !r: these texts are the peer's, and shall not write lines of their own into the log

@@ -11,10 +11,9 @@ created, the oldest first: the original would keep them.
 
 from __future__ import annotations
 
-import heapq
 from collections import Counter, OrderedDict
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 
 from lookupd.producers import DEFAULT_LIMITS, Full, Limits, Peer, PeerInfo, count_down
 from lookupd.seats import Seats
@@ -35,9 +34,8 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One producer of one key as /debug shows it."""
+    """One producer of a key as /debug shows it; the same object for all its keys that have no tombstone of their own."""
 
-    key: str  # category:topic:channel
     info: PeerInfo
     last_update: int
     tombstoned_at: int  # NEVER, or ns; stays after it has expired
@@ -75,7 +73,9 @@ class Registry:
         self._tombstone_lifetime = tombstone_lifetime
         self._limits = limits
         self.seats = Seats(limits)  # of the producers in _peers
-        self.refused = Counter({"identify": 0, "register": 0})  # because of a limit, by command
+        self.refused = Counter(
+            {"identify": 0, "silent": 0, "register": 0}
+        )  # because of a limit: see make_room, and REGISTER
         self._peers: dict[Peer, None] = {}  # every identified connection, in order of IDENTIFY
         self._topics: dict[str, dict[Peer, int]] = {}  # valid name -> producer in _peers -> its tombstone or NEVER
         # valid topic -> valid name -> producers, each also in _topics[topic]; no topic here is without a channel
@@ -87,14 +87,14 @@ class Registry:
 
     # Commands of a connection
 
-    def identify(self, info: PeerInfo, now: int) -> Peer:
-        """A new producer. Raises Full."""
+    def identify(self, info: PeerInfo, now: int, hang_up: Callable[[], None] = lambda: None) -> Peer:
+        """A new producer. Another one may have to go for it, and is hung up. Raises Full."""
         try:
-            self.seats.check(info)
+            self.refused["silent"] += self.seats.make_room(info)
         except Full:
             self.refused["identify"] += 1
             raise
-        peer = Peer(info, now)
+        peer = Peer(info, now, hang_up=hang_up)
         self._peers[peer] = None
         self.seats.take(peer)
         return peer
@@ -102,12 +102,14 @@ class Registry:
     def ping(self, peer: Peer, now: int) -> None:
         """The producer lives."""
         peer.last_update = now
+        peer.silent = False
 
     def register(self, peer: Peer, topic: str, channel: str = "") -> bool:
         """The producer carries the topic, and the channel if given. False if that was known; a tombstone then stays.
 
         Raises Full.
         """
+        peer.silent = False
         carries_topic = topic in peer.topics
         if carries_topic and (not channel or (topic, channel) in peer.channels):
             return False
@@ -229,15 +231,12 @@ class Registry:
 
         So many topics and channels together, or one topic if it has more channels.
         """
-        idle = (
-            topic
-            for topic, producers in self._topics.items()
-            if topic > after
-            and not any(self._is_active(p, now) and not self._is_tombstoned(at, now) for p, at in producers.items())
-        )
         found: list[tuple[str, list[str]]] = []
-        for topic in heapq.nsmallest(names + 1, idle):
-            channels = self.channels(topic)
+        for topic in sorted(topic for topic in self._topics if topic > after):
+            producers = self._topics[topic].items()
+            if any(self._is_active(peer, now) and not self._is_tombstoned(at, now) for peer, at in producers):
+                continue
+            channels = sorted(self._channels.get(topic, ()))
             names -= 1 + len(channels)
             if names < 0 and found:
                 return found, True
@@ -248,15 +247,21 @@ class Registry:
         """Every producer that is not silent, with its topics; tombstones are shown, not applied."""
         return [self._node(peer, now) for peer in self._peers if self._is_active(peer, now)]
 
-    def registrations(self) -> list[Registration]:
-        """Everything that has a producer, for /debug."""
-        rows = [_row("client::", peer, NEVER) for peer in self._peers]
+    def registrations(self) -> dict[str, list[Registration]]:
+        """Every key that has a producer, as category:topic:channel, for /debug."""
+        plain = {peer: Registration(peer.info, peer.last_update, NEVER) for peer in self._peers}
+        found = {"client::": list(plain.values())} if plain else {}
         for topic, producers in self._topics.items():
-            rows += [_row(f"topic:{topic}:", peer, at) for peer, at in producers.items()]
+            if producers:
+                found[f"topic:{topic}:"] = [
+                    plain[peer] if at == NEVER else replace(plain[peer], tombstoned_at=at)
+                    for peer, at in producers.items()
+                ]
         for topic, channels in self._channels.items():
             for channel, carriers in channels.items():
-                rows += [_row(f"channel:{topic}:{channel}", peer, NEVER) for peer in carriers]
-        return rows
+                if carriers:
+                    found[f"channel:{topic}:{channel}"] = [plain[peer] for peer in carriers]
+        return found
 
     def counts(self) -> Counts:
         """How much there is of each."""
@@ -351,6 +356,7 @@ class Registry:
         del self._topics[topic][peer]
         self._carries_one_less(peer)
         if not self._topics[topic]:
+            self._topics[topic] = {}  # a new one: the old one keeps the memory of what it held
             self._orphans[topic, ""] = None
 
     def _leave_channel(self, peer: Peer, topic: str, channel: str) -> None:
@@ -358,6 +364,7 @@ class Registry:
         del self._channels[topic][channel][peer]
         self._carries_one_less(peer)
         if not self._channels[topic][channel]:
+            self._channels[topic][channel] = {}
             self._orphans[topic, channel] = None
 
     def _drop_topic(self, topic: str) -> None:
@@ -375,10 +382,6 @@ class Registry:
         self._entries -= 1
         if not self._channels[topic]:
             del self._channels[topic]
-
-
-def _row(key: str, peer: Peer, tombstoned_at: int) -> Registration:
-    return Registration(key, peer.info, peer.last_update, tombstoned_at)
 
 
 def _matching(topic: str, known: Collection[str]) -> list[str]:

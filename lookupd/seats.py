@@ -1,8 +1,9 @@
 """The seats of nsqlookupd's producers: how many may be connected, in total and from one address.
 
-Pure. Law: a known producer gets in even if all seats are taken. It is known when it pinged for KNOWN_AFTER on an earlier
+Pure. Laws: a known producer gets in even if all seats are taken. It is known when it pinged for KNOWN_AFTER on an earlier
 connection. So a flood of producers, even from the same address, does not end a cluster that works: its nsqd stay connected,
-and come back after a restart.
+and come back after a restart. A producer that has said nothing since IDENTIFY gives its seat to a newcomer; an nsqd with topics
+registers them at once.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ class Seats:
         self._seated: dict[Peer, int] = {}  # ns of IDENTIFY
         self._by_ip: Counter[str] = Counter()  # of those; never 0
         self._identities: Counter[Identity] = Counter()  # likewise
-        self._known: OrderedDict[Identity, None] = (
-            OrderedDict()
-        )  # the one longest gone in front; at most limits.producers
+        # producers that have said nothing since IDENTIFY, the oldest in front; some that have since are still there
+        self._silent: OrderedDict[Peer, None] = OrderedDict()
+        # the one longest gone in front; at most limits.producers
+        self._known: OrderedDict[Identity, None] = OrderedDict()
         self._known_by_ip: Counter[str] = Counter()  # of those; at most limits.producers_per_ip each, never 0
 
     def __len__(self) -> int:
@@ -37,25 +39,45 @@ class Seats:
         """True if only known producers get in."""
         return len(self._seated) >= self.limits.producers
 
-    def check(self, info: PeerInfo) -> None:
-        """Raise Full if the producer may not come in."""
+    def make_room(self, info: PeerInfo) -> bool:
+        """See that there is a seat for the producer. True: a silent one gave its seat, and is hung up. Raises Full."""
         identity = _identity(info)
         if identity in self._known and not self._identities[identity]:
-            return
-        if self.full:
-            raise Full(f"{self.limits.producers} producers are connected")
-        if self._by_ip[info.host] >= self.limits.producers_per_ip and info.host != UNIX:
+            return False
+        crowded = self._by_ip[info.host] >= self.limits.producers_per_ip and info.host != UNIX
+        if not (crowded or self.full):
+            return False
+        silent = self._oldest_silent(info.host if crowded else "")
+        if silent is None and crowded:
             raise Full(f"{self.limits.producers_per_ip} producers of {info.host} are connected")
+        if silent is None:
+            raise Full(f"{self.limits.producers} producers are connected")
+        self.leave(silent)
+        silent.hang_up()
+        return True
+
+    def _oldest_silent(self, host: str) -> Peer | None:
+        """Of an address, or with "" of any; not one that is known."""
+        for peer in list(self._silent):
+            if not peer.silent or _identity(peer.info) in self._known:
+                del self._silent[peer]
+            elif host in ("", peer.info.host):
+                return peer
+        return None
 
     def take(self, peer: Peer) -> None:
-        """The producer is in, after `check`."""
+        """The producer is in, after `make_room`."""
+        self._silent[peer] = None
         self._seated[peer] = peer.last_update
         self._by_ip[peer.info.host] += 1
         self._identities[_identity(peer.info)] += 1
 
     def leave(self, peer: Peer) -> None:
-        """The producer is gone; it is remembered if it pinged for long enough."""
+        """The producer is gone; it is remembered if it pinged for long enough. May be called twice."""
+        if peer not in self._seated:
+            return
         since, identity = self._seated.pop(peer), _identity(peer.info)
+        self._silent.pop(peer, None)
         count_down(self._by_ip, peer.info.host)
         count_down(self._identities, identity)
         if peer.last_update - since >= KNOWN_AFTER:

@@ -106,6 +106,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                         saver.topology_changed()
 
             edge = _edge(options, doors, broker, auth_servers, nursery)
+            edge.budget = budget
             reactor = Reactor(broker, options.settings(), clocks, serve_http, after_turn, edge)
             wake.reactor = reactor
             timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)

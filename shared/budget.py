@@ -67,8 +67,13 @@ class Budget:
             else:
                 del self._owners[owner]
 
+    def fits(self, size: int, owner: str) -> bool:
+        """Whether `take` would grant so much now."""
+        with self._lock:
+            return self._has_room(size, owner)
+
     def has_room(self, size: int, owner: str) -> bool:
-        """Whether `take` would grant so much now. A refusal is counted."""
+        """Likewise; a refusal is counted, for the caller refuses somebody."""
         with self._lock:
             if self._has_room(size, owner):
                 return True
@@ -128,6 +133,10 @@ class Share:
         else:
             self.hold(size)
 
-    def would_fit(self, size: int) -> bool:
+    def fits(self, size: int) -> bool:
         """Whether `hold` would succeed now."""
+        return size <= max(FREE, self.held) or self._budget.fits(size - self.held, self._owner)
+
+    def would_fit(self, size: int) -> bool:
+        """Likewise; a refusal is counted, for the caller refuses somebody."""
         return size <= max(FREE, self.held) or self._budget.has_room(size - self.held, self._owner)

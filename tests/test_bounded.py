@@ -16,6 +16,8 @@ import trio
 from penstock.protocol.names import is_valid_name
 from shared.http.bounded import (
     DEEPEST,
+    SMALL,
+    SMALL_PARTS,
     AnswerError,
     memory_of,
     memory_to_parse,
@@ -75,6 +77,15 @@ def test_no_more_is_read_than_may_be() -> None:
     with pytest.raises(AnswerError, match="more than 10 bytes"):
         asyncio.run(read_answer(found, 10))
     assert stream.taken == 3
+
+
+def test_chunks_of_a_byte_are_not_listened_to() -> None:
+    found, stream = response(*[b"x"] * 100_000)
+    with pytest.raises(AnswerError, match="parts of a few bytes"):
+        asyncio.run(read_answer(found, MB))
+    assert stream.taken == SMALL_PARTS + 4
+    found, _ = response(*[b"x" * SMALL] * 4000)
+    assert len(asyncio.run(read_answer(found, MB))) == 4000 * SMALL
 
 
 def test_json_is_a_value() -> None:

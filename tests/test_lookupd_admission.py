@@ -72,6 +72,7 @@ def flood(registry: Registry, ip: str, now: int) -> list[Peer]:
     while True:
         try:
             peers.append(registry.identify(a_node(100 + len(peers), ip), now))
+            registry.ping(peers[-1], now + 1)  # who says nothing gives way
         except Full:
             return peers
 
@@ -79,7 +80,7 @@ def flood(registry: Registry, ip: str, now: int) -> list[Peer]:
 def test_an_address_has_so_many_seats_and_leaves_the_others() -> None:
     registry = Registry(300, 45, LIMITS)
     assert len(flood(registry, "10.0.0.9", T0)) == 3
-    registry.identify(INFO, T0)
+    registry.ping(registry.identify(INFO, T0), T0)
     assert not registry.seats.full
     assert len(flood(registry, "10.0.0.8", T0)) == 2
     assert registry.seats.full
@@ -138,6 +139,46 @@ def test_of_an_address_so_many_are_known_the_latest() -> None:
 def test_unix_sockets_have_no_address_to_be_limited_by() -> None:
     registry = Registry(300, 45, LIMITS)
     for number in range(6):
-        registry.identify(replace(INFO, remote_address=f"@{number}", tcp_port=number + 1), T0)
+        registry.ping(registry.identify(replace(INFO, remote_address=f"@{number}", tcp_port=number + 1), T0), T0)
     with pytest.raises(Full, match="6 producers are connected"):
         registry.identify(INFO, T0)
+
+
+def test_who_said_nothing_since_identify_gives_way_to_a_newcomer_the_oldest_first() -> None:
+    registry, gone = Registry(300, 45, LIMITS), []
+    for number in range(3):
+        registry.identify(a_node(number, "10.0.0.1"), T0, lambda number=number: gone.append(number))  # type: ignore[misc]
+    other = registry.identify(a_node(9, "10.0.0.2"), T0, lambda: gone.append(9))
+    registry.identify(INFO, T0, lambda: gone.append(3))
+    assert gone == [0]
+    registry.identify(a_node(4, "10.0.0.3"), T0, lambda: gone.append(4))
+    registry.identify(a_node(5, "10.0.0.3"), T0, lambda: gone.append(5))
+    assert gone == [0]
+    assert registry.seats.full
+    registry.identify(a_node(6, "10.0.0.4"), T0)  # of any address now
+    assert gone == [0, 1]
+    registry.disconnect(other)
+    registry.check()
+
+
+def test_who_pinged_or_registered_or_is_known_stays() -> None:
+    registry, gone = Registry(300, 45, LIMITS), []
+    known = registry.identify(INFO, T0)
+    registry.ping(known, T0 + KNOWN_AFTER)
+    registry.disconnect(known)
+    registry.identify(INFO, T0, lambda: gone.append("known"))
+    registry.ping(registry.identify(a_node(1, "10.0.0.1"), T0, lambda: gone.append("pinged")), T0 + 1)
+    registry.register(registry.identify(a_node(2, "10.0.0.1"), T0, lambda: gone.append("registered")), "t")
+    with pytest.raises(Full):
+        registry.identify(a_node(3, "10.0.0.1"), T0)
+    assert gone == []
+
+
+def test_who_gave_way_may_disconnect_later() -> None:
+    registry = Registry(300, 45, LIMITS)
+    peers = [registry.identify(a_node(number, "10.0.0.1"), T0) for number in range(3)]
+    registry.identify(INFO, T0)
+    for peer in peers:
+        registry.disconnect(peer)
+    assert len(registry.seats) == 1
+    registry.check()

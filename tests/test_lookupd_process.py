@@ -172,12 +172,28 @@ def test_silence_ends_a_connection() -> None:
         daemon.wait_for_line("no command within 0.3 s")
 
 
+def test_a_silent_nsqd_is_closed_when_another_one_needs_its_place() -> None:
+    with (
+        Daemon("nsqlookupd", "-max-connections-per-ip", "1") as daemon,
+        Client(daemon) as silent,
+        Client(daemon) as nsqd,
+    ):
+        silent.send(IDENTIFY)
+        assert silent.reply().startswith(b"{")
+        nsqd.send(IDENTIFY + b"REGISTER displacing\n")
+        assert nsqd.reply().startswith(b"{")
+        assert nsqd.reply() == b"OK"
+        assert silent.reply() == b""
+        assert len(get(daemon, "/nodes").json()["producers"]) == 1
+        assert 'nsqlookupd_refused_total{reason="silent"} 1.0' in get(daemon, "/metrics").text
+
+
 def test_a_flood_from_one_address_is_bounded_and_others_identify_themselves() -> None:
     with Daemon("nsqlookupd", "-max-connections-per-ip", "3") as daemon:
         clients = [Client(daemon) for _ in range(5)]
         replies = []
         for client in clients:
-            client.send(IDENTIFY)
+            client.send(IDENTIFY + b"PING\n")
             replies.append(client.reply())
         refused = b"E_IDENTIFY_FAILED IDENTIFY failed 3 producers of 127.0.0.1 are connected"
         assert replies[3:] == [refused, refused]

@@ -43,7 +43,7 @@ def ends_with(sent: bytes, error: bytes) -> None:
     assert session.closing
     assert session.receive(b"PING\n", NOW) == session.end() == b""
     session.disconnected()
-    assert registry.registrations() == []
+    assert registry.registrations() == {}
     registry.check()
 
 
@@ -296,7 +296,7 @@ def test_a_registration_beyond_the_limit_is_refused_and_the_others_stay() -> Non
 
 def test_a_producer_without_a_seat_is_told_so_and_closed() -> None:
     registry = Registry(300, 45, Limits(producers=1))
-    registry.identify(PeerInfo("10.0.0.2:1", "", "b", 1, 1, "v"), NOW)
+    registry.ping(registry.identify(PeerInfo("10.0.0.2:1", "", "b", 1, 1, "v"), NOW), NOW)
     session = Session(registry, "10.0.0.1:5001", ANSWER, lambda text: None)
     refused = framed(b"E_IDENTIFY_FAILED IDENTIFY failed 1 producers are connected")
     assert session.receive(b"  V1" + IDENTIFY + b"REGISTER t\n", NOW) == refused

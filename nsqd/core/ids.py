@@ -1,7 +1,7 @@
 """Message ids: node number (16 bits) and sequence (48 bits), as 16 hex digits; strictly increasing, never issued twice.
 
-Ids are leased durably ahead in blocks: a start continues above the last lease, so an id that a consumer has seen is not
-given to another message, whatever the crash left on disk (specs/log-and-channel.md rule 4).
+Ids are leased durably ahead in blocks. After a crash a start continues above the last lease, so an id that a consumer has seen
+is not given to another message, whatever the crash left on disk. A clean stop gives the rest of the lease back: ids go on.
 """
 
 from collections.abc import Callable

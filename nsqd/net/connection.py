@@ -13,6 +13,8 @@ from nsqd.net.conversation import Conversation
 from nsqd.net.layers import Layers
 from nsqd.protocols.nsq.authorization import Question
 from nsqd.protocols.nsq.identify import Upgrade
+from nsqd.protocols.nsq.outbox import NEVER
+from shared.budget import FREE, Share
 
 if TYPE_CHECKING:
     from nsqd.net.reactor import Reactor
@@ -29,21 +31,29 @@ class Connection:
         "_blocked_since",
         "_reactor",
         "_unsent",
+        "body_due",
         "drain_until",
         "eof",
         "fd",
         "handshake",
+        "input",
         "layers",
+        "output",
         "peer",
         "reading",
         "sealed",
         "socket",
+        "starved",
         "timer",
         "writing",
     )
 
-    def __init__(self, reactor: "Reactor", sock: socket.socket) -> None:
+    def __init__(self, reactor: "Reactor", sock: socket.socket, remote_ip: str) -> None:
         self._reactor = reactor
+        self.input = Share(reactor.budget, remote_ip)  # of half-received commands: see Inflow
+        self.output = Share(reactor.budget, remote_ip)  # of what the network has not accepted
+        self.starved = False  # there is no room for the command at hand: nothing is read
+        self.body_due = NEVER  # ns: when a half-received command, or one that waits for room, is given up
         self._unsent = b""  # taken from the peer, not yet accepted by the network
         self._blocked_since = 0  # ns: since when the network has accepted nothing; counts only with _unsent
         # output by the position that must be durable before it leaves
@@ -70,8 +80,9 @@ class Connection:
         self._reactor.set_timer(self)
 
     def unsent(self) -> int:
-        """Bytes that the network has not accepted."""
-        return len(self._unsent)
+        """Bytes that the network has not accepted. While the budget is full, more than a few count as too many."""
+        unsent = len(self._unsent)
+        return max(unsent, MAX_UNSENT) if unsent > FREE and self._reactor.budget.is_full else unsent
 
     def upgrade(self, upgrade: Upgrade) -> None:
         """Add layers, once what was said before has been taken."""
@@ -88,6 +99,11 @@ class Connection:
         self._reactor.await_registration(self, topic)
 
     # the reactor's side
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that the network has not accepted, whatever the budget says."""
+        return len(self._unsent)
 
     def seal(self, position: int) -> None:
         """What the peer has said in this turn promises what the store has not made durable yet."""
@@ -143,7 +159,7 @@ class Connection:
     @property
     def is_plain(self) -> bool:
         """True while nothing is out of the ordinary: all was sent, and epoll waits for input and for nothing else."""
-        if self._unsent or self.sealed or self.writing or self.eof or not self.reading:
+        if self._unsent or self.sealed or self.writing or self.eof or self.starved or not self.reading:
             return False
         peer = self.peer
         return not (peer.waiting or peer.outbox.closing or self.has_more)
@@ -156,18 +172,18 @@ class Connection:
     @property
     def has_unread(self) -> bool:
         """True if there is such input, and the peer may have it."""
-        if not self.has_more:
+        if not self.has_more or self.starved:
             return False
-        return not (self.peer.closing or self.peer.waiting) and len(self._unsent) < MAX_UNSENT
+        return not (self.peer.closing or self.peer.waiting) and self.unsent() < MAX_UNSENT
 
     @property
     def wants_input(self) -> bool:
         """False while there is enough to do: input waits, or the client does not read what it is answered."""
         if self.drain_until:
             return not self.eof
-        if self.eof or self.peer.waiting or self.has_more:
+        if self.eof or self.starved or self.peer.waiting or self.has_more:
             return False
-        return len(self._unsent) < MAX_UNSENT
+        return self.unsent() < MAX_UNSENT
 
     def write_deadline(self) -> int | None:
         """When to give up on a network that accepts nothing."""

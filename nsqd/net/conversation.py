@@ -15,6 +15,10 @@ class Conversation(Protocol):
     outbox: Outbox
     waiting: bool  # True: no more input is to be read for the moment
     has_more: bool  # True: `receive` shall be called again, with nothing
+    buffered: (
+        int  # bytes of memory that a half-received command takes, or will take when it is complete; 0: there is none
+    )
+    body_since: int  # ns: when its body began to come; -1: its line is not complete. Counts only with `buffered`
 
     def receive(self, data: bytes, now: int) -> None:
         """Input has come."""

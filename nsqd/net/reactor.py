@@ -23,15 +23,18 @@ from nsqd.core.keeping import SYNCED, WRITTEN
 from nsqd.net.acceptor import Acceptor, ConnectionLimits, Visitor
 from nsqd.net.connection import DRAIN_TIME, Connection
 from nsqd.net.conversation import Conversation
+from nsqd.net.inflow import Inflow
 from nsqd.net.layers import Broken, Layers, Wrap
 from nsqd.net.system import System
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
+from shared.budget import FREE, Budget
 from shared.log import log
 from shared.tls import TlsObject
 
 READ_SIZE = 256 * 1024  # bytes: one recv_into a shared buffer, per connection and turn
+SCARCE_READ_SIZE = 32 * 1024  # bytes, likewise, while somebody waits for room in the budget
 MAX_EVENTS = 512  # connections served in a turn
 MAX_RECEIVED = 1024 * 1024  # bytes: what is received beyond that in a turn waits until the peers have had it
 CATCH_UP = 5_000_000  # ns of a turn for handshakes, and for input that is left from earlier turns
@@ -72,6 +75,7 @@ class Edge:
     ask: Ask = _nobody_to_ask  # the authorization servers; the answer comes in the trio thread, between turns
     until_registered: UntilRegistered = _no_lookupd  # calls back between turns
     refused: Counter[str] = field(default_factory=Counter)  # what was not let in, or thrown out, by reason
+    budget: Budget = field(default_factory=Budget)  # of half-received commands and unsent output
 
 
 class Reactor:
@@ -97,7 +101,10 @@ class Reactor:
         self._wake_read, self._wake_write = system.pair()
         self._buffer = bytearray(READ_SIZE)
         self._view = memoryview(self._buffer)
+        self._into = self._view  # where input is received: the buffer, or a part of it while memory is scarce
         self._edge = edge or Edge()
+        self.budget = self._edge.budget
+        self._inflow = Inflow()
         self._acceptor = Acceptor(self._epoll, self._edge.limits, self._edge.refused)
         self._meet: dict[int, Meet] = {}  # by the listener's file descriptor
         # what came in this turn and no peer has had: b"" is the end of input, None a reset
@@ -189,7 +196,12 @@ class Reactor:
         """When the next turn is due without any event."""
         if self._broker.awake or self.unflushed or self._unread or self._answers:
             return self.now
-        dues = (self._broker.scan.next_turn(), self.timers.next_due(), self._acceptor.again or None)
+        dues = (
+            self._broker.scan.next_turn(),
+            self.timers.next_due(),
+            self._acceptor.again or None,
+            self._inflow.retry_at,
+        )
         return min((due for due in dues if due is not None), default=None)
 
     def _linger(self, due: int | None) -> float:
@@ -208,7 +220,7 @@ class Reactor:
         visitor.socket.setblocking(False)
         if visitor.ip:
             visitor.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(self, visitor.socket)
+        connection = Connection(self, visitor.socket, visitor.ip)
         connection.peer = meet(connection, visitor, self.now, self.wall)
         self.connections[connection.fd] = connection
         self._epoll.register(connection.fd, select.EPOLLIN)
@@ -222,7 +234,7 @@ class Reactor:
     def _receive(self, connection: Connection) -> None:
         """Take what the network has; `_handle` gives it to the peer, with a time that is read after it came."""
         try:
-            size = connection.socket.recv_into(self._buffer)
+            size = connection.socket.recv_into(self._into)
         except BlockingIOError:
             return
         except OSError:  # reset by the peer
@@ -243,6 +255,8 @@ class Reactor:
                 connection.peer.receive(data, self.now)
                 if connection.peer.has_more:
                     self.unflushed[connection] = None  # `_send` sees to it that the rest is not forgotten
+                if connection.peer.buffered or connection.input.held:
+                    self._note_input(connection, len(data))
             else:
                 self._handle_unusual(connection, data)
 
@@ -277,6 +291,8 @@ class Reactor:
         self._waiting.pop(connection, None)
         self._unread.pop(connection, None)
         self._acceptor.left(connection.peer.remote_ip)
+        self._inflow.forget(connection)
+        connection.output.hold(0)
         if connection.timer is not None:
             self.timers.remove(connection.timer[1])
         connection.peer.disconnected()
@@ -309,6 +325,8 @@ class Reactor:
                 return
             if data or peer.has_more:
                 peer.receive(data, self.now)
+                if peer.buffered or connection.input.held:
+                    self._note_input(connection, len(data))
         if layers is not None and layers.ended and not (connection.has_more or connection.eof or peer.waiting):
             connection.eof = True
             peer.receive_eof()
@@ -317,6 +335,21 @@ class Reactor:
         self._edge.refused["tls_or_compression"] += 1
         log.debug("CLIENT(%s:%s): %s", connection.peer.remote_ip, connection.peer.port, failure)
         connection.peer.break_off()
+
+    def _note_input(self, connection: Connection, size: int) -> None:
+        """The peer keeps some of its input, or kept some before: see Inflow."""
+        if not self._inflow.note(connection, self.now, size):
+            self._into = self._view[:SCARCE_READ_SIZE]
+            self.unflushed[connection] = None  # `_send` sees to it that no more is read
+        self.set_timer(connection)
+
+    def _admit_waiting(self) -> None:
+        """Read again from those for whom there is room in the budget now."""
+        for connection in self._inflow.retry(self.now):
+            self.unflushed[connection] = None  # `_send` sees to it that it is read
+            self.set_timer(connection)
+        if self._inflow.retry_at is None:
+            self._into = self._view
 
     def wrap(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> TlsObject:
         """A new TLS connection's server side."""
@@ -430,7 +463,10 @@ class Reactor:
         closing = connection.peer.closing
         if connection.sealed:
             self._waiting[connection] = None
-        waiting = connection.unsent() > 0
+        backlog = connection.backlog
+        waiting = backlog > 0
+        if backlog > FREE or connection.output.held:
+            connection.output.charge(backlog)
         if closing and not waiting and not connection.sealed:
             if connection.eof:
                 self.close(connection)
@@ -452,6 +488,7 @@ class Reactor:
         """All was said: tell the peer so, and read until it has closed too, for a second at the most."""
         connection.drain_until = self.now + DRAIN_TIME
         connection.peer.disconnected()
+        self._inflow.forget(connection)
         connection.say_goodbye()
         self.set_timer(connection)
 
@@ -459,7 +496,7 @@ class Reactor:
 
     def set_timer(self, connection: Connection) -> None:
         """See to it that `_tick` looks at the connection when its next timer is due."""
-        due = connection.drain_until or connection.peer.next_timer()
+        due = connection.drain_until or min(connection.peer.next_timer(), connection.body_due)
         deadline = connection.write_deadline()
         if deadline is not None:
             due = min(due, deadline)
@@ -471,12 +508,18 @@ class Reactor:
 
     def _tick(self) -> None:
         self._acceptor.resume(self.now)
+        if self._inflow.retry_at is not None and self.now >= self._inflow.retry_at:
+            self._admit_waiting()
         for connection in self.timers.pop_due(self.now, MAX_EVENTS):
             connection.timer = None
             deadline = connection.write_deadline()
             if (connection.drain_until and self.now >= connection.drain_until) or (
                 deadline is not None and self.now >= deadline
             ):
+                self.close(connection)
+                continue
+            if self.now >= connection.body_due:
+                self._edge.refused["body_timeout"] += 1
                 self.close(connection)
                 continue
             if not connection.drain_until:

@@ -30,6 +30,8 @@ class Held:
         "extent",
         "first",
         "freed",
+        "logged_first",
+        "logged_last",
         "newest",
         "oldest",
         "owed",
@@ -50,6 +52,7 @@ class Held:
         self.pieces: list[Piece] = []  # where its records are on disk; none: nowhere
         self.attributed = False  # True: some of its messages have attributes, which are on disk only
         self.oldest = self.newest = 0  # when its messages were published (ns since the epoch); 0: none is on disk
+        self.logged_first = self.logged_last = 0  # likewise in the log's time (ns): retention counts from then
 
     @property
     def end(self) -> int:
@@ -158,6 +161,7 @@ class Held:
         part.pieces = list(self.pieces)
         part.size = self.size * part.count // self.count
         part.oldest, part.newest, part.attributed = self.oldest, self.newest, self.attributed
+        part.logged_first, part.logged_last = self.logged_first, self.logged_last
         given = max(0, min(part.count, edge - part.first))
         part.freed = sum(not part.owed_at(index) for index in range(given))
         return part
@@ -172,10 +176,12 @@ class Held:
         """Of its records, and of what stands between them."""
         return sum(end - start for _, _, start, end in self.pieces)
 
-    def published(self, at: int) -> None:
-        """What was added came then (ns since the epoch)."""
+    def published(self, at: int, logged: int) -> None:
+        """What was added came then: ns since the epoch, and in the log's time."""
         self.oldest = self.oldest or at
         self.newest = at
+        self.logged_first = self.logged_first or logged
+        self.logged_last = logged
 
     def published_at(self, index: int) -> int:
         """When a message was published: by its frame; on disk, as if they had come evenly from `oldest` to `newest`."""
@@ -204,6 +210,8 @@ class Held:
         self.freed = self.count
         self.size += other.size
         self.oldest, self.newest = min(self.oldest, other.oldest), max(self.newest, other.newest)
+        self.logged_first = min(self.logged_first, other.logged_first)
+        self.logged_last = max(self.logged_last, other.logged_last)
         self.attributed |= other.attributed
         for piece in other.pieces:
             add_piece(self.pieces, *piece)

@@ -238,7 +238,7 @@ class Sequence:
         for held in sorted(self.kept, key=lambda held: held.first):
             held.retain_only()
             last = joined[-1] if joined else None
-            small = last is not None and held.newest - last.oldest <= span and last.size + held.size <= most
+            small = last is not None and held.logged_last - last.logged_first <= span and last.size + held.size <= most
             if last is not None and small and last.end == held.first and last.delayed == held.delayed:
                 last.join(held)
             else:
@@ -247,7 +247,7 @@ class Sequence:
         self._unsorted = False
 
     def retire(self, oldest: int, most: int, holds: list[tuple[int, int, int]]) -> bool:
-        """Finished messages go that were published before `oldest` (ns since the epoch), or before the newest `most` bytes.
+        """Finished messages go that were published before `oldest` (the log's time), or before the newest `most` bytes.
 
         For each of `holds`, (offset, oldest, most), those from the offset on stay within bounds of their own. True if more may
         go than before. No bound cuts through what was finished together.
@@ -313,10 +313,13 @@ def _from(entries: list[Held], first: int, end: int) -> Iterator[Held]:
 
 
 def _bound(entries: list[Held], oldest: int, most: int) -> int:
-    """Where the last of them ends that was published before `oldest`, or before the newest `most` bytes; 0: none was."""
+    """Where the last of them ends that was published before `oldest` (the log's time), or before the newest `most` bytes.
+
+    0: none was.
+    """
     room = most
     for held in reversed(entries):
         room -= held.disk_bytes
-        if room < 0 or held.newest < oldest:
+        if room < 0 or held.logged_last < oldest:
             return held.end
     return 0

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import httpx
 
 IDENTITY = {"Accept-Encoding": "identity"}  # headers of a question: a packed answer of 320 KB once unpacked to 330 MB
+SMALL_PARTS, SMALL = 1000, 256  # so many parts may be smaller than so many bytes; Go sends chunks of 2,048
 DEEPEST = 32  # lists and objects in each other; answers of nsqd have 9
 # Bytes that are charged for each: up to twice what tracemalloc finds in CPython 3.11, because parsing takes time, too.
 PER_LIST = PER_OBJECT = 240
@@ -30,7 +31,8 @@ class AnswerError(Exception):
 async def read_answer(response: httpx.Response, most: int, on_part: Callable[[int], None] = lambda size: None) -> bytes:
     """The content, as it is on the wire. `on_part` hears the size of each part as it comes, and may raise.
 
-    Raises AnswerError for one that is packed, or has more than `most` bytes: before it is read, where its headers say so.
+    Raises AnswerError for one that is packed, or has more than `most` bytes: before it is read, where its headers say so; and
+    for one in chunks of a byte each, of which 10 MB would keep the event loop busy for minutes.
     """
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
@@ -38,10 +40,13 @@ async def read_answer(response: httpx.Response, most: int, on_part: Callable[[in
     stated = response.headers.get("Content-Length", "")
     if stated.isascii() and stated.isdigit() and int(stated[:20]) > most:
         raise AnswerError(f"answered more than {most} bytes")
-    content = bytearray()
+    content, parts = bytearray(), 0
     async for part in response.aiter_raw():
         on_part(len(part))
         content += part
+        parts += 1
+        if parts > SMALL_PARTS + len(content) // SMALL:
+            raise AnswerError("answered in parts of a few bytes")
         if len(content) > most:
             raise AnswerError(f"answered more than {most} bytes")
     return bytes(content)

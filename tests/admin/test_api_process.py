@@ -205,7 +205,7 @@ def test_a_node_that_hangs_is_not_waited_for_long(tmp_path: Path) -> None:
         (("-nsqd-http-address", "h:1", "-lookupd-http-address", "h:2"), "not both"),
         (("-nsqd-http-address", "nope"), "--nsqd-http-address 'nope'"),
         (("-nsqd-http-address", "h:1", "-base-path", "x"), "want a path that begins with /"),
-        (("-nsqd-http-address", "h:1", "-allow-config-from-cidr", "x"), "want a network such as 10.0.0.0/8"),
+        (("-nsqd-http-address", "h:1", "-allow-config-from-cidr", "x"), "failed to parse --allow-config-from-cidr (x)"),
         (("-nsqd-http-address", "h:1", "-http-client-tls-cert", "x"), "must be specified together"),
     ],
 )

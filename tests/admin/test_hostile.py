@@ -13,6 +13,7 @@ import pytest
 
 from admin.audit import Actor, Audit
 from admin.roles import Role
+from admin.views import MOST_TEXT, message_view
 from tests.admin.asking import OURS, browser, in_loop, make, users_file, with_token
 from tests.admin.conftest import told, upstream
 
@@ -80,6 +81,53 @@ def test_whatever_a_node_tells_every_page_is_one(value: Any, monkeypatch: pytest
         answers["/info"]["http_port"] = int(node.rpartition(":")[2])
         asyncio.run(work(node))
     assert faults == []
+
+
+def test_a_node_that_tells_more_than_was_asked_makes_no_page_longer() -> None:
+    """20 messages were asked for, and 100 tubes; rendering 300,000 rows held everybody else up for half a minute."""
+    many: dict[str, Any] = {
+        "/info": {"broadcast_address": "127.0.0.1", "http_port": 0, "capabilities": ["log"]},
+        "/stats": {"topics": [{"topic_name": "t", "channels": [
+            {"channel_name": "c", "clients": [{"hostname": "client"}] * 4000},
+            *({"channel_name": f"c{n}"} for n in range(4000)),
+        ]}]},
+        "/channel/messages": {"messages": [{"body": "x" * 200_000, "headers": {str(n): "v" for n in range(5000)}}] * 250},
+        "/tube/jobs": {"jobs": [{"body": "x"}] * 5000},
+        "/tubes": {"tubes": [{"tube_name": f"t{n}"} for n in range(5000)]},
+        "/storage": {"files": [{"number": 1}] * 5000, "topics": [{"topic": "t"}] * 5000},
+        "/cursors": {"cursors": [{"name": "n", "topic": "t"}] * 5000},
+        "/topic/cursors": {"cursors": [{"name": "n"}] * 5000},
+        "/topics/rows": {"topics": [{"topic_name": f"t{n}"} for n in range(5000)]},
+        "/topics/figures": {"names": ["t"], "totals": {}}, "/pauses": {"pauses": [{"topic": f"t{n}"} for n in range(5000)]},
+    }  # fmt: skip
+
+    def answer(path: str) -> tuple[int, bytes]:
+        given = many.get(path.partition("?")[0])
+        return (404, b"{}") if given is None else told(given)
+
+    async def work(node: str) -> dict[str, int]:
+        async with browser(make(nsqd_http_address=(node,), max_upstream_response=1 << 28), **OURS) as client:
+            pages = ["/topics/t", "/topics/t/c", f"/messages/t/c?node={node}", f"/tube?name=t&node={node}", "/tubes"]
+            pages += [f"/storage?node={node}", "/readers", "/", "/nodes"]
+            found = {page: await client.get(page) for page in pages}
+            assert [one.status_code for one in found.values()] == [200] * len(pages)
+            assert "2001 more channels are not shown" in found["/topics/t"].text
+            assert "2000 more clients are not shown" in found["/topics/t/c"].text
+            assert len(found[f"/messages/t/c?node={node}"].text) < 5_000_000
+            return {page: one.text.count("<tr") + one.text.count("<dt") for page, one in found.items()}
+
+    with upstream(answer) as node:
+        many["/info"]["http_port"] = int(node.rpartition(":")[2])
+        rows = asyncio.run(work(node))
+    assert {page: count for page, count in rows.items() if count > 3100 and "/messages" not in page} == {}
+
+
+@pytest.mark.parametrize("depth", [33, 300, 900, 940, 990, 50_000])
+def test_a_body_that_is_nested_deeply_is_shown_as_text(depth: int) -> None:
+    """990 brackets were indented to 2 MB, for each message of the page."""
+    shown = message_view({"body": "[" * depth + "]" * depth, "body_size": 2 * depth})
+    assert (shown["json"], shown["shown"]) == ("", min(2 * depth, MOST_TEXT))
+    assert message_view({"body": '{"a":[1]}'})["json"] == '{\n  "a": [\n    1\n  ]\n}'
 
 
 @pytest.mark.parametrize("path", ["/TOPICS/%E4%B8%AD", "/TOPICS/a%0d%0aX-Evil:%201", "/Topics/%ff", "/NODES/%00"])

@@ -406,8 +406,8 @@ def test_the_trail_tells_what_was_lost_and_what_failed(tmp_path: Path) -> None:
         form = {"action": "empty", "confirm": "c"}
         eventually(lambda: httpx.get(f"{cluster.url}/api/topics/gone/c").json()["depth"] == 3)
         assert httpx.post(f"{cluster.url}/topics/gone/c", data=form, headers=ours).status_code == 303
-        form = {"action": "kick", "node": cluster.nodes[0].http, "state": "buried", "offset": "none"}
-        assert httpx.post(f"{cluster.url}/messages/gone/c", data=form, headers=ours).status_code == 502
+        form = {"action": "kick", "node": cluster.nodes[0].http, "state": "buried", "offset": "1"}
+        assert httpx.post(f"{cluster.url}/messages/gone/other", data=form, headers=ours).status_code == 502
         failed, emptied = httpx.get(f"{cluster.url}/audit?format=json").json()
         assert (emptied["action"], emptied["target"], emptied["detail"]) == ("empty", "gone/c", {"messages": "3"})
         assert (emptied["outcome"], emptied["role"]) == ("done", "admin")

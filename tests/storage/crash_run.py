@@ -59,6 +59,9 @@ class CrashRun:
         self.slice = self.random.choice((0, 1000 * SECOND))  # a topic a turn, or all of them
         self.disk = SimDisk(self.random, self.random.choice((512, 4096)))
         self.disk.cached = self.random.choice((0, 0.5, 1))
+        self.jumps = (
+            self.random.random() < 0.3
+        )  # the wall clock is set now and then, and the machine never started anew
         self.node: SimNode | None = None
         self.written = 0  # where the log ends for all that a kill may do
         self.safe = 0  # the log must not end before this, whatever happens
@@ -93,6 +96,9 @@ class CrashRun:
             for _ in range(steps):
                 self._step(node, users)
             node.broker.check()
+            if random.random() < 0.3:
+                node.log.close()
+                self.written = node.log.writer.written
         except PowerCut:
             pass
         self._crash()
@@ -131,6 +137,8 @@ class CrashRun:
             node.spare.step()
         if random.random() < 0.005:
             self._idle(node)
+        if self.jumps and random.random() < 0.05:
+            self.clock.wall = self.clock.true + random.choice((0, -1, 1, 24, 720)) * 3600 * SECOND
 
     def _idle(self, node: SimNode) -> None:
         """Nobody does anything for a minute, while threads do what they have to: what is finished goes from the disk."""
@@ -149,7 +157,7 @@ class CrashRun:
         if self.node is not None:
             self.safe = max(self.safe, self.node.log.writer.durable)
             self.safe = max(self.safe, self.node.store.durable)  # replies may have left
-        cut = random.random() < 0.7
+        cut = not self.jumps and random.random() < 0.7
         self.disk = self.disk.crash(random) if cut else self.disk.kill()
         away = random.choice((0, 1, 300, 5000)) * MS
         self.clock = self.clock.after(away, random.choice((5, 1000, 10**6)) * SECOND, rebooted=cut)

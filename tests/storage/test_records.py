@@ -51,6 +51,7 @@ CONTENTS = {
     Kind.SEEN: records.SEEN,
     Kind.JOB: records.CHANNEL_OF,
     Kind.JOBS: records.JOBS,
+    Kind.NEXT_ID: records.NEXT_ID,
 }
 HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, made=1_800_000_000_000_000_000)
 

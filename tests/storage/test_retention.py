@@ -226,3 +226,64 @@ def test_cursors_are_in_a_checkpoint(disk: SimDisk, clock: Clock) -> None:
     assert reader.node.log.checkpoints.written > 0
     again = start(disk.kill(), clock.after(0, clock.now, rebooted=False))
     assert again.broker.topics["t"].cursors == {"n": cursor}
+
+
+DAY = 24 * HOUR
+
+
+@pytest.mark.parametrize("jump", [HOUR, 30 * DAY, -30 * DAY])
+def test_setting_the_wall_clock_moves_no_retention(disk: SimDisk, clock: Clock, jump: int) -> None:
+    keeping = Keeping(retention=HOUR)
+    reader = Reader(start(disk, clock, keeping))
+    reader.work(0, 100)
+    clock.wall += jump
+    reader.work(100, 200)
+    for _ in range(3):
+        reader.rest(61 * SECOND)
+    assert reader.kept == list(range(200))
+    clock = clock.after(SECOND, clock.now + SECOND, rebooted=False)
+    clock.wall -= 2 * jump  # it is set while nobody is there, too
+    reader = Reader(start(disk.kill(), clock, keeping))
+    reader.work(200, 210)
+    for _ in range(3):
+        reader.rest(61 * SECOND)
+    assert reader.kept == list(range(210)), "by the records"
+    assert reader.node.log.checkpoints is not None
+    reader.node.log.checkpoints._begin()
+    reader.rest(SECOND)
+    reader = Reader(start(reader.node.disk.kill(), clock.after(0, clock.now, rebooted=False), keeping))
+    for _ in range(3):
+        reader.rest(61 * SECOND)
+    assert reader.kept == list(range(210)), "by the checkpoint"
+    reader.node.advance(HOUR)
+    for _ in range(2):
+        reader.rest(61 * SECOND)
+    assert reader.kept == [], "an hour has passed"
+
+
+def test_setting_the_wall_clock_moves_no_hold_of_a_cursor(disk: SimDisk, clock: Clock) -> None:
+    reader = Reader(start(disk, clock, Keeping(retention=SECOND)))
+    reader.topic.set_cursor("slow", Cursor(0, hold=HOUR))
+    reader.work(0, 100)
+    clock.wall += 30 * DAY
+    for _ in range(3):
+        reader.rest(61 * SECOND)
+    assert reader.kept == list(range(100))
+    reader.node.advance(HOUR)
+    for _ in range(2):
+        reader.rest(61 * SECOND)
+    assert reader.kept == []
+
+
+def test_what_was_taken_over_is_retained_from_then_on_over_a_restart_too(disk: SimDisk, clock: Clock) -> None:
+    keeping = Keeping(retention=HOUR)
+    reader = Reader(start(disk, clock, keeping))
+    reader.node.turn(lambda: reader.topic.take_in([(clock.wall - DAY, body(0)), (clock.wall - DAY, body(1))], None))
+    reader.rest(SECOND)
+    reader = Reader(start(disk.kill(), clock.after(SECOND, SECOND, rebooted=False), keeping))
+    reader.rest(0)
+    for message in reader.inbox.take():
+        reader.consumer.finish(message.id)
+    for _ in range(3):
+        reader.rest(61 * SECOND)
+    assert reader.kept == [0, 1]

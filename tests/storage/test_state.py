@@ -127,3 +127,13 @@ def test_a_topic_of_format_2_has_no_cursors() -> None:
     del old[-2]
     assert decode_topic(msgpack.packb(old)) == decode_topic(encoded)
     assert decode_topic(encoded)[-1] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "logged"), [(5, (0, 0)), (7, (70, 80)), (8, (70, 80)), (10, (700, 800))], ids=["1", "2", "4", "5"]
+)
+def test_an_extent_of_an_older_format_was_logged_when_it_was_published(fields: int, logged: tuple[int, int]) -> None:
+    extent = [0, 9, False, 500, [[0, 0, 64, 500]], 70, 80, True, 700, 800]
+    (held,) = sequence_of([extent[:fields]], 9, 9).held
+    assert (held.logged_first, held.logged_last) == logged
+    assert (held.oldest, held.newest, held.attributed) == ((70, 80) if fields > 5 else (0, 0)) + (fields > 7,)

@@ -71,6 +71,7 @@ class Client(ABC):
         "_deadline",
         "_discard",
         "_eof",
+        "_half_put",
         "_hall",
         "_is_gone",
         "_long",
@@ -80,6 +81,8 @@ class Client(ABC):
         "_spent",
         "_transport",
         "_wait",
+        "body_since",
+        "buffered",
         "has_more",
         "outbox",
         "port",
@@ -97,6 +100,9 @@ class Client(ABC):
         self.outbox = Outbox(transport)
         self.waiting = False  # so much input is kept that no more is to be read
         self.has_more = False  # True: there is input to be looked at without any more coming
+        self.buffered = 0  # bytes of a body that is coming, all of it, or of commands that are kept; 0: neither
+        self.body_since = -1  # ns: when that body began to come; -1: none is coming
+        self._half_put: Put | None = None  # whose body that is
         self.worker = Worker(self)
         self._buffer = bytearray()
         self._put: Put | None = None
@@ -122,6 +128,7 @@ class Client(ABC):
         self._buffer += data
         if self._wait or self.outbox.closing:
             self.waiting = len(self._buffer) > MOST_KEPT and not self.outbox.closing
+            self._note_kept()
         elif (
             self._put is None or self._long is not None or len(self._buffer) >= self._put.size + 2
         ):  # a large body is not copied for each piece
@@ -150,8 +157,23 @@ class Client(ABC):
         if at < len(data) and not self.outbox.closing:
             self._buffer += data[at:] if at else data
         self.waiting = self._wait and len(self._buffer) > MOST_KEPT
+        if self.buffered or self._buffer or self._put is not None or self._discard:
+            self._note_kept()
         if self._eof and not self._wait and not self.has_more:
             self.outbox.end()
+
+    def _note_kept(self) -> None:
+        """Set `buffered` and `body_since`."""
+        put = self._put
+        if put is not None and not self._wait:
+            self.buffered = put.size + 2
+            if put is not self._half_put:
+                self._half_put, self.body_since = put, self._now
+        elif self._discard:  # it takes no memory
+            self.buffered, self.body_since = 1, self._now
+        else:
+            self.buffered, self.body_since = len(self._buffer), -1
+            self._half_put = None
 
     def _step(self, data: bytes, at: int) -> int:
         """Take one line or body: where it ended; -1: it is not complete."""
@@ -232,6 +254,8 @@ class Client(ABC):
         """The connection is gone. Said once more when it was drained first."""
         self.outbox.closing = True
         self._buffer.clear()
+        self.buffered = 0
+        self._half_put = None
         self.has_more = False
         if not self._is_gone:
             self._is_gone = True

@@ -12,6 +12,7 @@ from nsqd.protocols.nsq.settings import MAX_LINE
 from penstock.protocol.names import is_valid_name
 
 INT32 = Struct(">i")
+BYTES_OF_A_BODY = 41  # that CPython takes for a body beside its bytes, with its place in a list
 _DIGITS = frozenset(b"0123456789")
 _UINT64 = (1 << 64) - 1
 
@@ -120,6 +121,7 @@ class MpubScan:
         self.attributes = attributes
         self.bodies: list[bytes] = []
         self.size = 0  # bytes of body so far
+        self.memory = 0  # bytes that all of it will take, as far as its outer length tells
         self._count = count
         self._max_msg_size = max_msg_size
         self._max_body_size = max_body_size

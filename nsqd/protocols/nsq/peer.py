@@ -48,6 +48,8 @@ class Peer:
         "_upgrade_due",
         "access",
         "at_eof",
+        "body_since",
+        "buffered",
         "connected",
         "has_more",
         "identified",
@@ -71,6 +73,8 @@ class Peer:
         self.port = port
         self.connected = wall  # ns since the epoch
         self.waiting = False  # input is kept, not looked at, until `authorized` or `resume`
+        self.buffered = 0  # bytes that the command at hand takes when it is complete; 0: none is half-received
+        self.body_since = -1  # ns: when its body began to come; -1: its line is not complete
         self.has_more = False  # True: `receive` has stopped at MOST_COMMANDS; call it again, with nothing, next turn
         self.identified = False
         self.identity = Identity(
@@ -106,6 +110,7 @@ class Peer:
                 return
             data = bytes(self._buffer)
             self._buffer.clear()
+            self.buffered = 0
         position = 0 if self._started else self._check_magic(data)
         size, outbox = len(data), self.outbox
         for _ in range(MOST_COMMANDS):
@@ -117,6 +122,7 @@ class Peer:
                 self._need = more.size
                 self.at_eof = more.at_eof
                 position = max(position, more.start)
+                self._note_half_received(more, now)
                 break
             except Waiting:
                 self.waiting = True
@@ -165,6 +171,7 @@ class Peer:
         """The connection is gone; what is in flight waits for its time-out, and nothing else is kept."""
         self.outbox.closing = True
         self._buffer.clear()
+        self.buffered = 0
         self.has_more = False
         self._publisher.scan = None
         self._publisher.forget()
@@ -181,6 +188,14 @@ class Peer:
             return 0
         self._started = True
         return len(MAGIC)
+
+    def _note_half_received(self, more: NeedMore, now: int) -> None:
+        scan = self._publisher.scan
+        self.buffered = more.size if scan is None else scan.memory
+        if more.at_eof is None:
+            self.body_since = -1
+        elif self.last_activity >= self.body_since:  # the one before was completed: this is another command
+            self.body_since = now
 
     def _command(self, data: bytes, start: int, now: int) -> int:
         """Handle the command at `start`, or several alike; return where the next one begins."""

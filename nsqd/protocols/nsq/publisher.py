@@ -18,7 +18,9 @@ from nsqd.core.topic import Topic
 from nsqd.protocols.nsq import fast
 from nsqd.protocols.nsq.access import Access
 from nsqd.protocols.nsq.commands import (
+    BYTES_OF_A_BODY,
     DPUB_BODY,
+    INT32,
     PUB_BODY,
     MpubScan,
     parse_number,
@@ -125,6 +127,7 @@ class Publisher:
         settings = self._settings
         count, at = read_mpub_count(data, start, at, settings.max_body_size)
         self.scan = MpubScan(name, count, settings.max_msg_size, settings.max_body_size, attributes)
+        self.scan.memory = INT32.unpack_from(data, at - 8)[0] + count * BYTES_OF_A_BODY
         return self.go_on(self.scan, data, at)
 
     def go_on(self, scan: MpubScan, data: bytes, at: int) -> int:

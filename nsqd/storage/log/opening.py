@@ -134,9 +134,11 @@ class OpenLog:
         return writer.number_of(oldest), writer.number_of(writer.base), moved, writer.records, size
 
     def close(self) -> None:
-        """Leave a checkpoint, sync what is left, state that it is durable, and close the files."""
+        """Leave a checkpoint, give back the leased ids, sync what is left, state that it is durable, and close the files."""
         if self.checkpoints is not None:
             self.checkpoints.finish()
+        if self.broker is not None:
+            self.store.give_back(self.broker.ids.next)
         self.syncer.settle()  # a start believes no checkpoint without the mark
         self.cache.close()
         self.syncer.close()
@@ -209,7 +211,7 @@ def open_log(
         syncer=syncer,
         cache=cache,
         picture=picture,
-        lease=replay.lease,
+        lease=first_id(reader, replay),
         segments=bases,
         roots=[root] if replay.complete else [],
         tail=replace(parts.tail, cheap=min(parts.tail.cheap, most)),
@@ -247,6 +249,19 @@ def _store_identity(disk: Disk, identity: LogIdentity) -> None:
         write_identity(disk, identity)
     except OSError as error:
         log.warning("LOG: cannot write %s: %s", IDENTITY, error)
+
+
+def first_id(reader: Reader, replay: Replay) -> int:
+    """Message ids below it may have been issued.
+
+    What a clean stop gave back is believed only if the whole log could be read, and no segment was begun behind it: in a record
+    that is missing, ids may have been leased again. The highest lease counts then, and that is more than was issued even if
+    the newest one is missing: a lease is renewed when half of it is used up.
+    """
+    whole = not (reader.torn or reader.damage.spots or reader.files.unreadable)
+    if replay.next_id and whole and reader.segments[-1].base < reader.end:
+        return replay.next_id
+    return replay.lease
 
 
 def _tell(reader: Reader, replay: Replay, took: float) -> None:

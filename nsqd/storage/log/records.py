@@ -4,8 +4,8 @@ A segment is a file: a header, then records, end to end. All numbers are big-end
 
     segment header, 64 bytes
        0   8  magic "penstock"
-       8   2  format version, 5 (4: without the owners of a PUBLISH; 3: without attributes, SEEN, JOB and JOBS; 2: without
-              CURSOR; 1: without CONFIG, FIRST and ANCHOR, a GROUP's time was the wall clock's)
+       8   2  format version, 5 (4: without the owners of a PUBLISH, and NEXT_ID; 3: without attributes, SEEN, JOB and JOBS;
+              2: without CURSOR; 1: without CONFIG, FIRST and ANCHOR, a GROUP's time was the wall clock's)
       10   2  node number
       12   4  generation: how often the segment was rewritten
       16  16  log id, made with the log
@@ -78,6 +78,7 @@ class Kind(IntEnum):
     JOBS = (
         25  # in a checkpoint: all jobs of a tube with ordinals of a page; then their rows, due to be moved by `offset`
     )
+    NEXT_ID = 26  # a clean stop gives back what it had leased: ids from this one on were never issued
 
 
 _KINDS = [bytes((kind,)) for kind in range(256)]
@@ -87,6 +88,7 @@ _CRC = Struct(">I")
 _PREFIX = Struct(">II")
 GROUP = Struct(">QQ")  # durable mark, time
 LEASE = Struct(">Q")  # ceiling
+NEXT_ID = Struct(">Q")  # id
 TOPIC = Struct(">I")  # topic
 CHANNEL = Struct(">IIQ")  # topic, channel, start
 PAUSE = Struct(">IIB")  # topic, channel or 0, paused

@@ -39,6 +39,9 @@ class Replay:
         self._store = store
         self._topics: dict[int, KnownTopic] = {}
         self.lease = 1  # ids below it may have been issued
+        self.next_id = (
+            0  # ids from this one on were never issued, for a clean stop was the last that happened; 0: it was not
+        )
         self.last = 0  # time of the last group: when the node was alive last; 0: there was none
         self.anchor: Anchor | None = None  # the last one
         self.messages = 0  # published
@@ -96,6 +99,10 @@ class Replay:
 
     def _lease(self, content: bytes) -> None:
         self.lease = max(self.lease, records.LEASE.unpack_from(content)[0])
+        self.next_id = 0
+
+    def _next_id(self, content: bytes) -> None:
+        (self.next_id,) = records.NEXT_ID.unpack_from(content)
 
     def _topic(self, content: bytes) -> None:
         (number,) = records.TOPIC.unpack_from(content)
@@ -136,7 +143,7 @@ class Replay:
         attributes, at = records.attributes_of(record.content, 0, flags)
         stamp = int.from_bytes(record.content[at : at + HEADER_SIZE][STAMP], "big")
         for held in extents:
-            held.published(stamp)
+            held.published(stamp, self.last)
             held.attributed |= bool(attributes)
             add_piece(held.pieces, record.segment, 0, record.start, record.end)
             held.size += (record.end - record.start + count * OVERHEAD) // len(extents)
@@ -497,6 +504,7 @@ _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {  # not bound to a Repl
     Kind.SEEN: Replay._seen,
     Kind.JOB: Replay._job,
     Kind.JOBS: Replay._jobs,
+    Kind.NEXT_ID: Replay._next_id,
 }
 
 

@@ -7,7 +7,8 @@
     returned  waiting: what it owes and the cursor will not come by, but for what is delayed
     buried    (message id, ordinal, attempts, reason, buried at)
     far       waiting, in pieces: what was returned for long, from before the cursor
-    extent    [first, count, delayed, size, pieces, oldest, newest, attributed]; pieces: (segment, generation, from, to)
+    extent    [first, count, delayed, size, pieces, oldest, newest, attributed, logged_first, logged_last]
+    pieces    (segment, generation, from, to)
     config    [durability, retention, retention_bytes]; nil: as the node's
     first     finished messages from here on are retained; nil: none is
     kept      extents of which nothing is owed, and something is retained
@@ -15,8 +16,8 @@
     waiting   (ordinal, due, attempts) end to end, packed as in nsqd/core/deferred.py: a million of them are copied, not walked
     offset    to be added to a due that is not 0: then it is the log's time; 0 is at once
 
-`buried at`, and `oldest` and `newest`, when messages of an extent were published, are ns since the epoch. What a channel owes
-besides is everything plain from its cursor to the edge.
+`buried at`, and `oldest` and `newest`, when messages of an extent were published, are ns since the epoch; `logged_first` and
+`logged_last` are the same in the log's time. What a channel owes besides is everything plain from its cursor to the edge.
 
 A tube (nsqd/core/tube.py) is a channel of which `cursor` is the edge, and `buried` is (ordinal, priority, ttr, delay, due) of
 what was put and is no job yet. Its jobs follow in JOBS records, a page each: what has no row and is before the edge is done
@@ -26,9 +27,9 @@ What it remembers of publishers (nsqd/core/seen.py) follows in SEEN records: beh
 
     [keys, published at (the log's time), producers, numbers], the first two and the last two side by side
 
-Before format 4 `attributed` was missing, before format 3 `cursors`. In format 1 so were `far`, `oldest`, `newest`, and the last
-five of a topic, and what waits was not packed: delayed held (ordinal, due) from the edge on, returned (ordinal, attempts, due),
-with all that was delayed before the edge.
+Before format 5 the last two of an extent were missing, before format 4 `attributed`, before format 3 `cursors`. In format 1 so
+were `far`, `oldest`, `newest`, and the last five of a topic, and what waits was not packed: delayed held (ordinal, due)
+from the edge on, returned (ordinal, attempts, due), with all that was delayed before the edge.
 """
 
 from __future__ import annotations
@@ -156,7 +157,8 @@ def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:
 
 
 def _extent(held: Held) -> list[Any]:
-    return [held.first, held.count, held.delayed, held.size, held.pieces, held.oldest, held.newest, held.attributed]
+    published, logged = (held.oldest, held.newest), (held.logged_first, held.logged_last)
+    return [held.first, held.count, held.delayed, held.size, held.pieces, *published, held.attributed, *logged]
 
 
 def _config(config: TopicConfig) -> list[Any]:
@@ -223,6 +225,7 @@ def _held(extent: list[Any]) -> Held:
     held.count, held.size = count, size
     held.oldest, held.newest = more[:2] or (0, 0)
     held.attributed = bool(more[2:] and more[2])
+    held.logged_first, held.logged_last = more[3:] or more[:2] or (0, 0)  # the log's time is near that since the epoch
     held.pieces = [(segment, generation, start, end) for segment, generation, start, end in pieces]
     held.bulk = EXTENT_BYTES  # it grows no more: the segment of its first messages may go before others are done with
     return held

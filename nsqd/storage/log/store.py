@@ -131,6 +131,11 @@ class LogStore(MemoryStore):
         position = self._writer.write()
         return self._syncer.now() and self._writer.durable >= position
 
+    def give_back(self, next_id: int) -> None:
+        """The node stops: message ids from `next_id` on were never issued."""
+        self._append(Kind.NEXT_ID, records.NEXT_ID.pack(next_id))
+        self._writer.write()
+
     # records
 
     def _append(self, kind: Kind, content: bytes, frames: bytes = b"") -> None:
@@ -173,12 +178,12 @@ class LogStore(MemoryStore):
         """Note where messages of the groups just written stand; they may be given up in memory from now on."""
         places = self._writer.take_places()
         placed, self._unplaced = self._unplaced[: len(places)], self._unplaced[len(places) :]
-        wall, added = self._wall, self._cache.added
+        wall, logged, added = self._wall, self._clock.at(self._now), self._cache.added
         for (count, extents), (segment, start, end) in zip(placed, places, strict=True):
             size = (end - start + count * OVERHEAD) // len(extents)
             for held in extents:
                 add_piece(held.pieces, segment, 0, start, end)
-                held.published(wall)
+                held.published(wall, logged)
                 held.size += size
                 if held.extent is not None:  # else nobody owes it any more: dropped as soon as published
                     added(held, size)
@@ -229,7 +234,7 @@ class LogStore(MemoryStore):
         retired = False
         for topic, keeping in self._retaining.items():
             sequence = self._topics.get(topic)
-            oldest = self._wall - keeping.retention if keeping.retention else 0
+            oldest = self._clock.at(self._now) - keeping.retention if keeping.retention else 0
             if sequence is not None and sequence.retire(
                 oldest, keeping.retention_bytes or UNBOUNDED, self._holds(topic)
             ):
@@ -239,8 +244,9 @@ class LogStore(MemoryStore):
 
     def _holds(self, topic: int) -> list[tuple[int, int, int]]:
         """For each cursor that holds something: from where on, published since when, and how many bytes of the newest."""
+        now = self._clock.at(self._now)
         return [
-            (cursor.offset, self._wall - cursor.hold if cursor.hold else 0, cursor.hold_bytes or UNBOUNDED)
+            (cursor.offset, now - cursor.hold if cursor.hold else 0, cursor.hold_bytes or UNBOUNDED)
             for cursor in self._cursors_of.get(topic, {}).values()
             if cursor.hold or cursor.hold_bytes
         ]
@@ -248,10 +254,11 @@ class LogStore(MemoryStore):
     @property
     def overdue(self) -> bool:
         """Something is retained for longer than its topic says."""
+        now = self._clock.at(self._now)
         for topic, keeping in self._retaining.items():
             sequence = self._topics.get(topic)
             kept = sequence.kept if sequence is not None and keeping.retention else []
-            if kept and kept[0].newest < self._wall - keeping.retention:
+            if kept and kept[0].logged_last < now - keeping.retention:
                 return True
         return False
 

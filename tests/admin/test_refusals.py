@@ -1,0 +1,224 @@
+"""Names nobody knows, numbers that are lists, streams by the dozen: each is refused with a page, and none costs much."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from admin.frame import MOST_STREAMS_OF_ONE
+from admin.history import FAILED, KEPT, MOST_WAITING, History
+from shared.http.errors import HttpError
+from tests.admin.asking import NOWHERE, OURS, browser, in_loop, make
+from tests.admin.conftest import told, upstream
+
+ODD = ("x", "%00", "%ff", "a" * 3000, "..%2f..", "%0d%0aX: y", "-x", "%E4%B8%AD", "a%20b", "%3Cscript%3E")
+ROUTES = (
+    "/series/{}", "/body/{}/c", "/body/t/{}", "/body/{}/{}?node=n:1&offset=1", "/history/{}", "/topics/{}", "/topics/{}/c",
+    "/topics/t/{}", "/nodes/{}", "/tasks/{}", "/messages/{}/c", "/messages/t/{}", "/messages/t/c?node={}", "/tube?name={}",
+    "/tube?name=t&node={}", "/storage?node={}", "/tubes?after={}", "/readers?after={}", "/audit?before={}", "/static/{}",
+    "/?q={}&sort={}&page={}", "/messages/t/c?state={}", "/body/t/c?node=n:1&offset={}", "/api/topics/{}", "/api/topics/t/{}",
+    "/api/nodes/{}", "/config/{}",
+)  # fmt: skip
+
+
+@pytest.fixture(params=["lookupd", "nsqd", "down"])
+def options(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
+    """A cluster that has nothing, and one that does not answer."""
+
+    def answer(path: str) -> tuple[int, bytes]:
+        name = path.partition("?")[0]
+        if name == "/lookup":
+            return 404, b'{"message":"TOPIC_NOT_FOUND"}'
+        if name == "/info":
+            return told({"broadcast_address": "127.0.0.1", "http_port": 1, "hostname": "n"})
+        return told({"topics": [], "producers": [], "channels": []})
+
+    if request.param == "down":
+        yield {"nsqd_http_address": (), "lookupd_http_address": (NOWHERE,)}
+        return
+    with upstream(answer) as address:
+        addresses: dict[str, Any] = {"nsqd_http_address": (), "lookupd_http_address": ()}
+        yield addresses | {f"{request.param}_http_address": (address,)}
+
+
+def test_a_name_that_nobody_knows_is_no_fault(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    faults: list[str] = []
+    for module in ("admin.frame", "shared.http.api"):
+        monkeypatch.setattr(f"{module}.log.critical", lambda words, *rest, **more: faults.append(str(rest)))
+
+    async def reads_nothing(self: History, topic: str, grain: str) -> dict[str, Any]:
+        assert topic.isprintable()  # as an argument of a process it must be
+        return {}
+
+    monkeypatch.setattr(History, "_read", reads_nothing)
+
+    async def work() -> None:
+        async with browser(make(**options, lake="/nowhere"), **OURS) as client:
+            for route in ROUTES:
+                for name in ODD:
+                    path = route.replace("{}", name)
+                    found = await client.get(path)
+                    assert found.status_code in (200, 301, 400, 403, 404, 502), (path, found.status_code)
+                    assert "<script>" not in found.text.replace('<script src="', "")
+
+    in_loop(work)
+    assert faults == []
+
+
+def test_a_series_or_body_of_nothing_is_not_found(options: dict[str, Any]) -> None:
+    async def work() -> list[int]:
+        async with browser(make(**options), **OURS) as client:
+            paths = ("/series/x", "/body/x/y?node=n:1&offset=1", "/body/x/y?node=n:1&offset=1,2")
+            return [(await client.get(path)).status_code for path in paths]
+
+    series, body, wrong = in_loop(work)
+    is_down = options["lookupd_http_address"] == (NOWHERE,)
+    assert (body, wrong) == (502 if is_down else 404, 400)
+    assert series == (502 if is_down else 404 if options["lookupd_http_address"] else 200)
+
+
+@pytest.mark.parametrize(
+    "number", ["1,2", "1,2,3,4", "", "-1", " 1", "1 ", "+1", "0x1", "\u0661", "9" * 21, "1e3", "1\n2"]
+)
+def test_an_operator_acts_on_one_message_or_job_at_a_time(number: str) -> None:
+    """nsqd takes 1,000 offsets with commas between, and finishing many is an admin's."""
+    asked: list[str] = []
+
+    def answer(path: str) -> tuple[int, bytes]:
+        asked.append(path)
+        if path.startswith("/info"):
+            return told({"broadcast_address": "127.0.0.1", "http_port": port, "hostname": "n"})
+        return told({"topics": [{"topic_name": "t", "channels": []}], "finished": 1, "released": 1})
+
+    async def work() -> list[int]:
+        async with browser(make(nsqd_http_address=(node,), anonymous_role="operator"), **OURS) as client:
+            message = {"action": "finish", "node": node, "state": "ready", "offset": number}
+            job = {"action": "release", "node": node, "state": "reserved", "name": "t", "id": number}
+            found = [await client.post("/messages/t/c", data=message), await client.post("/tube", data=job)]
+            assert [path for path in asked if "finish" in path or "release" in path] == []
+            message["offset"] = job["id"] = "7"
+            found += [await client.post("/messages/t/c", data=message), await client.post("/tube", data=job)]
+            return [one.status_code for one in found]
+
+    with upstream(answer) as node:
+        port = int(node.rpartition(":")[2])
+        assert asyncio.run(work()) == [400, 400, 303, 303]
+    assert sum("offset=7" in path or "id=7" in path for path in asked) == 2
+
+
+# live pages
+
+
+async def live(app: Any, statuses: list[int], ends: asyncio.Event) -> None:
+    """A browser that shows a live page until `ends`."""
+
+    async def receive() -> dict[str, Any]:
+        await ends.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    scope = {
+        "type": "http", "method": "GET", "path": "/tasks", "raw_path": b"/tasks", "query_string": b"live=1",
+        "http_version": "1.1", "headers": [(b"host", b"admin")], "client": ("127.0.0.1", 5), "scheme": "http",
+        "server": ("admin", 80), "root_path": "",
+    }  # fmt: skip
+    await app(scope, receive, send)
+
+
+def test_streams_are_counted_before_they_begin() -> None:
+    """Of 60 at once 59 were let in, because none of them had begun when the others were counted."""
+
+    async def work() -> tuple[int, int]:
+        app, found = make(), []
+        for _ in range(2):  # the second time all of the first ones are gone
+            statuses: list[int] = []
+            ends = asyncio.Event()
+            streams = [asyncio.create_task(live(app, statuses, ends)) for _ in range(MOST_STREAMS_OF_ONE + 10)]
+            while len(statuses) < len(streams):
+                await asyncio.sleep(0.01)
+            ends.set()
+            await asyncio.gather(*streams)
+            found.append(statuses.count(200))
+        return found[0], found[1]
+
+    assert asyncio.run(work()) == (MOST_STREAMS_OF_ONE, MOST_STREAMS_OF_ONE)
+
+
+# histories
+
+
+class Lake(History):
+    """One that answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        super().__init__("lake", lambda: self.now)
+        self.commands: list[list[str]] = []
+        self.goes = asyncio.Event()
+        self.output = b'{"messages":[1]}'
+
+    async def _run(self, command: list[str]) -> tuple[bytes, str]:  # type: ignore[override]
+        self.commands.append(command)
+        await self.goes.wait()
+        return self.output, "it is none"
+
+
+def test_few_wait_for_a_lake_and_one_process_reads_it() -> None:
+    async def work() -> None:
+        lake = Lake()
+        asked = [asyncio.create_task(lake.told(f"t{number}", "hour")) for number in range(MOST_WAITING + 5)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert len(lake.commands) == 1
+        assert [task.exception().status for task in asked if task.done()] == [503] * 5  # type: ignore[union-attr]
+        lake.goes.set()
+        await asyncio.gather(*asked[:MOST_WAITING])
+        assert len(lake.commands) == MOST_WAITING
+
+    asyncio.run(work())
+
+
+def test_what_a_lake_told_stands_for_a_while_also_of_a_topic_it_does_not_know() -> None:
+    async def work() -> None:
+        lake = Lake()
+        lake.goes.set()
+        lake.output = b'{"messages":[]}'
+        for _ in range(3):
+            assert await lake.told("-x", "hour") == {"messages": []}
+        assert len(lake.commands) == 1
+        assert "--topic=-x" in lake.commands[0]
+        lake.now = KEPT
+        await lake.told("-x", "hour")
+        assert len(lake.commands) == 2
+
+    asyncio.run(work())
+
+
+def test_a_lake_that_could_not_be_read_is_left_alone_for_a_moment() -> None:
+    async def work() -> None:
+        lake = Lake()
+        lake.goes.set()
+        lake.output = b""
+        for topic in ("a", "b", "c"):
+            with pytest.raises(HttpError, match="it is none") as failure:
+                await lake.told(topic, "hour")
+            assert failure.value.status == 502
+        assert len(lake.commands) == 1
+        lake.now, lake.output = FAILED, b"{}"
+        assert await lake.told("a", "hour") == {}
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("topic", ["\0", "a\nb", "x" * 201])
+def test_a_name_that_no_topic_has_starts_no_process(topic: str, tmp_path: Path) -> None:
+    with pytest.raises(HttpError) as failure:
+        asyncio.run(History(str(tmp_path)).told(topic, "hour"))
+    assert failure.value.status == 404
