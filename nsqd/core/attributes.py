@@ -63,10 +63,17 @@ def unpack(packed: bytes, ordinal: int) -> Attributes:
     """What was packed, of messages of which the first has that ordinal; b"": nothing."""
     if not packed:
         return NONE
+    said = _unpacked(packed)
+    return replace(said, sequence=said.sequence + ordinal) if said.producer else said
+
+
+@lru_cache(maxsize=1024)
+def _unpacked(packed: bytes) -> Attributes:
+    """With the difference in place of the sequence. Jobs that were put on the same terms have the same."""
     headers, key, producer, difference, *job = msgpack.unpackb(packed)
     pairs = tuple((name, value) for name, value in headers)
     terms = (job[0][0], job[0][1], job[0][2]) if job else None
-    return Attributes(pairs, key, producer, difference + ordinal if producer else 0, terms)
+    return Attributes(pairs, key, producer, difference, terms)
 
 
 @lru_cache(maxsize=1024)

@@ -87,8 +87,15 @@ def moved(page: bytes, offset: int) -> bytes:
 def rows_of_puts(puts: Puts, due: int, state: JobState) -> list[bytes]:
     """Of jobs that have just come."""
     terms = puts.terms
-    row = ROW.pack(0, terms.priority, terms.delay, terms.ttr, puts.created, due, 0, 0, 0, 0, 0, state)[_ID.size :]
-    return [number + row for number in map(_ID.pack, puts.numbers)]
+    return rows_on_terms(puts.numbers, terms.priority, terms.ttr, terms.delay, puts.created, due, state)
+
+
+def rows_on_terms(
+    numbers: list[int], priority: int, ttr: int, delay: int, created: int, due: int, state: JobState
+) -> list[bytes]:
+    """Of jobs with these ids, put together. `ttr` and `delay` are s, `created` and `due` ns."""
+    row = ROW.pack(0, priority, delay, ttr, created, due, 0, 0, 0, 0, 0, state)[_ID.size :]
+    return [number + row for number in map(_ID.pack, numbers)]
 
 
 class Jobs:

@@ -54,6 +54,13 @@ class Sequence:
 
     def append_cold(self, first: int, count: int, delayed: bool, size: int) -> list[Held]:
         """Messages (`size` bytes in all) at the end that are on disk only. Returns the extents that hold them."""
+        last = self.held[-1] if self.held else None
+        if count == 1 and last is not None and last.takes_cold(first, delayed):
+            last.owed.append(0)
+            last.count += 1
+            last.bulk += size
+            self.end = first + 1
+            return [last]
         touched: list[Held] = []
         end, each = first + count, size // count
         while first < end:

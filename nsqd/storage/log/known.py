@@ -113,7 +113,10 @@ class KnownTopic:
     @property
     def tube(self) -> KnownChannel | None:
         """Its tube."""
-        return next((channel for channel in self.channels.values() if channel.is_tube), None)
+        for channel in self.channels.values():
+            if channel.name == WORK:
+                return channel
+        return None
 
     @property
     def has_tube_only(self) -> bool:

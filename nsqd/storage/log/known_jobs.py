@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nsqd.core.frame import HEADER_SIZE, STAMP, numbers_of
-from nsqd.core.jobs import JobState, rows_of_puts
+from nsqd.core.frame import numbers_of
+from nsqd.core.jobs import JobState, rows_on_terms
 from nsqd.core.jobs import unpack as unpack_row
-from nsqd.core.puts import Puts, Terms
+from nsqd.core.puts import Terms
 from nsqd.core.recovery import RecoveredTube
 from nsqd.core.spans import united
 from nsqd.storage.log.known import KnownChannel, KnownTopic
@@ -16,13 +16,11 @@ from nsqd.storage.sequence import Sequence
 
 
 def rows_of_publish(
-    content: bytes, at: int, count: int, largest: int, terms: tuple[int, int, int], due: int
+    content: bytes, at: int, count: int, largest: int, terms: tuple[int, int, int], created: int, due: int
 ) -> list[bytes]:
     """Of messages that were put together, as they were then; their frames are in `content`, from `at` on."""
-    priority, ttr, delay = terms
-    puts = Puts(Terms(priority, ttr, delay), int.from_bytes(content[at : at + HEADER_SIZE][STAMP], "big"))
-    puts.numbers = numbers_of(content, at, count, largest)
-    return rows_of_puts(puts, due, JobState.DELAYED if due else JobState.READY)
+    state = JobState.DELAYED if due else JobState.READY
+    return rows_on_terms(numbers_of(content, at, count, largest), *terms, created, due, state)
 
 
 def owe_all(tube: KnownChannel, sequence: Sequence, end: int, holes: list[tuple[int, int]]) -> KnownChannel:

@@ -155,12 +155,21 @@ class Replay:
             said = unpack(attributes, first)
             topic.seen(said, count, self.last)
             if said.job is not None:
-                rows = rows_of_publish(record.content, at, count, largest, said.job, due)
+                rows = rows_of_publish(record.content, at, count, largest, said.job, stamp, due)
         if flags & records.DISTRIBUTED:
-            self._hand_out(topic, first, first + count, records.owners_of(record.content, 0, flags))
+            owners = records.owners_of(record.content, 0, flags)
+            if owners is None and len(extents) == 1 and topic.channels and not topic.rows:  # nearly always
+                topic.distributed = topic.end
+                extents[0].owe(extents[0].count - count, extents[0].count, len(topic.channels))
+                self._store.sequence(number).edge = topic.end
+            else:
+                self._hand_out(topic, first, topic.end, owners)
             tube = topic.tube if rows else None
             if tube is not None:
-                tube.jobs.put_rows(first, rows)
+                if count == 1:
+                    tube.jobs.put_row(first, rows[0])
+                else:
+                    tube.jobs.put_rows(first, rows)
         else:
             topic.rows.update(enumerate(rows, first))
 
