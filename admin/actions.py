@@ -7,7 +7,6 @@ in the original: a channel that nsqlookupd does not know is deleted on the nsqd 
 
 from __future__ import annotations
 
-import json
 import socket
 import time
 from collections.abc import Awaitable, Callable
@@ -19,12 +18,14 @@ from admin.audit import DONE, Actor, Audit
 from admin.cluster import AllFailed, Cluster, Outcome, Producers
 from admin.outbox import MOST_WAITING, Outbox
 from admin.upstreams import UpstreamError
+from shared.http.bounded import AnswerError, parse_object
 from shared.log import log
 from shared.secrets import hide
 from shared.text import go_json
 
 CHANGES = ("pause", "unpause", "empty")
 TIMEOUT = 5.0  # s for each
+MOST_TOLD = 64 * 1024  # bytes of memory that a node's answer to a command may take
 
 T = TypeVar("T")
 
@@ -175,10 +176,9 @@ class Actions:
 def counted_of(answer: bytes, word: str) -> int:
     """Of {"kicked": 7}; nodes may lie."""
     try:
-        told = json.loads(answer)
-    except (ValueError, RecursionError):
+        value = parse_object(answer, MOST_TOLD).get(word)
+    except AnswerError:
         return 0
-    value = told.get(word) if isinstance(told, dict) else 0
     return value if type(value) is int and 0 <= value <= 1_000_000 else 0
 
 

@@ -135,7 +135,9 @@ class Forms:
         sent = {f"X-Nsq-Header-{name}": value for name, value in headers}
         _, told = await self.actions.at_node("publish", node, "/pub", asked, self.access.actor(request), body, sent)
         published = (
-            "nothing: it was published before" if told.get("x-nsq-duplicates") else told.get("x-nsq-message-id", "")
+            "nothing: it was published before"
+            if told.get("x-nsq-duplicates")
+            else told.get("x-nsq-message-id", "")[:32]
         )
         return self.frame.url("topics", topic, published=published or "yes")
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -21,6 +22,7 @@ from shared.http import extensions
 from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer
 
 AT_ONCE, EACH = 100, 8  # questions under way, to all nodes and to each
+SILENT_AT_ONCE, MOST_SILENT = 20, 10_000  # likewise to all nodes that did not answer the last time; such nodes
 MOST_REFUSAL = 64 * 1024  # bytes of an answer that is none of success
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
 _V1 = {**IDENTITY, **extensions.ASK, "Accept": "application/vnd.nsq; version=1.0"}
@@ -69,11 +71,17 @@ class Upstreams:
 
     def __init__(self, times: Times, context: ssl.SSLContext, bounds: Bounds) -> None:
         timeout = httpx.Timeout(times.request, connect=times.connect)
-        limits = httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE, keepalive_expiry=30)
+        limits = httpx.Limits(
+            max_connections=AT_ONCE + SILENT_AT_ONCE, max_keepalive_connections=AT_ONCE, keepalive_expiry=30
+        )
         self.bounds = bounds
         self._client = httpx.AsyncClient(timeout=timeout, limits=limits, verify=context, trust_env=False)
         self._times = times
         self._slots = asyncio.Semaphore(AT_ONCE)
+        self._silent: set[str] = (
+            set()
+        )  # servers that did not answer the last time: hundreds of them keep nobody else waiting
+        self._slots_of_silent = asyncio.Semaphore(SILENT_AT_ONCE)
         self._slots_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # by URL without its path
         self._under_way: dict[object, asyncio.Task[Answer]] = {}
         self._changes = 0  # commands that were given: an answer of before one does not serve who asks after it
@@ -135,8 +143,21 @@ class Upstreams:
     async def _ask(
         self, method: str, url: str, arguments: Arguments, body: bytes, headers: dict[str, str], again: bool = True
     ) -> tuple[bytes, dict[str, str]]:
-        slots = self._slots_of.setdefault(_server(url), asyncio.Semaphore(EACH))
-        held = 0
+        answer, content = await self._exchange(method, url, arguments, body, headers)
+        if answer.status_code == 403 and again and url.startswith("http://"):
+            elsewhere = _https(url, content)
+            if elsewhere:
+                return await self._ask(method, elsewhere, arguments, body, headers, again=False)
+        if answer.status_code != 200:
+            told = content[:200].decode("utf-8", "replace")
+            raise Refused(f"{url} answered {answer.status_code} {told!r}", answer.status_code)
+        return content, dict(answer.headers)
+
+    async def _exchange(
+        self, method: str, url: str, arguments: Arguments, body: bytes, headers: dict[str, str]
+    ) -> tuple[httpx.Response, bytes]:
+        """One answer, whatever it says, and its content. Raises UpstreamError."""
+        server, held = _server(url), 0
 
         def on_part(size: int) -> None:
             nonlocal held
@@ -146,12 +167,11 @@ class Upstreams:
         try:
             async with (
                 asyncio.timeout(self._times.request),
-                slots,
-                self._slots,
+                self._turn(server),
                 self._client.stream(method, url, params=arguments, content=body, headers=headers | _V1) as answer,
             ):
                 most = self.bounds.most_bytes if answer.status_code == 200 else MOST_REFUSAL
-                content = await read_answer(answer, most, on_part)
+                return answer, await read_answer(answer, most, on_part)
         except AnswerError as error:
             raise UpstreamError(f"{url} {error}") from None
         except TimeoutError:
@@ -160,14 +180,19 @@ class Upstreams:
             raise UpstreamError(f"{url}: {str(error) or type(error).__name__}") from None
         finally:
             self.bounds.give_back(held)
-        if answer.status_code == 403 and again and url.startswith("http://"):
-            elsewhere = _https(url, content)
-            if elsewhere:
-                return await self._ask(method, elsewhere, arguments, body, headers, again=False)
-        if answer.status_code != 200:
-            told = content[:200].decode("utf-8", "replace")
-            raise Refused(f"{url} answered {answer.status_code} {told!r}", answer.status_code)
-        return content, dict(answer.headers)
+
+    @asynccontextmanager
+    async def _turn(self, server: str) -> AsyncIterator[None]:
+        """Wait until it may be asked, and note whether it answers."""
+        own_slots = self._slots_of.setdefault(server, asyncio.Semaphore(EACH))
+        async with own_slots, self._slots_of_silent if server in self._silent else self._slots:
+            try:
+                yield
+                self._silent.discard(server)
+            except (asyncio.CancelledError, httpx.HTTPError, OSError):  # cancelled: by the deadline
+                if len(self._silent) < MOST_SILENT:
+                    self._silent.add(server)
+                raise
 
 
 def _server(url: str) -> str:

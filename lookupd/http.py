@@ -1,4 +1,4 @@
-"""nsqlookupd's HTTP API (specs/nsq.md c2): who carries what, for consumers, nsqd, nsqadmin and operators.
+"""nsqlookupd's HTTP API: who carries what, for consumers, nsqd, nsqadmin and operators.
 
 Handlers run in the HTTP thread and touch the registry only through the bridge; what comes back is immutable and is
 turned into JSON here. Beyond the original: /topics/inactive, /metrics, /livez and /readyz. Its /debug/pprof does not exist.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import trio
 
 from lookupd.lobby import Lobby
+from lookupd.pace import Pace
 from lookupd.producers import UNIX, host_of
 from lookupd.protocol import Session
 from lookupd.registry import Registry
@@ -22,7 +23,8 @@ from shared.log import log
 
 LINGER = 1.0  # s to let the peer read its last error: closing on unread bytes would reset the connection under it
 ACCEPT_PAUSE = 0.1  # s between attempts to accept while the machine is out of file descriptors or memory
-CHUNK = 4 * 1024  # bytes for one receive: some 370 of the shortest commands, whose refusals are 34 KB
+CHUNK = 1024  # bytes for one receive: 200 of the shortest commands, which take half a millisecond
+BODY_CHUNK = 16 * 1024  # bytes before IDENTIFY, whose body may be longer
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 15, 15, 9  # s, s, probes: Go's defaults
 
 
@@ -69,6 +71,7 @@ class TcpServer:
         self._timeouts = timeouts
         self._unnamed = itertools.count(1)  # numbers for peers on a unix socket, which have no address
         self._lobby = Lobby()
+        self._pace = Pace()
         self._connections = 0  # tasks being served
         self._displaced = 0  # connections that a newcomer displaced
 
@@ -118,7 +121,7 @@ class TcpServer:
         _keep_alive(stream.socket)
         stay.extend(self._timeouts.identify)
         with stay.scope:
-            await self._exchange(stream, session, stay)
+            await self._exchange(stream, session, stay, host_of(remote))
             if session.failure:
                 log.error("CLIENT(%s): %s", remote, session.failure)
                 session.disconnected()  # now, not only after the linger
@@ -132,15 +135,18 @@ class TcpServer:
             seconds = self._timeouts.idle if session.identified else self._timeouts.identify
             log.warning("CLIENT(%s): no %s within %g s", remote, what, seconds)
 
-    async def _exchange(self, stream: trio.SocketStream, session: Session, stay: _Stay) -> None:
+    async def _exchange(self, stream: trio.SocketStream, session: Session, stay: _Stay, host: str) -> None:
         """Bytes in, replies out, until the peer ends or errs."""
         while not session.closing:
-            data = await stream.receive_some(CHUNK)
+            data = await stream.receive_some(CHUNK if session.identified else BODY_CHUNK)
             reply = session.receive(data, self._clock()) if data else session.end()
             if session.identified:
                 self._lobby.leave(stay)
             if reply:  # it completed a command
                 await stream.send_all(reply)
+                pause = self._pace.pause(host, session.fetch_idle(), trio.current_time())
+                if pause:
+                    await trio.sleep(pause)
                 if session.identified:
                     stay.extend(self._timeouts.idle)
             if not data:

@@ -1,4 +1,4 @@
-"""The options of nsqlookupd: NSQ's names and defaults (specs/nsq.md e2); only the addresses default to loopback."""
+"""The options of nsqlookupd: NSQ's names and defaults; only the addresses default to loopback."""
 
 from __future__ import annotations
 

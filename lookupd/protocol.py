@@ -48,6 +48,7 @@ class Session:
         "_buffer",
         "_expect",
         "_hang_up",
+        "_idle",
         "_note",
         "_peer",
         "_registry",
@@ -75,6 +76,7 @@ class Session:
         self._scanned = 0  # bytes at the buffer's start that hold no newline
         self._size = 0  # bytes of the body that is awaited
         self._expect: Callable[[int], bytes | None] = self._magic  # takes one item from the buffer; None: not there yet
+        self._idle = 0  # commands that registered nothing, since `fetch_idle`
         self.failure = ""  # why the conversation ended, if by the peer's fault
 
     # Commands
@@ -100,6 +102,11 @@ class Session:
         if not self.closing and self._expect == self._body:
             return self._fail(ClientError(b"E_BAD_BODY IDENTIFY failed to read body"))
         return b""
+
+    def fetch_idle(self) -> int:
+        """Commands since the last call that registered nothing: an nsqd sends few of them."""
+        idle, self._idle = self._idle, 0
+        return idle
 
     def disconnected(self) -> None:
         """The connection is gone: so are its registrations. May be called twice."""
@@ -172,6 +179,7 @@ class Session:
         raise ClientError(b"E_INVALID invalid command " + command)
 
     def _ping(self, now: int) -> bytes:
+        self._idle += 1
         if self._peer is not None:
             self._registry.ping(self._peer, now)
         return b"OK"
@@ -194,11 +202,15 @@ class Session:
         try:
             if self._registry.register(peer, topic, channel):
                 self._note(f"REGISTER topic:{topic} channel:{channel}")
+            else:
+                self._idle += 1
         except Full as full:
+            self._idle += 1
             return b"E_REGISTER_FAILED REGISTER failed %b" % str(full).encode()
         return b"OK"
 
     def _unregister(self, params: list[bytes]) -> bytes:
+        self._idle += 1
         peer, topic, channel = self._arguments(b"UNREGISTER", params)
         if channel:
             known = self._registry.unregister_channel(peer, topic, channel)

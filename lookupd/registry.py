@@ -3,7 +3,7 @@
 Pure: no clock, socket or log; `now` is ns since the epoch. One thread calls it; what it hands out is immutable.
 
 Law: a producer leaves with its connection, a key (topic or channel) stays until it is deleted by name; only an
-`#ephemeral` key goes with the last producer that unregisters from it. (specs/nsq.md c; nsqlookupd/registration_db.go)
+`#ephemeral` key goes with the last producer that unregisters from it. (nsqlookupd/registration_db.go)
 
 Memory is bounded by Limits. At the limit the registry forgets keys that no producer carries any more and that no operator
 created, the oldest first: the original would keep them.

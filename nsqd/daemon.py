@@ -30,6 +30,7 @@ from nsqd.protocols.nsq.peer import Peer
 from nsqd.resuming import end_pauses
 from nsqd.storage.directory import Directory
 from nsqd.storage.saver import Health, Saver
+from nsqd.topology_log import tell_log
 from nsqd.watching import note_series
 from shared.budget import Budget
 from shared.daemon import SIGNALS, broadcast_address, until_told_to_stop
@@ -101,6 +102,7 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
             def after_turn() -> None:
                 changes = broker.fetch_changes()
                 if changes:
+                    tell_log(changes)
                     lookupds.tell(changes)
                     if any(change.lasting for change in changes):
                         saver.topology_changed()

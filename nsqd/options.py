@@ -282,6 +282,11 @@ class NsqdOptions(DaemonOptions):
             odd.append(
                 f"--tls-client-auth-policy {self.tls_client_auth_policy!r} is not known: no certificate is asked for"
             )
+        if max(self.max_body_size, self.max_msg_size, self.max_job_size) > self.buffer_budget // 2:
+            odd.append(
+                "--buffer-budget is less than twice --max-body-size, --max-msg-size or --max-job-size: "
+                "the largest requests wait until nothing else is buffered"
+            )
         if not self.statistics_topic and read_events(self.statistics_events):
             odd.append(f"--statistics-events {self.statistics_events!r} does nothing without --statistics-topic")
         return [*odd, *self._odd_addresses()]

@@ -1,10 +1,12 @@
-"""Hides what is secret in the value of an option: names and passwords in addresses, and the arguments of a URL."""
+"""Hides what is secret in the value of an option: names and passwords in addresses, and the arguments of a URL.
+
+A word of the command line is hidden in the same way, whether it is a value or a flag and its value in one (-flag=value).
+"""
 
 import re
 from typing import Any
 
 HIDDEN = "***"
-_LOGIN_OF_URL = re.compile(r"(?<=://).*@", re.DOTALL)  # up to the last @: an odd password may hold anything
 _LOGIN = re.compile(r"[^/].*:.*@", re.DOTALL)  # user:password@host:port; what begins with / is a path
 _ARGUMENTS = re.compile(r"(?<=\?).*", re.DOTALL)
 
@@ -15,6 +17,12 @@ def hide(value: Any) -> Any:
         return type(value)(map(hide, value))
     if not isinstance(value, str):
         return value
-    if "://" in value:
-        return _ARGUMENTS.sub(HIDDEN, _LOGIN_OF_URL.sub(f"{HIDDEN}@", value), count=1)
-    return _LOGIN.sub(f"{HIDDEN}@", value) if _LOGIN.match(value) else value
+    scheme, is_url, rest = value.partition("://")
+    if is_url:
+        login, _, address = rest.rpartition("@")  # the last one: an odd password may hold anything
+        if "?" in login:  # the @ may as well stand in a secret argument
+            return f"{scheme}://{HIDDEN}"
+        value = f"{scheme}://{HIDDEN}@{address}" if login else value
+    elif _LOGIN.match(value):
+        value = _LOGIN.sub(f"{HIDDEN}@", value)
+    return _ARGUMENTS.sub(HIDDEN, value, count=1)

@@ -146,12 +146,16 @@ def at_level(ciphers: str, security_level: int) -> str:
     return f"{ciphers}:@SECLEVEL={security_level}"
 
 
-def handshake_problem(error: ssl.SSLError) -> str:
-    """Why a handshake failed, in one line; of a certificate that is too weak, which flag admits it."""
-    reason = (error.reason or str(error)).lower().replace("_", " ")
-    if isinstance(error, ssl.SSLCertVerificationError):
-        reason = f"{reason}: {error.verify_message}"
-    return reason + weakness_advice(reason)
+def describe_failure(error: BaseException) -> str:
+    """Why a handshake or connection failed, in one line; of a certificate that is too weak, which flag admits it.
+
+    E.g. "certificate verify failed: self-signed certificate", or "peer did not return a certificate".
+    """
+    why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error) or type(error).__name__
+    text = str(why).lower().replace("_", " ")
+    if isinstance(error, ssl.SSLCertVerificationError) and error.verify_message:
+        text += f": {error.verify_message}"
+    return text + weakness_advice(text)
 
 
 def weakness_advice(reason: str, flag: str = LEVEL_FLAG) -> str:

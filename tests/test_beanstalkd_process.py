@@ -332,6 +332,7 @@ def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
             greenstalk.Client(beanstalk(node), use="mail", watch="mail") as client,
             Consumer("mail", "copy", [node.tcp]) as consumer,
         ):
+            httpx.post(f"http://{node.http}/topic/create?topic=mail").raise_for_status()  # to use a tube makes none
             httpx.post(f"http://{node.http}/channel/create?topic=mail&channel=copy").raise_for_status()
             client.put("from beanstalkd", priority=5)
             message = consumer.poll(10)[0]

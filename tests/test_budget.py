@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from nsqd.options import NsqdOptions
 from shared.budget import FREE, Budget, Share
 
 LIMIT = 100 * FREE
@@ -121,3 +122,10 @@ def test_the_limit_holds_for_what_is_asked_for(sizes: list[int]) -> None:
     budget = Budget(LIMIT)
     granted = [size for number, size in enumerate(sizes) if budget.take(size, f"10.0.0.{number}")]
     assert budget.figures().used == sum(granted) <= LIMIT
+
+
+def test_a_budget_that_the_largest_request_hardly_fits_into_is_odd() -> None:
+    assert NsqdOptions().oddities() == []
+    assert NsqdOptions(buffer_budget=10 << 20, max_body_size=5 << 20).oddities() == []
+    (odd,) = NsqdOptions(buffer_budget=10 << 20, max_body_size=6 << 20).oddities()
+    assert odd.startswith("--buffer-budget is less than twice --max-body-size")

@@ -564,7 +564,7 @@ def test_print_config_hides_secrets() -> None:
         ("http://h:1/path", "http://h:1/path"),
         ("http://u:p@h:1/path", "http://***@h:1/path"),
         ("http://token@h", "http://***@h"),
-        ("http://u:p@ss/w?rd@h/x", "http://***@h/x"),
+        ("http://u:p@ss/w?rd@h/x", "http://***"),  # the last @ may as well stand in an argument
         ("http://h/x?secret=1", "http://h/x?***"),
         ("http://u:p\n@h", "http://***@h"),
         ("u:p@h:1", "***@h:1"),

@@ -291,6 +291,8 @@ JSON = {  # integers, durations in ns, and what Go has as a number: levels and T
     "mem_queue_size": "123",
     "max_bytes_per_file": "104857600",
     "mem_budget": "134217728",
+    "buffer_budget": "268435456",
+    "tls_security_level": "2",
     "retention": "0",
     "retention_bytes": "0",
     "sync_every": "2500",

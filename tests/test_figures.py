@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.http.figures import Chosen, Row
+from nsqd.http.figures import SUMMED_AT_ONCE, Chosen, Row, add
 
 MOST = 5
 
@@ -66,3 +66,9 @@ def test_the_number_is_bounded_and_the_sum_never_falls(looks: list[list[int]]) -
         if rest is not None:
             assert rest.counters[0] >= last
             last = rest.counters[0]
+
+
+def test_the_sum_of_very_many_is_taken_in_parts() -> None:
+    many = [(number, 1) for number in range(2 * SUMMED_AT_ONCE * 10 + 1)]
+    assert add(many) == (sum(range(len(many))), len(many))
+    assert add([]) == ()

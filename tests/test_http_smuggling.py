@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shared.http.api import Api, Hosts, read_body
+from shared.http.guard import MAX_PIPELINED
 from shared.http.server import HttpServer
 from tests.daemons import eventually
 from tests.requirements import nginx, require
@@ -43,6 +44,10 @@ BAD = {
     "xchunked": POST + b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n" + HIDDEN,
     "chunked, not last": POST + b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n" + HIDDEN,
     "chunked twice": POST + b"Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n" + HIDDEN,
+    "identity, chunked": POST + b"Transfer-Encoding: identity, chunked\r\n\r\n0\r\n\r\n" + HIDDEN,
+    "gzip, chunked": POST + b"Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n" + HIDDEN,
+    "TE in two lines": POST + b"Transfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + HIDDEN,
+    "TE in HTTP/1.0": b"POST /pub HTTP/1.0\r\nHost: localhost\r\n" + CHUNKED + b"\r\n0\r\n\r\n" + HIDDEN,
     "TE with a space before the colon": POST + b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n" + HIDDEN,
     "TE with a vertical tab": POST + b"Transfer-Encoding: \x0bchunked\r\n\r\n0\r\n\r\n" + HIDDEN,
     # Line ends
@@ -83,11 +88,17 @@ BAD = {
     "CONNECT to a path": b"CONNECT /ping HTTP/1.1\r\nHost: localhost\r\n\r\n" + HIDDEN,
     "CONNECT in HTTP/1.0": b"CONNECT /ping HTTP/1.0\r\n\r\n" + HIDDEN,
     "no form": b"GET ping HTTP/1.1\r\nHost: localhost\r\n\r\n" + HIDDEN,
+    "Host with a fragment": b"GET /ping HTTP/1.1\r\nHost: localhost#@evil.com\r\n\r\n",
+    "Host with a user": b"GET /ping HTTP/1.1\r\nHost: evil.com@localhost\r\n\r\n",
+    "Host with a path": b"GET /ping HTTP/1.1\r\nHost: localhost/evil.com\r\n\r\n",
+    "Host with a byte above 0x7f": b"GET /ping HTTP/1.1\r\nHost: evil\xffcom\r\n\r\n",
     "two Hosts": b"GET /ping HTTP/1.1\r\nHost: localhost\r\nHost: other\r\n\r\n",
     "no Host": b"GET /ping HTTP/1.1\r\n\r\n",
     # Versions
     "HTTP/0.9": b"GET /ping\r\n" + HIDDEN,
     "HTTP/2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + HIDDEN,
+    "a request line of HTTP/2.0": b"GET /ping HTTP/2.0\r\nHost: localhost\r\n\r\n" + HIDDEN,
+    "a request line of HTTP/0.9": b"GET /ping HTTP/0.9\r\nHost: localhost\r\n\r\n" + HIDDEN,
     "HTTP/1.10": b"GET /ping HTTP/1.10\r\nHost: localhost\r\n\r\n" + HIDDEN,
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(32),
 }
@@ -251,6 +262,15 @@ def test_requests_in_one_piece_are_answered_in_order(site: Site) -> None:
         b"%d" % i for i in range(10)
     ]
     assert site.seen == [("/pub", b"%d" % i) for i in range(10)]
+
+
+def test_requests_that_wait_are_bounded(site: Site) -> None:
+    with site.connect() as connection:
+        say(connection, GET + b"\r\n" + HIDDEN * 1000)
+        answers = [answer[:3] for answer in all_of(connection).split(b"HTTP/1.1 ")[1:]]
+    assert answers[-1] == b"400"
+    assert set(answers[:-1]) == {b"200"}
+    assert len(answers) <= 2 * MAX_PIPELINED  # those that were answered meanwhile wait no more
 
 
 # Behind Debian's nginx, with connections to us that it keeps alive

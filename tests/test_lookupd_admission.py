@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lookupd.lobby import MOST, MOST_PER_IP, Lobby
+from lookupd.pace import BURST, LONGEST, MOST_REMEMBERED, RATE, Pace
 from lookupd.producers import Full, Limits, Peer, PeerInfo
 from lookupd.registry import Registry
 from lookupd.seats import KNOWN_AFTER
@@ -182,3 +183,27 @@ def test_who_gave_way_may_disconnect_later() -> None:
         registry.disconnect(peer)
     assert len(registry.seats) == 1
     registry.check()
+
+
+# The pace
+
+
+def test_a_burst_is_free_and_then_an_address_has_its_rate() -> None:
+    pace = Pace()
+    assert pace.pause("10.0.0.1", BURST, 100.0) == 0
+    assert pace.pause("10.0.0.1", RATE // 2, 100.0) == 0.5
+    assert pace.pause("10.0.0.2", BURST, 100.0) == 0
+    assert pace.pause("10.0.0.1", 0, 100.5) == 0
+    assert pace.pause("10.0.0.1", 9 * BURST, 100.5) == LONGEST
+    assert pace.pause("10.0.0.2", BURST, 100.0 + BURST / RATE) == 0
+
+
+def test_the_addresses_remembered_are_bounded() -> None:
+    pace = Pace()
+    for number in range(2 * MOST_REMEMBERED):
+        pace.pause(f"host{number}", 1 if number % 2 else BURST, number / 1000)
+    assert len(pace) <= MOST_REMEMBERED
+    for number in range(MOST_REMEMBERED + 1):  # none has its burst whole
+        pace.pause(f"again{number}", BURST, 9.0)
+    assert len(pace) == MOST_REMEMBERED
+    assert pace.pause(f"again{MOST_REMEMBERED}", RATE, 9.0) == 1.0

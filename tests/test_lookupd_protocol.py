@@ -311,3 +311,11 @@ def test_a_text_that_would_be_kept_is_bounded(field: str) -> None:
         identify(json.dumps(json.loads(NODE) | {field: "x" * 256}).encode()),
         b"E_BAD_BODY IDENTIFY field longer than 255 characters",
     )
+
+
+def test_commands_that_register_nothing_are_counted() -> None:
+    session = Session(Registry(300, 45, Limits(per_producer=3)), "10.0.0.1:5001", ANSWER, lambda text: None)
+    session.receive(b"  V1PING\n" + IDENTIFY + b"REGISTER t c\nREGISTER u\n", NOW)
+    assert (session.fetch_idle(), session.fetch_idle()) == (1, 0)
+    session.receive(b"REGISTER t c\nREGISTER v\nUNREGISTER u\nUNREGISTER u\nREGISTER v\n", NOW)
+    assert session.fetch_idle() == 4

@@ -254,7 +254,7 @@ def test_four_bytes_alone_get_no_answer(node: Daemon) -> None:
 
 @pytest.mark.parametrize(
     "header",
-    ["Host: evil.example", "Host: evil.example:4151", "Host: [", "Host: 127.0.0.1.evil.example", "Host: a..b"],
+    ["Host: evil.example", "Host: evil.example:4151", "Host: 127.0.0.1.evil.example", "Host: a..b"],
 )
 @pytest.mark.parametrize("path", ["/ping", "/pub?topic=foreign", "/nope"])
 def test_a_foreign_host_is_refused(node: Daemon, header: str, path: str) -> None:

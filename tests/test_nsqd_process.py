@@ -448,6 +448,32 @@ def test_what_was_created_is_registered_before_the_answer(tmp_path: Path) -> Non
         assert stats(daemon)["made"]["channels"].keys() == {"elsewhere"}
 
 
+def test_a_lookupd_that_hangs_holds_up_its_first_topic_and_nobody_else(tmp_path: Path) -> None:
+    with Daemon("nsqlookupd") as good, Daemon("nsqlookupd") as hung:
+        flags = ("-lookupd-tcp-address", good.tcp, "-lookupd-tcp-address", hung.tcp)
+        with (
+            nsqd(tmp_path, *flags) as daemon,
+            Conversation(daemon, b"  V2") as one,
+            Conversation(daemon, b"  V2") as other,
+        ):
+            daemon.wait_until(lambda: sum("connected, its HTTP" in line for line in daemon.lines) == 2, 60)
+            post(good, "/channel/create?topic=second&channel=elsewhere")
+            hung.process.send_signal(signal.SIGSTOP)
+            try:
+                one.send(b"PUB first\n" + sized(b"x"))
+                other.send(b"PUB first\n" + sized(b"x") + b"PUB first\n" + sized(b"x"))
+                assert [other.frame(), other.frame()] == [OK, OK]
+                assert one.frame() == OK
+                daemon.wait_for_line(f"ERROR: LOOKUPD({hung.tcp}): timed out")
+                eventually(lambda: sum(f"ERROR: LOOKUPD({hung.tcp})" in line for line in daemon.lines) >= 2)
+                one.send(b"PUB second\n" + sized(b"x"))
+                assert one.frame() == OK
+                assert registered(good, "second") == [port(daemon)]
+                assert stats(daemon)["second"]["channels"].keys() == {"elsewhere"}
+            finally:
+                hung.process.send_signal(signal.SIGCONT)
+
+
 def test_the_channels_known_elsewhere_get_the_first_message(tmp_path: Path) -> None:
     with Daemon("nsqlookupd") as lookupd, nsqd(tmp_path, "-lookupd-tcp-address", lookupd.tcp) as daemon:
         daemon.wait_for_line("connected, its HTTP API is at")

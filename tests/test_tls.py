@@ -17,7 +17,7 @@ from OpenSSL import SSL, crypto
 from nsqd.options import NsqdOptions
 from shared.configuration import parse
 from shared.options import OptionError
-from shared.tls import Certificates, TlsError, TlsFiles, TlsObject, client_context, describe, handshake_problem
+from shared.tls import Certificates, TlsError, TlsFiles, TlsObject, client_context, describe, describe_failure
 from tests.certificates import Authority, only
 from tests.weak_certificates import WeakAuthority
 
@@ -507,7 +507,7 @@ def test_a_client_s_weak_certificate_is_verified_only_at_its_security_level(
     assert connected(Certificates(replace(server, security_level=level)), client)
     with pytest.raises(ssl.SSLCertVerificationError) as failure:
         Pair(Certificates(replace(server, security_level=level + 1)), client).shake_hands()
-    assert f"-tls-security-level={level} admits it" in handshake_problem(failure.value)
+    assert f"-tls-security-level={level} admits it" in describe_failure(failure.value)
 
 
 def test_any_certificate_may_be_a_weak_one_only_at_its_security_level(authority: Authority, tmp_path: Path) -> None:

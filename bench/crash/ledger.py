@@ -40,16 +40,21 @@ class Ledger:
         self.last_due = 0  # no message has a later time
         self.last_delivery = 0  # when
         self._last_place = (-1, 0)  # priority and id of the one that `delivered_last` was told of last
+        self._stalled_until = 0  # what was seen before may have been delivered before the server stood still
         self.troubles: list[str] = []  # the first few, in words
 
     # what the client does and sees
 
-    def publish(self, topic: str, sizes: Sequence[int], delay: int, now: int, priority: int = 0) -> list[Message]:
-        """A publish is about to be sent; `delay` in ns."""
+    def publish(
+        self, topic: str, sizes: Sequence[int], delay: int, now: int, priority: int = 0, only: str = ""
+    ) -> list[Message]:
+        """A publish is about to be sent; `delay` in ns. `only`: to this channel alone."""
         first = len(self._messages)
         due = now + delay if delay else 0
         self.last_due = max(self.last_due, due)
-        made = [Message(first + n, size, topic, self._crashes, now, due, priority) for n, size in enumerate(sizes)]
+        made = [
+            Message(first + n, size, topic, self._crashes, now, due, priority, only) for n, size in enumerate(sizes)
+        ]
         self._messages += made
         return made
 
@@ -63,7 +68,7 @@ class Ledger:
         self._counts.deliveries += 1
         self.last_delivery = now
         message = self._known(topic, data)
-        if message is None:
+        if message is None or message.only not in ("", channel):
             self._counts.unexpected += 1
             self._trouble(f"unexpected on {topic}/{channel}: {len(data)} bytes, {data[:40]!r}")
             return None
@@ -74,6 +79,7 @@ class Ledger:
         self._check_delivery(copy, now)
         copy.deliveries += 1
         copy.not_before = 0
+        copy.stalled = now < self._stalled_until
         copy.returned = False
         copy.finished = copy.finished and copy.settled != 0
         return copy
@@ -87,7 +93,7 @@ class Ledger:
         """A REQ, or a release, is about to be sent; `delay` in ns. Returns what `settle` is to be told."""
         copy.returned = True
         copy.priority = priority
-        copy.not_before = now + delay if delay else 0
+        copy.not_before = now + delay if delay and not copy.stalled else 0
         self.last_due = max(self.last_due, copy.not_before)
         return self._command(copy)
 
@@ -125,6 +131,15 @@ class Ledger:
             if copy.commands == command:
                 copy.settled = now
 
+    def stalled(self, until: int) -> None:
+        """The server stands still, and nothing that it sent before comes later than `until`. Time-outs may precede commands."""
+        self._stalled_until = until
+        for message in self._messages:
+            for copy in message.copies.values():
+                copy.stalled = True
+                if not copy.settled:
+                    copy.not_before = 0
+
     def crash(self, at: int, power: bool = False, gone: int = 0) -> None:
         """The server went down just behind `at`. `power`: what the system had not written is gone, too.
 
@@ -155,7 +170,7 @@ class Ledger:
             (message, channel)
             for message in self._messages
             if message.fate is Fate.OK
-            for channel in self._topics[message.topic]
+            for channel in ((message.only,) if message.only else self._topics[message.topic])
             if (copy := message.copies.get(channel)) is None or not copy.finished
         ]
 

@@ -29,6 +29,7 @@ class Copy:
     commands: int = 0  # of both, ever
     settled: int = 0  # when it was known that the last of them had been handled; 0: it is not
     priority: int | None = 0  # None: that of the last command, or the one before
+    stalled: bool = False  # the server may have stood still since it was delivered: a REQ may come behind the time-out
 
 
 @dataclass(slots=True)
@@ -42,6 +43,7 @@ class Message:
     invoked: int
     due: int  # the earliest time it may be delivered; 0: at any time
     priority: int = 0  # it is published with
+    only: str = ""  # the channel that alone it is for; "": for all channels of the topic
     fate: Fate = Fate.UNKNOWN
     answered: int = 0  # when that was known
     copies: dict[str, Copy] = field(default_factory=dict)  # by channel, as they come

@@ -183,8 +183,7 @@ class Broker:
         topic = self.topics.get(name)
         if topic is None:
             if len(self.topics) >= self.limits.max_topics:
-                self.refused["max_topics"] += 1
-                raise TooMany(f"topics exceed limit of {self.limits.max_topics}")
+                raise self.exceeded("max_topics", f"topics exceed limit of {self.limits.max_topics}")
             topic = self.topics[name] = Topic(self, name, self.next_number())
             self.named[name.encode()] = topic
             self._by_number[topic.number] = topic
@@ -263,8 +262,12 @@ class Broker:
     def admit_channel(self) -> None:
         """A topic is about to make a channel. Raises TooMany."""
         if self.channel_count >= self.limits.max_channels:
-            self.refused["max_channels"] += 1
-            raise TooMany(f"channels exceed limit of {self.limits.max_channels}")
+            raise self.exceeded("max_channels", f"channels exceed limit of {self.limits.max_channels}")
+
+    def exceeded(self, limit: str, text: str) -> TooMany:
+        """A limit does not let something in: that is counted. Returns what is to be raised."""
+        self.refused[limit] += 1
+        return TooMany(text)
 
     def new_latency(self) -> Latency | None:
         """What a new channel measures with."""

@@ -53,10 +53,14 @@ class Seen:
         self._note_producer(attributes.producer, max(last, newest))
         return known
 
+    def knows(self, key: str, now: int) -> bool:
+        """Something was published with that key lately. Notes nothing."""
+        stamp = self.keys.get(key)
+        return stamp is not None and stamp >= now - self._limits.window
+
     def _is_known(self, key: str, now: int) -> bool:
         self.forget(now, MOST_FORGOTTEN)
-        stamp = self.keys.get(key)
-        if stamp is not None and stamp >= now - self._limits.window:
+        if self.knows(key, now):
             return True
         self._note_key(key, now)
         return False

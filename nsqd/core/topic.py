@@ -414,12 +414,9 @@ class Topic:
 
     @property
     def may_go(self) -> bool:
-        """Nothing is lost with it but a tube without jobs."""
-        plain = (
-            self.config == TopicConfig()
-            and not self.cursors
-            and not self.config.over(self.broker.limits.keeping).retains
-        )
+        """Nothing is lost with it but a tube without jobs: no message can be read back."""
+        retains = self.end > 0 and self.config.over(self.broker.limits.keeping).retains
+        plain = self.config == TopicConfig() and not self.cursors and not retains
         return self.is_tubes_own and not self.is_foreign and not self.channels and plain
 
     def readers(self) -> list[Channel | Tube]:

@@ -1,7 +1,8 @@
 """All tubes of a node: their names, who uses, watches and waits for them, jobs by id, and the next job for a worker.
 
 A tube is shown while it has jobs, or somebody uses or watches it; `default` always is. Its jobs are messages of the topic of
-its name. A worker waits in each tube that it watches; of these it gets the job of the lowest priority and id.
+its name. To use or watch it makes no topic: the topic, and with it the tube, is made by the first message. A worker waits in
+each tube that it watches; of these it gets the job of the lowest priority and id.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 DEFAULT = "default"
 MARGIN = SECOND  # ns before a reservation ends that its worker is warned
+MOST_WATCHED = 1000  # tubes of a worker: each reserve looks at all of them, which takes 2 ms
 RELEASED_AT_ONCE = 100  # jobs of a tube that are released for a worker whose time is over: about 1 ms
 _PAGE = 64  # ids
 
@@ -154,6 +156,14 @@ class Tubes:
         topic.is_tubes_own |= is_new
         return topic.work()
 
+    def names_of_all(self) -> list[str]:
+        """Of tubes that were made, and of those that somebody uses or watches other than `default`."""
+        topics = self._broker.topics
+        made = [name for name, topic in topics.items() if topic.tube is not None]
+        return made + [
+            name for name in self.users if name != DEFAULT and (name not in topics or topics[name].tube is None)
+        ]
+
     def added(self, tube: Tube) -> None:
         """A topic has made it."""
         self._by_number[tube.number] = tube
@@ -164,6 +174,14 @@ class Tubes:
         del self._by_number[tube.number]
         self._hide(tube.topic.name)
         self.read_completed(tube)  # who waits for its bodies asks again, and is told that they are gone
+
+    def _meet(self, name: str) -> None:
+        """Somebody is about to use or watch it: what the topic of that name has become jobs. Raises TooMany."""
+        topic = self._broker.topics.get(name)
+        if topic is not None:
+            topic.work()
+        elif name not in self.of_tube and len(self.names) >= self._broker.limits.max_topics:
+            raise self._broker.exceeded("max_topics", f"tubes exceed limit of {self._broker.limits.max_topics}")
 
     def _show(self, name: str) -> None:
         if name not in self.of_tube:
@@ -213,7 +231,7 @@ class Tubes:
     def use(self, worker: Worker, name: str) -> None:
         """What it puts goes there. Raises TooMany."""
         if name != worker.using:
-            self.made(name)
+            self._meet(name)
             self._use(worker, name)
 
     def _use(self, worker: Worker, name: str | None) -> None:
@@ -228,7 +246,9 @@ class Tubes:
     def watch(self, worker: Worker, name: str) -> None:
         """It is given jobs of that tube, too. Raises TooMany."""
         if name not in worker.watching:
-            self.made(name)
+            if len(worker.watching) >= MOST_WATCHED:
+                raise self._broker.exceeded("max_watched_tubes", f"watched tubes exceed limit of {MOST_WATCHED}")
+            self._meet(name)
             self._show(name)
             self.users.setdefault(name, Users()).watching += 1
             worker.watching.add(name)

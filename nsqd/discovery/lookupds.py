@@ -37,7 +37,7 @@ class _Lookupd:
         self._told = 0  # calls of `tell`
         self._taken = 0  # of those, how many the last `take` covers
         self._known = 0  # of those, how many it has acknowledged
-        self._answers = True  # False: the last exchange failed, and the next try did, too
+        self.answers = True  # False: the last exchange failed, and the next try did, too
         self._progress = trio.Event()  # set, and replaced, when one of both changes
 
     def tell(self, command: bytes) -> None:
@@ -56,18 +56,18 @@ class _Lookupd:
 
     def acknowledged(self) -> None:
         """It has answered to what `take` returned last."""
-        self._known, self._answers = self._taken, True
+        self._known, self.answers = self._taken, True
         self._notify()
 
     def failed(self) -> None:
         """It did not answer, twice in a row."""
-        self._answers = False
+        self.answers = False
         self._notify()
 
     async def until_known(self) -> None:
         """Return when it has acknowledged everything told so far, or does not answer."""
         told = self._told
-        while self._answers and self._known < told:
+        while self.answers and self._known < told:
             await self._progress.wait()
 
     def _notify(self) -> None:
@@ -189,25 +189,30 @@ class Lookupds:
     # a new topic
 
     async def _ask_for_channels(self, name: str, asked: trio.Event) -> None:
-        """Create the channels it has elsewhere, then let it start."""
+        """Create the channels it has elsewhere, then let it start. `asked` is set when those that answer have."""
         try:
-            await self._find_channels(name)
+            await self._find_channels(name, asked)
         finally:
             asked.set()
             if self._asked.get(name) is asked:  # else it was deleted and created again meanwhile
                 del self._asked[name]
 
-    async def _find_channels(self, name: str) -> None:
+    async def _find_channels(self, name: str, asked: trio.Event) -> None:
         topic = self._broker.topics.get(name)
         if topic is None or not topic.starting:
             return
-        addresses = [lookupd.link.http_address for lookupd in self._lookupds.values() if lookupd.link.http_address]
-        found: dict[str, None] = {}
-        async with trio.open_nursery() as nursery:
-            for address in addresses:
-                nursery.start_soon(self._query, address, name, found)
+        known = [lookupd for lookupd in self._lookupds.values() if lookupd.link.http_address]
+        answering = [lookupd.link.http_address for lookupd in known if lookupd.answers]
+        others = [lookupd.link.http_address for lookupd in known if not lookupd.answers]
+        for addresses in (answering, others):
+            found: dict[str, None] = {}
+            async with trio.open_nursery() as nursery:
+                for address in addresses:
+                    nursery.start_soon(self._query, address, name, found)
+            if not topic.deleted:
+                self._create_channels(topic, found)
+            asked.set()  # nobody waits for the others
         if not topic.deleted:
-            self._create_channels(topic, found)
             topic.start()
             self._wake()
 

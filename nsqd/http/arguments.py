@@ -1,5 +1,7 @@
 """Arguments of several routes: NSQ spells the errors for topics and channels differently from route to route."""
 
+from contextlib import suppress
+
 from nsqd.core.broker import DRAINING, Broker, TooMany
 from nsqd.core.channel import Channel
 from nsqd.core.topic import Topic
@@ -81,8 +83,11 @@ def existing_channel(broker: Broker, topic: str, channel: str) -> Channel:
 
 
 def existing_tube(broker: Broker, name: str) -> Tube:
-    """404 if it is not there."""
+    """404 if it is not there. One that is only used or watched is made."""
     tube = broker.tubes.tube(name)
+    if tube is None and name in broker.tubes.of_tube:
+        with suppress(TooMany):
+            tube = broker.tubes.made(name)
     if tube is None:
         raise HttpError(404, "TUBE_NOT_FOUND")
     return tube

@@ -1,5 +1,6 @@
 """GET /metrics: the figures as Prometheus's text. The names of series, and what they mean, are here."""
 
+import asyncio
 from collections.abc import Iterator, Sequence
 
 from prometheus_client import CONTENT_TYPE_LATEST, Metric, generate_latest
@@ -10,6 +11,7 @@ from starlette.responses import Response
 
 from nsqd.core.scan import ScanStatistics
 from nsqd.core.store import LogFigures
+from nsqd.http.coalescing import Coalescing
 from nsqd.http.figures import (
     CHANNEL_COUNTERS,
     CHANNEL_GAUGES,
@@ -29,6 +31,7 @@ from nsqd.http.node import Node
 from shared.budget import BudgetFigures
 from shared.histogram import Histogram
 
+SLOW = 0.5  # s: an answer that took longer is given again
 OTHER = "(other)"  # as topic and channel: all that have no series of their own; no name can be this
 SYNC_BOUNDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 500, 1e3, 5e3)  # ms
 BOUNDS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1e3, 2.5e3, 5e3, 1e4, 3e4, 6e4, 3e5, 1.8e6, 3.6e6)  # ms, of latencies
@@ -66,9 +69,29 @@ class MetricsRoute:
         self._channels = Chosen()
         self._tubes = Chosen()
         self._cursors = Chosen()
+        self._coalescing: Coalescing[bytes] = Coalescing()
+        self._last = b""  # the last answer
+        self._made, self._took = 0.0, 0.0  # s: when that was, by the loop's clock, and how long it took
 
     async def metrics(self, request: Request) -> Response:
-        """Everything, as text."""
+        """Everything, as text.
+
+        An answer that took long to make, as with very many topics, serves for as long again; `Age` tells how old it is.
+        """
+        age = asyncio.get_running_loop().time() - self._made
+        if self._took > SLOW and age < self._took:
+            return Response(self._last, media_type=CONTENT_TYPE_LATEST, headers={"Age": str(int(age))})
+        return Response(await self._coalescing.get("", self._text), media_type=CONTENT_TYPE_LATEST)
+
+    async def _text(self) -> bytes:
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        text = await self._write()
+        self._last, self._made = text, clock()
+        self._took = self._made - began
+        return text
+
+    async def _write(self) -> bytes:
         figures = await take(self._node)
         families = [
             *_totals(figures),
@@ -81,7 +104,7 @@ class MetricsRoute:
             *_labelled("cursor", CURSOR_GAUGES, CURSOR_COUNTERS, *self._cursors.choose(figures.cursors)),
             *_latency(figures.latency),
         ]
-        return Response(generate_latest(_Families(families)), media_type=CONTENT_TYPE_LATEST)
+        return generate_latest(_Families(families))
 
 
 class _Families(Collector):

@@ -27,6 +27,7 @@ from starlette.types import Receive, Scope, Send
 from nsqd.core.attributes import MOST_HEADER_BYTES, MOST_HEADERS, NONE, Attributes, is_word, read_sequence
 from nsqd.http.arguments import existing_channel, refuse_if_need_be, topic_name, topic_to_publish_to
 from nsqd.http.node import Node
+from nsqd.protocols.nsq.batch import Batch
 from nsqd.protocols.nsq.commands import INT32
 from nsqd.protocols.nsq.fast import equal_bodies
 from shared.http.api import V1_HEADERS, query, read_body
@@ -37,6 +38,7 @@ T = TypeVar("T")
 
 _BINARY_FALSE = ("false", "0")
 _TRUE = ("true", "1")
+SPLIT_AT_ONCE = 64 * 1024  # bytes of lines: about 1 ms
 Arguments = dict[str, str]
 _HEADER = b"x-nsq-header-"  # before the name, as the server gives it
 _INTEGER = re.compile(
@@ -155,9 +157,21 @@ class Publishing:
         return _answer(await self._publish(topic, bodies, attributes, arguments.get("channel")))
 
     async def _publish(self, name: str, bodies: list[bytes], attributes: Attributes, channel: str | None = None) -> int:
-        """Publish, or only see to it that the topic exists. Returns how many had been published before."""
-        size = sum(map(len, bodies))
-        return await self._call(name, lambda: self._publish_now(name, bodies, size, attributes, channel))
+        """Publish, in portions, or only see to it that the topic exists. Returns how many had been published before."""
+        batch, duplicates = Batch(bodies, attributes), 0
+        while True:
+            duplicates += await self._call(name, lambda: self._publish_portion(name, batch, channel))
+            if batch.is_done:
+                return duplicates
+
+    def _publish_portion(self, name: str, batch: Batch, channel: str | None) -> int:
+        """The next one. Returns how many had been published before. (trio thread)"""
+        topic = self._node.broker.topics.get(name)
+        known = batch.skip_known(topic) if topic is not None else 0
+        if known:
+            return known
+        bodies, attributes = batch.take()
+        return self._publish_now(name, bodies, sum(map(len, bodies)), attributes, channel)
 
     def _publish_now(
         self, name: str, bodies: list[bytes], size: int, attributes: Attributes, channel: str | None
@@ -200,9 +214,17 @@ class Publishing:
         return 0
 
     def _lines(self, body: bytes) -> list[bytes]:
-        lines = list(filter(None, body.split(b"\n")))
-        if max(map(len, lines), default=0) > self._max_msg_size:
-            raise HttpError(413, "MSG_TOO_BIG")
+        """Those that are not empty. Split in pieces: one call lets no other thread run."""
+        lines: list[bytes] = []
+        start, size = 0, len(body)
+        while start < size:
+            end = body.find(b"\n", start + SPLIT_AT_ONCE)
+            end = size if end < 0 else end
+            some = list(filter(None, body[start:end].split(b"\n")))
+            if max(map(len, some), default=0) > self._max_msg_size:
+                raise HttpError(413, "MSG_TOO_BIG")
+            lines += some
+            start = end + 1
         return lines
 
     def _binary(self, body: bytes) -> list[bytes]:

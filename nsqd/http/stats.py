@@ -1,7 +1,8 @@
-"""GET /stats: what the node holds, as the original tells it (key for key, specs/nsq.md b).
+"""GET /stats: what the node holds, as the original tells it key for key.
 
 The picture is taken in the trio thread, some topics at a time, so that ten thousand of them stall no turn; percentiles are
-found, and all is written, in the HTTP thread.
+found, and all is written, in the HTTP thread, topic by topic, for one call that writes them all lets no other thread run.
+A picture of more than one topic is taken once at a time: who asks meanwhile shares the next one.
 """
 
 import time
@@ -14,12 +15,14 @@ from starlette.responses import Response
 from nsqd.core.channel import Channel
 from nsqd.core.latency import Snapshot, result_of
 from nsqd.core.topic import Topic
+from nsqd.http.coalescing import Coalescing
 from nsqd.http.node import Node
 from nsqd.http.stats_client import client
 from nsqd.http.stats_text import render
 from nsqd.http.tubes import picture as tube_picture
 from nsqd.protocols.nsq.peer import Peer
-from shared.http.api import json_response, query, text_response
+from shared.http.api import V1_HEADERS, query, text_response
+from shared.text import go_json
 
 PORTION = 200  # topics in one turn: about a millisecond
 LATENCY = "e2e_processing_latency"
@@ -40,6 +43,7 @@ class Stats:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._coalescing: Coalescing[Response] = Coalescing()
 
     async def stats(self, request: Request) -> Response:
         """JSON with format=json, else text."""
@@ -50,13 +54,19 @@ class Stats:
             arguments.get("include_clients") not in ("false", "0"),
             arguments.get("include_mem") not in ("false", "0"),
         )
+        as_json = arguments.get("format") == "json"
+        if wanted.topic:
+            return await self._answer(wanted, as_json)
+        return await self._coalescing.get((wanted, as_json), lambda: self._answer(wanted, as_json))
+
+    async def _answer(self, wanted: Wanted, as_json: bool) -> Response:
         picture = await self._picture(wanted)
-        if arguments.get("format") == "json":
-            return json_response(picture)
+        if as_json:
+            return Response(_written(picture), media_type="application/json; charset=utf-8", headers=V1_HEADERS)
         return text_response(render(picture))
 
     async def _picture(self, wanted: Wanted) -> dict[str, Any]:
-        node, call = self._node, self._node.bridge.call
+        node = self._node
         picture: dict[str, Any] = {
             "version": node.info.version,
             "health": node.health(),
@@ -65,8 +75,7 @@ class Stats:
         }
         if wanted.memory:
             picture["memory"] = node.memory()
-        producers = await call(lambda: self._producers(wanted)) if wanted.clients else []
-        picture["producers"] = producers or None
+        picture["producers"] = (await self._producers(wanted) if wanted.clients else []) or None
         return picture
 
     async def _topics(self, wanted: Wanted) -> list[dict[str, Any]] | None:
@@ -74,30 +83,40 @@ class Stats:
         names = await call(lambda: [wanted.topic] if wanted.topic in topics else sorted(topics))
         if wanted.topic and names != [wanted.topic]:
             return None
+        owners = await call(lambda: {peer.consumer: peer for peer in self._node.peers() if peer.consumer is not None})
         pictures: list[dict[str, Any]] = []
         for start in range(0, len(names), PORTION):
             portion = names[start : start + PORTION]
-            pictures += await call(lambda portion=portion: self._portion(portion, wanted))  # type: ignore[misc]
+            pictures += await call(lambda portion=portion: self._portion(portion, wanted, owners))  # type: ignore[misc]
         for picture in pictures:
             _find_percentiles(picture)
         return pictures
 
-    def _portion(self, names: list[str], wanted: Wanted) -> list[dict[str, Any]]:
+    def _portion(self, names: list[str], wanted: Wanted, owners: dict[Any, Peer]) -> list[dict[str, Any]]:
         known = self._node.broker.topics
         topics = [known[name] for name in names if name in known and known[name].legal]  # not the tubes of odd names
         if wanted.channel:
             topics = [topic for topic in topics if wanted.channel in topic.channels]
-        owners = {peer.consumer: peer for peer in self._node.peers() if peer.consumer is not None}
         now = time.monotonic_ns()
         return [_topic(topic, wanted, owners, now) for topic in topics]
 
-    def _producers(self, wanted: Wanted) -> list[dict[str, Any]]:
+    async def _producers(self, wanted: Wanted) -> list[dict[str, Any]]:
         """Connections that have published, whatever was asked for."""
-        found = []
-        for peer in self._node.peers():
-            if peer.pub_counts:
-                found.append(client(peer, wanted.topic))
+        call, found = self._node.bridge.call, []
+        producers = await call(lambda: [peer for peer in self._node.peers() if peer.pub_counts])
+        for start in range(0, len(producers), PORTION):
+            portion = producers[start : start + PORTION]
+            found += await call(lambda portion=portion: [client(peer, wanted.topic) for peer in portion])  # type: ignore[misc]
         return found
+
+
+def _written(picture: dict[str, Any]) -> str:
+    """The picture as JSON, with topics and producers one by one."""
+    return "{" + ",".join(f'"{key}":{_listed(value)}' for key, value in picture.items()) + "}"
+
+
+def _listed(value: Any) -> str:
+    return "[" + ",".join(map(go_json, value)) + "]" if isinstance(value, list) else go_json(value)
 
 
 def _topic(topic: Topic, wanted: Wanted, owners: dict[Any, Peer], now: int) -> dict[str, Any]:

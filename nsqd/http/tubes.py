@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from nsqd.core.jobs import JobState
 from nsqd.core.tube import Tube
+from nsqd.core.tubes import Users
 from nsqd.http.arguments import bounded, existing_tube, tube_name
 from nsqd.http.node import Node
 from shared.http.api import Routes, empty_response, json_response, query
@@ -53,25 +54,29 @@ class TubesRoute:
         return empty_response()
 
     def _page(self, after: str, limit: int) -> dict[str, Any]:
-        topics, now = self._node.broker.topics, time.monotonic_ns()
-        names = [name for name, topic in topics.items() if topic.tube is not None]
-        found = (topics[name].tube for name in nsmallest(limit, (name for name in names if name > after)))
-        tubes = [{"tube_name": tube.topic.name, **picture(tube, now)} for tube in found if tube is not None]
-        return {"tube_count": len(names), "tubes": tubes}
+        tubes, now = self._node.broker.tubes, time.monotonic_ns()
+        named = tubes.names_of_all()
+        found = nsmallest(limit, (name for name in named if name > after))
+        told = [{"tube_name": name, **_picture(tubes.tube(name), tubes.users.get(name), now)} for name in found]
+        return {"tube_count": len(named), "tubes": told}
 
 
 def picture(tube: Tube, now: int) -> dict[str, int]:
     """Jobs in each state, jobs that came, clients that use, watch, and wait for it; s for which it is paused."""
-    users = tube.broker.tubes.users.get(tube.topic.name)
+    return _picture(tube, tube.broker.tubes.users.get(tube.topic.name), now)
+
+
+def _picture(tube: Tube | None, users: Users | None, now: int) -> dict[str, int]:
+    """The same. None: nobody has put to it; nobody uses or watches it."""
     return {
-        "urgent_count": tube.urgent,
-        "ready_count": tube.counts[JobState.READY],
-        "reserved_count": tube.counts[JobState.RESERVED],
-        "delayed_count": tube.counts[JobState.DELAYED],
-        "buried_count": tube.counts[JobState.BURIED],
-        "job_count": tube.total,
+        "urgent_count": tube.urgent if tube is not None else 0,
+        "ready_count": tube.counts[JobState.READY] if tube is not None else 0,
+        "reserved_count": tube.counts[JobState.RESERVED] if tube is not None else 0,
+        "delayed_count": tube.counts[JobState.DELAYED] if tube is not None else 0,
+        "buried_count": tube.counts[JobState.BURIED] if tube is not None else 0,
+        "job_count": tube.total if tube is not None else 0,
         "using_count": users.using if users is not None else 0,
         "watching_count": users.watching if users is not None else 0,
         "waiting_count": len(users.waiting) if users is not None else 0,
-        "pause_left": max(0, tube.pause_until - now) // 1_000_000_000,
+        "pause_left": max(0, tube.pause_until - now) // SECOND if tube is not None else 0,
     }

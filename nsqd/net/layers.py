@@ -15,7 +15,7 @@ from collections.abc import Callable
 from nsqd.net.conversation import Conversation
 from nsqd.protocols.nsq.identify import Upgrade
 from penstock.protocol.compression import CorruptStream, Deflate, Snappy, StreamEnded
-from shared.tls import TlsObject, describe, handshake_problem
+from shared.tls import TlsObject, describe, describe_failure
 
 READ_LIMIT = 256 * 1024  # bytes of plain input for the peer in one turn, and little more
 _RECORD = 16 * 1024  # bytes of plain input in a TLS record
@@ -125,7 +125,7 @@ class Layers:
         except ssl.SSLWantReadError:
             return False
         except ssl.SSLError as error:
-            raise Broken(f"TLS handshake: {handshake_problem(error)}") from None
+            raise Broken(f"TLS handshake failed: {describe_failure(error)}") from None
         self.handshaking = False
         peer.upgraded(describe(self._tls))
         return True
@@ -142,7 +142,7 @@ class Layers:
                 self._codec.feed(self._decipher())
             return self._decompress()
         except ssl.SSLError as error:
-            raise Broken(f"TLS: {error.reason or error}") from None
+            raise Broken(f"TLS: {describe_failure(error)}") from None
         except CorruptStream as error:
             raise Broken(str(error)) from None
 

@@ -333,7 +333,7 @@ class Reactor:
 
     def _break_off(self, connection: Connection, failure: Broken) -> None:
         self._edge.refused["tls_or_compression"] += 1
-        log.debug("CLIENT(%s:%s): %s", connection.peer.remote_ip, connection.peer.port, failure)
+        log.info("CLIENT(%s:%s): %s", connection.peer.remote_ip, connection.peer.port, failure)
         connection.peer.break_off()
 
     def _note_input(self, connection: Connection, size: int) -> None:

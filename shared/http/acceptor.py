@@ -18,7 +18,7 @@ from shared.http.guard import GuardedProtocol
 from shared.http.secure import SecureProtocol
 from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
-from shared.tls import handshake_problem
+from shared.tls import describe_failure
 
 BACKLOG = 4096  # connections the kernel keeps for us
 ACCEPT_BATCH = 16  # accepted in a row, before those that are connected get a turn
@@ -60,12 +60,7 @@ class Doorkeeper:
     def handshake_failed(self, ip: str, error: BaseException | None) -> None:
         """A stranger did not speak our TLS."""
         self.refused["tls_handshake"] += 1
-        if isinstance(error, ssl.SSLError):
-            why = handshake_problem(error)
-        else:
-            why = str(getattr(error, "strerror", None) or error or "hung up").lower()
-        if self.may_tell("handshake"):
-            log.info("HTTPS: handshake with %s failed: %s", ip, why)
+        log.info("HTTPS: handshake with %s failed: %s", ip or "@", describe_failure(error) if error else "hung up")
 
     def may_tell(self, trouble: str) -> bool:
         """Whether it is time for another line about this trouble."""

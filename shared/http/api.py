@@ -10,7 +10,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
-from urllib.parse import quote, unquote_plus, urlsplit
+from urllib.parse import quote, unquote_plus
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -26,6 +26,10 @@ Handler = Callable[[Request], Awaitable[Response]]
 Routes = Mapping[str, Mapping[str, Handler]]  # path -> method -> handler; a part of a path may be a "{parameter}"
 
 V1_HEADERS = {"X-Nsq-Content-Type": "nsq; version=1.0"}
+_HOST = re.compile(
+    r"(?:([A-Za-z0-9._-]+)|\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~-]+)?)\])(?::[0-9]*)?"
+)  # a name or an address, and a port
+_OWN_SITES = (b"same-origin", b"none")  # Sec-Fetch-Site of our own pages, and of what people typed
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 
 
@@ -113,7 +117,9 @@ class Hosts:
     """Which Host and Origin are ours: protection against web pages that talk to a daemon through a browser.
 
     An IP address, a name without a dot and the names given are ours; a page's DNS name that was re-bound to this machine
-    is not. An Origin must be the very host and port the request was sent to.
+    is not. An Origin must be the very host and port the request was sent to. A browser that says by Sec-Fetch-Site that another
+    site's page has sent the request may only be following a link: a GET or HEAD that opens a document of its own, as links to
+    nsqadmin in a chat or a wiki do.
     """
 
     def __init__(self, names: list[str]) -> None:
@@ -123,15 +129,16 @@ class Hosts:
         self._known: set[str] = set()  # Host values that passed, bounded: the hot path is one look-up
 
     def check(self, scope: Scope) -> None:
-        """Raise HttpError: 403 for a foreign Host or Origin, 400 for no Host or two (RFC 9112, 3.2), and for HTTP/0.9."""
-        hosts, origin = [], ""
+        """Raise HttpError: 403 for a foreign Host, Origin or site, 400 for no Host, two (RFC 9112, 3.2) or a malformed one."""
+        hosts, origin, site = [], "", b"none"
         for name, value in scope["headers"]:
             if name == b"host":
                 hosts.append(value.decode("latin-1"))
             elif name == b"origin":
                 origin = value.decode("latin-1")
-        version = scope["http_version"]
-        if (len(hosts) != 1 and (hosts or version != "1.0")) or version == "0.9":
+            elif name == b"sec-fetch-site":
+                site = value
+        if len(hosts) != 1 and (hosts or scope["http_version"] != "1.0"):
             raise HttpError(400, "BAD_REQUEST", {"Connection": "close"})
         host = hosts[0] if hosts else ""
         if host and host not in self._known:
@@ -141,12 +148,14 @@ class Hosts:
                 self._known.add(host)
         if origin and origin.lower().removeprefix("http://").removeprefix("https://") != host.lower():
             raise HttpError(403, "FOREIGN_ORIGIN")
+        if site not in _OWN_SITES and not _follows_a_link(scope):
+            raise HttpError(403, "FOREIGN_ORIGIN")
 
     def _ours(self, host: str) -> bool:
-        try:
-            name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
-        except ValueError:
-            return False
+        match = _HOST.fullmatch(host)
+        if match is None:
+            raise HttpError(400, "BAD_REQUEST", {"Connection": "close"})
+        name = (match[1] or match[2]).lower().rstrip(".")
         if name in self._names or name.endswith(self._suffixes or ("\0",)):
             return True
         try:
@@ -154,6 +163,16 @@ class Hosts:
         except ValueError:
             return "." not in name
         return True
+
+
+def _follows_a_link(scope: Scope) -> bool:
+    """Whether a browser says that the request opens a document, and in no frame of another one."""
+    headers = dict(scope["headers"])
+    return (
+        scope["method"] in ("GET", "HEAD")
+        and headers.get(b"sec-fetch-mode") == b"navigate"
+        and headers.get(b"sec-fetch-dest", b"document") == b"document"
+    )
 
 
 def query(request: Request) -> dict[str, str]:

@@ -16,12 +16,12 @@ from starlette.responses import Response
 from shared.http.api import Routes, query
 from shared.http.bridge import Bridge
 from shared.sampler import Sampler
+from shared.secrets import hide
 from shared.stacks import tasks_text, threads_text
 
 SECONDS, MOST_SECONDS = 30, 60  # of a profile: when none are given (as in Go), and at most
 MOST_LINES = 50  # of tracemalloc's list
 
-_PASSWORD = re.compile(r"//[^/@]*@")  # user:password@ in an address
 _ABSENT = {
     "block": "waiting for locks",
     "symbol": "addresses of functions",
@@ -63,8 +63,8 @@ class Debug:
         return _text(200, _INDEX)
 
     async def cmdline(self, request: Request) -> Response:
-        """The words of the command line, NUL between them, without passwords."""
-        return _text(200, "\0".join(_PASSWORD.sub("//***@", word) for word in sys.orig_argv))
+        """The words of the command line, NUL between them, without what /config hides."""
+        return _text(200, "\0".join(map(hide, sys.orig_argv)))
 
     async def goroutine(self, request: Request) -> Response:
         """Stacks."""

@@ -26,6 +26,7 @@ LEAST_TAKEN = 8 * 1024  # bytes, or all that is left
 MOST_WAITING = 32 * 1024  # bytes in the transport, beyond which an answer's next piece is not written
 MAX_HEADER = 32 * 1024  # bytes of header, of a chunk's frame, or of trailers; honest ones have a few hundred
 MAX_HEADERS = 100  # lines; honest requests have ten
+MAX_PIPELINED = 128  # requests that wait for the one before them: a kilobyte each, and they are made of 30 bytes
 
 
 class OneWrite:
@@ -229,6 +230,14 @@ class GuardedProtocol(HttpToolsProtocol):
             raise HttpParserError("not the path of a resource")
         if self.parser.should_upgrade():  # _feed has it read again
             return
+        version = self.parser.get_http_version()
+        if version not in ("1.1", "1.0"):  # the parser also takes 0.9 and 2.0, whose requests look otherwise
+            raise HttpParserError("not a version of HTTP/1")
+        codings = [value for name, value in self.headers if name == b"transfer-encoding"]
+        if codings and (version == "1.0" or len(codings) > 1 or codings[0].strip().lower() != b"chunked"):
+            raise HttpParserError("a transfer coding that others may read otherwise")  # RFC 9112, 6.1
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise HttpParserError("too many requests at once")
         if len(self.headers) > MAX_HEADERS:
             raise HttpParserError("too many headers")
         if self._is_large and len(self.url) + sum(map(len, chain.from_iterable(self.headers))) > MAX_HEADER:

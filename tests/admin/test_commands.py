@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from admin.actions import Notifier
+from admin.actions import Notifier, counted_of
 from admin.audit import Actor
 from tests.admin.asking import OURS, browser, make
 from tests.admin.conftest import told, upstream
@@ -136,3 +136,15 @@ def test_what_the_original_does_not_start_with(flags: tuple[str, ...], words: st
     with daemon:
         assert daemon.process.wait(60) == 1
     assert any(words in line for line in daemon.lines)
+
+
+@pytest.mark.parametrize(
+    ("answer", "count"),
+    [
+        (b'{"kicked":7}', 7), (b'{"kicked":-1}', 0), (b'{"kicked":"7"}', 0), (b'{"kicked":true}', 0), (b"[7]", 0), (b"", 0),
+        (b'{"kicked":1000001}', 0), (b'{"kicked":7,"a":[' + b"[]," * 100_000 + b"[]]}", 0),
+    ],
+    ids=lambda value: str(value)[:20],
+)  # fmt: skip
+def test_how_many_a_node_says_it_was(answer: bytes, count: int) -> None:
+    assert counted_of(answer, "kicked") == count

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import gzip
+import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import TypeVar
 
 import pytest
 
 from admin.bounds import AT_ONCE, MEMORY_PER_BYTE, SHARES, Bounds
 from admin.cluster import MOST_OF_A_NODE, Cluster, Producer
+from admin.upstreams import AT_ONCE as AT_ONCE_ALL
 from admin.upstreams import EACH, Times, UpstreamError, Upstreams
 from admin.watch import Watch
 from shared.http.bounded import AnswerError
@@ -185,6 +188,28 @@ def test_a_node_that_hangs_leaves_the_others_their_connections() -> None:
 
     with upstream(hang) as hangs, upstream(lambda path: told({"a": 1})) as well:
         asking(work)
+
+
+def test_hundreds_of_nodes_that_hang_do_not_keep_the_others_waiting() -> None:
+    """Whoever reaches nsqlookupd registers as many nodes as it lets him."""
+
+    async def run() -> None:
+        with ExitStack() as stack:
+            silent = [
+                stack.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+                for _ in range(AT_ONCE_ALL + 50)
+            ]
+            well = stack.enter_context(upstream(lambda path: told({"a": 1})))
+            nodes = [*(f"127.0.0.1:{port}" for port in silent), well]
+            upstreams = Upstreams(Times(2, 2), ssl.create_default_context(), Bounds(SMALL))
+            for _ in range(2):  # the first time nobody knows which ones they are
+                await upstreams.all_of(nodes, lambda one: upstreams.get_object(one, "/stats"))
+            found = await upstreams.all_of(nodes, lambda one: upstreams.get_object(one, "/stats"))
+            assert found.answers == {well: {"a": 1}}
+            assert len(found.errors) == len(silent)
+            await upstreams.close()
+
+    asyncio.run(run())
 
 
 def test_large_answers_are_parsed_in_another_thread() -> None:

@@ -86,6 +86,11 @@ WORDS = [
     (b"pause-tubedefault 0", b"PAUSED"),
     (b"pause-tube   default 0", b"PAUSED"),
     (b"pause-tube default", b"BAD_FORMAT"),
+    (b"pause-tube -x 0", b"BAD_FORMAT"),
+    (b"pause-tube-x 0", b"BAD_FORMAT"),
+    (b"pause-tube - 1", b"BAD_FORMAT"),
+    (b"pause-tube " + b"a" * 201 + b" 0", b"BAD_FORMAT"),
+    (b"pause-tube " + b"a" * 200 + b" 0", b"NOT_FOUND"),
     (b"use " + b"a" * 200, b"USING " + b"a" * 200),
     (b"use A-z0+9/;.$_()", b"USING A-z0+9/;.$_()"),
     (b"watch a", b"WATCHING 2"),
@@ -123,6 +128,34 @@ def test_a_verb_of_http_ends_the_connection(wire: Wire, verb: bytes) -> None:
     assert wire.ask(verb + b" / HTTP/1.1\r\n" + put(b"x")) == b""
     assert wire.peer.closing
     assert wire.node.broker.tubes.total == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"delete / HTTP/1.1",
+        b"get / HTTP/1.0",
+        b"PROPFIND / HTTP/1.1",
+        b"kick 5 HTTP/1.1",
+        b"reserve-with-timeout 0 HTTP/1.1",
+        b"Host: localhost",
+        b"host: localhost",
+        b"HOST:",
+        b"POST /" + b"x" * 300 + b" HTTP/1.1",
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_so_does_any_line_of_a_request_of_http(wire: Wire, line: bytes, size: int) -> None:
+    said = line + b"\r\n" + put(b"x")
+    assert b"".join(wire.ask(said[at : at + size]) for at in range(0, len(said), size)) == b""
+    assert wire.peer.closing
+    assert wire.node.broker.tubes.total == 0
+
+
+@pytest.mark.parametrize("line", [b"use xHTTP/1.1", b"watch host:", b"use x HTTP/11", b"HTTP/1.1", b" HTTP/1.x"])
+def test_what_only_looks_a_little_like_it_is_a_line_as_any_other(wire: Wire, line: bytes) -> None:
+    assert wire.ask(line + b"\r\n") != b""
+    assert not wire.peer.closing
 
 
 def test_quit_and_what_begins_like_it() -> None:

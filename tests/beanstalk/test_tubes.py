@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 from nsqd.core.broker import Limits
 from nsqd.core.jobs import JobState
-from nsqd.core.keeping import TopicConfig
+from nsqd.core.keeping import Keeping, TopicConfig
 from nsqd.core.topic import Topic
+from nsqd.core.tubes import MOST_WATCHED
 from tests.beanstalk.wire import Wire, facts, put
 from tests.core.node import SECOND, Node, bodies
 
@@ -20,7 +21,7 @@ def test_a_topic_with_more_than_the_tube_does_not_go_with_it() -> None:
         "nothing": lambda topic: None,
     }
     for name, spoil in spoilers.items():
-        wire.ask(b"watch %s\r\n" % name.encode())
+        wire.ask(b"watch %s\r\nuse %s\r\n" % (name.encode(), name.encode()) + put(b"") + b"use default\r\n")
         spoil(broker.topics[name])
         wire.node.turn()
         while (found := wire.ask(b"reserve-with-timeout 0\r\n")) != b"TIMED_OUT\r\n":
@@ -28,7 +29,7 @@ def test_a_topic_with_more_than_the_tube_does_not_go_with_it() -> None:
         wire.ask(b"ignore %s\r\n" % name.encode())
     broker.topic("made")
     wire.ask(b"use made\r\nuse default\r\n")
-    assert set(broker.topics) == {"config", "published", "channel", "made", "default"}
+    assert set(broker.topics) == {"config", "published", "channel", "made"}
     broker.check()
     broker.tubes.check()
 
@@ -92,3 +93,56 @@ def test_replies_of_a_turn_are_bounded() -> None:
     wire.peer.receive(b"peek 1\r\n" * 500, wire.node.now)
     assert sum(map(len, wire.peer.take_output())) < 1_300_000
     assert wire.peer.has_more
+
+
+def test_to_use_or_watch_a_tube_makes_no_topic() -> None:
+    node = Node(Limits(max_topics=3))
+    crowd, other = Wire(node), Wire(node)
+    assert crowd.ask(b"watch a\r\nuse b\r\nwatch b\r\n") == b"WATCHING 2\r\nUSING b\r\nWATCHING 3\r\n"
+    assert not node.broker.topics
+    assert crowd.ask(b"list-tubes\r\n") == b"OK 22\r\n---\n- default\n- a\n- b\n\r\n"
+    assert facts(crowd.ask(b"stats-tube a\r\n"))["current-watching"] == "1"
+    assert crowd.ask(b"watch c\r\nuse c\r\n") == b"OUT_OF_MEMORY\r\n" * 2  # as many as there may be topics
+    node.publish("x", b"")
+    node.publish("y", b"")
+    assert other.ask(put(b"1")) == b"INSERTED 3\r\n"  # the topic `default` is the third
+    assert other.ask(b"watch x\r\nreserve\r\n") == b"WATCHING 2\r\nRESERVED 3 1\r\n1\r\n"
+    assert set(node.broker.topics) == {"x", "y", "default"}
+    node.broker.check()
+    node.broker.tubes.check()
+
+
+def test_the_first_message_makes_the_tube_for_those_who_watch_it() -> None:
+    node = Node()
+    first, second = Wire(node), Wire(node)
+    first.send(b"watch q\r\nreserve\r\n")
+    node.publish("q", b"from NSQ")
+    assert first.said() == b"WATCHING 2\r\nRESERVED 1 8\r\nfrom NSQ\r\n"
+    first.send(b"watch r\r\nreserve\r\n")
+    second.ask(b"use r\r\n" + put(b"job"))
+    assert first.said() == b"WATCHING 3\r\nRESERVED 2 3\r\njob\r\n"
+    node.broker.check()
+
+
+def test_one_worker_watches_so_many_tubes_and_no_more() -> None:
+    node = Node()
+    wire = Wire(node)
+    lines = [b"watch w%d\r\n" % number for number in range(MOST_WATCHED)]
+    answers = wire.ask(b"".join(lines)).splitlines()
+    assert answers[-2:] == [b"WATCHING %d" % MOST_WATCHED, b"OUT_OF_MEMORY"]
+    assert node.broker.refused == {"max_watched_tubes": 1}
+    assert wire.ask(b"watch w1\r\n") == b"WATCHING %d\r\n" % MOST_WATCHED  # it does already
+    assert Wire(node).ask(b"watch another\r\n") == b"WATCHING 2\r\n"
+    wire.leave()
+    assert len(node.broker.tubes.names) == 2
+    node.broker.tubes.check()
+
+
+def test_a_tube_that_had_no_job_goes_whatever_is_retained() -> None:
+    wire = Wire(Node(Limits(keeping=Keeping(retention=SECOND))))
+    topics = wire.node.broker.topics
+    wire.ask(b"use q\r\npause-tube q 1\r\n")
+    assert set(topics) == {"q"}
+    wire.ask(b"use r\r\n" + put(b"") + b"reserve\r\ndelete 1\r\nuse default\r\n")
+    assert set(topics) == {"r"}  # what was put to it can be read back
+    wire.node.broker.tubes.check()

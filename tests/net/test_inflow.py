@@ -6,6 +6,7 @@ import random
 import socket
 import struct
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -18,7 +19,9 @@ from nsqd.protocols.beanstalk.client import Hall
 from nsqd.protocols.beanstalk.peer import Peer as Beanstalk
 from nsqd.protocols.nsq.settings import Settings
 from shared.budget import FREE, Budget
+from tests.certificates import Authority
 from tests.core.node import SECOND, Node
+from tests.net.secure import Secure
 from tests.net.test_reactor import Bench, frames
 from tests.nsq.wire import body, mpub
 
@@ -290,3 +293,33 @@ def test_replies_are_still_read_while_memory_is_scarce() -> None:
     (channel,) = port.node.broker.topics["t"].channels.values()
     assert channel.in_flight_count == 0
     port.close()
+
+
+@pytest.mark.parametrize(("tls", "codec"), [(False, "deflate"), (True, ""), (True, "snappy")])
+def test_behind_layers_it_is_the_same(tmp_path: Path, tls: bool, codec: str) -> None:
+    bench = Secure(Authority(tmp_path))
+    budget = bench.reactor.budget
+    limit = budget.figures().limit
+    budget.charge(limit, "10.0.0.9")
+    client = bench.client(tls=tls, codec=codec)
+    command = b"PUB t\n" + body(random.Random(5).randbytes(LARGE))  # which no compression makes small
+    client.say(command[:HALF])
+    bench.turn(20)
+    (connection,) = bench.reactor.connections.values()
+    assert connection.starved
+    assert not connection.reading
+    budget.give(limit, "10.0.0.9")
+    bench.advance(RETRY)
+    bench.turn(20)
+    assert connection.reading
+    client.say(command[HALF:])
+    bench.turn(30)
+    assert client.frames() == [b"OK"]
+    assert budget.figures().used == 0
+    client.say(command[:HALF])
+    bench.turn(20)
+    assert budget.figures().used > LARGE
+    bench.advance(BODY_TIMEOUT)
+    assert bench.reactor.connections == {}
+    assert budget.figures().used == 0
+    bench.close()

@@ -6,7 +6,10 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nsqd.protocols.nsq import batch, publisher
+from nsqd.protocols.nsq import commands as commands_of_nsq
 from nsqd.protocols.nsq import peer as peer_module
+from nsqd.protocols.nsq.batch import PORTION
 from nsqd.protocols.nsq.publisher import Publisher
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.protocols.nsq.subscription import Subscription
@@ -59,8 +62,13 @@ def commands(draw: st.DrawFn) -> bytes | tuple[bytes, int | bytes, bytes]:
     }[kind]
 
 
-def play(script: list[bytes | tuple[bytes, int | bytes, bytes]], cuts: list[int], fast: bool) -> tuple[object, ...]:
-    """Say the script to a subscribed peer, cut as told; return all that can be seen of it."""
+def play(
+    script: list[bytes | tuple[bytes, int | bytes, bytes]], cuts: list[int], fast: bool, portion: int = batch.PORTION
+) -> tuple[object, ...]:
+    """Say the script to a subscribed peer, cut as told; return all that can be seen of it.
+
+    `portion`: messages after which an MPUB goes on in the next turn.
+    """
     node = Node(seed=5)
     wire = Wire(node, LIMITS)
     wire.send(b"SUB t c\nRDY 100\n" + mpub(b"t", *(b"m%d" % i for i in range(8))))
@@ -69,15 +77,21 @@ def play(script: list[bytes | tuple[bytes, int | bytes, bytes]], cuts: list[int]
     if not fast:
         Subscription.fast_fin = lambda self, data, start: 0  # type: ignore[method-assign]
         Publisher.fast = lambda self, data, start, now: 0  # type: ignore[method-assign]
+    for module in (batch, commands_of_nsq, publisher):
+        module.PORTION = portion  # type: ignore[attr-defined]
     try:
         data = b"".join(_resolve(command, delivered) for command in script)
         edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
         for start, stop in pairwise(edges):
             wire.peer.receive(data[start:stop], node.now)
+            while wire.peer.has_more and not wire.peer.closing:
+                wire.peer.receive(b"", node.now)
         node.turn()
         wire.peer.receive_eof()
     finally:
         Subscription.fast_fin, Publisher.fast = known  # type: ignore[method-assign]
+        for module in (batch, commands_of_nsq, publisher):
+            module.PORTION = PORTION  # type: ignore[attr-defined]
     node.broker.check()
     frames = [(kind, text if kind != 2 else text[8:]) for kind, text in wire.frames()]
     counts = {name: topic.message_count for name, topic in node.broker.topics.items()}
@@ -101,6 +115,8 @@ def test_fast_equals_slow_for_any_cut(script: list[bytes | tuple[bytes, int | by
     assert play(script, [], fast=False) == whole
     assert play(script, cuts, fast=True) == whole
     assert play(script, cuts, fast=False) == whole
+    assert play(script, cuts, fast=True, portion=2) == whole
+    assert play(script, cuts, fast=False, portion=1) == whole
 
 
 def test_one_byte_at_a_time() -> None:

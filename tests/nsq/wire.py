@@ -55,6 +55,9 @@ class Wire:
         """Bytes arrive; the node takes its turn."""
         self.peer.receive(data, self.node.now)
         self.node.turn()
+        while self.peer.has_more and not self.peer.closing and not self.peer.waiting:
+            self.peer.receive(b"", self.node.now)
+            self.node.turn()
         self._collect()
         return self
 

@@ -17,6 +17,7 @@ from bench.crash.messages import Fate, Message, Verdict
 from bench.crash.mix import MS, Mix
 from bench.crash.nsq_links import Consumer, Producer
 from nsqd.core import ids
+from nsqd.core.attributes import NONE
 from nsqd.core.broker import Broker, Limits
 from nsqd.core.keeping import Durability, TopicConfig
 from nsqd.storage.log import checkpoint, tidying
@@ -25,6 +26,7 @@ from tests.storage.sim_disk import PowerCut, SimDisk
 from tests.storage.sim_node import Clock
 
 LIVES = 4
+STOPS = 0.002  # how likely it is in a step that the process is stopped for a while
 TOPICS = {"busy": ("work", "idle"), "strict": ("work",), "loose": ("work",)}  # and who is owed what
 CONFIGS = {"strict": TopicConfig(Durability.ALWAYS, retention=SECOND), "loose": TopicConfig(Durability.OS)}
 EVERYTHING = 1 << 60  # ns
@@ -68,14 +70,17 @@ class Operator:
 
     def _publish(self, now: int) -> None:
         order = self._mix.order(batches=False)
-        messages = self._ledger.publish(order.topic, order.sizes, order.delay_ms * MS, now)
+        only = self._random.choice(TOPICS[order.topic]) if self._random.random() < 0.4 and not order.delay_ms else ""
+        messages = self._ledger.publish(order.topic, order.sizes, order.delay_ms * MS, now, only=only)
 
         def publish(broker: Broker) -> None:
-            if broker.refusal:
+            if broker.refusal or (only and broker.topics[order.topic].paused):
                 self._answered(messages, Fate.REFUSED)
                 return
             topic, body = broker.topics[order.topic], messages[0].body
-            if order.delay_ms:
+            if only:
+                topic.publish_to(topic.channels[only], [body], NONE)
+            elif order.delay_ms:
                 topic.publish_deferred(body, broker.now + order.delay_ms * MS)
             else:
                 topic.publish([body], len(body))
@@ -160,6 +165,7 @@ class WholeRun:
         self.node: WholeNode | None = None
         self.was_cut = True  # nothing is unsynced from a life before
         self.turns = 0
+        self.went_on = 0  # when the process went on after it was stopped last: meanwhile nothing was synced
 
     def run(self) -> Verdict:
         """All lives, and the drain. AssertionError if a promise was not kept."""
@@ -192,7 +198,8 @@ class WholeRun:
             self.work(node, links, random.choice((1, 20, 300, 1500)) * MS)
         except PowerCut:
             pass
-        self.crash(links, not self.jumps and random.random() < 0.7)
+        synced = self.durability is not Durability.INTERVAL or self.clock.true > self.went_on + SECOND
+        self.crash(links, synced and not self.jumps and random.random() < 0.7)
 
     def work(self, node: WholeNode, links: list[Link], ns: int) -> None:
         """Producers, consumers and an operator do what they do, for so long; `links` gets their connections."""
@@ -238,10 +245,19 @@ class WholeRun:
                 operator.step(now)
             if self.jumps and random.random() < 0.01:
                 self.clock.wall = self.clock.true + random.choice((0, -1, 1, 24)) * 3600 * SECOND
+            if operator is not None and random.random() < STOPS:
+                self.stop(random.choice((1, 500, 3000, 20_000)) * MS)
             if operator is not None and random.random() < 0.0005:
                 cast(Any, random.choice(links).socket).reset()
             self._turn(node, min(until, now + step))
             assert not node.broker.store.broken
+
+    def stop(self, ns: int) -> None:
+        """The process is stopped (SIGSTOP) for so long: clocks go on, and then all time-outs and delays are over at once."""
+        self.notes.add(f"stopped at {self.clock.true} for {ns}")
+        self.clock.advance(ns)
+        self.went_on = self.clock.true
+        self.ledger.stalled(self.clock.true + SECOND)
 
     def _turn(self, node: WholeNode, until: int) -> None:
         self.turns += 1

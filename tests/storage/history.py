@@ -8,7 +8,6 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from nsqd.core.channel import STOPPED
 from nsqd.core.keeping import TopicConfig
 from penstock.protocol.names import is_ephemeral
 
@@ -264,9 +263,7 @@ def _judge_items(
 
 
 def _fits(item: Item, arrival: Arrival, started: int) -> bool:
-    """True if the message came when this should, or is buried like it, or was spent when the node stopped."""
-    if arrival.buried == STOPPED and not item.buried:
-        return item.due <= started
+    """True if the message came when this should, or is buried like it."""
     if item.buried or arrival.buried:
         return item.buried == arrival.buried
     due = max(item.due, started)

@@ -32,7 +32,12 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
             consumer.set_ready(RDY)
             readers.append((name, consumer, inbox))
             _look_at_graves(found, name, channel, node, bodies)
-    node.after_serve = lambda: _collect(readers, found, ids, node.clock.true)
+
+    def after_serve() -> None:
+        _collect(readers, found, ids, node.clock.true)
+        _look_at_new_graves(readers, found, node, bodies)
+
+    node.after_serve = after_serve
     for topic in node.broker.topics.values():
         for channel in topic.channels.values():
             node.broker.pause(channel, False)
@@ -40,7 +45,6 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
     node.turn()
     node.advance(LONG)
     node.broker.check()
-    _bury_what_is_spent(found, node, {message_id: body for body, message_id in ids.items()})
     for topic in node.broker.topics.values():
         assert topic.depth == 0
         for channel in topic.channels.values():
@@ -99,13 +103,15 @@ def _look_at_graves(
         found[topic].channels[channel.name].arrivals[bodies[message_id]] = arrival
 
 
-def _bury_what_is_spent(found: dict[str, SeenTopic], node: SimNode, bodies: dict[bytes, bytes]) -> None:
-    """What was in flight at its last allowed delivery when the node stopped is in a grave now, and never came."""
-    for name, seen in found.items():
-        for channel_name, shown in seen.channels.items():
-            for message_id, grave in node.broker.topics[name].channels[channel_name].buried.after(None, 1 << 30):
-                if grave.reason == STOPPED and bodies[message_id] not in shown.arrivals:
-                    shown.arrivals[bodies[message_id]] = Arrival(grave.attempts, node.clock.true, STOPPED)
+def _look_at_new_graves(
+    readers: list[tuple[str, Consumer, Inbox]], found: dict[str, SeenTopic], node: SimNode, bodies: dict[bytes, bytes]
+) -> None:
+    """What was in flight at its last allowed delivery is buried when its turn comes."""
+    for topic, consumer, _ in readers:
+        for message_id, grave in consumer.channel.buried.after(None, 1 << 30):
+            arrivals = found[topic].channels[consumer.channel.name].arrivals
+            if grave.reason == STOPPED and bodies[message_id] not in arrivals:
+                arrivals[bodies[message_id]] = Arrival(grave.attempts, node.clock.true)
 
 
 def _collect(

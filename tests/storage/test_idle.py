@@ -154,6 +154,18 @@ def test_under_load_there_are_no_more_checkpoints(node: SimNode) -> None:
     assert checkpoints(node) - before <= (node.log.writer.written - written) // CHEAP
 
 
+def test_a_backlog_that_came_and_went_between_two_looks_goes(node: SimNode) -> None:
+    backlog = Backlog(node, 1000)
+    for _ in range(50):  # what the last checkpoint has begun is over before anything is finished
+        node.syncer.step()
+        node.cleaner.step()
+        node.turn()
+    backlog.finish()
+    assert files(node) > 500_000
+    rest(node, 60)
+    assert files(node) < CHEAP + 2 * SEGMENT
+
+
 def test_it_goes_after_a_start_too(node: SimNode) -> None:
     backlog = Backlog(node, 1000)
     backlog.finish()

@@ -17,7 +17,7 @@ from nsqd.core.puts import Terms
 from nsqd.core.tube import Reading
 from nsqd.core.tubes import Worker
 from nsqd.protocols.beanstalk import stats
-from nsqd.protocols.beanstalk.commands import HTTP, MAX_LINE, BadFormat, UnknownCommand, verb_of
+from nsqd.protocols.beanstalk.commands import HTTP, MAX_LINE, MOST_VERB, BadFormat, UnknownCommand, is_http, verb_of
 from nsqd.protocols.nsq.outbox import NEVER, Outbox, Transport
 
 UNITS_OF_A_TURN = 1024  # commands and replies count one each, and what is large more: no client gets a long turn
@@ -200,6 +200,9 @@ class Client(ABC):
         if newline < 0 or newline + 2 - at > MAX_LINE:
             if newline < 0 and len(data) - at < MAX_LINE:
                 return -1
+            if data[at : at + MOST_VERB].startswith(HTTP):
+                self.outbox.break_off()
+                return -1
             self._skips_line = True
             return at
         line = data[at:newline]
@@ -215,7 +218,7 @@ class Client(ABC):
         return newline + 2
 
     def _line(self, line: bytes) -> None:
-        if line.startswith(HTTP):
+        if is_http(line):
             self.outbox.break_off()
             return
         try:

@@ -19,7 +19,10 @@ _STRTOUL = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
 _USUAL_PUT = re.compile(rb"([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10})")  # behind the verb
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
 _I31 = (1 << 31) - 1
-HTTP = (b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE ")  # and no more
+# How a request of HTTP begins, with the verbs that browsers send.
+HTTP = (b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE ")
+MOST_VERB = max(map(len, HTTP))
+_HTTP_VERSION = re.compile(rb" HTTP/[0-9]\.[0-9]")
 
 Arguments = tuple[Any, ...]
 
@@ -30,6 +33,15 @@ class BadFormat(Exception):
 
 class UnknownCommand(Exception):
     """No verb begins like that."""
+
+
+def is_http(line: bytes) -> bool:
+    """Whether the line is one of an HTTP request: a page in a browser, or a server that was tricked, talks to this port."""
+    return (
+        line.startswith(HTTP)
+        or (line[-9:-3] == b" HTTP/" and _HTTP_VERSION.fullmatch(line, len(line) - 9) is not None)
+        or (line[4:5] == b":" and line[:4].lower() == b"host")
+    )
 
 
 def _number(line: bytes, at: int, most: int) -> tuple[int, int]:
@@ -111,7 +123,7 @@ def _pause(line: bytes, at: int) -> Arguments:
     while line[at : at + 1] == b" ":
         at += 1
     match = _NAME_BYTES.match(line, at)
-    if match is None:
+    if match is None or _NAME.fullmatch(match[0]) is None:
         raise BadFormat
     (delay,) = _numbers(line, match.end(), _U32)
     return match[0].decode(), delay

@@ -7,6 +7,7 @@ its bytes ran out, so that input in small pieces costs no more than input in one
 from struct import Struct
 
 from nsqd.core.attributes import NONE, Attributes, is_word, read_sequence
+from nsqd.protocols.nsq.batch import PORTION
 from nsqd.protocols.nsq.errors import Dropped, WireError, quote
 from nsqd.protocols.nsq.settings import MAX_LINE
 from penstock.protocol.names import is_valid_name
@@ -28,6 +29,14 @@ class NeedMore(Exception):
         self.size = size
         self.at_eof = at_eof
         self.start = start  # in the buffer; 0: where the command began
+
+
+class Later(Exception):
+    """Enough was done for a turn: the command goes on in the next one, with the input from `start` on."""
+
+    def __init__(self, start: int) -> None:
+        super().__init__(start)
+        self.start = start
 
 
 def read_line(data: bytes, start: int) -> tuple[list[bytes], int]:
@@ -127,8 +136,9 @@ class MpubScan:
         self._max_body_size = max_body_size
 
     def feed(self, data: bytes, at: int) -> int:
-        """Take what is complete from `at` on; return where the rest begins. Raises NeedMore (from there), WireError."""
-        bodies, count, limit = self.bodies, self._count, self._max_msg_size
+        """Take what is complete from `at` on, up to PORTION messages; return where the rest begins. Raises WireError."""
+        bodies, limit = self.bodies, self._max_msg_size
+        count = min(self._count, len(bodies) + PORTION)
         available = len(data)
         while len(bodies) < count:
             if available < at + 4:
@@ -148,7 +158,7 @@ class MpubScan:
         return at
 
     def need(self, data: bytes, at: int) -> NeedMore:
-        """What the next message wants, when `feed` stopped at `at`."""
+        """What the next message wants, when `feed` stopped at `at` for want of input."""
         index = len(self.bodies)
         if len(data) < at + 4:
             return NeedMore(4, WireError("E_BAD_MESSAGE", f"MPUB failed to read message({index}) body size"), at)

@@ -15,7 +15,7 @@ from nsqd.core.consumer import Consumer
 from nsqd.core.frame import HEARTBEAT, OK, response
 from nsqd.protocols.nsq.access import Access, Waiting
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
-from nsqd.protocols.nsq.commands import AUTH_BODY, IDENTIFY_BODY, NeedMore, read_body, read_line, require
+from nsqd.protocols.nsq.commands import AUTH_BODY, IDENTIFY_BODY, Later, NeedMore, read_body, read_line, require
 from nsqd.protocols.nsq.creation import Topics
 from nsqd.protocols.nsq.errors import Dropped, WireError
 from nsqd.protocols.nsq.identify import Identity, Upgrade, answer, apply, decode
@@ -75,7 +75,8 @@ class Peer:
         self.waiting = False  # input is kept, not looked at, until `authorized` or `resume`
         self.buffered = 0  # bytes that the command at hand takes when it is complete; 0: none is half-received
         self.body_since = -1  # ns: when its body began to come; -1: its line is not complete
-        self.has_more = False  # True: `receive` has stopped at MOST_COMMANDS; call it again, with nothing, next turn
+        # True: `receive` has stopped at MOST_COMMANDS, or in a large MPUB; call it again, with nothing, next turn
+        self.has_more = False
         self.identified = False
         self.identity = Identity(
             client_id=remote_ip,
@@ -114,7 +115,7 @@ class Peer:
         position = 0 if self._started else self._check_magic(data)
         size, outbox = len(data), self.outbox
         for _ in range(MOST_COMMANDS):
-            if position >= size or outbox.closing:
+            if (position >= size and self._publisher.batch is None) or outbox.closing:
                 break
             try:
                 position = self._command(data, position, now)
@@ -123,6 +124,11 @@ class Peer:
                 self.at_eof = more.at_eof
                 position = max(position, more.start)
                 self._note_half_received(more, now)
+                break
+            except Later as later:
+                self._need = 0
+                self.has_more = True
+                position = later.start
                 break
             except Waiting:
                 self.waiting = True
@@ -173,7 +179,7 @@ class Peer:
         self._buffer.clear()
         self.buffered = 0
         self.has_more = False
-        self._publisher.scan = None
+        self._publisher.scan = self._publisher.batch = None
         self._publisher.forget()
         self.access.close()
         self.subscription.disconnected()
@@ -200,8 +206,10 @@ class Peer:
     def _command(self, data: bytes, start: int, now: int) -> int:
         """Handle the command at `start`, or several alike; return where the next one begins."""
         self.at_eof = None
-        scan = self._publisher.scan
-        if scan is not None:
+        scan, batch = self._publisher.scan, self._publisher.batch
+        if batch is not None:
+            end = self._publisher.publish_more(batch, start)
+        elif scan is not None:
             end = self._publisher.go_on(scan, data, start)
         else:
             end = (

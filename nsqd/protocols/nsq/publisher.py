@@ -1,6 +1,7 @@
 """What one client publishes: PUB, MPUB and DPUB, each with its fast shape and its exact reading.
 
-A topic's permission is asked for once: `_known` remembers it. An MPUB is collected as it arrives.
+A topic's permission is asked for once: `_known` remembers it. An MPUB is collected as it arrives, and a large one is published
+in portions over several turns.
 
 If IDENTIFY agreed on `deduplication`, a line may end in a key, or in a producer and a sequence; what was published under that
 already is not again, and its OK waits for what the first one waited for (nsqd/core/seen.py). Of an MPUB the key is that of
@@ -17,11 +18,13 @@ from nsqd.core.frame import OK
 from nsqd.core.topic import Topic
 from nsqd.protocols.nsq import fast
 from nsqd.protocols.nsq.access import Access
+from nsqd.protocols.nsq.batch import PORTION, Batch
 from nsqd.protocols.nsq.commands import (
     BYTES_OF_A_BODY,
     DPUB_BODY,
     INT32,
     PUB_BODY,
+    Later,
     MpubScan,
     parse_number,
     read_attributes,
@@ -34,6 +37,7 @@ from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.outbox import Outbox
 from nsqd.protocols.nsq.settings import MILLISECOND, Settings
 
+COST_OF_DELAY, COST_OF_TOPIC = 16, 64  # of a DPUB, and of a new topic, in messages of an MPUB
 MOST_KNOWN = 256  # topics a connection remembers: honest producers have a few
 _PUB, _MPUB = b"PUB ", b"MPUB "
 
@@ -42,7 +46,20 @@ class Publisher:
     """See above. Commands take (words of the line, buffer, where the command began, where its line ended, now) and return
     where the next one begins; they raise WireError, NeedMore and Waiting."""
 
-    __slots__ = ("_access", "_broker", "_known", "_outbox", "_settings", "_topics", "counts", "deduplicates", "scan")
+    __slots__ = (
+        "_access",
+        "_batch_topic",
+        "_broker",
+        "_known",
+        "_outbox",
+        "_settings",
+        "_spent",
+        "_topics",
+        "batch",
+        "counts",
+        "deduplicates",
+        "scan",
+    )
 
     def __init__(self, broker: Broker, topics: Topics, settings: Settings, access: Access, outbox: Outbox) -> None:
         self._broker = broker
@@ -54,6 +71,9 @@ class Publisher:
         self._known: dict[bytes, Topic] = {} if settings.auth_required else broker.named
         self.counts: dict[str, int] = {}  # messages published, by topic
         self.scan: MpubScan | None = None  # an MPUB whose messages are still coming
+        self.batch: Batch | None = None  # a large MPUB that is complete, and published in portions
+        self._batch_topic = ""  # its topic's name
+        self._spent = 0  # since a turn was last told to go on without this client: messages, and what costs as much
         self.deduplicates = False  # as IDENTIFY agreed
 
     def fast(self, data: bytes, start: int, now: int) -> int:
@@ -73,8 +93,11 @@ class Publisher:
             topic = self._known.get(many[0]) if many else None
             if many is None or topic is None or topic.deleted:
                 return 0
-            self._publish(topic, many[1], many[2])
-            return many[3]
+            if len(many[1]) > PORTION:
+                self._begin(topic.name, Batch(many[1]))
+            else:
+                self._publish(topic, many[1], many[2])
+            return self._spend(len(many[1]), many[3])
         return 0
 
     def pub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
@@ -86,7 +109,7 @@ class Publisher:
         body, end = read_body(data, start, at, PUB_BODY, self._settings.max_msg_size)
         self._access.check("PUB", name, "", now)
         self._publish(self._topic(name, "PUB"), [body], len(body), attributes)
-        return end
+        return self._spend(1, end)
 
     def _attributes(self, words: list[bytes], command: str) -> Attributes:
         """Of words that the original does not look at."""
@@ -114,7 +137,7 @@ class Publisher:
             self._published(topic, 1)
         else:
             self._publish(topic, [body], len(body), attributes)
-        return end
+        return self._spend(COST_OF_DELAY, end)
 
     def mpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
         """MPUB topic, and many bodies."""
@@ -132,13 +155,42 @@ class Publisher:
 
     def go_on(self, scan: MpubScan, data: bytes, at: int) -> int:
         """More of an MPUB's messages."""
+        before = len(scan.bodies)
         at = scan.feed(data, at)
         if not scan.complete:
-            raise scan.need(data, at)
+            raise Later(at) if len(scan.bodies) - before == PORTION else scan.need(data, at)
         self.scan = None
-        topic = self._topic(scan.topic, "MPUB", may_wait=False)  # what was scanned cannot be read again
-        self._publish(topic, scan.bodies, scan.size, scan.attributes)
-        return at
+        if len(scan.bodies) > PORTION:
+            self._begin(scan.topic, Batch(scan.bodies, scan.attributes))
+        else:
+            # what was scanned cannot be read again, so it does not wait
+            self._publish(self._topic(scan.topic, "MPUB", may_wait=False), scan.bodies, scan.size, scan.attributes)
+        return self._spend(len(scan.bodies), at)
+
+    def _spend(self, cost: int, end: int) -> int:
+        """A command that ends at `end` is done. Raises Later if that is enough for a turn: after a PORTION of messages."""
+        self._spent += cost
+        if self._spent >= PORTION:
+            self._spent = 0
+            raise Later(end)
+        return end
+
+    def _begin(self, name: str, batch: Batch) -> None:
+        """A large MPUB is complete: `publish_more` publishes it."""
+        self.batch = batch
+        self._batch_topic = name
+
+    def publish_more(self, batch: Batch, at: int) -> int:
+        """The next portion of a large MPUB; OK follows the last. Raises Later if there is more, and WireError."""
+        self.batch = None
+        topic = self._topic(self._batch_topic, "MPUB", may_wait=False)
+        count = 0 if batch.skip_known(topic) else batch.publish(topic)
+        if batch.is_done:
+            self._published(topic, count)
+            return at
+        self.batch = batch
+        self.counts[topic.name] = self.counts.get(topic.name, 0) + count
+        raise Later(at)
 
     def forget(self) -> None:
         """The permissions may have changed, or the client is gone: nothing is known any more."""
@@ -148,6 +200,8 @@ class Publisher:
     def _topic(self, name: str, command: str, *, may_wait: bool = True) -> Topic:
         if self._broker.refusal:
             raise WireError(f"E_{command}_FAILED", f"{command} failed {self._broker.refusal}")
+        if name not in self._broker.topics:
+            self._spent += COST_OF_TOPIC
         try:
             topic = self._topics.find_or_create(name, may_wait=may_wait)
         except TooMany as full:

@@ -29,8 +29,9 @@ SHARE = 20  # of the time, one part in so many may go into checkpoints that are 
 FULL_PAUSE = 2_000_000_000  # ns between checkpoints that shall make space on a full disk
 OVERDUE_PAUSE = 60_000_000_000  # ns between those for the sake of messages that were retained long enough
 SHORT_TAIL = 256 * 1024  # bytes that a start may as well replay
-LOOK_EVERY = 15_000_000_000  # ns between looks at how much of the log is finished, while the node is quiet
-LOOK_SHARE = 100  # of the time, one part in so many may go into these looks
+# ns between looks at how much of the log is finished, while the node is quiet. It is the same whatever a look takes: on a busy
+# machine that is mostly the time of others.
+LOOK_EVERY = 15_000_000_000
 QUIET = 4  # the node is quiet if it writes less than this part of Tail.cheap between two looks
 
 
@@ -79,7 +80,8 @@ class Checkpoints:
         self._size_before = 0  # likewise, of the one before it
         self._quiet = False  # little was written between the last two looks
         self._look_at = 0  # time of the next look (monotonic ns)
-        self._looked = writer.written, -1  # the log's end and records that are not of checkpoints, at the last look
+        self._looked = writer.written  # the log's end at the last look
+        self._counted = -1  # records that are not of checkpoints, when what is finished was counted last
         self._records = writer.records  # written before it
         self._own = 0  # records of checkpoints
         self._others = (-1, -1)  # records of all else there were when each of the last two began
@@ -143,11 +145,12 @@ class Checkpoints:
     def _look(self) -> None:
         """Have what is finished counted, if the node is quiet, something has changed, and it may be enough to matter."""
         tidying, writer = self._tidying, self._writer
-        end, others = self._looked
-        self._looked = writer.written, writer.records - self._own
-        self._quiet = writer.written - end < self._tail.cheap // QUIET
-        self._look_at = self._broker.now + max(LOOK_EVERY, tidying.took * LOOK_SHARE)
-        if self._quiet and others != self._looked[1] and tidying.size - self._own_bytes > self._tail.cheap:
+        others = writer.records - self._own
+        self._quiet = writer.written - self._looked < self._tail.cheap // QUIET
+        self._looked = writer.written
+        self._look_at = self._broker.now + LOOK_EVERY
+        if self._quiet and others != self._counted and tidying.size - self._own_bytes > self._tail.cheap:
+            self._counted = others
             tidying.look_again()
 
     def _begin(self) -> None:

@@ -68,7 +68,6 @@ class Tidying:
         self.finished = (
             0  # bytes of those segments that nobody wants, at the last census; 0 while a checkpoint is written
         )
-        self.took = 0  # ns that the last census took
         self._store = store
         self._writer = writer
         self._syncer = syncer
@@ -169,21 +168,19 @@ class Tidying:
             self._writer.write()
         old = frozenset(base for base in self.segments if base < self._oldest_root)
         self._census = Census(self._store.logged(), old, self._store.reshaped)
-        self.took = 0
 
     def _go_on(self, census: Census) -> None:
         if census.reshaped != self._store.reshaped:
             self._census, self._again = None, True
             return
-        began = self._monotonic()
+        until = self._monotonic() + SLICE
         while census.topics:
             topic = census.topics.pop()
             sequence = self._store.known_sequence(topic)
             if sequence is not None:
                 census.ask(topic, sequence)
-            if self._monotonic() >= began + SLICE:
+            if self._monotonic() >= until:
                 break
-        self.took += self._monotonic() - began
         if not census.topics:
             self._census = None
             self._decide(census)
