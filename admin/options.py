@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from admin.roles import WORDS
 from penstock.protocol.names import is_valid_name
-from shared.checks import accidental_path, at_least, between, complaints, no_host_port, obstructed, read_word
+from shared.checks import accidental_path, at_least, between, complaints, lasts, no_host_port, obstructed, read_word
 from shared.daemon_options import DaemonOptions
 from shared.options import option
 from shared.values import MILLISECOND, SECOND, Duration
@@ -92,10 +92,10 @@ class AdminOptions(DaemonOptions):
         (), "nsqd HTTP address (may be given multiple times)", key="nsqd_http_addresses"
     )
     http_client_connect_timeout: Duration = option(
-        Duration(2 * SECOND), "timeout for HTTP connect", check=at_least(MILLISECOND)
+        Duration(2 * SECOND), "timeout for HTTP connect", check=lasts(MILLISECOND)
     )
     http_client_request_timeout: Duration = option(
-        Duration(5 * SECOND), "timeout for HTTP request", check=at_least(MILLISECOND)
+        Duration(5 * SECOND), "timeout for HTTP request", check=lasts(MILLISECOND)
     )
     max_upstream_response: int = option(
         32 * 1024 * 1024,
@@ -120,7 +120,7 @@ class AdminOptions(DaemonOptions):
     statsd_gauge_format: str = option("stats.gauges.%s", "the gauge stats key formatting of statsd")
     statsd_prefix: str = option("nsq.%s", "prefix used for keys sent to statsd (%s for host replacement)")
     statsd_interval: Duration = option(
-        Duration(60 * SECOND), "time interval nsqd is configured to push to statsd", check=at_least(SECOND)
+        Duration(60 * SECOND), "time interval nsqd is configured to push to statsd", check=lasts(SECOND)
     )
 
     notification_http_endpoint: str = option("", "HTTP endpoint (fully qualified) to which admin actions are POSTed")
@@ -147,7 +147,7 @@ class AdminOptions(DaemonOptions):
         read=read_role,
     )
     session_lifetime: Duration = option(
-        Duration(12 * 3600 * SECOND), "how long one stays logged in", check=at_least(60 * SECOND)
+        Duration(12 * 3600 * SECOND), "how long one stays logged in", check=lasts(60 * SECOND)
     )
     show_bodies: bool = option(True, "show messages' bodies, to those who may see them")
     lake: str = option("", "directory of a lake that penstock pipeline archives and rolls up: its history is shown")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lookupd.producers import Limits
-from shared.checks import accidental_path, at_least, complaints, obstructed
+from shared.checks import accidental_path, at_least, complaints, lasts, obstructed
 from shared.daemon_options import DaemonOptions
 from shared.options import option
 from shared.values import MILLISECOND, SECOND, Duration
@@ -50,7 +50,7 @@ class LookupdOptions(DaemonOptions):
         50_000, "maximum count of topics and channels of one nsqd", check=at_least(1)
     )
     identify_timeout: Duration = option(
-        Duration(10 * SECOND), "time from connecting to the end of IDENTIFY", check=at_least(MILLISECOND)
+        Duration(10 * SECOND), "time from connecting to the end of IDENTIFY", check=lasts(MILLISECOND)
     )
     idle_timeout: Duration = option(
         Duration(60 * SECOND),

@@ -31,6 +31,7 @@ from shared.checks import (
     at_least,
     between,
     complaints,
+    lasts,
     missing_directory,
     no_host_port,
     no_port,
@@ -52,7 +53,7 @@ PROGRAM = "nsqd"
 
 def _duration(value: int, help: str, least: int = 0) -> Duration:
     """A duration option: `value` and `least` in ns."""
-    result: Duration = option(Duration(value), help, check=at_least(least))
+    result: Duration = option(Duration(value), help, check=lasts(least))
     return result
 
 

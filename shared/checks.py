@@ -11,6 +11,7 @@ from typing import Any
 from shared.listen import ListenError, parse_address
 from shared.log import LEVELS
 from shared.secrets import hide
+from shared.values import format_duration
 
 _WANTED = "want <addr>:<port>"
 
@@ -18,6 +19,12 @@ _WANTED = "want <addr>:<port>"
 def at_least(least: int) -> Callable[[int], str]:
     """A number that is not too small."""
     return lambda value: f"want {least} or more" if value < least else ""
+
+
+def lasts(least: int) -> Callable[[int], str]:
+    """A duration that is not too short, in ns."""
+    wanted = format_duration(least) if least else "0"
+    return lambda value: f"want {wanted} or more" if value < least else ""
 
 
 def between(least: int, most: int) -> Callable[[int], str]:

@@ -509,6 +509,7 @@ BOUNDED: dict[str, st.SearchStrategy[Any]] = {
     "node_id": st.integers(-1, 1023),
     "tls_required": st.sampled_from(list(TLS_REQUIRED)),
     "tls_min_version": st.sampled_from(list(TLS_VERSIONS)),
+    "tls_security_level": st.integers(0, 2),
     "tls_cert": st.just("/etc/é.crt"),
     "tls_key": st.just('/etc/"key"\n'),
 }

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.options import NsqdOptions
 from shared.configuration import parse
 from shared.environment import read_environment
 from shared.flags import HelpRequested, read_flags, usage
@@ -266,3 +267,8 @@ def test_integers_are_gos(text: str, value: int) -> None:
 def test_no_text_is_a_bug(kind: object, text: str) -> None:
     with contextlib.suppress(ValueError):
         parse_text(kind, text)
+
+
+def test_a_duration_that_is_too_short_is_told_in_its_unit() -> None:
+    with pytest.raises(OptionError, match=r'invalid value "0" for flag -statsd-interval: want 1ms or more'):
+        parse(NsqdOptions, "nsqd", ["-statsd-interval=0"], {})
