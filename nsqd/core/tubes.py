@@ -395,11 +395,15 @@ class Tubes:
     def release_due(self, worker: Worker, now: int) -> None:
         """What is due in the tubes it watches is ready, and given to those who wait, before it is told that there is nothing.
 
-        The scan comes by every 25 ms; a worker's deadline is exact.
+        The scan comes by every 25 ms; a worker's deadline is exact. What a scan has released in this turn waits to be given.
         """
         for name in worker.watching:
             tube = self.tube(name)
-            if tube is not None and tube.may_be_due(now) and tube.scan(now, RELEASED_AT_ONCE):
+            if tube is None:
+                continue
+            if tube.may_be_due(now):
+                tube.scan(now, RELEASED_AT_ONCE)
+            if tube in self._broker.awake:
                 self.serve(tube, now)
 
     @property

@@ -735,6 +735,16 @@ def test_what_is_due_is_there_for_whoever_asks_before_the_scan_has_come_by(wire:
     assert b"".join(wire.peer.take_output()).endswith(b"RESERVED 2 4\r\nlate\r\n")
 
 
+def test_what_the_scan_of_this_turn_has_released_is_given_before_a_workers_time_is_over(wire: Wire) -> None:
+    wire.ask(put(b"late", delay=1) + b"reserve-with-timeout 1\r\n")
+    wire.node.now += SECOND
+    wire.node.broker.begin(wire.node.now, 0)
+    wire.node.broker.tick()  # as the reactor does it: what is due, then the timers of connections
+    assert wire.node.broker.tubes.counts(JobState.READY) == 1
+    wire.peer.tick(wire.node.now)
+    assert wire.said().endswith(b"RESERVED 1 4\r\nlate\r\n")
+
+
 def test_an_earlier_waiter_gets_it_and_the_later_one_is_told_that_its_time_is_over() -> None:
     node = Node()
     first, second = Wire(node), Wire(node)
