@@ -32,10 +32,10 @@ class Answer(dict[str, Any]):
 
 
 class Bounds:
-    """See above."""
+    """The limits of one nsqadmin, and what the answers that it keeps hold of them. For one event loop."""
 
     def __init__(self, most_bytes: int) -> None:
-        """`most_bytes`: of one answer."""
+        """`most_bytes` is how long one answer may be; the other limits follow from it."""
         self.most_bytes = most_bytes
         self.most_memory = MEMORY_PER_BYTE * most_bytes
         self.budget = SHARES * most_bytes
@@ -52,7 +52,7 @@ class Bounds:
         self.held += size
 
     def give_back(self, size: int) -> None:
-        """They are no longer held."""
+        """Return so many bytes to the budget."""
         self.held -= size
 
     async def parse(self, content: bytes) -> tuple[Any, int]:
@@ -86,7 +86,7 @@ class Bounds:
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
     def close(self) -> None:
-        """Wait for nothing more."""
+        """Stop the thread that parses; what it has not begun is cancelled."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 

@@ -107,7 +107,6 @@ class Outcome(Found):
     done: int = 0  # by how many it was done
 
     def __add__(self, other: Outcome) -> Outcome:
-        """Of both."""
         return Outcome(self.errors + other.errors, self.done + other.done)
 
 

@@ -53,7 +53,7 @@ async def _ask(upstreams: Upstreams, lookupd: str, topics: Sequence[str]) -> Cha
 
 
 async def _ask_for_each(upstreams: Upstreams, lookupd: str, topics: Sequence[str]) -> Channels:
-    """As far as it answers."""
+    """What an original nsqlookupd knows of each topic; a topic without an answer in time is left out."""
     found: Channels = {}
     slots = asyncio.Semaphore(AT_ONCE)
 

@@ -54,7 +54,7 @@ class Gathered(Generic[T]):
 
     @property
     def memory(self) -> int:
-        """Bytes that the answers hold."""
+        """How many bytes of the budget the answers hold."""
         return sum(one.memory for one in self.answers.values() if isinstance(one, Answer))
 
 
@@ -196,7 +196,7 @@ class Upstreams:
 
 
 def _server(url: str) -> str:
-    """Without the path."""
+    """The scheme, host and port of a URL."""
     return "/".join(url.split("/", 3)[:3])
 
 

@@ -119,6 +119,6 @@ class Watch:
 
 
 def _memory(slot: _Slot) -> int:
-    """Bytes that its answers hold."""
+    """How many bytes of the budget the answers in a slot hold."""
     seen = slot.seen
     return sum(getattr(answer, "memory", 0) for answer in (seen.now, seen.before)) if seen is not None else 0

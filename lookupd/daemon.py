@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def serve(options: LookupdOptions, tcp: Listener, http: Listener | None) -> None:
-    """Serve until SIGINT or SIGTERM."""
+    """Answer nsqd and consumers until SIGINT or SIGTERM."""
     trio.run(_run, options, tcp, http)
 
 

@@ -57,7 +57,7 @@ class _Stay:
         self.scope.cancel()
 
     def extend(self, seconds: float) -> None:
-        """So long from now on."""
+        """Let the connection stay for so long from now on."""
         self.scope.deadline = trio.current_time() + seconds
 
 
@@ -92,7 +92,6 @@ class TcpServer:
         return f"{len(seats)} nsqd are connected" if seats.full else ""
 
     def figures(self) -> Figures:
-        """As they are now."""
         return Figures(self._connections, {"lobby": self._displaced, **self._registry.refused})
 
     def _enter_lobby(self, stay: _Stay, remote: str) -> None:

@@ -14,7 +14,7 @@ MOST_REMEMBERED = 4_096  # addresses
 
 
 class Pace:
-    """See above."""
+    """What each address has spent lately; at most MOST_REMEMBERED addresses."""
 
     def __init__(self) -> None:
         self._spent: dict[str, tuple[float, float]] = {}  # by address: commands, at most BURST are free; when that was

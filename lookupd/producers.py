@@ -29,7 +29,7 @@ class PeerInfo:
 
     @property
     def host(self) -> str:
-        """See host_of."""
+        """The address without its port, by which limits count."""
         return host_of(self.remote_address)
 
     @property

@@ -171,7 +171,7 @@ class Registry:
         self._orphans.pop((topic, ""), None)  # from now on it stays
 
     def create_channel(self, topic: str, channel: str) -> None:
-        """Both keys. Raises Full."""
+        """Make the topic, too, if it is not known. Raises Full."""
         self._make_room((topic not in self._topics) + (channel not in self._channels.get(topic, {})))
         self._add_channel(topic, channel)
         self._orphans.pop((topic, channel), None)

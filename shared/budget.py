@@ -75,7 +75,7 @@ class Budget:
             return self._has_room(size, owner)
 
     def has_room(self, size: int, owner: str) -> bool:
-        """Likewise; a refusal is counted, for the caller refuses somebody."""
+        """Whether `hold` would succeed now; a refusal is counted, because the caller turns somebody away."""
         with self._lock:
             if self._has_room(size, owner):
                 return True
@@ -136,7 +136,7 @@ class Share:
             self.hold(size)
 
     def fits(self, size: int) -> bool:
-        """Whether `hold` would succeed now."""
+        """Whether `hold` would succeed now; a refusal is not counted, because the caller only waits."""
         return size <= max(FREE, self.held) or self._budget.fits(size - self.held, self._owner)
 
     def would_fit(self, size: int) -> bool:

@@ -111,7 +111,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         self._timer.start()
 
     def _due(self) -> None:
-        """(the timer's thread)"""
+        """Write what is due. The timer calls this in its own thread."""
         self.acquire()
         try:
             self._timer = None

@@ -46,7 +46,7 @@ class _Window:
 
 @dataclass(slots=True)
 class Repeats:
-    """See above."""
+    """The windows that are open. The caller holds a lock."""
 
     _windows: dict[Kind, _Window] = field(default_factory=dict)  # at most MOST_KINDS and one
     next_end: float = inf  # when the first window ends that has left out lines; inf: none has

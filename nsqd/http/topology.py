@@ -96,7 +96,7 @@ class Topology:
             await self._node.registered(topic)
 
     def _create_at_edge(self, topic: str, channel: str) -> None:
-        """(trio thread)"""
+        """Create the channel where the topic's distribution stands. Runs in the trio thread."""
         made_channel(existing_topic(self._node.broker, topic), channel)
 
     def _create_from(self, name: str, known: str, channel: str, start: int) -> None:

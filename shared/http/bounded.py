@@ -71,7 +71,7 @@ def parse_json(content: bytes, most_memory: int) -> Any:
 
 
 def parse_object(content: bytes, most_memory: int) -> dict[str, Any]:
-    """Likewise, an object."""
+    """The object that `parse_json` returns. Raises AnswerError for any other value, too."""
     value = parse_json(content, most_memory)
     if not isinstance(value, dict):
         raise AnswerError("answered something else than an object")
@@ -135,7 +135,7 @@ def _same(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _float(digits: str) -> float:
-    """Likewise."""
+    """As _same, at each fraction."""
     return float(digits)
 
 

@@ -53,7 +53,7 @@ def _busy() -> HttpError:
 
 
 class Exchange:
-    """See above."""
+    """A request from its first byte until the application has returned."""
 
     __slots__ = ("_abort", "_began", "_scope", "_send", "_share", "_start", "_status")
 
@@ -129,7 +129,7 @@ class _Line:
     __slots__ = ("_scope", "_status", "_took")
 
     def __init__(self, scope: Scope, status: int, took: int) -> None:
-        """`took`: ns."""
+        """`took` is the time from the request to the end of its answer, in ns."""
         self._scope = scope
         self._status = status
         self._took = took
@@ -149,7 +149,7 @@ def _content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
 
 
 def _uri(scope: Scope) -> str:
-    """As the client wrote it."""
+    """The path and query, as the client wrote them."""
     raw: bytes = scope["raw_path"]
     if scope["query_string"]:
         raw += b"?" + scope["query_string"]

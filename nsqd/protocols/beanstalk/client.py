@@ -163,7 +163,7 @@ class Client(ABC):
             self.outbox.end()
 
     def _note_kept(self) -> None:
-        """Set `buffered` and `body_since`."""
+        """Set `buffered` and `body_since` by what is kept of a half-received job or line."""
         put = self._put
         if put is not None and not self._wait:
             self.buffered = put.size + 2

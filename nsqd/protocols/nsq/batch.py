@@ -13,7 +13,7 @@ PORTION = 8192  # messages of a client in a turn: reading, encoding and writing 
 
 
 class Batch:
-    """See above."""
+    """The messages of one MPUB or /mpub, and how many of them were published."""
 
     __slots__ = ("_at", "_attributes", "_bodies")
 
@@ -24,7 +24,6 @@ class Batch:
 
     @property
     def is_done(self) -> bool:
-        """All are published."""
         return self._at >= len(self._bodies)
 
     def skip_known(self, topic: Topic) -> int:

@@ -33,7 +33,7 @@ class LogIdentity:
 
 
 def encode_identity(identity: LogIdentity) -> bytes:
-    """The file's content."""
+    """What `log.id` holds: SIZE bytes."""
     head = _HEAD.pack(_MAGIC, _VERSION, identity.node, identity.log_id)
     return head + _CRC.pack(zlib.crc32(head))
 

@@ -44,7 +44,7 @@ class Findings:
 
     @property
     def whole(self) -> bool:
-        """Nothing was found wrong."""
+        """Nothing is damaged, and nothing must be cut off."""
         return not self.damaged and not self.torn
 
 
