@@ -171,3 +171,27 @@ def test_what_is_damaged_behind_a_running_node_is_given_up_and_nobody_waits_for_
         node.turn(lambda node=node: node.broker.topics["t"].publish([b"new"], 3))  # type: ignore[misc]
         node.turn()
         assert [one.body for one in inbox.take()] == [b"new"]
+
+
+def test_the_numbers_of_damaged_messages_are_not_given_to_new_ones() -> None:
+    for late in (False, True):  # the channel is made before the messages, or after somebody had them
+        disk = SimDisk(Random(1))
+        node = open_node(disk)
+        topic = node.broker.topic("t")
+        inbox = Inbox()
+        consumer = topic.channel("early").subscribe(inbox, 60 * SECOND, 0)
+        consumer.set_ready(10)
+        node.turn(lambda topic=topic: topic.publish([b"damaged one", b"damaged two"], 22))  # type: ignore[misc]
+        if late:
+            node.turn(lambda topic=topic: topic.channel("late") and None)  # type: ignore[misc]
+        else:
+            consumer.finish(b"".join(message.id for message in inbox.take()))
+        node.turn()
+        node.log.close()
+        name = next(iter(disk.names()))
+        disk.put(name, disk.content(name).replace(b"damaged two", b"damaged ---"))
+        node = open_node(disk)
+        node.broker.check()
+        node.turn(lambda node=node: node.broker.topics["t"].publish([b"new"], 3))  # type: ignore[misc]
+        seen = survey(open_node(disk.kill()), {})["t"].channels
+        assert all(b"new" in channel.arrivals for channel in seen.values())
