@@ -11,8 +11,8 @@ from admin.views import size
 MOST_FILES, MOST_TOPICS = 200, 100  # of a node: what nsqd tells of
 LOW, LEAST = 0.20, 0.05  # of a disk: to be looked at, and to be acted on
 _NUMBERS = (
-    "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "retries", "syncs",
-    "disk_free", "disk_total",
+    "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "torn", "retries",
+    "syncs", "disk_free", "disk_total",
 )  # fmt: skip
 _FRACTIONS = ("replay_seconds", "sync_p50_ms", "sync_p99_ms")
 
@@ -27,6 +27,9 @@ def disks(told: Mapping[str, Told]) -> Iterator[tuple[str, str, str]]:
             yield node, "bad", f"publishes are refused: {text(one.get('refusal'))[:200]}"
         if number(one.get("damage")):
             yield node, "bad", f"{size(number(one.get('damage')))} of its log were found damaged"
+        if number(one.get("torn")):
+            torn = size(number(one.get("torn")))
+            yield node, "warn", f"{torn} were cut off at the end of its log and may have been acknowledged"
 
 
 def storage_view(told: Told, who: Who) -> Told:

@@ -20,8 +20,8 @@ _ANY = st.recursive(
     ),
 )
 _KEYS = st.sampled_from(
-    ["log_bytes", "live_bytes", "files", "topics", "sync_p99_ms", "disk_free", "disk_total", "refusal", "damage", "since",
-     "draining", "depth", "ready_count", "tube_name", "node", "path"]
+    ["log_bytes", "live_bytes", "files", "topics", "sync_p99_ms", "disk_free", "disk_total", "refusal", "damage", "torn",
+     "since", "draining", "depth", "ready_count", "tube_name", "node", "path"]
 )  # fmt: skip
 
 
@@ -29,7 +29,7 @@ def test_alarms() -> None:
     told: dict[str, dict[str, Any]] = {
         "a:1": {"disk_free": 50 * GB, "disk_total": 100 * GB},
         "b:1": {"disk_free": 10 * GB, "disk_total": 100 * GB},
-        "c:1": {"disk_free": GB, "disk_total": 100 * GB, "refusal": "no space", "damage": 5},
+        "c:1": {"disk_free": GB, "disk_total": 100 * GB, "refusal": "no space", "damage": 5, "torn": 6},
         "d:1": {"disk_free": None, "disk_total": None},
     }
     assert list(disks(told)) == [
@@ -37,6 +37,7 @@ def test_alarms() -> None:
         ("c:1", "bad", "1.0 GB of 100.0 GB free on its disk"),
         ("c:1", "bad", "publishes are refused: no space"),
         ("c:1", "bad", "5 B of its log were found damaged"),
+        ("c:1", "warn", "6 B were cut off at the end of its log and may have been acknowledged"),
     ]
 
 

@@ -396,10 +396,8 @@ class Replay:
         return LogPicture(topics, self._highest + 1)
 
     def _recovered(self, topic: KnownTopic, monotonic: Callable[[int], int], offset: int) -> RecoveredTopic:
-        known = [max(channel.start, channel.floor) for channel in topic.channels.values()]
-        reached = max(
-            known, default=0
-        )  # beyond the end only if the newest publishes are damaged: their numbers are used up
+        # Beyond the end only if the newest publishes are damaged: later records say that their numbers are used up.
+        reached = max((max(channel.start, channel.floor) for channel in topic.channels.values()), default=0)
         topic.end, topic.distributed = max(topic.end, reached), max(topic.distributed, reached)
         tube = topic.tube
         edge = settle(self._store, topic, tube) if tube is not None else 0
