@@ -186,11 +186,14 @@ class Upstreams:
         """Wait until it may be asked, and note whether it answers."""
         own_slots = self._slots_of.setdefault(server, asyncio.Semaphore(EACH))
         async with own_slots, self._slots_of_silent if server in self._silent else self._slots:
+            now = asyncio.get_running_loop().time
+            began = now()
             try:
                 yield
                 self._silent.discard(server)
             except (asyncio.CancelledError, httpx.HTTPError, OSError):  # cancelled: by the deadline
-                if len(self._silent) < MOST_SILENT:
+                had_time = now() - began >= self._times.request / 2  # else it spent its time waiting for its turn
+                if had_time and len(self._silent) < MOST_SILENT:
                     self._silent.add(server)
                 raise
 

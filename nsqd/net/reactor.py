@@ -333,7 +333,8 @@ class Reactor:
 
     def _break_off(self, connection: Connection, failure: Broken) -> None:
         self._edge.refused["tls_or_compression"] += 1
-        log.info("CLIENT(%s:%s): %s", connection.peer.remote_ip, connection.peer.port, failure)
+        why = str(failure)  # whoever keeps the record must not keep the connection, which the failure's traceback holds
+        log.info("CLIENT(%s:%s): %s", connection.peer.remote_ip, connection.peer.port, why)
         connection.peer.break_off()
 
     def _note_input(self, connection: Connection, size: int) -> None:

@@ -201,7 +201,7 @@ def test_hundreds_of_nodes_that_hang_do_not_keep_the_others_waiting() -> None:
             ]
             well = stack.enter_context(upstream(lambda path: told({"a": 1})))
             nodes = [*(f"127.0.0.1:{port}" for port in silent), well]
-            upstreams = Upstreams(Times(2, 2), ssl.create_default_context(), Bounds(SMALL))
+            upstreams = Upstreams(Times(4, 4), ssl.create_default_context(), Bounds(SMALL))
             for _ in range(2):  # the first time nobody knows which ones they are
                 await upstreams.all_of(nodes, lambda one: upstreams.get_object(one, "/stats"))
             found = await upstreams.all_of(nodes, lambda one: upstreams.get_object(one, "/stats"))

@@ -69,7 +69,7 @@ def test_it_is_what_a_census_finds(node: SimNode) -> None:
         if sequence is not None:
             census.ask(topic, sequence)
     count = counted(node, 500)
-    near = census.total / 20  # the census counts the other records between an extent's messages as the extent's
+    near = census.total / 10  # the census counts the other records between an extent's messages as the extent's
     assert census.total - near <= sum(content.live for content in count.topics()) <= census.total
     assert census.total - near - 200 <= sum(file.live for file in count.files(1000)) <= census.total
 
