@@ -238,6 +238,14 @@ class Jobs:
             if state
         ]
 
+    @property
+    def end(self) -> int:
+        """The ordinal behind the last job; 0 if there is none."""
+        if not self._pages:
+            return 0
+        last = max(self._pages)
+        return last * PAGE + len(bytes(self._pages[last][_STATE :: ROW.size]).rstrip(b"\0"))
+
     def in_state(self, state: JobState, after: int) -> Iterator[Job]:
         """Those in that state whose ids are above `after`, ascending. Nothing may change meanwhile."""
         pages = sorted(self._pages)

@@ -195,3 +195,49 @@ def test_the_numbers_of_damaged_messages_are_not_given_to_new_ones() -> None:
         node.turn(lambda node=node: node.broker.topics["t"].publish([b"new"], 3))  # type: ignore[misc]
         seen = survey(open_node(disk.kill()), {})["t"].channels
         assert all(b"new" in channel.arrivals for channel in seen.values())
+
+
+def spoil(disk: SimDisk, text: bytes) -> None:
+    """One record has another body than its CRC says."""
+    name = next(name for name in disk.names() if name.endswith(".log") and text in disk.content(name))
+    disk.put(name, disk.content(name).replace(text, b"#" * len(text)))
+
+
+@pytest.mark.parametrize("how", ["finished ahead", "distributed later", "emptied"])
+def test_new_messages_are_delivered_though_what_stood_before_them_is_damaged(how: str) -> None:
+    """Records behind the damaged publish speak of its messages: a channel is done with some, or the topic is."""
+    node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, clock(), Random(1))
+    topic = node.broker.topic("t")
+    inbox = Inbox()
+    if how != "emptied":
+        consumer = topic.channel("c").subscribe(inbox, 60 * SECOND, 0)
+        consumer.set_ready(1000)
+        node.turn()
+    if how == "distributed later":
+        node.turn(lambda: node.broker.pause(topic, True))
+    node.turn(lambda: topic.publish([b"one", b"damaged", b"three"], 15))
+    node.turn()
+    if how == "distributed later":
+        node.turn(lambda: node.broker.pause(topic, False))
+    elif how == "emptied":
+        node.turn(topic.empty)
+    else:
+        assert consumer.finish(inbox.take()[-1].id) == []
+        node.turn()
+    node.turn()
+    node.log.close()
+    disk = node.disk.kill()
+    spoil(disk, b"damaged")
+    node = SimNode(disk, Durability.ALWAYS, clock(), Random(1))
+    node.broker.check()
+    topic, inbox = node.broker.topics["t"], Inbox()
+    consumer = topic.channel("c").subscribe(inbox, 60 * SECOND, 0)
+    consumer.set_ready(1000)
+    node.eager = True
+    new = [b"new %d" % number for number in range(5)]
+    for body in new:
+        node.turn(lambda body=body: topic.publish([body], len(body)))  # type: ignore[misc]
+    node.advance(SECOND)
+    assert [one.body for one in inbox.take()] == new
+    assert topic.depth == topic.channels["c"].depth == 0
+    node.broker.check()

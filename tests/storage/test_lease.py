@@ -137,3 +137,20 @@ def test_the_record_is_the_last_but_what_states_that_all_is_durable() -> None:
         assert at
     behind = kinds[kinds.index(Kind.NEXT_ID) + 1 :]
     assert set(behind) <= {Kind.GROUP, Kind.ANCHOR}
+
+
+def test_a_stop_is_not_believed_if_the_life_behind_it_has_lost_its_records() -> None:
+    """The segment of that life is cut or zeroed at each byte, so that nothing in what is left of it is wrong."""
+    node = start(SimDisk(Random(1)), Durability.OS)
+    publish(node)
+    node = start(stopped(node), Durability.OS)
+    for _ in range(6):
+        publish(node, 3)
+    used, disk = issued(node), node.disk.kill()
+    name = [name for name in disk.names() if name.endswith(".log")][-1]
+    whole = disk.content(name)
+    for at in range(len(whole)):
+        for rest in (b"", bytes(len(whole) - at)):
+            left = disk.kill()
+            left.put(name, whole[:at] + rest)
+            assert issued(start(left, Durability.OS)) >= used, (at, rest[:1])

@@ -10,6 +10,7 @@ from nsqd.storage.log.reader import Reader
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
+from nsqd.storage.log.syncer import MOST_TICKS_BEHIND
 from nsqd.storage.log.writer import Writer
 from tests.core.node import SECOND
 from tests.storage.sim_disk import SimDisk
@@ -150,3 +151,14 @@ def test_a_backup_ends_with_the_mark() -> None:
     stated, content_end = looked_at(copy)
     assert stated >= content_end > HEADER_SIZE
     assert Reader(copy).files.stored == Reader(disk.kill()).files.stored is not None
+
+
+def test_a_trickle_that_is_never_idle_is_made_durable_in_the_mode_os_too() -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk, Durability.OS)
+    for _ in range(100):
+        publish(node)
+        tick(node)
+    written, durable = node.log.writer.written, node.log.writer.durable
+    assert written - durable <= (MOST_TICKS_BEHIND + 2) * written // 100
+    assert looked_at(disk)[0] > written // 2

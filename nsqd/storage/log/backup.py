@@ -47,6 +47,7 @@ class LogBackup:
             raise Busy
         if not self._syncer.settle():
             raise OSError("the log cannot be synced")
+        self._tidying.note_segments()
         bases = dict.fromkeys([*self._tidying.segments, self._writer.base])
         parts = [self._part(base) for base in bases]
         self._number += 1

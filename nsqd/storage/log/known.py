@@ -42,6 +42,12 @@ class KnownChannel:
         """Its messages are jobs."""
         return self.name == WORK
 
+    @property
+    def reached(self) -> int:
+        """The ordinal behind the last message that records of this channel speak of."""
+        spoken_of = max((*self.notes, *self.buried), default=-1) + 1
+        return max(self.start, self.floor, self.cursor, spoken_of, self.jobs.end, *self.done.values())
+
     def noted(self, ordinal: int) -> None:
         """Something happened to this message: what `notes` or `buried` has of it counts."""
         if self.far.take(ordinal):

@@ -254,12 +254,12 @@ def _store_identity(disk: Disk, identity: LogIdentity) -> None:
 def first_id(reader: Reader, replay: Replay) -> int:
     """Message ids below it may have been issued.
 
-    What a clean stop gave back is believed only if the whole log could be read, and no segment was begun behind it: in a record
-    that is missing, ids may have been leased again. The highest lease counts then, and that is more than was issued even if
-    the newest one is missing: a lease is renewed when half of it is used up.
+    What a clean stop gave back is believed only if the whole log could be read, and no segment was begun behind that of the
+    stop, as each life begins one: in a record that is missing there, ids may have been leased again. The highest lease counts
+    then, and that is more than was issued even if the newest one is missing: a lease is renewed when half of it is used up.
     """
     whole = not (reader.torn or reader.damage.spots or reader.files.unreadable)
-    if replay.next_id and whole and reader.segments[-1].base < reader.end:
+    if replay.next_id and whole and replay.stopped_in == reader.segments[-1].base:
         return replay.next_id
     return replay.lease
 

@@ -98,18 +98,29 @@ class Quarantine:
             del self._sizes[name]
         return True
 
-    def _write(self, segment: str, at: int, name: str, data: bytes) -> None:
-        unfinished = name + _UNFINISHED
+    def _write_file(self, name: str, data: bytes) -> None:
+        """Write and sync it, or remove what was written of it. Raises OSError."""
         try:
-            file = self._disk.create(unfinished)
+            file = self._disk.create(name)
             try:
                 file.append([data], 0)
                 file.sync()
             finally:
                 file.close()
-        except OSError as error:
+        except OSError:
             with suppress(OSError):  # it was not created, or the next start removes it
-                self._disk.remove(unfinished)
+                self._disk.remove(name)
+            raise
+
+    def _write(self, segment: str, at: int, name: str, data: bytes) -> None:
+        unfinished = name + _UNFINISHED
+        try:
+            self._write_file(unfinished, data)
+        except OSError as error:
+            if error.errno in NO_SPACE and self._disk.reserved():  # it is reserved again when there is space
+                self._disk.release()
+                self._write(segment, at, name, data)
+                return
             if error.errno not in NO_SPACE:
                 raise
             self.notes[segment, at] = f"there is no copy: {error.strerror or error}"

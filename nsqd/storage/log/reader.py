@@ -173,7 +173,7 @@ class Reader:
         filled = _filled(data)
         if filled > at:
             self.quarantine.keep(segment.name, at, data[at:filled], TORN)
-            self.cuts.append((segment.name, at, filled))
+            self._note_cut(segment.name, at, filled)
         self._remove_from(place + 1)
         file = self._disk.open(segment.name)
         try:
@@ -182,6 +182,11 @@ class Reader:
         finally:
             file.close()
 
+    def _note_cut(self, name: str, start: int, end: int) -> None:
+        """Where nothing is really cut (frozen.py), each root that is tried comes by the same place."""
+        if (name, start, end) not in self.cuts:
+            self.cuts.append((name, start, end))
+
     def _remove_from(self, place: int) -> None:
         """Take these segments away, the last one first: no crash leaves a gap that was not there."""
         reached = self.segments[-1].base
@@ -189,7 +194,7 @@ class Reader:
             filled = _filled(read_from(self._disk, segment.name, 0, self._disk.size(segment.name)))
             if filled > HEADER_SIZE:
                 self.quarantine.move(segment.name, filled)
-                self.cuts.append((segment.name, 0, filled))
+                self._note_cut(segment.name, 0, filled)
             else:
                 self._disk.remove(segment.name)
             self._disk.sync_directory()

@@ -39,9 +39,9 @@ class Replay:
         self._store = store
         self._topics: dict[int, KnownTopic] = {}
         self.lease = 1  # ids below it may have been issued
-        self.next_id = (
-            0  # ids from this one on were never issued, for a clean stop was the last that happened; 0: it was not
-        )
+        # Ids from this one on were never issued, for a clean stop was the last that happened; 0: it was not.
+        self.next_id = 0
+        self.stopped_in = -1  # base of the segment in which the last clean stop stands; -1: there is none
         self.last = 0  # time of the last group: when the node was alive last; 0: there was none
         self.anchor: Anchor | None = None  # the last one
         self.messages = 0  # published
@@ -54,6 +54,8 @@ class Replay:
         if record.kind == Kind.PUBLISH:
             self._publish(record)
             return True
+        if record.kind == Kind.NEXT_ID:
+            self.stopped_in = record.segment
         if handler is None:
             return False
         handler(self, record.content)
@@ -397,8 +399,8 @@ class Replay:
 
     def _recovered(self, topic: KnownTopic, monotonic: Callable[[int], int], offset: int) -> RecoveredTopic:
         # Beyond the end only if the newest publishes are damaged: later records say that their numbers are used up.
-        reached = max((max(channel.start, channel.floor) for channel in topic.channels.values()), default=0)
-        topic.end, topic.distributed = max(topic.end, reached), max(topic.distributed, reached)
+        topic.distributed = max(topic.distributed, *(channel.reached for channel in topic.channels.values()), 0)
+        topic.end = max(topic.end, topic.distributed)
         tube = topic.tube
         edge = settle(self._store, topic, tube) if tube is not None else 0
         ahead = [(o, monotonic(due)) for o, due in topic.delayed.items() if o >= topic.distributed]

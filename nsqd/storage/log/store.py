@@ -258,9 +258,13 @@ class LogStore(MemoryStore):
         for topic, keeping in self._retaining.items():
             sequence = self._topics.get(topic)
             kept = sequence.kept if sequence is not None and keeping.retention else []
-            if kept and kept[0].logged_last < now - keeping.retention:
+            if kept and kept[0].logged_last < now - keeping.retention and not self._is_held(topic, kept[0]):
                 return True
         return False
+
+    def _is_held(self, topic: int, held: Held) -> bool:
+        """Some cursor holds a part of it, though the topic's own retention is over."""
+        return any(offset < held.end and held.logged_last >= oldest for offset, oldest, _ in self._holds(topic))
 
     def _write_first(self, topic: int, sequence: Sequence) -> None:
         first = records.UNRETAINED if sequence.first is None else sequence.first

@@ -21,6 +21,7 @@ from shared.log import log
 MOST_UNSYNCED = (
     32 * 1024 * 1024
 )  # bytes: what the kernel would have to write at once would stall the turn that writes next
+MOST_TICKS_BEHIND = 10  # of the timer, about a second each: what a wrong bit may take with it in the mode `os`
 QUICK = 0.000_3  # s: a sync in the turn is cheaper than handing it to a thread, and delays nobody noticeably
 
 
@@ -49,6 +50,8 @@ class Syncer:
         self._wanted = False  # somebody waits for what the running job does not cover
         self._end = writer.written  # the log's end at the last tick of the timer, or behind the mark written since
         self._idle_tick = False  # nothing was written between the last two ticks
+        self._durable = writer.durable  # the durable mark when it last moved, as the timer saw it
+        self._ticks_behind = 0  # calls of the timer since then, while something is not durable
 
     def written(self, promised: bool, published: int) -> None:
         """A group was written. `promised`: somebody waits for its sync; `published`: its messages of the mode `interval`."""
@@ -71,7 +74,18 @@ class Syncer:
         if due and not self.relaxed:
             self._sync(in_turn=False)
         self._rest()
+        self._catch_up()
         self.space.look(self._writer.written)
+
+    def _catch_up(self) -> None:
+        """A log that is never idle and never has MOST_UNSYNCED bytes is made durable every MOST_TICKS_BEHIND, in every mode."""
+        writer = self._writer
+        if writer.durable != self._durable or writer.durable >= writer.written:
+            self._durable, self._ticks_behind = writer.durable, 0
+            return
+        self._ticks_behind += 1
+        if self._ticks_behind >= MOST_TICKS_BEHIND:
+            self._sync(in_turn=False)
 
     def _rest(self) -> None:
         """While the log is idle, make it durable and state that it is. Does nothing once that is done."""
@@ -105,7 +119,8 @@ class Syncer:
         return self._writer.sync()
 
     def settle(self) -> bool:
-        """Sync all that is written, and state in the log that it is durable, in the turn. False if a sync failed."""
+        """Write what is recorded, sync it, and state in the log that it is durable, in the turn. False if a sync failed."""
+        self._writer.write()  # records of a turn that is not over would keep the mark from being stated
         if not self.now():
             return False
         if self._writer.unstated:

@@ -131,7 +131,7 @@ class Tidying:
 
     def turn(self) -> None:
         """Some of what is to be done."""
-        self._note_segments()
+        self.note_segments()
         if self.held:
             return
         if self._cleaner.busy:
@@ -147,14 +147,14 @@ class Tidying:
             self._again = False
             self._take_census()
 
-    def _note_segments(self) -> None:
-        base = self._writer.base
-        if base in self.segments[-1:]:
-            return
-        if self.segments:
-            last = self.segments[-1]
-            self.sizes[last] = self._file_size(last)
-        self.segments.append(base)
+    def note_segments(self) -> None:
+        """Take note of the segments that the writer has begun, of which there may be several in one turn."""
+        begun, self._writer.begun = self._writer.begun, []
+        for base in begun:
+            if self.segments:
+                last = self.segments[-1]
+                self.sizes[last] = self._file_size(last)
+            self.segments.append(base)
 
     def _file_size(self, base: int) -> int:
         try:

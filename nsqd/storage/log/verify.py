@@ -53,7 +53,7 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
     frozen = FrozenDisk(disk)
     reader = Reader(frozen)
     files = reader.files
-    findings = Findings(segments=len(reader.segments), unreadable=files.unreadable, headers=files.rebuilt)
+    findings = Findings(segments=len(reader.segments), unreadable=files.unreadable)
     findings.copies, findings.torn = reader.quarantine.copies, reader.torn
     if not reader.segments:
         return findings
@@ -62,6 +62,7 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
     replay, store, _ = replayed(reader)
     findings.picture = replay.picture(LogClock(system_clocks()))
     findings.torn, findings.cuts = reader.torn, reader.cuts
+    findings.headers = reader.damage.headers
     findings.damage = list(reader.damage.spots)
     for place, segment in enumerate(segments):
         progress(place, len(segments))

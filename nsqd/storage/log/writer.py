@@ -80,6 +80,7 @@ class Writer:
         self.failure = ""  # why the last write or sync failed; "": it did not
         self.broken = False  # a sync has failed: nothing becomes durable any more
         self.records = 0  # written, without those of marks
+        self.begun: list[int] = []  # bases of segments that nobody has taken note of
         self._begins_state = False  # the next group begins a segment, with a STATE
         self._numbers = {one: number for number, one in enumerate(bases, 1)}
 
@@ -120,7 +121,9 @@ class Writer:
         if self._clock.wants_anchor(self._clock.clocks.monotonic()):
             self.append_anchor()
         try:
-            self._write_all()
+            if self._file is None:
+                self._begin_segment()
+            self._write_group()  # never in a segment of its own: behind a clean stop none may be begun
         except OSError:  # nobody waits for this group
             self._group.clear()
             return False
@@ -201,6 +204,7 @@ class Writer:
         if self._file is not None:
             self._unsynced.append(self._file)
         self._numbers.setdefault(header.base, len(self._numbers) + 1)
+        self.begun.append(header.base)
         self._file, self._base, self._seed, self._size = file, header.base, header.seed, HEADER_SIZE
         self._ahead = made_ahead is not None
         self._new = True
