@@ -46,7 +46,8 @@ class Inflow:
             return True
         share.charge(min(peer.buffered, share.held + arrived))
         connection.starved = True
-        connection.body_due = now + BODY_TIMEOUT
+        if peer.body_since >= 0:  # else it waits for something else, and sent more than a connection may hold meanwhile
+            connection.body_due = now + BODY_TIMEOUT
         self._waiting[connection] = None
         return False
 
@@ -58,7 +59,8 @@ class Inflow:
             del self._waiting[connection]
             if connection.input.fits(connection.peer.buffered) and connection.input.hold(connection.peer.buffered):
                 connection.starved = False
-                connection.body_due = now + BODY_TIMEOUT
+                peer = connection.peer
+                connection.body_due = now + BODY_TIMEOUT if peer.buffered and peer.body_since >= 0 else NEVER
                 admitted.append(connection)
             else:
                 self._waiting[connection] = None  # behind the others: one address must not keep another one waiting

@@ -111,7 +111,7 @@ class Peer:
                 return
             data = bytes(self._buffer)
             self._buffer.clear()
-            self.buffered = 0
+        self.buffered = 0
         position = 0 if self._started else self._check_magic(data)
         size, outbox = len(data), self.outbox
         for _ in range(MOST_COMMANDS):
@@ -123,12 +123,15 @@ class Peer:
                 self._need = more.size
                 self.at_eof = more.at_eof
                 position = max(position, more.start)
-                self._note_half_received(more, now)
+                self.body_since = -1 if more.at_eof is None else self._body_began(now)
+                self.buffered = more.size
                 break
             except Later as later:
                 self._need = 0
                 self.has_more = True
                 position = later.start
+                if self._publisher.scan is None and self._publisher.batch is None:  # it ended a command
+                    self._done(now)
                 break
             except Waiting:
                 self.waiting = True
@@ -140,6 +143,12 @@ class Peer:
         else:
             self._need = 0
             self.has_more = position < size and not outbox.closing
+        scan = self._publisher.scan
+        if scan is not None:  # a large MPUB is on its way, or is read in portions: it keeps what it has reserved
+            self.buffered = max(scan.memory, scan.size + self.buffered)
+            if self.has_more:
+                self.at_eof = scan.need(b"", 0).at_eof
+            self.body_since = self._body_began(now)
         if position < size and not outbox.closing:
             self._buffer += data[position:] if position else data
 
@@ -195,13 +204,9 @@ class Peer:
         self._started = True
         return len(MAGIC)
 
-    def _note_half_received(self, more: NeedMore, now: int) -> None:
-        scan = self._publisher.scan
-        self.buffered = more.size if scan is None else scan.memory
-        if more.at_eof is None:
-            self.body_since = -1
-        elif self.last_activity >= self.body_since:  # the one before was completed: this is another command
-            self.body_since = now
+    def _body_began(self, now: int) -> int:
+        """When the body at hand began to come: now, if a command was completed since another one did."""
+        return now if self.last_activity >= self.body_since else self.body_since
 
     def _command(self, data: bytes, start: int, now: int) -> int:
         """Handle the command at `start`, or several alike; return where the next one begins."""
@@ -217,11 +222,14 @@ class Peer:
                 or self._publisher.fast(data, start, now)
                 or self._slow(data, start, now)
             )
-        if self.last_activity < 0:  # from now on heartbeats keep the connection
-            self.last_activity = now
-            self._transport.timer_changed()
-        self.last_activity = now
+        self._done(now)
         return end
+
+    def _done(self, now: int) -> None:
+        """A command was completed: from the first one on, heartbeats keep the connection."""
+        first, self.last_activity = self.last_activity < 0, now
+        if first:
+            self._transport.timer_changed()
 
     def _slow(self, data: bytes, start: int, now: int) -> int:
         """Any command, exactly."""
@@ -334,7 +342,7 @@ class Peer:
 
     def _read_deadline(self) -> int:
         """When a client that sends nothing is given up."""
-        if self.waiting:
+        if self.waiting or self.has_more:  # it has sent something, and we have not come to it
             return NEVER
         if self.last_activity < 0:
             return self._opened + self._settings.identify_timeout
