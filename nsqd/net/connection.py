@@ -165,6 +165,11 @@ class Connection:
         return not (peer.waiting or peer.outbox.closing or self.has_more)
 
     @property
+    def keeps_input(self) -> bool:
+        """True while a command is half-received, and until that is taken note of as over: see Inflow.note."""
+        return self.peer.buffered > 0 or self.input.held > 0 or self.body_due != NEVER
+
+    @property
     def has_more(self) -> bool:
         """True if there is input that needs no network: of a handshake, in the peer's buffer, or behind the layers."""
         return self.peer.has_more or (self.layers is not None and (self.layers.has_more or self.handshake != b""))

@@ -27,7 +27,6 @@ from nsqd.net.inflow import Inflow
 from nsqd.net.layers import Broken, Layers, Wrap
 from nsqd.net.system import System
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
-from nsqd.protocols.nsq.outbox import NEVER
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
 from shared.budget import FREE, Budget
@@ -256,7 +255,7 @@ class Reactor:
                 connection.peer.receive(data, self.now)
                 if connection.peer.has_more:
                     self.unflushed[connection] = None  # `_send` sees to it that the rest is not forgotten
-                if connection.peer.buffered or connection.input.held or connection.body_due != NEVER:
+                if connection.keeps_input:
                     self._note_input(connection, len(data))  # also when the half-received command is complete now
             else:
                 self._handle_unusual(connection, data)
@@ -326,7 +325,7 @@ class Reactor:
                 return
             if data or peer.has_more:
                 peer.receive(data, self.now)
-                if peer.buffered or connection.input.held or connection.body_due != NEVER:
+                if connection.keeps_input:
                     self._note_input(connection, len(data))
         if layers is not None and layers.ended and not (connection.has_more or connection.eof or peer.waiting):
             connection.eof = True
@@ -394,7 +393,7 @@ class Reactor:
                     connection.peer.resume(self.now)
                 else:
                     connection.peer.authorized(answer, self.now)
-                if connection.peer.buffered or connection.input.held or connection.body_due != NEVER:
+                if connection.keeps_input:
                     self._note_input(connection, connection.peer.buffered)
                 self.unflushed[connection] = None
                 if connection.layers is not None:

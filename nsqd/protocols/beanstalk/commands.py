@@ -10,7 +10,6 @@ from typing import Any
 from nsqd.core.attributes import is_word
 
 MAX_LINE = 224  # bytes, CR LF included
-MAX_NAME = 200
 MOST_JOBS = 100  # of a reserve-batch, or a delete-batch
 _NAME = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}")
 _NAME_BYTES = re.compile(rb"[A-Za-z0-9\-+/;.$_()]+")
