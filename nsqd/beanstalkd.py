@@ -19,7 +19,7 @@ import trio
 
 from nsqd.beanstalk import DEFAULT_MAX_JOB_SIZE, MOST_JOB_SIZE, Reception
 from nsqd.core.broker import Broker
-from nsqd.core.ids import IdSource
+from nsqd.core.message.ids import IdSource
 from nsqd.net.reactor import Reactor, Served
 from nsqd.opening import Wake, clocks, imports, make_broker, read_log, sync_by_time
 from nsqd.options import NsqdOptions

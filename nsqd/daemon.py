@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from nsqd.core.broker import Broker
-from nsqd.core.series import Series
+from nsqd.core.observation.series import Series
 from nsqd.discovery.lookupds import Lookupds
 from nsqd.http.node import Info, Node
 from nsqd.net.acceptor import ConnectionLimits

@@ -5,7 +5,7 @@
      "timed_out": 0, "buried": 0, "depth": 3, "in_flight": 1, "latency": {"sum": NS, "max": NS, "buckets": {"NS": COUNT, ...}}}
 
 `at`: the second that is over, since the epoch. Counts are of that second; depth and in_flight are what the channel had at its
-end. There is one for each producer (of de-duplicated messages; "" for all others: nsqd/core/outcomes.py). Attempts are the
+end. There is one for each producer (of de-duplicated messages; "" for all others). Attempts are the
 deliveries of those that were finished. A latency is from publish to FIN; its buckets are 3 % wide, named by their middle, and
 add up over channels, seconds and nodes. The statistics topic itself and what is ephemeral are left out. While the node drains
 nothing is told.
@@ -24,9 +24,9 @@ from typing import Any
 import trio
 
 from nsqd.core.broker import Broker, TooMany
-from nsqd.core.channel import Channel
-from nsqd.core.keeping import TopicConfig
-from nsqd.core.outcomes import Event, Outcome
+from nsqd.core.channel.channel import Channel
+from nsqd.core.observation.outcomes import Event, Outcome
+from nsqd.core.retention.keeping import TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.portions import Portions
 from shared.log import log

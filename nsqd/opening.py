@@ -12,9 +12,9 @@ from functools import partial
 import trio
 
 from nsqd.core.broker import Broker
-from nsqd.core.ids import IdSource
-from nsqd.core.keeping import Durability
+from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
+from nsqd.core.retention.keeping import Durability
 from nsqd.core.topology import TopicEntry, changes, restore, restore_pauses, snapshot, unpaused
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions

@@ -336,8 +336,8 @@ class NsqdOptions(DaemonOptions):
     def limits(self) -> Limits:
         """What bounds the core."""
         from nsqd.core.broker import Limits
-        from nsqd.core.keeping import Durability, Keeping
-        from nsqd.core.seen import SeenLimits
+        from nsqd.core.retention.keeping import Durability, Keeping
+        from nsqd.core.sequence.seen import SeenLimits
 
         return Limits(
             mem_queue_size=max(0, self.mem_queue_size),  # NSQ's operators say -1 for none

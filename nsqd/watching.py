@@ -1,4 +1,4 @@
-"""The task that notes what topics did (nsqd/core/series.py): each short step of those that are looked at, long ones of all."""
+"""The task that notes what topics did: each short step of those that are looked at, long ones of all."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from collections.abc import Callable
 import trio
 
 from nsqd.core.broker import Broker
-from nsqd.core.series import COARSE, FINE, Series
+from nsqd.core.observation.series import COARSE, FINE, Series
 from nsqd.portions import Portions
 
 

@@ -2,9 +2,9 @@
 
 from random import Random
 
-from nsqd.core import ages
 from nsqd.core.broker import Limits
-from nsqd.core.keeping import Durability
+from nsqd.core.observation import ages
+from nsqd.core.retention.keeping import Durability
 from tests.core.node import SECOND, Node
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode

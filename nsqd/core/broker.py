@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from nsqd.core.channel import Channel
-from nsqd.core.ids import IdSource
-from nsqd.core.keeping import Keeping
-from nsqd.core.latency import Latency
-from nsqd.core.outcomes import Events, Outcomes
+from nsqd.core.channel.channel import Channel
+from nsqd.core.message.ids import IdSource
+from nsqd.core.observation.latency import Latency
+from nsqd.core.observation.outcomes import Events, Outcomes
 from nsqd.core.pauses import Key, Pause, Pauses
-from nsqd.core.scan import Queue, ScanPool
-from nsqd.core.seen import Remembered, SeenLimits
-from nsqd.core.store import Store
+from nsqd.core.retention.keeping import Keeping
+from nsqd.core.sequence.seen import Remembered, SeenLimits
+from nsqd.core.sequence.store import Store
+from nsqd.core.timing.scan import Queue, ScanPool
 from nsqd.core.topic import Topic
-from nsqd.core.tube import Tube
-from nsqd.core.tubes import Tubes
+from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.tubes import Tubes
 from penstock.protocol.names import is_valid_name
 from shared.histogram import Histogram
 from shared.values import SECOND

@@ -5,7 +5,7 @@ Times are s since the epoch, and come in: a pause ends by the clock on the wall,
 
 from dataclasses import dataclass
 
-from nsqd.core.duequeue import DueQueue
+from nsqd.core.timing.duequeue import DueQueue
 
 MOST_BY = 100  # characters, all printable, of who paused something
 Key = tuple[str, str]  # the topic's name, the channel's; "": it is the topic itself

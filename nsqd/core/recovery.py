@@ -9,15 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nsqd.core.broker import Broker
-from nsqd.core.buried import Grave
-from nsqd.core.channel import Channel
-from nsqd.core.cursors import Cursor
-from nsqd.core.deferred import Message
-from nsqd.core.jobs import Jobs
-from nsqd.core.keeping import TopicConfig
-from nsqd.core.puts import Terms
+from nsqd.core.channel.buried import Grave
+from nsqd.core.channel.channel import Channel
+from nsqd.core.retention.cursors import Cursor
+from nsqd.core.retention.keeping import TopicConfig
+from nsqd.core.sequence.puts import Terms
+from nsqd.core.timing.deferred import Message
 from nsqd.core.topic import Topic
-from nsqd.core.tube import Tube
+from nsqd.core.work_queue.jobs import Jobs
+from nsqd.core.work_queue.tube import Tube
 
 
 @dataclass(frozen=True, slots=True)

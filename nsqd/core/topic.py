@@ -9,17 +9,17 @@ gets what was published before it and later ones only what comes.
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from nsqd.core.attributes import NONE, Attributes, pack_job
-from nsqd.core.channel import Channel
-from nsqd.core.cursors import Cursor
-from nsqd.core.deferred import Deferred, Message
-from nsqd.core.frame import HEADER_SIZE, ID_SIZE, encode, encode_one
-from nsqd.core.keeping import TopicConfig
-from nsqd.core.outcomes import Producers
-from nsqd.core.puts import Puts, Terms
-from nsqd.core.seen import Seen
-from nsqd.core.store import Store
-from nsqd.core.tube import WORK, Tube
+from nsqd.core.channel.channel import Channel
+from nsqd.core.message.attributes import NONE, Attributes, pack_job
+from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE, encode, encode_one
+from nsqd.core.observation.outcomes import Producers
+from nsqd.core.retention.cursors import Cursor
+from nsqd.core.retention.keeping import TopicConfig
+from nsqd.core.sequence.puts import Puts, Terms
+from nsqd.core.sequence.seen import Seen
+from nsqd.core.sequence.store import Store
+from nsqd.core.timing.deferred import Deferred, Message
+from nsqd.core.work_queue.tube import WORK, Tube
 from penstock.protocol.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core import acting
-from nsqd.core.acting import Chosen
-from nsqd.core.attributes import NONE, Attributes
-from nsqd.core.channel import Channel
-from nsqd.core.frame import HEADER_SIZE, message_id
-from nsqd.core.listing import listed
+from nsqd.core.channel import acting
+from nsqd.core.channel.acting import Chosen
+from nsqd.core.channel.channel import Channel
+from nsqd.core.channel.listing import listed
+from nsqd.core.message.attributes import NONE, Attributes
+from nsqd.core.message.frame import HEADER_SIZE, message_id
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import bounded, existing_channel, numbers, topic_and_channel, topic_to_publish_to
 from nsqd.http.looking import Look

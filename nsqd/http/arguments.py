@@ -3,9 +3,9 @@
 from contextlib import suppress
 
 from nsqd.core.broker import DRAINING, Broker, TooMany
-from nsqd.core.channel import Channel
+from nsqd.core.channel.channel import Channel
 from nsqd.core.topic import Topic
-from nsqd.core.tube import Tube
+from nsqd.core.work_queue.tube import Tube
 from penstock.protocol.names import is_valid_name
 from shared.http.errors import HttpError
 

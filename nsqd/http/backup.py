@@ -13,7 +13,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from nsqd.core.backup import Busy, Part
+from nsqd.core.retention.backup import Busy, Part
 from nsqd.http.node import Node
 from shared.http.api import V1_HEADERS, Routes
 from shared.http.errors import HttpError

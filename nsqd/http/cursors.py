@@ -16,8 +16,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.cursors import MOST, Cursor
-from nsqd.core.history import Window
+from nsqd.core.retention.cursors import MOST, Cursor
+from nsqd.core.retention.history import Window
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import topic_name
 from nsqd.http.node import Node

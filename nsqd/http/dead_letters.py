@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.broker import Broker
-from nsqd.core.buried import Grave
-from nsqd.core.channel import Channel
-from nsqd.core.frame import HEADER_SIZE, ID_SIZE, STAMP
+from nsqd.core.channel.buried import Grave
+from nsqd.core.channel.channel import Channel
+from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE, STAMP
 from nsqd.http.arguments import existing_channel, topic_and_channel
 from nsqd.http.node import Node
 from shared.http.api import Handler, Routes, json_response, query

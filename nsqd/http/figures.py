@@ -12,12 +12,12 @@ from itertools import islice
 from typing import NamedTuple
 
 from nsqd.core.broker import Broker
-from nsqd.core.channel import Channel
-from nsqd.core.jobs import JobState
-from nsqd.core.scan import ScanStatistics
-from nsqd.core.store import LogFigures
+from nsqd.core.channel.channel import Channel
+from nsqd.core.sequence.store import LogFigures
+from nsqd.core.timing.scan import ScanStatistics
 from nsqd.core.topic import Topic
-from nsqd.core.tube import Tube
+from nsqd.core.work_queue.jobs import JobState
+from nsqd.core.work_queue.tube import Tube
 from nsqd.http.node import Node
 from shared.budget import BudgetFigures
 from shared.histogram import Histogram

@@ -7,7 +7,7 @@
 
 `pause_left`: s for which the tube is paused; `id` is beanstalkd's number; `age`, `ttr` and, of what is reserved or delayed,
 `time_left` are s. `total` counts all in that state; `next` is there if there is more: give it as `after`. In which order they
-come: nsqd/core/tube_listing.py; of bodies see nsqd/http/looking.py. What cannot be read has no body_size.
+come: nsqd/core/work_queue/listing.py; of bodies see nsqd/http/looking.py. What cannot be read has no body_size.
 
     POST /tube/jobs/delete?tube=NAME&id=1,2,3     they are done with, in whatever state they are
     POST /tube/jobs/kick?...                      buried and delayed ones are ready
@@ -25,11 +25,11 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.jobs import Job, JobState
 from nsqd.core.topic import Topic
-from nsqd.core.tube import Tube
-from nsqd.core.tube_acting import BURY, DELETE, KICK, RELEASE, Action, act, named
-from nsqd.core.tube_listing import listed
+from nsqd.core.work_queue.acting import BURY, DELETE, KICK, RELEASE, Action, act, named
+from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.listing import listed
+from nsqd.core.work_queue.tube import Tube
 from nsqd.http.arguments import bounded, existing_tube, numbers, tube_name
 from nsqd.http.looking import Bodies, Look, read_page
 from nsqd.http.node import Node

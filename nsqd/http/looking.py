@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nsqd.core.attributes import Attributes
-from nsqd.core.frame import HEADER_SIZE
-from nsqd.core.history import Plan
+from nsqd.core.message.attributes import Attributes
+from nsqd.core.message.frame import HEADER_SIZE
+from nsqd.core.retention.history import Plan
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import bounded
 from nsqd.http.node import Node

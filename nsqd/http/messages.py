@@ -18,10 +18,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.attributes import NONE
-from nsqd.core.channel import Channel
-from nsqd.core.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.core.listing import Listed, State, listed
+from nsqd.core.channel.channel import Channel
+from nsqd.core.channel.listing import Listed, State, listed
+from nsqd.core.message.attributes import NONE
+from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import bounded, existing_channel, topic_and_channel
 from nsqd.http.looking import Bodies, Look, read_page

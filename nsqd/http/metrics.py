@@ -9,8 +9,8 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.scan import ScanStatistics
-from nsqd.core.store import LogFigures
+from nsqd.core.sequence.store import LogFigures
+from nsqd.core.timing.scan import ScanStatistics
 from nsqd.http.coalescing import Coalescing
 from nsqd.http.figures import (
     CHANNEL_COUNTERS,

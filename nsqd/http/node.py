@@ -4,12 +4,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nsqd.core.backup import Backup
 from nsqd.core.broker import Broker
-from nsqd.core.contents import Contents
-from nsqd.core.history import History
-from nsqd.core.series import Series
-from nsqd.core.store import LogFigures
+from nsqd.core.observation.series import Series
+from nsqd.core.retention.backup import Backup
+from nsqd.core.retention.contents import Contents
+from nsqd.core.retention.history import History
+from nsqd.core.sequence.store import LogFigures
 from nsqd.core.topology import Picture
 from nsqd.options import NsqdOptions
 from nsqd.protocols.nsq.peer import Peer

@@ -8,8 +8,8 @@ from itertools import chain
 from typing import TypeVar
 
 from nsqd.core.broker import Broker
-from nsqd.core.frame import STAMP
-from nsqd.core.history import Batch, Gone, History, Plan, Window
+from nsqd.core.message.frame import STAMP
+from nsqd.core.retention.history import Batch, Gone, History, Plan, Window
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import existing_topic
 from nsqd.http.node import Node

@@ -22,7 +22,7 @@ or one of its channels) each has all COLUMNS.
 
 When the message that is next to be delivered was published, ns since the epoch; 0: nothing is ready. `buried`: how many
 messages, of channels that have any. How exact that is, is told
-in nsqd/core/ages.py. 404 TOPIC_NOT_FOUND.
+in nsqd/core/observation/ages.py. 404 TOPIC_NOT_FOUND.
 
 The trio thread looks at PORTION topics and channels in a row, so that ten thousand stall no turn; the HTTP thread does the
 rest.
@@ -35,7 +35,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core import ages
+from nsqd.core.observation import ages
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import existing_topic, topic_name
 from nsqd.http.node import Node

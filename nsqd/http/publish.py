@@ -24,7 +24,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from nsqd.core.attributes import MOST_HEADER_BYTES, MOST_HEADERS, NONE, Attributes, is_word, read_sequence
+from nsqd.core.message.attributes import MOST_HEADER_BYTES, MOST_HEADERS, NONE, Attributes, is_word, read_sequence
 from nsqd.http.arguments import existing_channel, refuse_if_need_be, topic_name, topic_to_publish_to
 from nsqd.http.node import Node
 from nsqd.protocols.nsq.batch import Batch

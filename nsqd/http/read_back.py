@@ -35,9 +35,9 @@ import msgpack
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.attributes import Attributes
-from nsqd.core.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.core.history import Amount, Batch, Plan, Window
+from nsqd.core.message.attributes import Attributes
+from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
+from nsqd.core.retention.history import Amount, Batch, Plan, Window
 from nsqd.http.arguments import bounded, topic_name
 from nsqd.http.node import Node
 from nsqd.http.offsets import EARLIEST, LATEST, Place, Places, check_offset, look, read_place

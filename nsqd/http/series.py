@@ -16,7 +16,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.series import Ring
+from nsqd.core.observation.series import Ring
 from nsqd.http.arguments import existing_topic, topic_name
 from nsqd.http.node import Node
 from shared.http.api import Routes, json_response, query

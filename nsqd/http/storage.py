@@ -26,8 +26,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.contents import FileContent, TopicContent
-from nsqd.core.store import LogFigures
+from nsqd.core.retention.contents import FileContent, TopicContent
+from nsqd.core.sequence.store import LogFigures
 from nsqd.http.node import Node
 from shared.http.api import Routes, json_response
 from shared.log import log

@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.keeping import Durability, Keeping, TopicConfig
+from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import any_topic_name, existing_topic, topic_name
 from nsqd.http.node import Node

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.broker import Broker, TooMany
-from nsqd.core.channel import Channel
+from nsqd.core.channel.channel import Channel
 from nsqd.core.topic import Topic
 from nsqd.core.topology import Picture
 from nsqd.http.arguments import (

@@ -13,9 +13,9 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.jobs import JobState
-from nsqd.core.tube import Tube
-from nsqd.core.tubes import Users
+from nsqd.core.work_queue.jobs import JobState
+from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.tubes import Users
 from nsqd.http.arguments import bounded, existing_tube, tube_name
 from nsqd.http.node import Node
 from shared.http.api import Routes, empty_response, json_response, query

@@ -18,8 +18,8 @@ from typing import NoReturn
 import trio
 
 from nsqd.core.broker import Broker
-from nsqd.core.duequeue import DueQueue
-from nsqd.core.keeping import SYNCED, WRITTEN
+from nsqd.core.retention.keeping import SYNCED, WRITTEN
+from nsqd.core.timing.duequeue import DueQueue
 from nsqd.net.acceptor import Acceptor, ConnectionLimits, Visitor
 from nsqd.net.connection import DRAIN_TIME, Connection
 from nsqd.net.conversation import Conversation

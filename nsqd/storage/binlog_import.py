@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nsqd.core.broker import Broker
-from nsqd.core.jobs import JobState
-from nsqd.core.puts import Terms
+from nsqd.core.sequence.puts import Terms
+from nsqd.core.work_queue.jobs import JobState
 from nsqd.storage.binlog import BURIED, DELAYED, Binlog, LoggedJob, find_binlogs, read_binlogs
 from nsqd.storage.takeover import TakeOver
 from shared.log import log

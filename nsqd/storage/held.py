@@ -6,8 +6,8 @@ length; frames that nobody owes become b"" at once. With more channels than a by
 
 from operator import add
 
-from nsqd.core.frame import STAMP
-from nsqd.core.store import Extent
+from nsqd.core.message.frame import STAMP
+from nsqd.core.sequence.store import Extent
 
 Piece = tuple[int, int, int, int]  # of the log: a segment's base, its generation, and a range of bytes in that file
 EXTENT_MESSAGES = 1024  # a growing extent is closed at this many: finishing walks within one

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from nsqd.core.cursors import Cursor
-from nsqd.core.keeping import Keeping, TopicConfig
-from nsqd.core.store import Extent
+from nsqd.core.retention.cursors import Cursor
+from nsqd.core.retention.keeping import Keeping, TopicConfig
+from nsqd.core.sequence.store import Extent
 from nsqd.storage.sequence import Sequence
 
 
 class MemoryStore:
-    """Implements nsqd.core.store.Store. Nothing of it survives the process but the id lease, by way of `write_lease`."""
+    """Implements Store. Nothing of it survives the process but the id lease, by way of `write_lease`."""
 
     def __init__(self, write_lease: Callable[[int], bool]) -> None:
         self._write_lease = write_lease

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from heapq import merge
 from operator import attrgetter
 
-from nsqd.core.frame import ID_SIZE
-from nsqd.core.keeping import Keeping
-from nsqd.core.store import Extent
+from nsqd.core.message.frame import ID_SIZE
+from nsqd.core.retention.keeping import Keeping
+from nsqd.core.sequence.store import Extent
 from nsqd.storage.held import Held, messages_of
 
 RUN_BYTES = 16 * 1024 * 1024  # neighbours that are retained only are noted as one, up to this size

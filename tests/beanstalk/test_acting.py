@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from nsqd.core.broker import Limits
-from nsqd.core.jobs import Job, JobState
-from nsqd.core.tube import Tube
-from nsqd.core.tube_acting import BURY, DELETE, KICK, RELEASE, Action, act, named
+from nsqd.core.work_queue.acting import BURY, DELETE, KICK, RELEASE, Action, act, named
+from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.tube import Tube
 from tests.beanstalk.wire import Wire, facts, put
 from tests.core.node import Node
 

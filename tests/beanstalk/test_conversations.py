@@ -3,8 +3,8 @@
 import pytest
 
 from nsqd.core.broker import Limits
-from nsqd.core.jobs import JobState
-from nsqd.core.puts import Terms
+from nsqd.core.sequence.puts import Terms
+from nsqd.core.work_queue.jobs import JobState
 from nsqd.protocols.beanstalk.client import Hall
 from tests.beanstalk.wire import Wire, facts, put
 from tests.core.node import MS, SECOND, Node

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd.core.jobs import Job, JobState
-from nsqd.core.tube import Tube
-from nsqd.core.tube_listing import FAR, ascending, listed
+from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.listing import FAR, ascending, listed
+from nsqd.core.work_queue.tube import Tube
 from tests.beanstalk.wire import Wire, put
 
 

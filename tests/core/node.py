@@ -5,10 +5,10 @@ from itertools import count
 from random import Random
 
 from nsqd.core.broker import Broker, Limits
-from nsqd.core.channel import Channel
-from nsqd.core.consumer import Consumer
-from nsqd.core.ids import IdSource
-from nsqd.core.store import Store
+from nsqd.core.channel.channel import Channel
+from nsqd.core.channel.consumer import Consumer
+from nsqd.core.message.ids import IdSource
+from nsqd.core.sequence.store import Store
 from nsqd.storage.memory import MemoryStore
 
 MS = 1_000_000

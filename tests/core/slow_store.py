@@ -1,6 +1,6 @@
 """A Store that behaves like a disk: syncs and reads complete when the test says so. What the commit log will be."""
 
-from nsqd.core.store import Extent
+from nsqd.core.sequence.store import Extent
 from nsqd.storage.memory import MemoryStore
 
 

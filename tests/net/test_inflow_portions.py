@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from nsqd.core.frame import OK
+from nsqd.core.message.frame import OK
 from nsqd.net.connection import Connection
 from nsqd.net.inflow import BODY_TIMEOUT
 from nsqd.protocols.nsq.batch import PORTION

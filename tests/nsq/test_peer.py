@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from nsqd.core.consumer import Run
+from nsqd.core.channel.consumer import Run
 from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.identify import decode
 from nsqd.protocols.nsq.settings import Settings

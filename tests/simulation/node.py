@@ -5,7 +5,7 @@ from random import Random
 from typing import Any, cast
 
 from nsqd.core.broker import Broker, Limits
-from nsqd.core.keeping import Durability
+from nsqd.core.retention.keeping import Durability
 from nsqd.net.reactor import Reactor, Served
 from nsqd.net.system import System
 from nsqd.protocols.nsq.settings import Settings

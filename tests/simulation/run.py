@@ -16,10 +16,10 @@ from bench.crash.link import Link
 from bench.crash.messages import Fate, Message, Verdict
 from bench.crash.mix import MS, Mix
 from bench.crash.nsq_links import Consumer, Producer
-from nsqd.core import ids
-from nsqd.core.attributes import NONE
 from nsqd.core.broker import Broker, Limits
-from nsqd.core.keeping import Durability, TopicConfig
+from nsqd.core.message import ids
+from nsqd.core.message.attributes import NONE
+from nsqd.core.retention.keeping import Durability, TopicConfig
 from nsqd.storage.log import checkpoint, tidying
 from tests.simulation.node import SECOND, TIMER, WholeNode
 from tests.storage.sim_disk import PowerCut, SimDisk

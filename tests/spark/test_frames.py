@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.core.frame import encode_one
+from nsqd.core.message.frame import encode_one
 from penstock.spark.frames import batches
 
 bodies = st.one_of(

@@ -2,10 +2,10 @@
 
 from random import Random
 
-from nsqd.core import ids
 from nsqd.core.broker import Limits
-from nsqd.core.keeping import Durability
-from nsqd.core.seen import SeenLimits
+from nsqd.core.message import ids
+from nsqd.core.retention.keeping import Durability
+from nsqd.core.sequence.seen import SeenLimits
 from nsqd.storage.log import checkpoint, tidying
 from nsqd.storage.log.tidying import Census
 from tests.core.node import MS, SECOND

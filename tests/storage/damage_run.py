@@ -8,7 +8,7 @@ the last segment ends earlier, with a whole record, as if nothing had ever been 
 from dataclasses import dataclass
 from random import Random
 
-from nsqd.core.keeping import Durability
+from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log.identity import NAME as IDENTITY
 from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.records import GROUP, HEADER_SIZE, Kind

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from nsqd.core.keeping import TopicConfig
+from nsqd.core.retention.keeping import TopicConfig
 from penstock.protocol.names import is_ephemeral
 
 _incarnations = count()

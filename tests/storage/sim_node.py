@@ -5,9 +5,9 @@ from dataclasses import replace
 from random import Random
 
 from nsqd.core.broker import Broker, Limits
-from nsqd.core.ids import IdSource
-from nsqd.core.keeping import Durability
+from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
+from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log.cache import Cache, Read
 from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.cleaner import Cleaner, Job

@@ -1,9 +1,9 @@
 """What a node shows after a restart, found out as its clients would: by reading every message of every channel."""
 
-from nsqd.core.attributes import NONE, Attributes
-from nsqd.core.channel import STOPPED, Channel
-from nsqd.core.consumer import Consumer
-from nsqd.core.frame import HEADER_SIZE
+from nsqd.core.channel.channel import STOPPED, Channel
+from nsqd.core.channel.consumer import Consumer
+from nsqd.core.message.attributes import NONE, Attributes
+from nsqd.core.message.frame import HEADER_SIZE
 from nsqd.core.topic import Topic
 from tests.core.node import SECOND, Inbox
 from tests.storage.history import Arrival, SeenChannel, SeenTopic

@@ -5,11 +5,11 @@ from random import Random
 import pytest
 
 from nsqd.core.broker import Limits
-from nsqd.core.channel import LOST_AT_ONCE, STOPPED
-from nsqd.core.jobs import JobState
-from nsqd.core.puts import Terms
-from nsqd.core.tube import Tube
-from nsqd.core.tubes import Worker
+from nsqd.core.channel.channel import LOST_AT_ONCE, STOPPED
+from nsqd.core.sequence.puts import Terms
+from nsqd.core.work_queue.jobs import JobState
+from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.tubes import Worker
 from tests.core.node import MS, bodies, ids
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import SimNode

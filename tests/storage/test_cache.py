@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from nsqd.core.broker import Limits
-from nsqd.core.deferred import Message
-from nsqd.core.keeping import Durability
+from nsqd.core.retention.keeping import Durability
+from nsqd.core.timing.deferred import Message
 from nsqd.storage.log import cache
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 
-from nsqd.core.attributes import Attributes
-from nsqd.core.keeping import Durability
+from nsqd.core.message.attributes import Attributes
+from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log.writer import segment_name
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk

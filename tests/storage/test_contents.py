@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from nsqd.core.broker import Limits
-from nsqd.core.keeping import Durability, Keeping, TopicConfig
+from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
 from nsqd.storage.log.contents import LogCount
 from nsqd.storage.log.tidying import Census
 from tests.core.node import MS, SECOND, Inbox

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from nsqd.core.keeping import Durability
+from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log import records
 from nsqd.storage.log.reader import Reader
 from nsqd.storage.log.records import Kind

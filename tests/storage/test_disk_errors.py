@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from nsqd.core.keeping import Durability
+from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.space import RESERVE
 from tests.core.node import SECOND, Inbox

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from nsqd.core.broker import Limits
-from nsqd.core.consumer import Consumer
-from nsqd.core.keeping import Durability, Keeping
+from nsqd.core.channel.consumer import Consumer
+from nsqd.core.retention.keeping import Durability, Keeping
 from nsqd.storage.log import tidying
 from nsqd.storage.log.store import LogStore
 from tests.core.node import MS, SECOND, Inbox

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from nsqd.core import ids
-from nsqd.core.keeping import Durability
+from nsqd.core.message import ids
+from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log.records import HEADER_SIZE, Kind, decode
 from nsqd.storage.log.writer import segment_name
 from tests.core.node import SECOND

@@ -3,9 +3,9 @@
 from functools import partial
 from random import Random
 
-from nsqd.core.acting import Chosen, finish, requeue
-from nsqd.core.frame import message_id
-from nsqd.core.keeping import Durability, TopicConfig
+from nsqd.core.channel.acting import Chosen, finish, requeue
+from nsqd.core.message.frame import message_id
+from nsqd.core.retention.keeping import Durability, TopicConfig
 from nsqd.core.topic import Topic
 from tests.core.node import SECOND
 from tests.storage.sim_disk import SimDisk

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.core.frame import split
+from nsqd.core.message.frame import split
 from nsqd.storage.log import records
 from nsqd.storage.log.records import (
     HEADER_SIZE,

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 
 from nsqd.core.broker import Limits
-from nsqd.core.consumer import Consumer
-from nsqd.core.keeping import Durability
+from nsqd.core.channel.consumer import Consumer
+from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log import records
 from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.records import Kind

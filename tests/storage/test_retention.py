@@ -6,9 +6,9 @@ from random import Random
 import pytest
 
 from nsqd.core.broker import Limits
-from nsqd.core.consumer import Consumer
-from nsqd.core.cursors import Cursor
-from nsqd.core.keeping import Durability, Keeping, TopicConfig
+from nsqd.core.channel.consumer import Consumer
+from nsqd.core.retention.cursors import Cursor
+from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
 from nsqd.storage.sequence import Sequence
 from tests.core.node import MS, SECOND, Inbox
 from tests.storage.sim_disk import SimDisk

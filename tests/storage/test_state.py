@@ -7,8 +7,8 @@ from typing import Any
 import msgpack
 import pytest
 
-from nsqd.core.deferred import Deferred, Message, unpack
-from nsqd.core.keeping import Durability, TopicConfig
+from nsqd.core.retention.keeping import Durability, TopicConfig
+from nsqd.core.timing.deferred import Deferred, Message, unpack
 from nsqd.storage.log.far import Far
 from nsqd.storage.log.state import decode_config, decode_topic, encode_topic, sequence_of, shifted
 from tests.core.node import MS, SECOND, Inbox

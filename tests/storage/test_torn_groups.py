@@ -5,13 +5,13 @@ from random import Random
 
 import pytest
 
-from nsqd.core.acting import Chosen, bury, move
-from nsqd.core.attributes import NONE, Attributes
 from nsqd.core.broker import Broker, Limits
-from nsqd.core.cursors import Cursor
-from nsqd.core.frame import message_id
-from nsqd.core.keeping import Durability, TopicConfig
-from nsqd.core.puts import Terms
+from nsqd.core.channel.acting import Chosen, bury, move
+from nsqd.core.message.attributes import NONE, Attributes
+from nsqd.core.message.frame import message_id
+from nsqd.core.retention.cursors import Cursor
+from nsqd.core.retention.keeping import Durability, TopicConfig
+from nsqd.core.sequence.puts import Terms
 from nsqd.storage.log.records import HEADER_SIZE, decode
 from nsqd.storage.log.writer import segment_name
 from tests.core.node import SECOND

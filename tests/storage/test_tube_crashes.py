@@ -10,13 +10,13 @@ from random import Random
 
 import pytest
 
-from nsqd.core import ids
 from nsqd.core.broker import Limits
-from nsqd.core.jobs import Job, JobState
-from nsqd.core.keeping import Durability
-from nsqd.core.puts import Terms
-from nsqd.core.tube import Reading, Tube
-from nsqd.core.tubes import Worker
+from nsqd.core.message import ids
+from nsqd.core.retention.keeping import Durability
+from nsqd.core.sequence.puts import Terms
+from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.tube import Reading, Tube
+from nsqd.core.work_queue.tubes import Worker
 from nsqd.storage.log import checkpoint, tidying
 from tests.core.node import MS, SECOND, Inbox
 from tests.storage.sim_disk import PowerCut, SimDisk

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from nsqd.core.acting import Chosen, bury, finish, requeue
-from nsqd.core.attributes import Attributes
-from nsqd.core.channel import Channel
-from nsqd.core.consumer import Consumer
-from nsqd.core.frame import HEADER_SIZE, message_id
-from nsqd.core.keeping import Durability, Keeping, TopicConfig
-from nsqd.core.listing import State, listed
+from nsqd.core.channel.acting import Chosen, bury, finish, requeue
+from nsqd.core.channel.channel import Channel
+from nsqd.core.channel.consumer import Consumer
+from nsqd.core.channel.listing import State, listed
+from nsqd.core.message.attributes import Attributes
+from nsqd.core.message.frame import HEADER_SIZE, message_id
+from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
 from nsqd.core.topic import Topic
 from penstock.protocol.names import is_ephemeral
 from tests.core.node import MS, SECOND, Delivery, Inbox

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from nsqd.core.broker import Broker, TooMany
-from nsqd.core.jobs import Job
-from nsqd.core.puts import Terms
-from nsqd.core.tube import Reading
-from nsqd.core.tubes import Worker
+from nsqd.core.sequence.puts import Terms
+from nsqd.core.work_queue.jobs import Job
+from nsqd.core.work_queue.tube import Reading
+from nsqd.core.work_queue.tubes import Worker
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.commands import HTTP, MAX_LINE, MOST_VERB, BadFormat, UnknownCommand, is_http, verb_of
 from nsqd.protocols.nsq.outbox import NEVER, Outbox, Transport

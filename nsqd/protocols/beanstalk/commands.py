@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from nsqd.core.attributes import is_word
+from nsqd.core.message.attributes import is_word
 
 MAX_LINE = 224  # bytes, CR LF included
 MOST_JOBS = 100  # of a reserve-batch, or a delete-batch

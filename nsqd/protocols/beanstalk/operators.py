@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import islice
 
-from nsqd.core.jobs import Job, JobState
-from nsqd.core.puts import Terms
-from nsqd.core.tube import Tube
+from nsqd.core.sequence.puts import Terms
+from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.tube import Tube
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.client import NOT_FOUND, TUBES_OF_A_UNIT, Client, job_reply
 from nsqd.protocols.beanstalk.commands import BadFormat

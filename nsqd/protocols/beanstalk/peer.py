@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nsqd.core.broker import TooMany
-from nsqd.core.jobs import Job, JobState
-from nsqd.core.puts import Terms
-from nsqd.core.tube import Reading, Tube
+from nsqd.core.sequence.puts import Terms
+from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.tube import Reading, Tube
 from nsqd.protocols.beanstalk.client import (
     DEADLINE_SOON,
     NOT_FOUND,

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from nsqd.core.jobs import Job, JobState
-from nsqd.core.tube import Tube
-from nsqd.core.tubes import Tubes, Users
+from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.tubes import Tubes, Users
 from shared.values import SECOND
 
 VERSION = "1.13"  # of beanstalkd whose protocol this is; clients read it as a semantic version

@@ -6,7 +6,7 @@ is gone before may leave a part published, which was not acknowledged.
 
 from dataclasses import replace
 
-from nsqd.core.attributes import NONE, Attributes
+from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.topic import Topic
 
 PORTION = 8192  # messages of a client in a turn: reading, encoding and writing the shortest ones takes about 5 ms

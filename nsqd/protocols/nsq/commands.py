@@ -6,7 +6,7 @@ its bytes ran out, so that input in small pieces costs no more than input in one
 
 from struct import Struct
 
-from nsqd.core.attributes import NONE, Attributes, is_word, read_sequence
+from nsqd.core.message.attributes import NONE, Attributes, is_word, read_sequence
 from nsqd.protocols.nsq.batch import PORTION
 from nsqd.protocols.nsq.errors import Dropped, WireError, quote
 from nsqd.protocols.nsq.settings import MAX_LINE

@@ -6,7 +6,7 @@ needed or that something is malformed, and a property test holds both paths equa
 
 from struct import Struct
 
-from nsqd.core.frame import parts_of
+from nsqd.core.message.frame import parts_of
 from nsqd.protocols.nsq.commands import INT32
 
 FIN_SIZE = 21  # "FIN " + 16 bytes + "\n"

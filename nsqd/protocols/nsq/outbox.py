@@ -6,7 +6,7 @@ subscription does. `closing` is said here because it means: when all of this is 
 
 from typing import TYPE_CHECKING, Protocol
 
-from nsqd.core.frame import error
+from nsqd.core.message.frame import error
 from nsqd.protocols.nsq.errors import WireError
 
 if TYPE_CHECKING:

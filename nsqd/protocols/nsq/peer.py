@@ -11,8 +11,8 @@ server, or for nsqlookupd to know a new topic, and nothing behind it is looked a
 from collections.abc import Callable
 
 from nsqd.core.broker import Broker
-from nsqd.core.consumer import Consumer
-from nsqd.core.frame import HEARTBEAT, OK, response
+from nsqd.core.channel.consumer import Consumer
+from nsqd.core.message.frame import HEARTBEAT, OK, response
 from nsqd.protocols.nsq.access import Access, Waiting
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.commands import AUTH_BODY, IDENTIFY_BODY, Later, NeedMore, read_body, read_line, require

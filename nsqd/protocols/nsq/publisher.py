@@ -4,17 +4,17 @@ A topic's permission is asked for once: `_known` remembers it. An MPUB is collec
 in portions over several turns.
 
 If IDENTIFY agreed on `deduplication`, a line may end in a key, or in a producer and a sequence; what was published under that
-already is not again, and its OK waits for what the first one waited for (nsqd/core/seen.py). Of an MPUB the key is that of
-all its messages together, and the sequence that of the first:
+already is not again, and its OK waits for what the first one waited for (nsqd/core/sequence/seen.py). Of an MPUB the key is
+that of all its messages together, and the sequence that of the first:
 
     PUB <topic> [<key> | <producer> <sequence>]
     DPUB <topic> <ms> [...]
     MPUB <topic> [...]
 """
 
-from nsqd.core.attributes import NONE, Attributes
 from nsqd.core.broker import Broker, TooMany
-from nsqd.core.frame import OK
+from nsqd.core.message.attributes import NONE, Attributes
+from nsqd.core.message.frame import OK
 from nsqd.core.topic import Topic
 from nsqd.protocols.nsq import fast
 from nsqd.protocols.nsq.access import Access

@@ -4,8 +4,8 @@ State (specs/nsq.md a4): INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING. It is the 
 """
 
 from nsqd.core.broker import TooMany
-from nsqd.core.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
-from nsqd.core.frame import CLOSE_WAIT, ID_SIZE, OK
+from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
+from nsqd.core.message.frame import CLOSE_WAIT, ID_SIZE, OK
 from nsqd.protocols.nsq import fast
 from nsqd.protocols.nsq.access import Access
 from nsqd.protocols.nsq.commands import Later, parse_number, read_name, require

@@ -6,7 +6,7 @@ group states that all of it is durable.
 
 from dataclasses import dataclass
 
-from nsqd.core.backup import Busy
+from nsqd.core.retention.backup import Busy
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.identity import NAME as IDENTITY
 from nsqd.storage.log.records import HEADER_SIZE
@@ -19,7 +19,7 @@ LEASE = 60_000_000_000  # ns
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """Implements nsqd.core.backup.Part."""
+    """Implements nsqd.core.retention.backup.Part."""
 
     disk: Disk
     name: str
@@ -33,7 +33,7 @@ class LogPart:
 
 
 class LogBackup:
-    """Implements nsqd.core.backup.Backup."""
+    """Implements nsqd.core.retention.backup.Backup."""
 
     def __init__(self, disk: Disk, writer: Writer, syncer: Syncer, tidying: Tidying) -> None:
         self._disk = disk

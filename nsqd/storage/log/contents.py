@@ -7,7 +7,7 @@ that lies among others' records as its frames and what a record takes beside the
 from collections.abc import Iterator
 from itertools import chain, islice
 
-from nsqd.core.contents import FileContent, TopicContent
+from nsqd.core.retention.contents import FileContent, TopicContent
 from nsqd.storage.held import Held
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.records import HEADER_SIZE
@@ -20,7 +20,7 @@ RECORD = 16  # bytes that a message takes beside its frame, about: more in a rec
 
 
 class LogCount:
-    """Implements nsqd.core.contents.Count."""
+    """Implements nsqd.core.retention.contents.Count."""
 
     def __init__(self, store: LogStore, tidying: Tidying, writer: Writer, topics: list[int]) -> None:
         self._store = store
@@ -85,7 +85,7 @@ class LogCount:
 
 
 class LogContents:
-    """Implements nsqd.core.contents.Contents."""
+    """Implements nsqd.core.retention.contents.Contents."""
 
     def __init__(self, store: LogStore, tidying: Tidying, writer: Writer, disk: Disk) -> None:
         self._store = store

@@ -7,8 +7,8 @@ for each message. A segment that was cleaned meanwhile is found under its new na
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from nsqd.core.frame import that_fit
-from nsqd.core.history import Amount, Batch, Gone, Window
+from nsqd.core.message.frame import that_fit
+from nsqd.core.retention.history import Amount, Batch, Gone, Window
 from nsqd.storage.held import Held, Piece
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.pieces import publishes, read_piece
@@ -19,7 +19,7 @@ from nsqd.storage.log.watches import Watch
 
 @dataclass(frozen=True, slots=True)
 class LogPlan:
-    """Implements nsqd.core.history.Plan."""
+    """Implements nsqd.core.retention.history.Plan."""
 
     disk: Disk
     log_id: bytes
@@ -63,7 +63,7 @@ class LogPlan:
 
 
 class LogHistory:
-    """Implements nsqd.core.history.History."""
+    """Implements nsqd.core.retention.history.History."""
 
     def __init__(self, store: LogStore, disk: Disk, log_id: bytes, generations: Mapping[int, int]) -> None:
         self._store = store

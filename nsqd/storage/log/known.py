@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from nsqd.core.attributes import Attributes
-from nsqd.core.buried import Grave
-from nsqd.core.cursors import Cursor
-from nsqd.core.jobs import Jobs
-from nsqd.core.keeping import TopicConfig
-from nsqd.core.puts import Terms
+from nsqd.core.channel.buried import Grave
+from nsqd.core.message.attributes import Attributes
 from nsqd.core.recovery import Returned
-from nsqd.core.tube import WORK
+from nsqd.core.retention.cursors import Cursor
+from nsqd.core.retention.keeping import TopicConfig
+from nsqd.core.sequence.puts import Terms
+from nsqd.core.work_queue.jobs import Jobs
+from nsqd.core.work_queue.tube import WORK
 from nsqd.storage.log.far import Far
 
 
@@ -109,7 +109,7 @@ class KnownTopic:
     cursors: dict[str, Cursor] = field(default_factory=dict)
     keys: dict[str, int] = field(
         default_factory=dict
-    )  # as in nsqd/core/seen.py, in the log's time: published since STATE_TOPIC
+    )  # as in nsqd/core/sequence/seen.py, in the log's time: published since STATE_TOPIC
     producers: dict[str, int] = field(default_factory=dict)
     keys_before: dict[str, int] = field(default_factory=dict)  # of what was published before
     producers_before: dict[str, int] = field(default_factory=dict)

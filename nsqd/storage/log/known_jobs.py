@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nsqd.core.frame import numbers_of
-from nsqd.core.jobs import JobState, rows_on_terms
-from nsqd.core.jobs import unpack as unpack_row
-from nsqd.core.puts import Terms
+from nsqd.core.message.frame import numbers_of
 from nsqd.core.recovery import RecoveredTube
-from nsqd.core.spans import united
+from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.spans import united
+from nsqd.core.work_queue.jobs import JobState, rows_on_terms
+from nsqd.core.work_queue.jobs import unpack as unpack_row
 from nsqd.storage.log.known import KnownChannel, KnownTopic
 from nsqd.storage.memory import MemoryStore
 from nsqd.storage.sequence import Sequence

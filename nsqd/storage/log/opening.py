@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from nsqd.core.broker import Broker
-from nsqd.core.keeping import Durability
 from nsqd.core.recovery import LogPicture
-from nsqd.core.store import LogFigures
+from nsqd.core.retention.keeping import Durability
+from nsqd.core.sequence.store import LogFigures
 from nsqd.storage.log.backup import LogBackup
 from nsqd.storage.log.cache import Cache
 from nsqd.storage.log.checkpoint import Checkpoints, Tail

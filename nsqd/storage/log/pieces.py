@@ -6,9 +6,9 @@ Records of other topics may lie between; a range goes over a small gap, a larger
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from nsqd.core.frame import HEADER_SIZE as FRAME_HEADER
-from nsqd.core.frame import ID_SIZE, split
-from nsqd.core.ids import between
+from nsqd.core.message.frame import HEADER_SIZE as FRAME_HEADER
+from nsqd.core.message.frame import ID_SIZE, split
+from nsqd.core.message.ids import between
 from nsqd.storage.held import Held, Piece
 from nsqd.storage.log import records
 from nsqd.storage.log.disk import Disk, read_from

@@ -33,8 +33,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
 
-from nsqd.core.cursors import Cursor
-from nsqd.core.keeping import Durability, TopicConfig
+from nsqd.core.retention.cursors import Cursor
+from nsqd.core.retention.keeping import Durability, TopicConfig
 
 MAGIC = b"penstock"
 VERSION = 5
@@ -74,7 +74,7 @@ class Kind(IntEnum):
     ANCHOR = 21  # what the clocks tell
     CURSOR = 22  # a cursor of a topic stands there; then its name's length, its name, its owner. At GONE: it is no more
     SEEN = 23  # in a checkpoint: what a topic remembers of publishers; then a part of that, in msgpack (see state.py)
-    JOB = 24  # jobs of a tube are so from now on; then for each its ordinal and its row (nsqd/core/jobs.py), due in log time
+    JOB = 24  # jobs of a tube are so from now on; then for each its ordinal and its row (jobs.py), due in log time
     JOBS = (
         25  # in a checkpoint: all jobs of a tube with ordinals of a page; then their rows, due to be moved by `offset`
     )
@@ -94,7 +94,7 @@ CHANNEL = Struct(">IIQ")  # topic, channel, start
 PAUSE = Struct(">IIB")  # topic, channel or 0, paused
 PUBLISH = Struct(">IQIQIB")  # topic, first ordinal, count, due or 0, largest frame, flags
 # Flags of a PUBLISH. DISTRIBUTED: the messages were given to the channels at once; ATTRIBUTED: there are attributes
-# (nsqd/core/attributes.py); OWNED: only the channels in the record owe the messages, and the others are done with them.
+# (nsqd/core/message/attributes.py); OWNED: only the channels in the record owe the messages, and the others are done with them.
 DISTRIBUTED, ATTRIBUTED, OWNED = 1, 2, 4
 SIZE = Struct(">I")  # bytes of the attributes; also how many owners there are, and each owner
 DISTRIBUTE = Struct(">IQQ")  # topic, first, end

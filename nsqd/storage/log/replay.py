@@ -10,14 +10,14 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from nsqd.core.attributes import unpack
-from nsqd.core.buried import Grave
-from nsqd.core.cursors import Cursor
-from nsqd.core.frame import HEADER_SIZE, STAMP
-from nsqd.core.jobs import ROW
-from nsqd.core.puts import Terms
+from nsqd.core.channel.buried import Grave
+from nsqd.core.message.attributes import unpack
+from nsqd.core.message.frame import HEADER_SIZE, STAMP
 from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, Returned
-from nsqd.core.spans import overlap, united, without
+from nsqd.core.retention.cursors import Cursor
+from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.spans import overlap, united, without
+from nsqd.core.work_queue.jobs import ROW
 from nsqd.storage.held import add_piece
 from nsqd.storage.log import records
 from nsqd.storage.log.clocks import Anchor, LogClock

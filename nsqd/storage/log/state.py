@@ -13,17 +13,17 @@
     first     finished messages from here on are retained; nil: none is
     kept      extents of which nothing is owed, and something is retained
     cursors   (name, offset, owner, hold, hold_bytes, updated)
-    waiting   (ordinal, due, attempts) end to end, packed as in nsqd/core/deferred.py: a million of them are copied, not walked
+    waiting   (ordinal, due, attempts) end to end, packed as in nsqd/core/timing/deferred.py: copied, not walked
     offset    to be added to a due that is not 0: then it is the log's time; 0 is at once
 
 `buried at`, and `oldest` and `newest`, when messages of an extent were published, are ns since the epoch; `logged_first` and
 `logged_last` are the same in the log's time. What a channel owes besides is everything plain from its cursor to the edge.
 
-A tube (nsqd/core/tube.py) is a channel of which `cursor` is the edge, and `buried` is (ordinal, priority, ttr, delay, due) of
+A tube is a channel of which `cursor` is the edge, and `buried` is (ordinal, priority, ttr, delay, due) of
 what was put and is no job yet. Its jobs follow in JOBS records, a page each: what has no row and is before the edge is done
 with. What is recorded of jobs between the topic's state and a page is in that page, too.
 
-What it remembers of publishers (nsqd/core/seen.py) follows in SEEN records: behind the topic's number, in msgpack
+What it remembers of publishers (nsqd/core/sequence/seen.py) follows in SEEN records: behind the topic's number, in msgpack
 
     [keys, published at (the log's time), producers, numbers], the first two and the last two side by side
 
@@ -40,12 +40,12 @@ from typing import Any
 
 import msgpack
 
-from nsqd.core.channel import Channel
-from nsqd.core.deferred import Deferred, pack, unpack
-from nsqd.core.jobs import moved
-from nsqd.core.keeping import Durability, TopicConfig
+from nsqd.core.channel.channel import Channel
+from nsqd.core.retention.keeping import Durability, TopicConfig
+from nsqd.core.timing.deferred import Deferred, pack, unpack
 from nsqd.core.topic import Topic
-from nsqd.core.tube import WORK, Tube
+from nsqd.core.work_queue.jobs import moved
+from nsqd.core.work_queue.tube import WORK, Tube
 from nsqd.storage.held import EXTENT_BYTES, Held
 from nsqd.storage.log import records
 from nsqd.storage.sequence import Sequence

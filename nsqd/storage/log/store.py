@@ -6,10 +6,10 @@ nobody anything waits for no sync. What a promise waits for is its topic's to sa
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from nsqd.core.cursors import Cursor
-from nsqd.core.jobs import time_of, with_time
-from nsqd.core.keeping import Durability, Keeping, TopicConfig
-from nsqd.core.store import Extent
+from nsqd.core.retention.cursors import Cursor
+from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
+from nsqd.core.sequence.store import Extent
+from nsqd.core.work_queue.jobs import time_of, with_time
 from nsqd.storage.held import Held, add_piece
 from nsqd.storage.log import records
 from nsqd.storage.log.cache import Cache, Read
@@ -29,7 +29,7 @@ UNBOUNDED = 1 << 62  # bytes
 
 
 class LogStore(MemoryStore):
-    """Implements nsqd.core.store.Store."""
+    """Implements nsqd.core.sequence.store.Store."""
 
     def __init__(self, writer: Writer, syncer: Syncer, cache: Cache, clock: LogClock, recovered: MemoryStore) -> None:
         """`recovered` holds the messages that the log remembers; it is not used any more."""

@@ -7,9 +7,9 @@ durable mark is damage. What is wrong behind it is torn: a start cuts it off, th
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nsqd.core.deferred import FAR_SIZE
-from nsqd.core.jobs import JobState
 from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, RecoveredTube
+from nsqd.core.timing.deferred import FAR_SIZE
+from nsqd.core.work_queue.jobs import JobState
 from nsqd.storage.log.clocks import LogClock, system_clocks
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.frozen import FrozenDisk

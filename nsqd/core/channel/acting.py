@@ -1,0 +1,120 @@
+"""What operators do to single messages of a channel, wherever they are: finish, requeue, kick and bury them.
+
+A message is taken out of its place first: out of a consumer's hands (its FIN will fail), out of a queue, out of its grave, or
+out of the sequence ahead of the cursor, where it leaves a hole. What waits in the topic's delay lane is given to the channels
+first, for each of which it waits alone from then on. Walks what waits: for rare commands only.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from nsqd.core.channel.buried import Grave
+from nsqd.core.channel.channel import Channel
+from nsqd.core.channel.consumer import Run
+from nsqd.core.timing.deferred import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A message to be acted on."""
+
+    ordinal: int
+    message_id: bytes
+
+
+def finish(channel: Channel, chosen: Iterable[Chosen]) -> int:
+    """Be done with these. Returns how many the channel had."""
+    return move(channel, chosen, lambda ordinals: None)
+
+
+def move(channel: Channel, chosen: Iterable[Chosen], publish: Callable[[list[int]], None]) -> int:
+    """Have these published elsewhere, then be done with them. Returns how many the channel had.
+
+    `publish` gets their ordinals and leaves records: a log that ends between them and ours has a message twice, not never.
+    """
+    taken = take_out(channel, chosen)
+    publish([message.ordinal for message, _ in taken])
+    topic = channel.topic
+    topic.store.promise(topic.number)
+    for message, _ in taken:
+        topic.store.finish(topic.number, channel.number, message.ordinal, 1)
+    return len(taken)
+
+
+def requeue(channel: Channel, chosen: Iterable[Chosen], due: int, now: int, afresh: bool = False) -> int:
+    """Make these ready at `due` (ns; 0: at once). `afresh`: as if they had never been delivered. Returns how many it had."""
+    taken = take_out(channel, chosen)
+    topic = channel.topic
+    topic.store.promise(topic.number)
+    for message, _ in taken:
+        attempts = 0 if afresh else message.attempts
+        topic.store.requeue(topic.number, channel.number, message.ordinal, attempts, due)
+        channel.wait(Message(message.ordinal, attempts), due, now)
+    return len(taken)
+
+
+def bury(channel: Channel, chosen: Iterable[Chosen], reason: str) -> int:
+    """Give these up. Returns how many it had."""
+    taken = take_out(channel, chosen)
+    channel.topic.store.promise(channel.topic.number)
+    for message, message_id in taken:
+        channel.bury(message_id, message.ordinal, message.attempts, reason)
+    return len(taken)
+
+
+def take_out(channel: Channel, chosen: Iterable[Chosen]) -> list[tuple[Message, bytes]]:
+    """Remove messages from wherever the channel has them; what it does not have is passed over."""
+    wanted = {one.ordinal: one.message_id for one in chosen}
+    channel.topic.hand_over(wanted.keys())
+    taken = [
+        *_from_consumers(channel, wanted),
+        *_from_graves(channel, wanted),
+        *_from_retry_lane(channel, wanted),
+        *channel.deferred.take(wanted.keys()),
+    ]
+    found = {message.ordinal for message in taken}
+    taken += [Message(ordinal, 0) for ordinal in sorted(wanted) if ordinal not in found and channel.pull(ordinal)]
+    return [(message, wanted[message.ordinal]) for message in sorted(taken, key=_ordinal)]
+
+
+def _ordinal(message: Message) -> int:
+    return message.ordinal
+
+
+def _from_consumers(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
+    ordinals = sorted(wanted)
+    held = [(run, ordinal) for run in channel.in_flight.values() for ordinal in _members(run, ordinals, wanted)]
+    taken = []
+    for run, ordinal in held:
+        run.owner.take_out(wanted[ordinal])
+        taken.append(Message(ordinal, run.attempts))
+    for owner in {run.owner: None for run, _ in held}:
+        if owner in channel.consumers:
+            owner.refresh()
+    return taken
+
+
+def _members(run: Run, ordinals: list[int], wanted: dict[int, bytes]) -> list[int]:
+    """Which of the ordinals, ascending, are in flight in a run. It is asked of every run there is."""
+    if run.loose is not None:
+        return [ordinal for ordinal in run.loose.values() if ordinal in wanted]
+    first = run.first + run.head
+    return ordinals[bisect_left(ordinals, first) : bisect_left(ordinals, first + len(run))]
+
+
+def _from_graves(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
+    graves: list[Grave] = channel.buried.take(wanted.values())
+    return [Message(grave.ordinal, grave.attempts) for grave in graves]
+
+
+def _from_retry_lane(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
+    taken = [message for _, message in channel.retry if message.ordinal in wanted]
+    if taken:
+        kept = [entry for entry in channel.retry if entry[1].ordinal not in wanted]
+        channel.retry.clear()
+        channel.retry.extend(kept)
+        channel.spent.difference_update(
+            wanted
+        )  # an operator gives them another delivery, or buries them for another reason
+    return taken

@@ -1,0 +1,111 @@
+"""What a channel has, looked at and not touched: a page of its messages in one state, and where the next page begins.
+
+Pages are made in the order in which the messages are likely to come: the retry lane before the sequence, what is near its time
+before what is far. The channel goes on meanwhile, so a message that moves may be seen twice, or not at all.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from heapq import nsmallest
+from itertools import chain, islice
+
+from nsqd.core.channel.channel import Channel
+from nsqd.core.timing.deferred import Deferred
+
+
+class State(Enum):
+    """Where a message of a channel is."""
+
+    READY = "ready"
+    IN_FLIGHT = "in_flight"
+    DEFERRED = "deferred"
+    BURIED = "buried"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One message."""
+
+    ordinal: int
+    attempts: int  # deliveries it had
+    due: int = 0  # when it will be ready, or is given up as in flight (monotonic ns); 0: now
+    reason: str = ""  # why it is buried
+    buried: int = 0  # when, ns since the epoch
+
+
+Page = tuple[list[Listed], str]  # and what to go on behind; "": there is no more
+
+
+def listed(channel: Channel, state: State, after: str, limit: int) -> Page:
+    """Up to `limit` messages behind `after` ("": from the beginning). Raises ValueError if that is no such place."""
+    if state is State.READY:
+        return _ready(channel, after, limit)
+    if state is State.IN_FLIGHT:
+        return _in_flight(channel, int(after or -1), limit)
+    if state is State.DEFERRED:
+        return _deferred(channel, after, limit)
+    graves = channel.buried.after(after.encode() or None, limit + 1)
+    found = [Listed(g.ordinal, g.attempts, 0, g.reason, g.buried) for _, g in graves[:limit]]
+    return found, graves[limit - 1][0].decode() if len(graves) > limit else ""
+
+
+def _ready(channel: Channel, after: str, limit: int) -> Page:
+    """A place is `r` and a count of the retry lane, or an ordinal."""
+    found: list[Listed] = []
+    if not after or after[0] == "r":
+        passed = int(after[1:] or 0) if after else 0
+        lane = list(islice(channel.retry, passed, passed + limit))
+        found = [Listed(message.ordinal, message.attempts) for _, message in lane]
+        if len(found) == limit:
+            return found, f"r{passed + limit}"
+        start = channel.cursor
+    else:
+        start = max(channel.cursor, int(after) + 1)
+    room = limit - len(found)
+    spans = channel.ahead(start)
+    ordinals = list(islice(chain.from_iterable(range(first, first + count) for first, count in spans), room + 1))
+    found += [Listed(ordinal, 0) for ordinal in ordinals[:room]]
+    return found, str(ordinals[room - 1]) if len(ordinals) > room else ""
+
+
+def _in_flight(channel: Channel, after: int, limit: int) -> Page:
+    """In the order of the sequence. A place is an ordinal."""
+
+    def members() -> Iterator[tuple[int, int, int]]:
+        for run in channel.in_flight.values():
+            if run.loose is not None:
+                yield from ((ordinal, run.attempts, run.deadline) for ordinal in run.loose.values() if ordinal > after)
+                continue
+            first = run.first + run.head
+            yield from (
+                (ordinal, run.attempts, run.deadline)
+                for ordinal in islice(range(max(first, after + 1), first + len(run)), limit + 1)
+            )
+
+    found = nsmallest(limit + 1, members())
+    page = [Listed(ordinal, attempts, deadline) for ordinal, attempts, deadline in found[:limit]]
+    return page, str(page[-1].ordinal) if len(found) > limit else ""
+
+
+def _deferred(channel: Channel, after: str, limit: int) -> Page:
+    """What was handed back, then what was published with a delay. A place is c or t and one of Deferred.page."""
+    lane, _, place = after.partition(":")
+    found: list[Listed] = []
+    if lane not in ("", "c", "t"):
+        raise ValueError("no such place")
+    if lane != "t":
+        found, place = _page(channel.deferred, place, limit, 0, 1 << 63)
+        if place:
+            return found, f"c:{place}"
+        if len(found) == limit:
+            return found, "t:" if channel.delayed else ""
+    waiting, place = _page(
+        channel.topic.delay_lane, place, limit - len(found), channel.start, channel.topic.distributed
+    )
+    return found + waiting, f"t:{place}" if place else ""
+
+
+def _page(deferred: Deferred, place: str, limit: int, first: int, end: int) -> Page:
+    entries, following = deferred.page(place, limit, first, end)
+    return [Listed(ordinal, attempts, due) for ordinal, due, attempts in entries], following

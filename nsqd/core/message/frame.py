@@ -1,0 +1,142 @@
+"""A message is its frame: encoded once at publish, shared by all channels and consumers, sent as it is.
+
+    int32 size | int32 type = 2 | int64 timestamp ns | uint16 attempts | 16 bytes id | body      (big-endian)
+     0..4         4..8             8..16                16..18            18..34       34..
+
+size counts all that follows it. The shared frame says attempts = 1 and is never changed; a redelivery splices its own two
+bytes into a copy (specs/log-and-channel.md rule 26).
+"""
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain, repeat
+from struct import Struct
+
+from nsqd.core.message.ids import Ids
+
+RESPONSE, ERROR, MESSAGE = 0, 1, 2
+HEADER_SIZE = 34  # bytes before the body
+ID_SIZE = 16
+STAMP = slice(8, 16)  # of a frame: when it was published
+
+_HEAD = Struct(">iiqH")
+_REST = Struct(">iqH")
+_SIZE = Struct(">i")
+_TYPED = Struct(">ii")
+_ATTEMPTS = Struct(">H")
+_BLOCK = 16  # parts unpacked by one struct: amortises the call, keeps the format short
+_AT_ONCE = 2048  # blocks unpacked by one call, which lets no other thread run: about 1 ms
+
+
+def encode(bodies: Sequence[bytes], sizes: Collection[int], ids: Sequence[Ids], timestamp: int) -> list[bytes]:
+    """Frames of freshly published messages.
+
+    `sizes`: the lengths that occur among the bodies; `ids`: as many as bodies, in blocks; `timestamp`: ns since the epoch.
+    """
+    frames: list[bytes] = []
+    start = 0
+    for block in ids:
+        stop = start + len(block.lows)
+        part = bodies if stop - start == len(bodies) else bodies[start:stop]
+        if len(sizes) == 1:  # measured: 55 ns a message here, 150 ns below
+            head = _HEAD.pack(len(part[0]) + HEADER_SIZE - 4, MESSAGE, timestamp, 1) + block.prefix
+            frames += map(b"".join, zip(repeat(head), block.lows, part))
+        else:
+            rest = _REST.pack(MESSAGE, timestamp, 1) + block.prefix
+            heads = [size + rest for size in map(_SIZE.pack, map(_add_header, map(len, part)))]
+            frames += map(b"".join, zip(heads, block.lows, part))  # noqa: B905
+        start = stop
+    return frames
+
+
+def encode_one(body: bytes, message_id: bytes, timestamp: int) -> bytes:
+    """The frame of one freshly published message."""
+    return _HEAD.pack(len(body) + HEADER_SIZE - 4, MESSAGE, timestamp, 1) + message_id + body
+
+
+_add_header = (HEADER_SIZE - 4).__add__
+
+
+def with_attempts(frame: bytes, attempts: int) -> bytes:
+    """A copy of the frame for a redelivery. The count wraps at 65536, as the original's does."""
+    return b"".join((frame[:16], _ATTEMPTS.pack(attempts & 0xFFFF), frame[18:]))
+
+
+def message_id(frame: bytes) -> bytes:
+    """The 16 bytes by which consumers name the message."""
+    return frame[18:34]
+
+
+def numbers_of(data: bytes, at: int, count: int, largest: int) -> list[int]:
+    """The sequences in the ids (ids.py) of `count` frames that stand end to end from `at` on, where `data` ends."""
+    if count == 1:
+        return [int(data[at + 22 : at + 34], 16)]
+    same = largest * count == len(data) - at
+    places = range(at, len(data), largest) if same else [at, *_ends(data, at, count - 1)]
+    return [int(data[place + 22 : place + 34], 16) for place in places]
+
+
+def response(data: bytes) -> bytes:
+    """A response frame."""
+    return _TYPED.pack(len(data) + 4, RESPONSE) + data
+
+
+def error(data: bytes) -> bytes:
+    """An error frame; data is `<CODE> <text>`."""
+    return _TYPED.pack(len(data) + 4, ERROR) + data
+
+
+def parts_of(data: bytes, first: int, count: int, size: int, skip: int = 0) -> list[bytes]:
+    """`count` parts of `size` bytes from `first` on, each behind `skip` bytes: 17 ns each, where slicing in a loop costs 65."""
+    blocks, single = _structs(size, skip)
+    middle = first + count // _BLOCK * blocks.size
+    view = memoryview(data)
+    parts: list[bytes] = []
+    step = _AT_ONCE * blocks.size
+    for at in range(first, middle, step):
+        parts += chain.from_iterable(blocks.iter_unpack(view[at : min(at + step, middle)]))
+    parts += chain.from_iterable(single.iter_unpack(view[middle : first + count * (size + skip)]))
+    return parts
+
+
+def split(data: bytes, at: int, end: int, count: int, largest: int) -> list[bytes]:
+    """The `count` frames that stand end to end in `data` from `at` to `end`. `largest`: bytes of the largest."""
+    if largest * count == end - at:  # none is larger, so they are all alike
+        return parts_of(data, at, count, largest)
+    ends = list(_ends(data, at, count))
+    return [data[start:stop] for start, stop in zip([at, *ends], ends, strict=False)]
+
+
+def cut(frames: bytes, count: int, largest: int, first: int, end: int) -> bytes:
+    """Of `count` frames that stand end to end, those from the `first`th up to the `end`th, which is behind it."""
+    if largest * count == len(frames):
+        return frames[first * largest : end * largest]
+    places = [0, *_ends(frames, 0, end)]
+    return frames[places[first] : places[end]]
+
+
+def that_fit(frames: bytes, count: int, largest: int, room: int, beside: int) -> int:
+    """How many of `count` frames that stand end to end have room, each with `beside` bytes more."""
+    if largest * count == len(frames):
+        return min(count, room // (largest + beside))
+    return bisect_right([end + beside * number for number, end in enumerate(_ends(frames, 0, count), 1)], room)
+
+
+def _ends(data: bytes, at: int, count: int) -> Iterator[int]:
+    """Where each of the frames ends that stand end to end from `at` on."""
+    for _ in range(count):
+        at += _SIZE.size + _SIZE.unpack_from(data, at)[0]
+        yield at
+
+
+@lru_cache(maxsize=4096)
+def _structs(size: int, skip: int) -> tuple[Struct, Struct]:
+    """To unpack a block of parts, and a single one."""
+    part = f"{skip}x{size}s"
+    return Struct(part * _BLOCK), Struct(part)
+
+
+OK = response(b"OK")
+HEARTBEAT = response(b"_heartbeat_")
+CLOSE_WAIT = response(b"CLOSE_WAIT")

@@ -1,0 +1,170 @@
+"""The queue-scan worker pool: what expires in-flight messages and releases deferred ones. There is no second way.
+
+max(1, min(channels / 4, --queue-scan-worker-pool-max)) cooperative workers, resized as channels come and go. A pass serves
+up to --queue-scan-selection-count queues: those due first, by the node-wide index of earliest due times, then some chosen
+at random, as NSQ does. Each worker takes queues from the selection until it has moved its share of messages; another pass
+follows in the same turn if more than a quarter was dirty, or if anything in the index is due still. A turn ends after so many
+messages; the next one goes on after the I/O. Unlike NSQ's pool it has no blind spot: a new channel is in the index with its
+first message, and random choice decides nothing but what is looked at besides.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from nsqd.core.timing.duequeue import DueQueue
+
+RESOLUTION = 25_000_000  # ns between turns that scan when nothing is overdue: 40 wake-ups a second at most
+INTERVAL = 100_000_000  # ns between passes that only look around, as in NSQ
+TURN_MESSAGES = 400  # after so many a turn goes on with I/O, however much is due: about 10 ms, their delivery included
+WORKER_MESSAGES = 100  # messages a worker expires or releases in a pass: about 2 ms, their delivery included
+DIRTY = 0.25  # share of a pass that had something due, above which another pass follows
+
+
+class Queue(Protocol):
+    """What has messages that wait for a time: a channel, or a topic's delay lane."""
+
+    watched: tuple[int, int] | None
+
+    def scan(self, now: int, limit: int) -> int:
+        """Serve up to about `limit` messages that are due; return how many: 0 means that nothing was due."""
+
+    def next_due(self) -> int | None:
+        """When scan has something to do."""
+
+
+@dataclass(slots=True)
+class ScanStatistics:
+    """Counters for /metrics."""
+
+    workers: int = 1
+    passes: int = 0
+    served: int = 0  # messages expired, released, or brought near their time
+    selected: int = 0  # queues looked at
+    dirty: int = 0  # queues that had something due
+    last_dirty_share: float = 0.0
+
+
+class ScanPool:
+    """See above. `random_below(n)` gives a number in 0..n-1."""
+
+    def __init__(self, selection_count: int, workers_max: int, random_below: Callable[[int], int]) -> None:
+        self._selection_count = selection_count
+        self._workers_max = workers_max
+        self._random_below = random_below
+        self._index: DueQueue[Queue] = DueQueue()  # queues by a lower bound of their earliest due time
+        self._queues: list[Queue] = []  # all channels, to choose from at random
+        self._places: dict[int, int] = {}  # id() of a channel -> its place in _queues
+        self._next_turn = 0  # ns; no scan before it
+        self.statistics = ScanStatistics()
+
+    # queues come and go
+
+    def add(self, queue: Queue) -> None:
+        """A channel was created."""
+        self._places[id(queue)] = len(self._queues)
+        self._queues.append(queue)
+        self._resize()
+
+    def discard(self, queue: Queue) -> None:
+        """A channel was deleted."""
+        place = self._places.pop(id(queue))
+        last = self._queues.pop()
+        if last is not queue:
+            self._queues[place] = last
+            self._places[id(last)] = place
+        self._resize()
+
+    def watch(self, queue: Queue, due: int) -> None:
+        """`queue` has something due at `due`, earlier than it is watched for."""
+        self.unwatch(queue)
+        queue.watched = (due, self._index.push(due, queue))
+
+    def unwatch(self, queue: Queue) -> None:
+        """`queue` waits for nothing."""
+        if queue.watched is not None:
+            self._index.remove(queue.watched[1])
+            queue.watched = None
+
+    def _resize(self) -> None:
+        self.statistics.workers = max(1, min(len(self._queues) // 4, self._workers_max))
+
+    # time
+
+    def next_turn(self) -> int | None:
+        """When `turn` wants to be called; None while nothing waits for a time."""
+        due = self._index.next_due()
+        return None if due is None else max(due, self._next_turn)
+
+    def turn(self, now: int) -> None:
+        """Expire and release what is due, in passes."""
+        due = self._index.next_due()
+        if due is None or now < self._next_turn or (due > now and now < self._next_turn - RESOLUTION + INTERVAL):
+            return
+        enough = self.statistics.served + TURN_MESSAGES
+        more = True
+        while more and self.statistics.served < enough:
+            dirty = self._pass(now)
+            more = dirty > DIRTY or (dirty > 0 and self._is_due(now))  # a pass that moved nothing ends the turn
+        self._next_turn = now if self._is_due(now) else now + RESOLUTION
+
+    def _is_due(self, now: int) -> bool:
+        due = self._index.next_due()
+        return due is not None and due <= now
+
+    def _pass(self, now: int) -> float:
+        """Serve one selection; return the share of it that was dirty."""
+        waiting = deque(self._select(now))
+        statistics = self.statistics
+        looked_at = dirty = 0
+        for _ in range(statistics.workers):
+            budget = WORKER_MESSAGES
+            while waiting and budget > 0:
+                served = self._serve(waiting.popleft(), now, budget)
+                budget -= served
+                statistics.served += served
+                looked_at += 1
+                dirty += served > 0
+        for queue in waiting:  # the workers have had enough: it is due as before
+            self._keep_watching(queue)
+        statistics.passes += 1
+        statistics.selected += looked_at
+        statistics.dirty += dirty
+        statistics.last_dirty_share = dirty / looked_at if looked_at else 0.0
+        return statistics.last_dirty_share
+
+    def _select(self, now: int) -> list[Queue]:
+        """Due queues, earliest first, then random ones. Due ones leave the index until they are served."""
+        selected = self._index.pop_due(now, self._selection_count)
+        for queue in selected:
+            queue.watched = None
+        seen = set(map(id, selected))
+        for _ in range(min(len(self._queues), self._selection_count) - len(selected)):
+            queue = self._queues[self._random_below(len(self._queues))]
+            if id(queue) not in seen:
+                seen.add(id(queue))
+                selected.append(queue)
+        return selected
+
+    def _serve(self, queue: Queue, now: int, limit: int) -> int:
+        """One slice for one queue, if it is due; then the index knows again when it wants the next."""
+        due = queue.next_due()
+        served = queue.scan(now, limit) if due is not None and due <= now else 0
+        self._keep_watching(queue)
+        return served
+
+    def _keep_watching(self, queue: Queue) -> None:
+        due = queue.next_due()
+        if due is None:
+            self.unwatch(queue)
+        elif queue.watched is None or queue.watched[0] != due:
+            self.watch(queue, due)
+
+    def check(self) -> None:
+        """Raise AssertionError if a sentence above is false."""
+        self._index.check()
+        for place, queue in enumerate(self._queues):
+            assert self._places[id(queue)] == place
+            due = queue.next_due()
+            assert due is None or (queue.watched is not None and queue.watched[0] <= due)

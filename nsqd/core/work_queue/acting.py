@@ -1,0 +1,51 @@
+"""What operators do to single jobs of a tube: delete, kick, bury and release them.
+
+They may do more than workers: delete and release what a worker has reserved. The worker is told nothing; what it says of the
+job from then on is answered by NOT_FOUND, as if its time to run were over. Priorities stay, and counts of a job go on.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.tube import Tube
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """Something that can be done to a job in one of these states."""
+
+    done: str  # what has been done to it then
+    states: frozenset[JobState]
+    do: Callable[[Tube, Job], None]
+
+
+def _release(tube: Tube, job: Job) -> None:
+    """Ready at once: also a job that has been reserved as often as it may be, for somebody wants it so."""
+    job.releases += 1
+    tube.let_go(job)
+
+
+DELETE = Action("deleted", frozenset(JobState), Tube.finish)
+KICK = Action("kicked", frozenset((JobState.BURIED, JobState.DELAYED)), Tube.kick)
+BURY = Action("buried", frozenset((JobState.READY, JobState.DELAYED)), lambda tube, job: tube.bury(job, job.priority))
+RELEASE = Action("released", frozenset((JobState.RESERVED,)), _release)
+
+
+def act(tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
+    """Do it to those of the tube's jobs, none of them twice, that are in one of its states. Returns how many."""
+    topic, count = tube.topic, 0
+    topic.store.promise(topic.number)
+    for job in jobs:
+        if job.state in action.states:
+            action.do(tube, job)
+            count += 1
+    if count:
+        tube.broker.tubes.leave_empty(topic.name)
+    return count
+
+
+def named(tube: Tube, ids: Iterable[int]) -> list[Job]:
+    """The tube's jobs among these."""
+    found = map(tube.broker.tubes.find, ids)
+    return [job for holder, job in filter(None, found) if holder is tube]

@@ -1,0 +1,69 @@
+"""Deferred messages: near and far, in order, never early, and far ones at 24 bytes."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.core.timing.deferred import MINUTE, Deferred, Message
+
+SECOND = 1_000_000_000
+
+
+def drain(deferred: Deferred, now: int) -> list[int]:
+    out: list[int] = []
+    while True:
+        wake = deferred.wake_at()
+        moved = deferred.approach(now, 7)
+        due = deferred.pop_due(now, 7)
+        out += [message.ordinal for message in due]
+        deferred.check()
+        if not due and not moved:
+            assert wake is None or wake > now
+            return out
+
+
+def test_near_and_far_come_when_due() -> None:
+    deferred = Deferred()
+    deferred.push(5 * SECOND, Message(1, 0), 0)
+    deferred.push(3600 * SECOND, Message(2, 4), 0)
+    assert len(deferred) == 2
+    assert deferred.wake_at() == 5 * SECOND
+    assert drain(deferred, 5 * SECOND) == [1]
+    assert deferred.wake_at() == 3600 * SECOND - MINUTE  # its page moves near a minute before
+    assert drain(deferred, 3599 * SECOND) == []
+    assert deferred.approach(3600 * SECOND, 10) == 0
+    (message,) = deferred.pop_due(3600 * SECOND, 10)
+    assert (message.ordinal, message.attempts) == (2, 4)
+    assert deferred.wake_at() is None
+
+
+def test_far_ones_are_packed() -> None:
+    deferred = Deferred()
+    for ordinal in range(1000):
+        deferred.push(2 * MINUTE + ordinal, Message(ordinal, 1), 0)
+    assert sum(map(len, deferred._far.values())) == 24_000
+    assert len(deferred._near) == 0
+
+
+def test_remove_from() -> None:
+    deferred = Deferred()
+    for ordinal, due in ((1, SECOND), (2, 3 * MINUTE), (3, 2 * SECOND), (4, 4 * MINUTE)):
+        deferred.push(due, Message(ordinal, 0), 0)
+    deferred.remove_from(3)
+    assert len(deferred) == 2
+    assert sorted(message.ordinal for _, message in deferred.items()) == [1, 2]
+    deferred.check()
+
+
+@given(st.lists(st.integers(0, 10 * MINUTE), max_size=60), st.integers(SECOND, 2 * MINUTE))
+def test_each_comes_once_and_never_early(dues: list[int], step: int) -> None:
+    deferred = Deferred()
+    for ordinal, due in enumerate(dues):
+        deferred.push(due, Message(ordinal, 0), 0)
+    now, seen = 0, []
+    while len(deferred):
+        now += step
+        for ordinal in drain(deferred, now):
+            assert now - step <= dues[ordinal] <= now or dues[ordinal] <= now  # never early
+            seen.append(ordinal)
+        assert all(due > now for ordinal, due in enumerate(dues) if ordinal not in seen)  # never forgotten
+    assert sorted(seen) == list(range(len(dues)))

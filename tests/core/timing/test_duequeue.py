@@ -1,0 +1,92 @@
+"""The priority queue by time: order, removal by handle, and the bound on tombstones after any sequence."""
+
+import gc
+import weakref
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.core.timing.duequeue import SLACK, DueQueue
+
+
+class Item:
+    """Something that can be weakly referred to."""
+
+
+def test_earliest_first_and_equal_times_in_order() -> None:
+    queue: DueQueue[str] = DueQueue()
+    for due, item in ((3, "c"), (1, "a"), (2, "b1"), (2, "b2")):
+        queue.push(due, item)
+    assert queue.next_due() == 1
+    assert queue.pop_due(2, 10) == ["a", "b1", "b2"]
+    assert queue.pop_due(2, 10) == []
+    assert queue.next_due() == 3
+    queue.check()
+
+
+def test_limit_leaves_the_rest() -> None:
+    queue: DueQueue[int] = DueQueue()
+    for due in range(10):
+        queue.push(due, due)
+    assert queue.pop_due(100, 4) == [0, 1, 2, 3]
+    assert len(queue) == 6
+
+
+def test_removed_items_do_not_come_out_and_are_freed_at_once() -> None:
+    queue: DueQueue[Item] = DueQueue()
+    item = Item()
+    alive = weakref.ref(item)
+    handle = queue.push(1, item)
+    assert queue.remove(handle) is item
+    assert queue.remove(handle) is None
+    del item
+    gc.collect()
+    assert alive() is None
+    assert queue.next_due() is None
+
+
+def test_clear_voids_handles() -> None:
+    queue: DueQueue[str] = DueQueue()
+    handle = queue.push(1, "a")
+    queue.clear()
+    queue.push(1, "b")
+    assert queue.remove(handle) is None
+    assert queue.pop_due(1, 1) == ["b"]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["push", "push", "remove", "pop", "look"]), st.integers(0, 50)), max_size=900)
+)
+def test_bound_and_order_after_any_sequence(steps: list[tuple[str, int]]) -> None:
+    queue: DueQueue[int] = DueQueue()
+    model: dict[int, int] = {}  # handle -> due
+    for step, number in steps:
+        if step == "push":
+            handle = queue.push(number, len(model))
+            model[handle] = number
+        elif step == "remove" and model:
+            handle = list(model)[number % len(model)]
+            assert queue.remove(handle) is not None
+            del model[handle]
+        elif step == "pop":
+            popped = queue.pop_due(number, 3)
+            expected = sorted((due, handle) for handle, due in model.items() if due <= number)[:3]
+            assert len(popped) == len(expected)
+            for _, handle in expected:
+                del model[handle]
+        assert len(queue) == len(model)
+        assert len(queue._heap) <= 2 * len(model) + SLACK
+        queue.check()
+        if step == "look":
+            assert queue.next_due() == min(model.values(), default=None)
+
+
+def test_popping_keeps_the_bound() -> None:
+    queue: DueQueue[int] = DueQueue()
+    far = [queue.push(10, 0) for _ in range(1064)]
+    for _ in range(1000):
+        queue.push(1, 0)
+    for handle in far:
+        queue.remove(handle)
+    queue.pop_due(1, 2000)
+    queue.check()
