@@ -23,8 +23,9 @@ from typing import Any
 
 import trio
 
-from nsqd.core.broker import Broker, TooMany
+from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
+from nsqd.core.limits import TooMany
 from nsqd.core.observation.outcomes import Event, Outcome
 from nsqd.core.retention.keeping import TopicConfig
 from nsqd.core.topic import Topic

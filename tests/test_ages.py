@@ -2,7 +2,7 @@
 
 from random import Random
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.core.observation import ages
 from nsqd.core.retention.keeping import Durability
 from tests.core.node import SECOND, Node

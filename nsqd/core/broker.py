@@ -6,17 +6,17 @@ What the outside must be told (a topic came, a channel went) collects in `change
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 
 from nsqd.core.channel.channel import Channel
+from nsqd.core.limits import Limits, TooMany
 from nsqd.core.message.ids import IdSource
 from nsqd.core.observation.latency import Latency
 from nsqd.core.observation.outcomes import Events, Outcomes
 from nsqd.core.pauses import Key, Pause, Pauses
-from nsqd.core.retention.keeping import Keeping
-from nsqd.core.sequence.seen import Remembered, SeenLimits
+from nsqd.core.sequence.seen import Remembered
 from nsqd.core.sequence.store import Store
 from nsqd.core.timing.scan import Queue, ScanPool
 from nsqd.core.topic import Topic
@@ -26,36 +26,7 @@ from penstock.protocol.names import is_valid_name
 from shared.histogram import Histogram
 from shared.values import SECOND
 
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What bounds the core."""
-
-    mem_queue_size: int = 10_000  # messages
-    queue_scan_selection_count: int = 20
-    queue_scan_worker_pool_max: int = 4
-    max_topics: int = 50_000
-    max_channels: int = 100_000  # of all topics
-    max_attempts: Mapping[str, int] = field(default_factory=dict)  # by topic; "": of topics not named; 0: no limit
-    requeue_on_disconnect: bool = False
-    topology_aware: bool = False  # consumers in the node's zone are served first, then those of its region
-    latency_percentiles: tuple[float, ...] = ()  # none: latencies are not measured
-    latency_window: int = 600_000_000_000  # ns
-    measures: bool = False  # what becomes of messages, for the statistics topic
-    events: float = 0.0  # the share of messages of which each event is told
-    keeping: Keeping = field(default_factory=Keeping)  # of topics that have no word of their own
-    seen: SeenLimits = field(default_factory=SeenLimits)
-
-    def attempts(self, topic: str) -> int:
-        """Deliveries before a message of the topic is buried; 0: any number."""
-        return self.max_attempts.get(topic, self.max_attempts.get("", 0))
-
-
 DRAINING = "DRAINING"  # why nothing can be published while the node drains
-
-
-class TooMany(Exception):
-    """There are as many topics or channels as the limits allow."""
 
 
 class ChangeKind(Enum):

@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import trio
 
-from nsqd.core.broker import Broker, Change, ChangeKind, TooMany
+from nsqd.core.broker import Broker, Change, ChangeKind
+from nsqd.core.limits import TooMany
 from nsqd.core.topic import Topic
 from nsqd.discovery.link import Link, LinkError
 from penstock.protocol.lookup import register, unregister

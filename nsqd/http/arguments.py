@@ -2,8 +2,9 @@
 
 from contextlib import suppress
 
-from nsqd.core.broker import DRAINING, Broker, TooMany
+from nsqd.core.broker import DRAINING, Broker
 from nsqd.core.channel.channel import Channel
+from nsqd.core.limits import TooMany
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.tube import Tube
 from penstock.protocol.names import is_valid_name

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.broker import Broker, TooMany
+from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
+from nsqd.core.limits import TooMany
 from nsqd.core.topic import Topic
 from nsqd.core.topology import Picture
 from nsqd.http.arguments import (

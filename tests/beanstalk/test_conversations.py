@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.work_queue.jobs import JobState
 from nsqd.protocols.beanstalk.client import Hall

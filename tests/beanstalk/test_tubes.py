@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Keeping, TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.jobs import JobState

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqd.core.broker import Limits, TooMany
+from nsqd.core.limits import Limits, TooMany
 from nsqd.core.topology import ChannelEntry, TopicEntry, restore, snapshot
 from tests.core.node import Node
 from tests.nsq.wire import ERROR, Wire, body, mpub

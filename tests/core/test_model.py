@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from nsqd.core.broker import Limits
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
+from nsqd.core.limits import Limits
 from nsqd.core.topic import Topic
 from nsqd.storage import held
 from nsqd.storage.held import EXTENT_MESSAGES

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT, Connection
 from nsqd.net.layers import READ_LIMIT
 from nsqd.protocols.nsq.authorization import PUBLISH, Authorization, AuthRefused, Rule

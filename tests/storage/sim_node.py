@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from nsqd.core.broker import Broker, Limits
+from nsqd.core.broker import Broker
+from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
 from nsqd.core.retention.keeping import Durability

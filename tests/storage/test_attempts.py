@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from nsqd.core.broker import Limits
 from nsqd.core.channel.channel import LOST_AT_ONCE, STOPPED
+from nsqd.core.limits import Limits
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.work_queue.jobs import JobState
 from nsqd.core.work_queue.tube import Tube

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability
 from nsqd.core.timing.deferred import Message
 from nsqd.storage.log import cache

@@ -5,8 +5,9 @@ from random import Random
 
 import pytest
 
-from nsqd.core.broker import Broker, Limits
+from nsqd.core.broker import Broker
 from nsqd.core.channel.acting import Chosen, bury, move
+from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import message_id
 from nsqd.core.retention.cursors import Cursor

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.core.message import ids
 from nsqd.core.retention.keeping import Durability
 from nsqd.core.sequence.puts import Terms

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability, TopicConfig
 from tests.core.node import SECOND
 from tests.storage.sim_disk import SimDisk

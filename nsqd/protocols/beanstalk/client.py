@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsqd.core.broker import Broker, TooMany
+from nsqd.core.broker import Broker
+from nsqd.core.limits import TooMany
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.work_queue.jobs import Job
 from nsqd.core.work_queue.tube import Reading

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from nsqd.core.broker import TooMany
+from nsqd.core.limits import TooMany
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.work_queue.jobs import Job, JobState
 from nsqd.core.work_queue.tube import Reading, Tube

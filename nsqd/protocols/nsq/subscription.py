@@ -3,8 +3,8 @@
 State (specs/nsq.md a4): INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING. It is the Sink of its consumer.
 """
 
-from nsqd.core.broker import TooMany
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
+from nsqd.core.limits import TooMany
 from nsqd.core.message.frame import CLOSE_WAIT, ID_SIZE, OK
 from nsqd.protocols.nsq import fast
 from nsqd.protocols.nsq.access import Access

@@ -2,10 +2,10 @@
 
 import pytest
 
-from nsqd.core.broker import Limits
 from nsqd.core.channel.acting import Chosen, requeue
 from nsqd.core.channel.buried import Buried, Grave
 from nsqd.core.channel.channel import Channel
+from nsqd.core.limits import Limits
 from tests.core.node import SECOND, Node, bodies, ids
 
 LIMITS = Limits(max_attempts={"": 3, "t": 2, "u": 0}, requeue_on_disconnect=True)

@@ -5,8 +5,9 @@ import weakref
 
 import pytest
 
-from nsqd.core.broker import ChangeKind, Limits
+from nsqd.core.broker import ChangeKind
 from nsqd.core.channel.consumer import NOT_IN_FLIGHT, NOT_OWNER
+from nsqd.core.limits import Limits
 from tests.core.node import MS, SECOND, Inbox, Node, bodies, ids
 
 

@@ -4,7 +4,7 @@ from itertools import permutations
 
 import pytest
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from tests.core.node import MS, SECOND, Node, bodies, ids
 
 LIMITS = Limits(requeue_on_disconnect=True)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from nsqd.core.broker import Limits
 from nsqd.core.channel.consumer import Consumer
+from nsqd.core.limits import Limits
 from tests.core.node import MS, SECOND, Delivery, Inbox, Node, ids
 
 PERCENTILES = (1.0, 0.5)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.observation.outcomes import MOST_CHANGES, MOST_EVENTS, Event, Events, Outcome, Producers
 from nsqd.core.work_queue.jobs import JobState

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes, is_word, read_sequence, unpack
 from nsqd.core.sequence.seen import Remembered, Seen, SeenLimits
 from tests.core.node import MS, SECOND, Node, bodies
