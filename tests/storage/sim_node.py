@@ -227,7 +227,7 @@ class SimNode:
         """Let time pass, with a turn whenever something is due."""
         left = ns
         while True:
-            while self.broker.awake or self.woken or (self.eager and self.cache.step()):
+            while self.broker.agenda.awake or self.woken or (self.eager and self.cache.step()):
                 self.turn()
             due = self.broker.scan.next_turn()
             step = left if due is None else max(0, min(left, due - self.clock.now))
