@@ -66,31 +66,36 @@ class LogStore(MemoryStore):
 
     def begin(self, now: int, wall: int) -> None:
         self._now, self._wall = now, wall
-        self._syncer.collect()
-        if self.watches:
+        if self._syncer.done:
+            self._syncer.collect()
+        if self.watches.waiting:
             self.watches.look(now, self._is_readable)
-        for read in self._cache.collect():
-            self._give_up(read)
+        cache = self._cache
+        cache.inline = 0
+        if cache.done:
+            for read in cache.collect():
+                self._give_up(read)
 
     def commit(self) -> int:
         self._flush()
-        writer = self._writer
-        if writer.has_records and self._clock.wants_anchor(self._now):
+        writer, cache = self._writer, self._cache
+        if writer.group and self._now >= self._clock.anchor_due:
             self.write_anchor()
         position = writer.write()
         if self._unplaced:
             self._place()
-        if self._grown and not writer.has_records:
+        if self._grown and not writer.group:
             self._mark(position)
-        self._cache.keep_to_budget({held for _, extents in self._unplaced for held in extents})
+        if cache.held_bytes > cache.limit or cache.just_read:
+            cache.keep_to_budget({held for _, extents in self._unplaced for held in extents})
         strong, weak, self._strong, self._weak = self._strong, self._weak, False, False
         published, self._published = self._published, 0
-        if writer.has_records:  # it could not be written
+        if writer.group:  # it could not be written
             self._unkept = strong = self._unkept or strong or weak
         elif self._unkept:
             self._unkept, strong = False, True
         self._syncer.written(strong, published)
-        if self.watches:  # it may have been synced in this turn; if not, somebody has to
+        if self.watches.waiting:  # it may have been synced in this turn; if not, somebody has to
             self.watches.look(self._now, self._is_readable)
         self.after_commit()
         return position if strong else 0
@@ -105,7 +110,7 @@ class LogStore(MemoryStore):
 
     @property
     def stuck(self) -> bool:
-        return self._writer.has_records
+        return bool(self._writer.group)
 
     @property
     def refusal(self) -> str:
@@ -176,9 +181,9 @@ class LogStore(MemoryStore):
 
     def _place(self) -> None:
         """Note where messages of the groups just written stand; they may be given up in memory from now on."""
-        places = self._writer.take_places()
+        places = self._writer.places
         placed, self._unplaced = self._unplaced[: len(places)], self._unplaced[len(places) :]
-        wall, logged, added = self._wall, self._clock.at(self._now), self._cache.added
+        wall, logged, added = self._wall, self._now + self._clock.offset, self._cache.added
         for (count, extents), (segment, start, end) in zip(placed, places, strict=True):
             size = (end - start + count * OVERHEAD) // len(extents)
             for held in extents:
@@ -187,6 +192,7 @@ class LogStore(MemoryStore):
                 held.size += size
                 if held.extent is not None:  # else nobody owes it any more: dropped as soon as published
                     added(held, size)
+        places.clear()
 
     def _mark(self, position: int) -> None:
         """What was published to these topics is durable when the log is durable up to there."""
