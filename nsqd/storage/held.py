@@ -182,6 +182,12 @@ class Held:
         """Of its records, and of what stands between them."""
         return sum(end - start for _, _, start, end in self.pieces)
 
+    def place(self, segment: int, start: int, end: int, size: int, wall: int, logged: int) -> None:
+        """Messages that were added, `size` bytes of frames, stand there in a segment since then: see `published`."""
+        self.published(wall, logged)
+        self.size += size
+        add_piece(self.pieces, segment, 0, start, end)
+
     def published(self, at: int, logged: int) -> None:
         """What was added came then: ns since the epoch, and in the log's time."""
         self.oldest = self.oldest or at

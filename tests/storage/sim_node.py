@@ -82,7 +82,7 @@ class SteppedSyncer(Syncer):
         except OSError as failure:
             error = failure
         if error is not None or not self.steps:
-            self._done.append((self.job, 0.0, error))
+            self.done.append((self.job, 0.0, error))
             self.job = None
 
 
@@ -100,7 +100,7 @@ class SteppedCache(Cache):
         read = self._jobs.popleft()
         assert read is not None
         self._do(read)
-        self._done.append(read)
+        self.done.append(read)
         return True
 
 

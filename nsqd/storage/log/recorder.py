@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from nsqd.storage.held import Held, add_piece
+from nsqd.storage.held import Held
 from nsqd.storage.log.cache import Cache
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.pieces import OVERHEAD
@@ -40,22 +40,21 @@ class Recorder:
             for one in collecting:
                 one.flush()
 
-    def place(self, now: int, wall: int) -> None:
+    def place(self, now: int) -> None:
         """Note where messages of the groups just written stand; they may be given up in memory from now on.
 
-        `now` (monotonic ns) and `wall` (ns since the epoch) are the turn's.
+        `now`: the turn's, monotonic ns.
         """
-        places = self.writer.take_places()
+        places = self.writer.places
         placed, self.unplaced = self.unplaced[: len(places)], self.unplaced[len(places) :]
-        logged, added = self.clock.at(now), self.cache.added
+        logged, wall, added = now + self.clock.offset, self.wall, self.cache.added
         for (count, extents), (segment, start, end) in zip(placed, places, strict=True):
             size = (end - start + count * OVERHEAD) // len(extents)
             for held in extents:
-                add_piece(held.pieces, segment, 0, start, end)
-                held.published(wall, logged)
-                held.size += size
+                held.place(segment, start, end, size, wall, logged)
                 if held.extent is not None:  # else nobody owes it any more: dropped as soon as published
                     added(held, size)
+        places.clear()
 
     def unwritten(self) -> set[Held]:
         """Extents of which something is nowhere but in memory."""

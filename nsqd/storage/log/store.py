@@ -34,7 +34,7 @@ class LogStore:
         self._syncer = syncer
         self._cache = cache
         self._clock = clock
-        self._now = self._wall = 0  # of the turn
+        self._now = 0  # monotonic ns, of the turn
         self._recorder = Recorder(writer, clock, cache)
         self._recovered = recovered  # of topics that nobody has asked for yet
         self._topics: dict[int, LogTopic] = {}  # that are logged
@@ -48,29 +48,35 @@ class LogStore:
     # the turn
 
     def begin(self, now: int, wall: int) -> None:
-        self._now, self._wall = now, wall
+        self._now = now
         self._recorder.wall = wall
-        self._syncer.collect()
-        if self.retention.watches:
+        if self._syncer.done:
+            self._syncer.collect()
+        if self.retention.watches.waiting:
             self.retention.watches.look(now, self._is_readable)
-        for read in self._cache.collect():
-            self._give_up(read)
+        cache = self._cache
+        cache.inline = 0
+        if cache.done:
+            for read in cache.collect():
+                self._give_up(read)
 
     def commit(self) -> int:
-        recorder, writer = self._recorder, self._writer
-        recorder.flush()
-        if writer.has_records and self._clock.wants_anchor(self._now):
+        recorder, writer, cache = self._recorder, self._writer, self._cache
+        if recorder.collecting:
+            recorder.flush()
+        if writer.group and self._now >= self._clock.anchor_due:
             self.write_anchor()
         position = writer.write()
-        is_written = not writer.has_records
-        if recorder.unplaced:
-            recorder.place(self._now, self._wall)
+        is_written = not writer.group
+        if writer.places:
+            recorder.place(self._now)
         if self.retention.grown and is_written:
             self.retention.written(position)
-        self._cache.keep_to_budget(recorder.unwritten())
+        if cache.held_bytes > cache.limit or cache.just_read:
+            cache.keep_to_budget(recorder.unwritten())
         strong, published = recorder.promises.take(is_written)
         self._syncer.written(strong, published)
-        if self.retention.watches:  # it may have been synced in this turn; if not, somebody has to
+        if self.retention.watches.waiting:  # it may have been synced in this turn; if not, somebody has to
             self.retention.watches.look(self._now, self._is_readable)
         self.after_commit()
         return position if strong else 0
@@ -85,7 +91,7 @@ class LogStore:
 
     @property
     def stuck(self) -> bool:
-        return self._writer.has_records
+        return bool(self._writer.group)
 
     @property
     def refusal(self) -> str:
