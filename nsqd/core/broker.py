@@ -6,7 +6,7 @@ What the outside must be told (a topic came, a channel went) collects in `change
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -16,6 +16,7 @@ from nsqd.core.observation.latency import Latency
 from nsqd.core.observation.outcomes import Events, Outcomes
 from nsqd.core.pauses import Key, Pause, Pauses
 from nsqd.core.retention.keeping import Keeping
+from nsqd.core.sequence.mark import Promise
 from nsqd.core.sequence.seen import Remembered, SeenLimits
 from nsqd.core.sequence.store import Store
 from nsqd.core.timing.scan import Queue, ScanPool
@@ -147,7 +148,7 @@ class Broker:
         for topic in unsealed:
             topic.seal(self.now, self.wall)
 
-    def commit(self) -> int:
+    def commit(self) -> Sequence[Promise]:
         """Write the turn's group: what was published, finished and delivered. Returns what Store.commit does."""
         self.seal()
         return self.store.commit()

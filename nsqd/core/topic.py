@@ -15,6 +15,7 @@ from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE, encode, encode_one
 from nsqd.core.observation.outcomes import Producers
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import TopicConfig
+from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.puts import Puts, Terms
 from nsqd.core.sequence.seen import Seen
 from nsqd.core.sequence.store import Store
@@ -50,6 +51,7 @@ class Topic:
         "is_foreign",
         "is_tubes_own",
         "legal",
+        "marks",
         "max_attempts",
         "message_bytes",
         "message_count",
@@ -58,7 +60,6 @@ class Topic:
         "ordinary",
         "paused",
         "producers",
-        "promise",
         "put_count",
         "putting",
         "seen",
@@ -105,7 +106,7 @@ class Topic:
         self.store.create_topic(number, name)
         self.cursors: dict[str, Cursor] = {}  # of those who read it back, by name
         self.store.hold(number, self.cursors)
-        self.promise = 0  # what an OK of this topic waits for: WRITTEN or SYNCED
+        self.marks: tuple[Mark, ...] = ()  # what a reply about its messages waits for
         self.keep(config or TopicConfig())
         self._delayed_ahead = 0  # messages published with a delay at or past the edge
         self._overdue: list[Message] = []  # of those, the ones whose delay is over; no longer in the lane
@@ -312,8 +313,7 @@ class Topic:
         """From now on."""
         self.config = config
         keeping = config.over(self.broker.limits.keeping)
-        self.promise = keeping.promise
-        self.store.keep(self.number, keeping)
+        self.marks = self.store.keep(self.number, keeping)
 
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
         """Somebody who reads the topic back stands there, or (None) does so no more."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import Keeping, TopicConfig
+from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.sequence.store import Extent
 from nsqd.storage.sequence import Sequence
 
@@ -16,11 +17,6 @@ class MemoryStore:
         self._topics: dict[int, Sequence] = {}
         self._position = 0
 
-    @property
-    def durable(self) -> int:
-        """All there is: memory promises nothing beyond the process, and that at once."""
-        return self._position
-
     def begin(self, now: int, wall: int) -> None:
         pass
 
@@ -28,25 +24,17 @@ class MemoryStore:
     def refusal(self) -> str:
         return ""
 
-    @property
-    def broken(self) -> bool:
-        return False
-
-    @property
-    def stuck(self) -> bool:
-        return False
-
     def promise(self, topic: int) -> None:
         pass
 
-    def keep(self, topic: int, keeping: Keeping) -> None:
-        pass
+    def keep(self, topic: int, keeping: Keeping) -> tuple[Mark, ...]:
+        return ()
 
     def configure(self, topic: int, config: TopicConfig) -> None:
         self._position += 1
 
-    def commit(self) -> int:
-        return self._position
+    def commit(self) -> list[Promise]:
+        return []  # memory promises nothing beyond the process, and that at once
 
     def lease(self, ceiling: int) -> bool:
         return self._write_lease(ceiling)

@@ -1,5 +1,9 @@
 """A Store that behaves like a disk: syncs and reads complete when the test says so. What the commit log will be."""
 
+from typing import Any
+
+from nsqd.core.retention.keeping import Keeping
+from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.sequence.store import Extent
 from nsqd.storage.memory import MemoryStore
 
@@ -9,22 +13,25 @@ class SlowStore(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__(lambda ceiling: True)
-        self.synced = 0
+        self.durable = Mark("durable")
+        self._marks = (self.durable,)
+        self.end = 0  # of the log: behind what was published last
         self.cached: set[tuple[int, int]] = set()  # (topic, first ordinal of the extent)
         self.wanted: list[tuple[int, int]] = []  # (topic, ordinal), reads that were begun
         self.cold = False  # True: extents must be fetched first
-        self.failed = False  # True: nothing becomes durable any more
 
-    @property
-    def durable(self) -> int:
-        return self.synced
+    def keep(self, topic: int, keeping: Keeping) -> tuple[Mark, ...]:
+        return self._marks
 
-    @property
-    def broken(self) -> bool:
-        return self.failed
+    def publish(self, *arguments: Any, **more: Any) -> None:
+        self.end += 1
+        super().publish(*arguments, **more)
+
+    def commit(self) -> list[Promise]:
+        return [Promise(self.durable, self.end)] if self.durable.position < self.end else []
 
     def sync(self) -> None:
-        self.synced = self._position
+        self.durable.position = self.end
 
     def read(self, topic: int, ordinal: int) -> Extent | None:
         extent = super().read(topic, ordinal)

@@ -9,9 +9,11 @@ from typing import Any, cast
 import pytest
 import trio
 
+from nsqd.core.sequence.mark import Promise
 from nsqd.net.acceptor import ACCEPT_PAUSE
 from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT
-from nsqd.net.reactor import MAX_RECEIVED, READ_SIZE, Edge, Reactor, Served
+from nsqd.net.promised import Served
+from nsqd.net.reactor import MAX_RECEIVED, READ_SIZE, Edge, Reactor
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.storage.memory import MemoryStore
 from tests.core.node import SECOND, Node
@@ -223,14 +225,14 @@ def test_a_reply_waits_for_its_own_commit_and_not_for_later_ones() -> None:
     bench.turn()
     answered = 0
     for step in range(60):
-        behind = store._position
+        behind = store.end
         clients[step % 4].sendall(b"PUB t\n" + body(b"x"))
         bench.turn(2)
-        store.synced = behind
+        store.durable.position = behind
         bench.turn(1)
         answered += sum(frame == b"OK" for client in clients for frame in frames(client))
     assert answered >= 4 + 55
-    assert len(bench.reactor._waiting) <= 4
+    assert len(bench.reactor._promised._connections) <= 4
     bench.close()
 
 
@@ -256,7 +258,7 @@ def test_nobody_waits_for_what_will_never_be_durable() -> None:
     bench.reactor.wake()
     bench.turn()
     assert told == ["early: done"]
-    store.failed = True
+    store.durable.broken = True
     bench.reactor.wake()
     bench.turn()
     assert told == ["early: done", "late: refused"]
@@ -301,7 +303,7 @@ class Noted(MemoryStore):
         self.notes.append(f"attempt {attempts}")
         super().requeue(topic, channel, ordinal, attempts, due)
 
-    def commit(self) -> int:
+    def commit(self) -> list[Promise]:
         self.notes.append("commit")
         return super().commit()
 

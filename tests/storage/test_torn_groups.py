@@ -35,7 +35,7 @@ class Torn:
         self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
         self.node = start(SimDisk(Random(1)), self.clock)
         self.node.turn(lambda: before(self.node.broker))
-        self.written = self.node.log.writer.written
+        self.written = self.node.log.writer.written.position
         self.node.turn(lambda: last(self.node.broker))
 
     def restarts(self) -> Iterator[SimNode]:

@@ -6,12 +6,13 @@ memory, or None and calls `on_read` of the core later. Topics and channels are n
 is deleted and created anew under its old name starts clean (specs/log-and-channel.md rules 8 to 10).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import Keeping, TopicConfig
+from nsqd.core.sequence.mark import Mark, Promise
 from shared.histogram import Histogram
 
 
@@ -56,10 +57,6 @@ class LogFigures:
 class Store(Protocol):
     """Records go in, extents come out."""
 
-    @property
-    def durable(self) -> int:
-        """Every record before this position survives a power cut."""
-
     def begin(self, now: int, wall: int) -> None:
         """A turn begins at `now` (monotonic ns) and `wall` (ns since the epoch)."""
 
@@ -67,20 +64,12 @@ class Store(Protocol):
     def refusal(self) -> str:
         """Why nothing more can be published, e.g. for want of space; "" if it can."""
 
-    @property
-    def broken(self) -> bool:
-        """True if `durable` will never move again: whoever waits for it waits in vain."""
-
     def promise(self, topic: int) -> None:
-        """Somebody will be told of what was recorded of the topic in this turn: `commit` shall say what to wait for."""
+        """Somebody will be told of what was recorded of the topic in this turn, once the topic's marks have come to it."""
 
-    @property
-    def stuck(self) -> bool:
-        """True if the last group could not be written yet: no promise of it holds before `durable` is there."""
-
-    def commit(self) -> int:
-        """Close the group of this turn. Returns the position that `durable` must reach before replies leave that wait for a
-        sync, and if it is `stuck` all that promise; 0: none need wait."""
+    def commit(self) -> Sequence[Promise]:
+        """Close the group of this turn. Returns what it promises and is not so yet, one promise for each mark that somebody
+        waits for; mostly there is none."""
 
     def lease(self, ceiling: int) -> bool:
         """Ids below `ceiling` may be issued from now on. Durable on return; False if that cannot be had now."""
@@ -88,8 +77,11 @@ class Store(Protocol):
     def create_topic(self, topic: int, name: str) -> None:
         """`topic` is the number of a new topic of that name."""
 
-    def keep(self, topic: int, keeping: Keeping) -> None:
-        """How the topic's messages are kept from now on."""
+    def keep(self, topic: int, keeping: Keeping) -> tuple[Mark, ...]:
+        """How the topic's messages are kept from now on. Returns the marks that replies about them wait for.
+
+        Topics that wait for the same marks get the same tuple.
+        """
 
     def configure(self, topic: int, config: TopicConfig) -> None:
         """What the topic itself says of that, to be told after a restart; `keep` follows."""

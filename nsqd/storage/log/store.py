@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
+from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.core.sequence.store import Extent
 from nsqd.core.work_queue.jobs import time_of, with_time
 from nsqd.storage.held import Held, add_piece
@@ -56,7 +57,8 @@ class LogStore(MemoryStore):
         self.watches = Watches()
         self._grown: set[int] = set()  # of those: published to since the last group was written
         self._strong = self._weak = False  # somebody waits for a record of this turn: to be synced; to be written
-        self._unkept = False  # somebody waits for a record of earlier turns, which could not be written
+        self._unkept = False  # somebody waits for the sync of a record of earlier turns, which could not be written
+        self._to_be_synced, self._to_be_written = (self.durable,), (self.written,)  # what replies wait for, by the mode
         self._published = 0  # messages of this turn, of topics in the mode `interval`
         self.reshaped = 0  # how often extents that are older than the newest were replaced by others
         self.leased = 0  # message ids below it may be issued
@@ -72,7 +74,7 @@ class LogStore(MemoryStore):
         for read in self._cache.collect():
             self._give_up(read)
 
-    def commit(self) -> int:
+    def commit(self) -> list[Promise]:
         self._flush()
         writer = self._writer
         if writer.has_records and self._clock.wants_anchor(self._now):
@@ -85,35 +87,32 @@ class LogStore(MemoryStore):
         self._cache.keep_to_budget({held for _, extents in self._unplaced for held in extents})
         strong, weak, self._strong, self._weak = self._strong, self._weak, False, False
         published, self._published = self._published, 0
-        if writer.has_records:  # it could not be written
-            self._unkept = strong = self._unkept or strong or weak
-        elif self._unkept:
-            self._unkept, strong = False, True
-        self._syncer.written(strong, published)
+        awaited = strong or self._unkept
+        self._unkept = awaited and writer.has_records  # true: the group could not be written
+        self._syncer.written(awaited, published)
         if self.watches:  # it may have been synced in this turn; if not, somebody has to
             self.watches.look(self._now, self._is_readable)
         self.after_commit()
-        return position if strong else 0
+        marks = (self._to_be_synced if strong else ()) + (self._to_be_written if weak else ())
+        return [Promise(mark, position) for mark in marks if mark.position < position]
 
     def write_anchor(self) -> None:
         """Note what the clocks tell."""
         self._writer.append_anchor()
 
     @property
-    def durable(self) -> int:
+    def durable(self) -> Mark:
+        """How far the log survives a power cut."""
         return self._writer.durable
 
     @property
-    def stuck(self) -> bool:
-        return self._writer.has_records
+    def written(self) -> Mark:
+        """How far the log survives the process."""
+        return self._writer.written
 
     @property
     def refusal(self) -> str:
         return self._syncer.space.full or self._writer.failure
-
-    @property
-    def broken(self) -> bool:
-        return self._writer.broken
 
     def promise(self, topic: int) -> None:
         if self._modes.get(topic) is Durability.ALWAYS:
@@ -129,7 +128,7 @@ class LogStore(MemoryStore):
         self.leased = ceiling
         self._append(Kind.LEASE, records.LEASE.pack(ceiling))
         position = self._writer.write()
-        return self._syncer.now() and self._writer.durable >= position
+        return self._syncer.now() and self._writer.durable.position >= position
 
     def give_back(self, next_id: int) -> None:
         """The node stops: message ids from `next_id` on were never issued."""
@@ -193,7 +192,7 @@ class LogStore(MemoryStore):
         for topic in self._grown:
             marks = self._marks.get(topic)
             if marks is not None:
-                marks.look(self._writer.durable)
+                marks.look(self._writer.durable.position)
                 marks.add(position, self._topics[topic].end)
         self._grown.clear()
 
@@ -203,7 +202,7 @@ class LogStore(MemoryStore):
         if marks is None:
             sequence = self._topics.get(topic)
             return sequence.end if sequence is not None else 0
-        end = marks.look(self._writer.durable)
+        end = marks.look(self._writer.durable.position)
         if end < self._topics[topic].end:
             self._syncer.want()  # whoever asks shall see it soon, in whatever mode the topic is
         return end
@@ -286,9 +285,9 @@ class LogStore(MemoryStore):
             self._set_mode(topic, self._syncer.durability)
             self.promise(topic)
 
-    def keep(self, topic: int, keeping: Keeping) -> None:
+    def keep(self, topic: int, keeping: Keeping) -> tuple[Mark, ...]:
         if topic in self._ephemeral:
-            return
+            return ()
         self._set_mode(topic, keeping.durability)
         if keeping.retains:
             self._retaining[topic] = keeping
@@ -302,6 +301,11 @@ class LogStore(MemoryStore):
             sequence = self.sequence(topic)
             sequence.retain(sequence.end if keeping.retains else None)
             self._write_first(topic, sequence)
+        return self._marks_of(keeping.durability)
+
+    def _marks_of(self, durability: Durability) -> tuple[Mark, ...]:
+        """What replies about messages so kept wait for."""
+        return self._to_be_synced if durability is Durability.ALWAYS else self._to_be_written
 
     def _set_mode(self, topic: int, mode: Durability | None) -> None:
         """None: the topic is gone."""

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from nsqd.core.sequence.mark import Mark
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk, File
 from nsqd.storage.log.identity import LogIdentity
@@ -73,12 +74,13 @@ class Writer:
         self._places: list[tuple[int, int, int]] = []  # (segment, from, to) of the PUBLISH records that were written
         self._unsynced: list[File] = []  # older segments with bytes that are not durable
         self._new = False  # the newest segment's name is not durable
-        self.written = position  # the log's end
-        self.durable = position  # everything before it survives a power cut
+        self.written = Mark("written", position)  # the log's end
+        self.durable = Mark(
+            "durable", position
+        )  # everything before it survives a power cut; broken once a sync has failed
         self.stated = position if stated is None else stated  # the highest durable mark in a group that was written
         self.content_end = position if content_end is None else content_end  # the end of the last group that is no mark
         self.failure = ""  # why the last write or sync failed; "": it did not
-        self.broken = False  # a sync has failed: nothing becomes durable any more
         self.records = 0  # written, without those of marks
         self.begun: list[int] = []  # bases of segments that nobody has taken note of
         self._begins_state = False  # the next group begins a segment, with a STATE
@@ -96,21 +98,21 @@ class Writer:
     def write(self) -> int:
         """Write the group. Returns the position behind it: when `durable` is there, the group is."""
         if not self._group:
-            return self.written
+            return self.written.position
         try:
             self._try()
         except OSError as error:
             self._failed(error)
-            return self.written + 1  # the group will end beyond that
-        if self.failure and not self.broken:
+            return self.written.position + 1  # the group will end beyond that
+        if self.failure and not self.durable.broken:
             self.failure = ""
             log.info("LOG: it can be written again")
-        return self.written
+        return self.written.position
 
     @property
     def unstated(self) -> bool:
         """True if records are durable and no group says so: a start would take damage to them for a torn tail."""
-        return self.durable >= self.content_end > self.stated and not self._group and not self.failure
+        return self.durable.position >= self.content_end > self.stated and not self._group and not self.failure
 
     def write_mark(self) -> bool:
         """Write a group that only states the durable mark, while there are no records to be written.
@@ -157,14 +159,14 @@ class Writer:
 
     def _failed(self, error: OSError) -> None:
         failure = f"cannot write to the log: {error.strerror or error}"
-        if self.failure != failure and not self.broken:
+        if self.failure != failure and not self.durable.broken:
             self.failure = failure
             log.error("LOG: %s: nothing is acknowledged until it can be", failure)
 
     def _write_group(self) -> None:
         assert self._file is not None
         seed = self._seed
-        pieces = encode(seed, self._size, Kind.GROUP, GROUP.pack(self.durable, self._clock.now()))
+        pieces = encode(seed, self._size, Kind.GROUP, GROUP.pack(self.durable.position, self._clock.now()))
         places, at = [], self._size + sum(map(len, pieces))
         for kind, content, frames in self._group:
             end = at + PREFIX_SIZE + 1 + len(content) + len(frames)
@@ -177,9 +179,9 @@ class Writer:
         self.records += len(self._group)
         size = at - self._size
         self._size = at
-        self.written += size
-        self.stated = self.durable
-        self.content_end = self.written
+        self.written.position += size
+        self.stated = self.durable.position
+        self.content_end = self.written.position
         self._group.clear()
 
     def begin_state(self, content: bytes) -> None:
@@ -190,7 +192,7 @@ class Writer:
     def _begin_segment(self) -> None:
         identity = self._identity
         made = self._clock.clocks.wall()
-        header = SegmentHeader(identity.node, 0, identity.log_id, self.written, made, self._begins_state)
+        header = SegmentHeader(identity.node, 0, identity.log_id, self.written.position, made, self._begins_state)
         if self._ahead:
             self._cut_end()
         name = segment_name(header.base, 0)
@@ -239,13 +241,13 @@ class Writer:
 
     def sync_job(self) -> SyncJob | None:
         """What is to be synced now; None if there is nothing, or no sense in it."""
-        if self.broken or self._file is None or self.durable >= self.written:
+        if self.durable.broken or self._file is None or self.durable.position >= self.written.position:
             return None
-        return SyncJob(self.written, [*self._unsynced, self._file], self._disk if self._new else None)
+        return SyncJob(self.written.position, [*self._unsynced, self._file], self._disk if self._new else None)
 
     def synced(self, job: SyncJob) -> None:
         """The job is done."""
-        self.durable = max(self.durable, job.position)
+        self.durable.position = max(self.durable.position, job.position)
         for file in job.files[:-1]:
             if file in self._unsynced:  # else somebody synced it meanwhile, in the turn
                 self._unsynced.remove(file)
@@ -254,15 +256,15 @@ class Writer:
             self._new = False
 
     def sync_failed(self, error: OSError) -> None:
-        """It is not, and nothing more can be promised."""
-        self.broken = True
+        """A sync has failed: nothing becomes durable any more."""
+        self.durable.broken = True
         self.failure = f"cannot sync the log: {error.strerror or error}"
 
     def sync(self) -> bool:
         """Do it all here and now. False if it failed."""
         job = self.sync_job()
         if job is None:
-            return not self.broken
+            return not self.durable.broken
         try:
             job.run()
         except OSError as error:
