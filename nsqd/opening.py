@@ -82,7 +82,7 @@ def make_broker(
     Raises DirectoryError.
     """
     now, wall = clocks()
-    first = max(metadata.ids, opened.lease, binlogs.binlog.highest + 1)
+    first = max(metadata.ids, opened.found.lease, binlogs.binlog.highest + 1)
     ids = IdSource(options.node_number(), first, opened.store.lease)
     if opened.writer.failure:
         raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
