@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.core.work_queue.acting import BURY, DELETE, KICK, RELEASE, Action, act, named
 from nsqd.core.work_queue.jobs import Job, JobState
 from nsqd.core.work_queue.tube import Tube

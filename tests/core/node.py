@@ -4,9 +4,10 @@ from collections.abc import Callable
 from itertools import count
 from random import Random
 
-from nsqd.core.broker import Broker, Limits
+from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
+from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
 from nsqd.core.sequence.store import Store
 from nsqd.storage.memory import MemoryStore
@@ -104,7 +105,7 @@ class Node:
             self.broker.serve()
             self.broker.commit()
             due = self.broker.scan.next_turn()
-            if not self.broker.awake and (due is None or due > self.now):
+            if not self.broker.agenda.awake and (due is None or due > self.now):
                 self.after_turn()
                 return
 

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from nsqd.core.broker import Limits
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
+from nsqd.core.limits import Limits
 from nsqd.core.topic import Topic
 from nsqd.storage import held
 from nsqd.storage.held import EXTENT_MESSAGES
@@ -360,7 +360,9 @@ class TopicMachine(RuleBasedStateMachine):
             assert (consumer.ready > consumer.in_flight and inbox.room() > 0) == (consumer in consumer.channel.ready)
         assert self.topic.depth == len(self.backlog)
         assert self.node.held() == len(owed)
-        assert self.node.broker.latencies.count == (self.finished if self.node.broker.limits.latency_percentiles else 0)
+        assert self.node.broker.commons.latencies.count == (
+            self.finished if self.node.broker.limits.latency_percentiles else 0
+        )
 
 
 TestTopic = TopicMachine.TestCase

@@ -2,7 +2,7 @@
 
 import struct
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.protocols.nsq.authorization import Question
 from nsqd.protocols.nsq.identify import Upgrade
 from nsqd.protocols.nsq.peer import Peer

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, cast
 
-from nsqd.core.broker import Broker, Limits
+from nsqd.core.broker import Broker
+from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability
 from nsqd.net.reactor import Reactor, Served
 from nsqd.net.system import System

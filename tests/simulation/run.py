@@ -16,7 +16,8 @@ from bench.crash.link import Link
 from bench.crash.messages import Fate, Message, Verdict
 from bench.crash.mix import MS, Mix
 from bench.crash.nsq_links import Consumer, Producer
-from nsqd.core.broker import Broker, Limits
+from nsqd.core.broker import Broker
+from nsqd.core.limits import Limits
 from nsqd.core.message import ids
 from nsqd.core.message.attributes import NONE
 from nsqd.core.retention.keeping import Durability, TopicConfig

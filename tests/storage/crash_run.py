@@ -2,7 +2,7 @@
 
 from random import Random
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.core.message import ids
 from nsqd.core.retention.keeping import Durability
 from nsqd.core.sequence.seen import SeenLimits

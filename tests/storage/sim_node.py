@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from nsqd.core.broker import Broker, Limits
+from nsqd.core.broker import Broker
+from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
 from nsqd.core.retention.keeping import Durability
@@ -225,7 +226,7 @@ class SimNode:
         """Let time pass, with a turn whenever something is due."""
         left = ns
         while True:
-            while self.broker.awake or self.woken or (self.eager and self.cache.step()):
+            while self.broker.agenda.awake or self.woken or (self.eager and self.cache.step()):
                 self.turn()
             due = self.broker.scan.next_turn()
             step = left if due is None else max(0, min(left, due - self.clock.now))

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
 from nsqd.storage.log.contents import LogCount
 from nsqd.storage.log.tidying import Census

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from nsqd.core.broker import Limits
 from nsqd.core.channel.consumer import Consumer
+from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability, Keeping
 from nsqd.storage.log import tidying
 from nsqd.storage.log.store import LogStore

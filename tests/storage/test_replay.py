@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from nsqd.core.broker import Limits
 from nsqd.core.channel.consumer import Consumer
+from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log import records
 from nsqd.storage.log.reader import Reader, Record

@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 
-from nsqd.core.sequence.store import Extent
+from nsqd.core.sequence.extent import Extent
 from nsqd.storage.held import Held, Piece
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.pieces import Found, find, find_cached

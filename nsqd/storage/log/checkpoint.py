@@ -178,7 +178,7 @@ class Checkpoints:
         self._tidying.finished = 0  # until it is counted anew
         self._others = self._others[1], self._writer.records - self._own
         self._own += 2
-        self._writer.begin_state(records.STATE.pack(self._broker.highest_number, self._store.leased))
+        self._writer.begin_state(records.STATE.pack(self._broker.registry.highest_number, self._store.leased))
         self._store.write_anchor()  # replay may begin here
         self._writer.write()
         self._root = self._writer.base
@@ -219,7 +219,8 @@ class Checkpoints:
         state = encode_topic(topic, self._store.known_sequence(topic.number), offset)
         self._own += 1
         self._writer.append(Kind.STATE_TOPIC, state)
-        self._details = chain(_of(Kind.SEEN, encode_seen(topic, offset)), _of(Kind.JOBS, encode_jobs(topic, offset)))
+        seen = encode_seen(topic, offset, self._broker.now)
+        self._details = chain(_of(Kind.SEEN, seen), _of(Kind.JOBS, encode_jobs(topic, offset)))
 
     def _complete(self) -> None:
         """It is durable: what only older checkpoints need can go."""

@@ -8,8 +8,8 @@ from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.reader import Damage, Reader
+from nsqd.storage.log.recovered import RecoveredStore
 from nsqd.storage.log.replay import Replay
-from nsqd.storage.memory import MemoryStore
 from shared.log import log
 
 MISSING = "they are missing"
@@ -33,7 +33,8 @@ class LogReading:
         """Read all of it and repair its end. Raises LogError, OSError."""
         began = time.perf_counter()
         self.reader = Reader(disk)
-        self.replay, self.messages, root = replayed(self.reader)
+        self.replay, store, root = replayed(self.reader)
+        self.messages = store._topics  # extents by topic
         seconds = time.perf_counter() - began
         roots = [root] if self.replay.complete else []
         self.found = Found(first_id(self.reader, self.replay), roots, self.reader.damage, self.reader.torn, seconds)
@@ -79,14 +80,14 @@ class LogReading:
             log.error(told, name, end - start, start, notes.get((name, start), MISSING))
 
 
-def replayed(reader: Reader) -> tuple[Replay, MemoryStore, int]:
+def replayed(reader: Reader) -> tuple[Replay, RecoveredStore, int]:
     """Replay the log from the latest good checkpoint on, else from its beginning.
 
     Returns the state, the messages, and the base of the segment where replay began. A checkpoint is good if it is complete and
     undamaged, and what stands before it was durable: else messages that it speaks of may be lost.
     """
     for root in reader.roots() if reader.segments else [0]:
-        recovered = MemoryStore(lambda ceiling: True)
+        recovered = RecoveredStore(lambda ceiling: True)
         replay = Replay(recovered)
         whole = False
         for record in reader.records(root):

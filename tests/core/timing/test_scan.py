@@ -2,7 +2,7 @@
 
 from random import Random
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.core.timing.scan import TURN_MESSAGES, WORKER_MESSAGES, ScanPool
 from tests.core.node import MS, SECOND, Node
 
