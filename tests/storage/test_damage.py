@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
+from nsqd.core import records
+from nsqd.core.records import Kind
 from nsqd.core.retention.keeping import Durability
-from nsqd.storage.log import records
 from nsqd.storage.log.reader import Reader
-from nsqd.storage.log.records import Kind
 from nsqd.storage.log.segments import LogError
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.core import records
 from nsqd.core.message.frame import split
-from nsqd.storage.log import records
+from nsqd.core.records import Kind, runs
 from nsqd.storage.log.records import (
     HEADER_SIZE,
     PREFIX_SIZE,
-    Kind,
+    VERSION,
     NotASegment,
     SegmentHeader,
     WrongVersion,
@@ -21,7 +22,6 @@ from nsqd.storage.log.records import (
     decode_header,
     encode,
     repaired,
-    runs,
 )
 
 LIMITS = {"B": 1 << 8, "H": 1 << 16, "I": 1 << 32, "Q": 1 << 64, "q": 1 << 63}
@@ -151,8 +151,8 @@ def test_a_header_with_any_wrong_bit_is_none_and_can_be_repaired() -> None:
 
 
 def test_a_newer_version_is_told_from_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    version = records.VERSION
-    monkeypatch.setattr(records, "VERSION", version + 1)
+    version = VERSION
+    monkeypatch.setattr("nsqd.storage.log.records.VERSION", version + 1)
     newer = HEADER.encode()
     monkeypatch.undo()
     with pytest.raises(WrongVersion, match=f"version {version + 1}; this nsqd knows versions up to {version}"):

@@ -4,12 +4,12 @@ from random import Random
 
 import pytest
 
+from nsqd.core import records
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.limits import Limits
+from nsqd.core.records import Kind
 from nsqd.core.retention.keeping import Durability
-from nsqd.storage.log import records
 from nsqd.storage.log.reader import Reader, Record
-from nsqd.storage.log.records import Kind
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.memory import MemoryStore
 from tests.core.node import MS, SECOND, Inbox, bodies

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
+from nsqd.core import records
 from nsqd.core.broker import Broker
+from nsqd.core.records import Kind
 from nsqd.core.topic import Topic
-from nsqd.storage.log import records
-from nsqd.storage.log.records import Kind
 from nsqd.storage.log.state import encode_jobs, encode_seen, encode_topic
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.syncer import Syncer

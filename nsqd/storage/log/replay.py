@@ -10,23 +10,23 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from nsqd.core import records
 from nsqd.core.channel.buried import Grave
 from nsqd.core.message.attributes import unpack
 from nsqd.core.message.frame import HEADER_SIZE, STAMP
+from nsqd.core.records import CHANNEL_OF, RETURNED, RUN, Kind
 from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, Returned
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.sequence.spans import overlap, united, without
 from nsqd.core.work_queue.jobs import ROW
 from nsqd.storage.held import add_piece
-from nsqd.storage.log import records
 from nsqd.storage.log.clocks import Anchor, LogClock
 from nsqd.storage.log.far import Far
 from nsqd.storage.log.known import KnownChannel, KnownTopic
 from nsqd.storage.log.known_jobs import owe_all, recovered_terms, recovered_tube, rows_of_publish, settle
 from nsqd.storage.log.pieces import OVERHEAD
 from nsqd.storage.log.reader import Record
-from nsqd.storage.log.records import CHANNEL_OF, RETURNED, RUN, Kind
 from nsqd.storage.log.state import decode_config, decode_jobs, decode_seen, decode_topic, retained, sequence_of, shifted
 from nsqd.storage.memory import MemoryStore
 from nsqd.storage.sequence import Sequence

@@ -40,6 +40,7 @@ from typing import Any
 
 import msgpack
 
+from nsqd.core import records
 from nsqd.core.channel.channel import Channel
 from nsqd.core.retention.keeping import Durability, TopicConfig
 from nsqd.core.timing.deferred import Deferred, pack, unpack
@@ -47,7 +48,6 @@ from nsqd.core.topic import Topic
 from nsqd.core.work_queue.jobs import moved
 from nsqd.core.work_queue.tube import WORK, Tube
 from nsqd.storage.held import EXTENT_BYTES, Held
-from nsqd.storage.log import records
 from nsqd.storage.sequence import Sequence
 
 _FIELDS, _FIELDS_OF_2, _FIELDS_OF_1 = 13, 12, 8

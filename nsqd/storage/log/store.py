@@ -6,17 +6,17 @@ nobody anything waits for no sync. What a promise waits for is its topic's to sa
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from nsqd.core import records
+from nsqd.core.records import Kind
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
 from nsqd.core.sequence.store import Extent
 from nsqd.core.work_queue.jobs import time_of, with_time
 from nsqd.storage.held import Held, add_piece
-from nsqd.storage.log import records
 from nsqd.storage.log.cache import Cache, Read
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.marks import Marks
 from nsqd.storage.log.pieces import OVERHEAD
-from nsqd.storage.log.records import Kind
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.watches import Watches
 from nsqd.storage.log.writer import Writer
