@@ -215,6 +215,10 @@ class Broker:
         self._next_number = number + 1
         return number
 
+    def is_number_taken(self, number: int) -> bool:
+        """A topic has that number."""
+        return number in self._by_number
+
     def adopt(self, topic: Topic) -> None:
         """After a restart: this one is there already."""
         self.topics[topic.name] = topic

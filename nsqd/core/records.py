@@ -19,7 +19,7 @@ class Kind(IntEnum):
     GROUP = 1  # a commit begins
     LEASE = 2  # ids below this may be issued
     TOPIC = 3  # a topic was made; then its name
-    CHANNEL = 4  # a channel was made; then its name
+    CHANNEL = 4  # format 5 and before: a channel was made, or a tube, which had a name of its own; then its name
     PAUSE = 5
     # Then, if it is OWNED, the number of channels that owe the messages, and the channels; then, if it is ATTRIBUTED, the
     # length of the attributes, and the attributes; then the frames, as they go to consumers.
@@ -48,6 +48,7 @@ class Kind(IntEnum):
         25  # in a checkpoint: all jobs of a tube with ordinals of a page; then their rows, due to be moved by `offset`
     )
     NEXT_ID = 26  # a clean stop gives back what it had leased: ids from this one on were never issued
+    READER = 27  # a reader of a topic was made: a channel, or another kind; then its name
 
 
 GROUP = Struct(">QQ")  # durable mark, time
@@ -55,6 +56,7 @@ LEASE = Struct(">Q")  # ceiling
 NEXT_ID = Struct(">Q")  # id
 TOPIC = Struct(">I")  # topic
 CHANNEL = Struct(">IIQ")  # topic, channel, start
+READER = Struct(">IIQB")  # topic, reader, start, kind (nsqd/core/reader.py)
 PAUSE = Struct(">IIB")  # topic, channel or 0, paused
 PUBLISH = Struct(">IQIQIB")  # topic, first ordinal, count, due or 0, largest frame, flags
 # Flags of a PUBLISH. DISTRIBUTED: the messages were given to the channels at once; ATTRIBUTED: there are attributes

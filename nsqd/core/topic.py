@@ -407,7 +407,7 @@ class Topic:
             number = self.broker.next_number()
             channel = Channel(self.broker, self, name, number, is_ephemeral(name))
             self.channels[name] = channel
-            self.store.create_channel(self.number, number, name, channel.start)
+            self.store.create_channel(self.number, number, name, channel.start, Channel.kind)
             self.broker.channel_created(channel)
             self.distribute()
         return channel
@@ -429,7 +429,7 @@ class Topic:
             self.broker.admit_channel()
             self.tube = Tube(self.broker, self, self.broker.next_number())
             self.terms.update((message.ordinal, Terms(due=due)) for due, message in self.delay_lane.items())
-            self.store.create_channel(self.number, self.tube.number, WORK, self.tube.start)
+            self.store.create_channel(self.number, self.tube.number, WORK, self.tube.start, Tube.kind)
             self.broker.scan.add(self.tube)
             self.broker.tubes.added(self.tube)
             self.distribute()
@@ -453,7 +453,7 @@ class Topic:
         self.broker.admit_channel()
         number = self.broker.next_number()
         channel = self.channels[name] = Channel(self.broker, self, name, number, is_ephemeral(name))
-        self.store.create_channel(self.number, number, name, start)
+        self.store.create_channel(self.number, number, name, start, Channel.kind)
         parts = self.store.owe_again(self.number, start, self.distributed)
         waiting = set(self.delayed_ordinals(start))
         delayed = [ordinal for first, end, late in parts if late for ordinal in range(first, end)]

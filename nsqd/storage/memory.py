@@ -83,7 +83,7 @@ class MemoryStore:
     def set_cursor(self, topic: int, name: str, cursor: Cursor | None) -> None:
         self._position += 1
 
-    def create_channel(self, topic: int, channel: int, name: str, start: int) -> None:
+    def create_channel(self, topic: int, channel: int, name: str, start: int, kind: int) -> None:
         self._position += 1
 
     def owe_again(self, topic: int, first: int, end: int) -> list[tuple[int, int, bool]]:
@@ -145,10 +145,6 @@ class MemoryStore:
     def read(self, topic: int, ordinal: int) -> Extent | None:
         sequence = self._topics.get(topic)
         return sequence.at(ordinal) if sequence else Extent(0, False)
-
-    def take_over(self, other: "MemoryStore") -> None:
-        """All that `other` holds; it is not used any more."""
-        self._topics = other._topics
 
     def sequence(self, topic: int) -> Sequence:
         """The topic's extents; for storage that knows more of them."""

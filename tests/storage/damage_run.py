@@ -22,7 +22,7 @@ from tests.storage.survey import survey
 
 LIVES = 4
 CHECKPOINT = (Kind.STATE, Kind.STATE_TOPIC, Kind.STATE_END)
-TOPOLOGY = (Kind.TOPIC, Kind.CHANNEL)  # messages of a topic or channel that nobody knows any more are nobody's
+TOPOLOGY = (Kind.TOPIC, Kind.READER)  # messages of a topic or channel that nobody knows any more are nobody's
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,8 +69,8 @@ def behind_the_topology(disk: SimDisk) -> list[tuple[str, int, int, int]]:
     """(file, from, to, messages) of each record behind those that make the topic and its channels, without the last group."""
     found, ready = [], 0
     for record in list(Reader(disk.kill()).records()):
-        ready += record.kind == Kind.CHANNEL
-        if ready == 2 and record.kind != Kind.CHANNEL:
+        ready += record.kind == Kind.READER
+        if ready == 2 and record.kind != Kind.READER:
             count = records.PUBLISH.unpack_from(record.content)[2] if record.kind == Kind.PUBLISH else 0
             found.append((f"{record.segment:020d}.0.log", record.start, record.end, count))
     return found[:-2]

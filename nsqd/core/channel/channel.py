@@ -24,6 +24,7 @@ from nsqd.core.channel.consumer import (
 )
 from nsqd.core.message.frame import ID_SIZE, STAMP, message_id, with_attempts
 from nsqd.core.observation.outcomes import BURIED, REQUEUED, TIMED_OUT
+from nsqd.core.reader import Kind
 from nsqd.core.sequence.spans import without
 from nsqd.core.sequence.store import Extent
 from nsqd.core.timing.deferred import Deferred, Message
@@ -77,6 +78,8 @@ class Channel:
         "topic",
         "watched",
     )
+
+    kind = Kind.CHANNEL
 
     def __init__(self, broker: "Broker", topic: "Topic", name: str, number: int, ephemeral: bool) -> None:
         self.broker = broker

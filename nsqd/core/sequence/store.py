@@ -100,8 +100,8 @@ class Store(Protocol):
     def set_cursor(self, topic: int, name: str, cursor: Cursor | None) -> None:
         """A cursor of the topic stands there, or (None) is gone."""
 
-    def create_channel(self, topic: int, channel: int, name: str, start: int) -> None:
-        """`channel` is the number of a new channel of that name; messages before `start` are not its."""
+    def create_channel(self, topic: int, channel: int, name: str, start: int, kind: int) -> None:
+        """`channel` is the number of a new reader of that name and kind; messages before `start` are not its."""
 
     def owe_again(self, topic: int, first: int, end: int) -> list[tuple[int, int, bool]]:
         """One channel more owes all there is of messages first..end, whoever has finished them: they are retained.

@@ -15,6 +15,7 @@ from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
+from nsqd.core.reader import Kind
 from nsqd.core.sequence.puts import USUAL, Puts
 from nsqd.core.sequence.spans import without
 from nsqd.core.sequence.store import Extent
@@ -77,6 +78,9 @@ class Tube:
         "urgent",
         "watched",
     )
+
+    kind = Kind.WORK_QUEUE
+    ephemeral = False
 
     def __init__(self, broker: Broker, topic: Topic, number: int) -> None:
         self.broker = broker

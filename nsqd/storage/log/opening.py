@@ -28,7 +28,6 @@ from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import SEGMENT_SIZE, Writer
-from nsqd.storage.memory import MemoryStore
 from shared.log import log
 
 SEGMENTS_ON_DISK = 8  # at least so many fill it
@@ -176,7 +175,7 @@ def open_log(
     began = time.perf_counter()
     try:
         reader = Reader(disk)
-        replay, recovered, root = replayed(reader)
+        replay, root = replayed(reader)
         most = max(SMALLEST_SEGMENT, disk.total() // SEGMENTS_ON_DISK)
         segment_size = min(max(segment_size, SMALLEST_SEGMENT) if segment_size else parts.segment_size, most)
         spare = parts.spare(disk, segment_size)
@@ -198,9 +197,11 @@ def open_log(
     syncer = parts.syncer(writer, space, durability, sync_every, wake)
     cache = parts.cache(disk, log_id, budget, wake)
     cache.generations.update({s.base: s.header.generation for s in reader.segments if s.header.generation})
-    store = LogStore(writer, syncer, cache, clock, recovered)
-    picture = replay.picture(clock) if reader.end else None  # a log that was only begun knows nothing
-    if picture is not None:
+    store = LogStore(writer, syncer, cache, clock, replay.sequences)
+    picture = None
+    if reader.end:  # else it was only begun, and knows nothing
+        replay.settle()
+        picture = LogPicture(list(replay.topics.values()), replay.highest + 1, clock.offset)
         store.know(picture.numbers())
     return OpenLog(
         disk=disk,
@@ -223,21 +224,20 @@ def open_log(
     )
 
 
-def replayed(reader: Reader) -> tuple[Replay, MemoryStore, int]:
-    """From the latest checkpoint that is good, else from the beginning: the state, the messages, where it began.
+def replayed(reader: Reader) -> tuple[Replay, int]:
+    """From the latest checkpoint that is good, else from the beginning: the state, and where it began.
 
     It is good if it is complete and undamaged, and what is before it was durable: else messages that it speaks of may be lost.
     """
     for root in reader.roots() if reader.segments else [0]:
-        recovered = MemoryStore(lambda ceiling: True)
-        replay = Replay(recovered)
+        replay = Replay()
         whole = False
         for record in reader.records(root):
             if not replay.apply(record):
                 log.warning("LOG: a record of kind %d at %d is not known here", record.kind, record.position)
             whole = whole or (replay.complete and not reader.damage.spots)
         if root == 0 or (whole and reader.stated >= reader.segments[root].base):
-            return replay, recovered, reader.segments[root].base if reader.segments else 0
+            return replay, reader.segments[root].base if reader.segments else 0
     raise AssertionError("the beginning is always a root")
 
 

@@ -4,8 +4,9 @@ A segment is a file: a header, then records, end to end. All numbers are big-end
 
     segment header, 64 bytes
        0   8  magic "penstock"
-       8   2  format version, 5 (4: without the owners of a PUBLISH, and NEXT_ID; 3: without attributes, SEEN, JOB and JOBS;
-              2: without CURSOR; 1: without CONFIG, FIRST and ANCHOR, a GROUP's time was the wall clock's)
+       8   2  format version, 6 (5: without READER, a STATE_TOPIC was another; 4: without the owners of a PUBLISH, and NEXT_ID;
+              3: without attributes, SEEN, JOB and JOBS; 2: without CURSOR; 1: without CONFIG, FIRST and ANCHOR, a GROUP's
+              time was the wall clock's)
       10   2  node number
       12   4  generation: how often the segment was rewritten
       16  16  log id, made with the log
@@ -32,8 +33,8 @@ from dataclasses import dataclass
 from struct import Struct
 
 MAGIC = b"penstock"
-VERSION = 5
-_READABLE = (1, 2, 3, 4, 5)  # versions
+VERSION = 6
+_READABLE = (1, 2, 3, 4, 5, 6)  # versions
 HEADER_SIZE = 64
 PREFIX_SIZE = 8  # length and CRC of a record
 MAX_RECORD = 1 << 30  # bytes: no record is longer; a turn's publishes are cut into records far below it

@@ -31,10 +31,12 @@ UNBOUNDED = 1 << 62  # bytes
 class LogStore(MemoryStore):
     """Implements nsqd.core.sequence.store.Store."""
 
-    def __init__(self, writer: Writer, syncer: Syncer, cache: Cache, clock: LogClock, recovered: MemoryStore) -> None:
-        """`recovered` holds the messages that the log remembers; it is not used any more."""
+    def __init__(
+        self, writer: Writer, syncer: Syncer, cache: Cache, clock: LogClock, recovered: dict[int, Sequence]
+    ) -> None:
+        """`recovered`: the messages that the log remembers, by topic."""
         super().__init__(self._lease)
-        self.take_over(recovered)
+        self._topics = recovered
         self._writer = writer
         self._syncer = syncer
         self._cache = cache
@@ -325,12 +327,12 @@ class LogStore(MemoryStore):
             self._append(Kind.CURSOR, records.pack_cursor(topic, name, cursor))
             self.promise(topic)
 
-    def create_channel(self, topic: int, channel: int, name: str, start: int) -> None:
+    def create_channel(self, topic: int, channel: int, name: str, start: int, kind: int) -> None:
         if topic in self._ephemeral or is_ephemeral(name):
             self._ephemeral.add(channel)
         elif channel not in self._known:
             self._known.add(channel)
-            self._append(Kind.CHANNEL, records.CHANNEL.pack(topic, channel, start) + name.encode())
+            self._append(Kind.READER, records.READER.pack(topic, channel, start, kind) + name.encode())
             self.promise(topic)
 
     def owe_again(self, topic: int, first: int, end: int) -> list[tuple[int, int, bool]]:
