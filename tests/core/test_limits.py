@@ -76,7 +76,7 @@ def test_an_ephemeral_one_frees_its_place_when_it_goes(node: Node) -> None:
         consumer, _ = node.subscribe("e#ephemeral", "e#ephemeral")
         with pytest.raises(TooMany):
             node.channel("c", "c")
-        consumer.channel.unsubscribe(consumer)
+        consumer.leave()
         assert list(node.broker.topics) == ["a"]
     assert node.broker.refused == {"max_topics": 5}
     assert node.broker.channel_count == 1

@@ -4,7 +4,6 @@ from random import Random
 
 import pytest
 
-from nsqd.core.channel.consumer import Consumer
 from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log import records
@@ -12,6 +11,7 @@ from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.records import Kind
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.memory import MemoryStore
+from tests.core.client import Client
 from tests.core.node import MS, SECOND, Inbox, bodies
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -24,9 +24,9 @@ def start(disk: SimDisk, now: int = 1000 * SECOND, wall: int = WALL, limits: Lim
     return SimNode(disk, Durability.ALWAYS, Clock(now, wall, 1 + (wall != WALL)), Random(1), limits)
 
 
-def subscribe(node: SimNode, topic: str, channel: str, ready: int = 100) -> tuple[Consumer, Inbox]:
+def subscribe(node: SimNode, topic: str, channel: str, ready: int = 100) -> tuple[Client, Inbox]:
     inbox = Inbox()
-    consumer = node.broker.topic(topic).channel(channel).subscribe(inbox, 60 * SECOND, 0)
+    consumer = Client(node.broker.topic(topic).channel(channel), inbox, 60 * SECOND, 0)
     consumer.set_ready(ready)
     node.eager = True
     node.advance(0)

@@ -11,6 +11,7 @@ from nsqd.core.retention.keeping import Durability, TopicConfig
 from nsqd.core.timing.deferred import Deferred, Message, unpack
 from nsqd.storage.log.far import Far
 from nsqd.storage.log.state import decode_config, decode_topic, encode_topic, sequence_of, shifted
+from tests.core.client import Client
 from tests.core.node import MS, SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -27,7 +28,7 @@ def test_a_topic_is_read_as_it_was_written() -> None:
     topic = one.broker.topic("t")
     topic.configure(TopicConfig(Durability.OS, HOUR, 5))
     inbox = Inbox()
-    consumer = topic.channel("a").subscribe(inbox, 60 * SECOND, 0)
+    consumer = Client(topic.channel("a"), inbox, 60 * SECOND, 0)
     consumer.set_ready(4)
     one.turn(lambda: topic.publish([b"x"] * 10, 10), lambda: topic.publish_deferred(b"y", one.clock.now + HOUR))
     taken = inbox.take()

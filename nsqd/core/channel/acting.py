@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nsqd.core.channel.buried import Grave
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.consumer import Run
+from nsqd.core.channel.inflight import Run
 from nsqd.core.timing.deferred import Message
 
 
@@ -84,15 +84,12 @@ def _ordinal(message: Message) -> int:
 
 def _from_consumers(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
     ordinals = sorted(wanted)
-    held = [(run, ordinal) for run in channel.in_flight.values() for ordinal in _members(run, ordinals, wanted)]
-    taken = []
+    held = [(run, ordinal) for run in channel.in_flight.runs() for ordinal in _members(run, ordinals, wanted)]
     for run, ordinal in held:
-        run.owner.take_out(wanted[ordinal])
-        taken.append(Message(ordinal, run.attempts))
+        channel.in_flight.take_out(run.owner, wanted[ordinal])
     for owner in {run.owner: None for run, _ in held}:
-        if owner in channel.consumers:
-            owner.refresh()
-    return taken
+        channel.freed(owner)
+    return [Message(ordinal, run.attempts) for run, ordinal in held]
 
 
 def _members(run: Run, ordinals: list[int], wanted: dict[int, bytes]) -> list[int]:

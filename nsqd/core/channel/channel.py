@@ -11,28 +11,18 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from nsqd.core.channel.buried import Buried, Grave
-from nsqd.core.channel.consumer import (
-    ELSEWHERE,
-    GONE,
-    NOT_IN_FLIGHT,
-    NOT_OWNER,
-    SAME_REGION,
-    SAME_ZONE,
-    Consumer,
-    Run,
-    Sink,
-)
-from nsqd.core.message.frame import ID_SIZE, STAMP, message_id, with_attempts
+from nsqd.core.channel.consumer import ELSEWHERE, GONE, Consumer, Sink
+from nsqd.core.channel.dispatch import Dispatch
+from nsqd.core.channel.inflight import InFlight, Owner, Run
+from nsqd.core.message.frame import ID_SIZE, STAMP, with_attempts
 from nsqd.core.observation.outcomes import BURIED, REQUEUED, TIMED_OUT
 from nsqd.core.sequence.spans import without
 from nsqd.core.sequence.store import Extent
 from nsqd.core.timing.deferred import Deferred, Message
-from nsqd.core.timing.duequeue import SLACK, DueQueue
 
 if TYPE_CHECKING:
     from nsqd.core.broker import Broker
     from nsqd.core.topic import Topic
-
 
 END_OF_ALL = 1 << 63  # no ordinal is as high
 LOST_AT_ONCE = 100  # retried messages that turn out to be lost or buried before others get their turn: about 1 ms
@@ -53,22 +43,17 @@ class Channel:
         "deferred",
         "delayed",
         "deleted",
-        "deliveries",
+        "dispatch",
         "dropped_count",
         "ephemeral",
-        "fresh",
         "in_flight",
-        "in_flight_count",
         "latency",
-        "leavers",
-        "loose",
         "name",
         "number",
         "outcomes",
         "passed",
         "paused",
         "reading",
-        "ready",
         "requeue_count",
         "retry",
         "spent",
@@ -86,30 +71,23 @@ class Channel:
         self.ephemeral = ephemeral
         self.paused = False
         self.deleted = False
-        self.start = topic.distributed  # messages before it are not ours
+        self.start = topic.distributed  # messages before it are not for this channel
         self.cursor = self.start  # ordinal of the next message to take that was never taken; <= topic.distributed
         self.passed = topic.ordinary  # of topic.ordinary, how many are behind the cursor or in a hole
-        self.delayed = 0  # messages in the topic's delay lane that will come to us
+        self.delayed = 0  # messages in the topic's delay lane that will be released to this channel
         self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
         self.spent: set[int] = set()  # ordinals: in flight at their last allowed delivery when the node stopped
-        self.in_flight: DueQueue[Run] = DueQueue()  # every run in flight, by deadline
-        self.in_flight_count = 0  # messages in those runs
-        self.loose: dict[bytes, Run] = {}  # every message in flight whose run has fallen apart, by id
-        self.fresh: list[
-            Run
-        ] = []  # all first deliveries in flight, and some that are over, ids ascending: to find an owner
+        self.in_flight = InFlight()
         self.deferred = Deferred(number)  # requeued with a delay
         self.buried = Buried()  # delivered too often
-        self.consumers: dict[Consumer, None] = {}  # in the order of subscribing
-        self.leavers: dict[Consumer, None] = {}  # gone, but with messages in flight until those time out
-        self.ready: dict[Consumer, None] = {}  # all and only consumers with room; the next to be served first
+        self.consumers: dict[Owner, Consumer] = {}  # in the order of subscribing, each by itself
+        self.dispatch = Dispatch(broker.limits.topology_aware, broker.random_below)
         self.reading = False  # True: the store is fetching what comes next; nothing is taken meanwhile
-        self.watched: tuple[int, int] | None = None  # (due, handle) of our entry in the scan's index
+        self.watched: tuple[int, int] | None = None  # (due, handle) of its entry in the scan's index
         self.requeue_count = 0
         self.timeout_count = 0
         self.dropped_count = 0  # messages an ephemeral channel had no room for
-        self.deliveries = [0, 0, 0]  # by the consumer's distance, when delivery is topology-aware
-        self.latency = broker.new_latency()  # from publish to FIN; None: nobody wants to know
+        self.latency = broker.new_latency()  # from publish to FIN; None: it is not measured
         self.outcomes = broker.new_outcomes(topic, name)  # likewise
         self._messages_before = topic.put_count
         self._holes: deque[tuple[int, int]] = deque()  # spans ahead of the cursor to be skipped, ascending, disjoint
@@ -118,59 +96,114 @@ class Channel:
     # consumers
 
     def subscribe(self, sink: Sink, msg_timeout: int, sample_rate: int, distance: int = ELSEWHERE) -> Consumer:
-        """A new consumer, with RDY 0."""
-        consumer = Consumer(self, sink, msg_timeout, sample_rate, distance)
-        self.consumers[consumer] = None
+        """A new consumer, with RDY 0. `msg_timeout`: ns a delivery may take."""
+        consumer = Consumer(sink, msg_timeout, sample_rate, distance)
+        self.consumers[consumer] = consumer
         return consumer
 
     def unsubscribe(self, consumer: Consumer) -> None:
         """The consumer is gone. What it had in flight waits for its time-outs; an ephemeral channel goes with its last."""
-        self.ready.pop(consumer, None)
-        consumer.ready = 0
+        self._close(consumer)
         consumer.sink = GONE
-        if self.consumers.pop(consumer, self) is self:
+        if self.consumers.pop(consumer, None) is None:
             return  # the channel was deleted first
         if self.broker.limits.requeue_on_disconnect:
-            self._take_back(consumer)
-        if consumer.in_flight:
-            self.leavers[consumer] = None
+            for run in self.in_flight.runs(consumer):
+                self.requeue_count += self._return(run, len(run), REQUEUED, "disconnected")
         if self.ephemeral and not self.consumers:
             self.topic.delete_channel(self.name)
 
-    def _take_back(self, consumer: Consumer) -> None:
-        """What the consumer has in flight is ready again at once, as if it had handed it back."""
-        runs = [run for run in self.in_flight.values() if run.owner is consumer] if consumer.in_flight else ()
-        for run in runs:
-            self.requeue_count += self._return(run, len(run), REQUEUED, "disconnected")
-            self.in_flight.remove(run.handle)
+    def _close(self, consumer: Consumer) -> None:
+        """Its window is closed for good."""
+        consumer.ready = 0
+        self.dispatch.refresh(consumer)
 
-    def finished(self, run: Run, first: int, ids: bytes) -> None:
-        """Messages first.. of a run, with these ids, are done with."""
-        count = len(ids) // ID_SIZE
-        self.topic.store.finish(self.topic.number, self.number, first, count)
-        if self.latency is None and self.outcomes is None:
-            return
+    def set_ready(self, consumer: Consumer, count: int) -> None:
+        """RDY count."""
+        consumer.ready = count
+        self.refresh(consumer)
+        if count <= consumer.in_flight:
+            consumer.sink.flush()
+
+    def refresh(self, consumer: Consumer) -> None:
+        """The window or the sink of a consumer has changed: it may have room now. Needed if it is `blocked`."""
+        if self.dispatch.refresh(consumer):
+            self.wake()
+
+    def freed(self, owner: Owner) -> None:
+        """Messages that were in flight there are not any more. An owner that is gone is passed over."""
+        consumer = self.consumers.get(owner)
+        if consumer is not None and consumer not in self.dispatch.ready:
+            self.refresh(consumer)
+
+    def finish(self, consumer: Consumer, ids: bytes) -> list[tuple[bytes, str]]:
+        """FIN of all `ids` (16 bytes each, end to end). Returns (id, why) of those that failed, in order."""
+        failed: list[tuple[bytes, str]] = []
+        position, total = 0, len(ids)
+        while position < total:
+            taken = self.in_flight.take_next(consumer, ids, position)
+            if taken is None:
+                message_id = ids[position : position + ID_SIZE]
+                failed.append((message_id, self.in_flight.why_not(message_id)))
+                position += ID_SIZE
+                continue
+            run, first, some = taken
+            count = len(some) // ID_SIZE
+            self.topic.store.finish(self.topic.number, self.number, first, count)
+            if self.latency is not None or self.outcomes is not None:
+                self._measure(run, first, some)
+            consumer.finish_count += count
+            position += len(some)
+        if consumer not in self.dispatch.ready:
+            self.refresh(consumer)
+        return failed
+
+    def _measure(self, run: Run, first: int, ids: bytes) -> None:
+        """Messages first.. of a run, with these ids, are finished."""
         wall = self.broker.wall
-        latencies = [wall - stamp for stamp in run.published(first, count)] if run.stamps else []
+        latencies = [wall - stamp for stamp in run.published(first, len(ids) // ID_SIZE)]
         if self.latency is not None and latencies:
             self.latency.record_many(latencies, self.broker.now)
         if self.outcomes is not None:
             self.outcomes.finished(first, ids, run.attempts, latencies, wall)
+        if not len(run):
+            run.stamps = b""  # InFlight may hold the run for a while
 
-    def discarded(self, ordinal: int) -> None:
-        """A message was sampled out."""
-        self.topic.store.finish(self.topic.number, self.number, ordinal, 1)
+    def discard(self, consumer: Consumer, message_id: bytes) -> None:
+        """A message that the consumer was just given was sampled out: it is finished, and was never delivered."""
+        found = self.in_flight.take_out(consumer, message_id)
+        if found is not None:
+            self.topic.store.finish(self.topic.number, self.number, found[1], 1)
 
-    def requeued(self, message_id: bytes, ordinal: int, attempts: int, delay: int, now: int) -> None:
-        """A consumer handed a message back."""
+    def requeue(self, consumer: Consumer, message_id: bytes, delay: int, now: int) -> str:
+        """REQ: hand a message back, to be ready after `delay` ns. Returns why it failed, or ""."""
+        found = self.in_flight.take_out(consumer, message_id)
+        if found is None:
+            return self.in_flight.why_not(message_id)
+        attempts, ordinal = found[0].attempts, found[1]
+        consumer.requeue_count += 1
         self.requeue_count += 1
         self._note(REQUEUED, ordinal, message_id, attempts)
         if self._is_given_up(attempts):
             self.bury(message_id, ordinal, attempts, "requeued")
-            return
-        due = now + delay if delay else 0
-        self.topic.store.requeue(self.topic.number, self.number, ordinal, attempts, due)
-        self.wait(Message(ordinal, attempts), due, now)
+        else:
+            due = now + delay if delay else 0
+            self.topic.store.requeue(self.topic.number, self.number, ordinal, attempts, due)
+            self.wait(Message(ordinal, attempts), due, now)
+        self.refresh(consumer)
+        return ""
+
+    def touch(self, consumer: Consumer, message_id: bytes, timeout: int, longest: int, now: int) -> str:
+        """TOUCH: a new deadline `timeout` from now, at most `longest` after delivery. Returns why it failed, or ""."""
+        found = self.in_flight.take_out(consumer, message_id)
+        if found is None:
+            return self.in_flight.why_not(message_id)
+        run, ordinal = found
+        deadline = min(now + timeout, run.delivered + longest)
+        stamps = run.stamp(ordinal)
+        self.in_flight.hold_single(consumer, ordinal, message_id, run.attempts, run.delivered, deadline, stamps)
+        self.watch(deadline)
+        return ""
 
     def wait(self, message: Message, due: int, now: int) -> None:
         """A message is ready at `due`; 0: now."""
@@ -180,15 +213,6 @@ class Channel:
         else:
             self._retry(message)
 
-    def why_not(self, message_id: bytes) -> str:
-        """Why a consumer that does not have the message in flight cannot finish it."""
-        if message_id in self.loose:
-            return NOT_OWNER
-        place = bisect_left(self.fresh, message_id, key=Run.last_id)
-        if place < len(self.fresh) and self.fresh[place].holds(message_id):
-            return NOT_OWNER
-        return NOT_IN_FLIGHT
-
     # operators
 
     def pause(self, paused: bool) -> None:
@@ -196,7 +220,7 @@ class Channel:
         self.paused = paused
         self.topic.store.pause(self.topic.number, self.number, paused)
         if paused:
-            for consumer in self.consumers:
+            for consumer in self.consumers.values():
                 consumer.sink.flush()
         self.wake()
 
@@ -212,26 +236,20 @@ class Channel:
         self.deferred.clear()
         self.buried.clear()
         self.in_flight.clear()
-        self.in_flight_count = 0
-        self.loose.clear()
-        self.fresh.clear()
         self._holes.clear()
         self._extent = None
-        for consumer in (*self.consumers, *self.leavers):
-            consumer.clear()
-            consumer.refresh()
-        self.leavers.clear()
+        for consumer in self.consumers.values():
+            self.refresh(consumer)
 
     def delete(self) -> None:
         """Drop all messages and disconnect the consumers. Called by the topic."""
         self.empty()
         self.topic.store.drop_channel(self.topic.number, self.number)
         self.deleted = True
-        self.ready.clear()
         self.broker.unwatch(self)
-        consumers, self.consumers = list(self.consumers), {}
+        consumers, self.consumers = list(self.consumers.values()), {}
         for consumer in consumers:
-            consumer.ready = 0
+            self._close(consumer)
             consumer.sink.evicted()
 
     # after a restart
@@ -292,70 +310,21 @@ class Channel:
 
     def wake(self) -> None:
         """There may be something to deliver, to somebody."""
-        if self.ready and not self.paused and not self.reading and self.depth > 0:
+        if self.dispatch.ready and not self.paused and not self.reading and self.depth > 0:
             self.broker.awake[self] = None
 
     def serve(self, now: int) -> None:
-        """Give each ready consumer its share, once. Wakes the channel again if there is more to give at once."""
-        before = self.cursor
-        if self.broker.limits.topology_aware:
-            self._serve_by_distance(now)
-        else:
-            self._serve(len(self.ready), now)
+        """Give each ready consumer its share, once. The channel is awake again if there is more to give at once."""
+        depth, before = self.depth, self.cursor
+        if depth <= 0 or self.paused or self.reading:
+            return
+        self.dispatch.serve(self, depth, now)
         if self.cursor != before:
             self.topic.store.advance(self.topic.number, self.number, self.cursor)
+        self.wake()
 
-    def _serve_by_distance(self, now: int) -> None:
-        """The nearest consumers first: others get what these have no room for (specs/nsq.md a12)."""
-        for distance in (SAME_ZONE, SAME_REGION, ELSEWHERE):
-            group = [consumer for consumer in self.ready if consumer.distance == distance]
-            before = sum(consumer.message_count for consumer in group)
-            again, left = group, self.depth + 1
-            while again and left > self.depth > 0:
-                left = self.depth
-                for consumer in again:  # to the front, in their order
-                    del self.ready[consumer]
-                self.ready = dict.fromkeys(again) | self.ready
-                self._serve(len(again), now)
-                # The shares were too small if somebody had no room for his. One that samples is served once: it could
-                # go on through the whole backlog.
-                again = [consumer for consumer in again if consumer in self.ready and not consumer.sample_rate]
-            self.deliveries[distance] += sum(consumer.message_count for consumer in group) - before
-
-    def _serve(self, waiting: int, now: int) -> None:
-        """Give each of the first `waiting` ready consumers its share, once."""
-        while waiting > 0 and self.ready and not self.paused and not self.reading:
-            depth = self.depth
-            if depth <= 0:
-                break
-            consumer = next(iter(self.ready))
-            del self.ready[consumer]  # and behind the others if it stays ready: the start rotates
-            self._give(consumer, -(-depth // waiting), now)
-            waiting -= 1
-            consumer.refresh()
-
-    def _give(self, consumer: Consumer, share: int, now: int) -> None:
-        """Take up to `share` messages, as window and output buffer allow, and hand them over in one piece."""
-        count = min(share, consumer.ready - consumer.in_flight)
-        room = consumer.sink.room()
-        frames: list[bytes] = []
-        size = 0
-        while count > 0 and room > size:
-            taken = self._take(consumer, 1 if consumer.sample_rate else count, room - size, now)
-            if not taken:
-                break
-            count -= len(taken)
-            if consumer.sample_rate and self.broker.random_below(100) > consumer.sample_rate:
-                consumer.discard(message_id(taken[0]))
-                continue
-            frames += taken
-            size += sum(map(len, taken))
-        if frames:
-            consumer.message_count += len(frames)
-            consumer.sink.deliver(frames, size, now)
-
-    def _take(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
-        """The next messages, put in flight: a retried one, or a stretch of the sequence.
+    def take(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
+        """The next messages, put in flight: a retried one, or a stretch of the sequence of at most `count` and `room` bytes.
 
         At least one if there is any; none if it is being read, or if LOST_AT_ONCE retried ones were lost or buried.
         """
@@ -373,7 +342,7 @@ class Channel:
                 self.cursor = self._holes.popleft()[1]
                 continue
             extent = self._extent
-            if extent is None or not extent.first <= self.cursor < extent.end:
+            if extent is None or not extent.first <= self.cursor < extent.first + len(extent.frames):
                 extent = self._extent = self.topic.store.read(self.topic.number, self.cursor)
                 if extent is None:
                     self.reading = True
@@ -385,9 +354,7 @@ class Channel:
                 self.cursor = min(extent.end, self._limit())
                 continue
             return self._take_stretch(consumer, extent, min(count, max(1, room // extent.largest)), now)
-        self.passed = (
-            self.topic.ordinary
-        )  # what was counted and did not come was damaged on disk: nobody shall wait for it
+        self.passed = self.topic.ordinary  # what was counted and did not come was damaged on disk: it never comes
         return []
 
     def _limit(self) -> int:
@@ -402,15 +369,15 @@ class Channel:
         stop = min(start + count, self._limit() - extent.first, len(extent.frames))
         frames = extent.frames[start:stop]
         ids = bytes(extent.ids[start * ID_SIZE : stop * ID_SIZE])
-        run = Run(consumer, self.cursor, ids, 1, now, now + consumer.msg_timeout)
+        stamps = b""
         if self.latency is not None or self.outcomes is not None:
-            run.stamps = b"".join([frame[STAMP] for frame in frames])
-        consumer.hold(run, fresh=True)
-        if len(self.fresh) > 2 * len(self.in_flight) + SLACK:
-            self.fresh = [run for run in self.fresh if run.loose is None and len(run)]
+            stamps = b"".join([frame[STAMP] for frame in frames])
+        deadline = now + consumer.msg_timeout
+        self.in_flight.hold_run(consumer, self.cursor, ids, now, deadline, stamps)
+        self.watch(deadline)
         self.cursor += stop - start
         self.passed += stop - start
-        if self.cursor == extent.end:
+        if stop == len(extent.frames):
             self._extent = None  # an idle channel shall not keep what everybody has finished
         return frames
 
@@ -433,10 +400,10 @@ class Channel:
             return None
         frame = extent.frames[index]
         self.topic.store.requeue(self.topic.number, self.number, message.ordinal, attempts, 0)
-        run = Run(consumer, message.ordinal, ids, attempts, now, now + consumer.msg_timeout)
-        if self.latency is not None or self.outcomes is not None:
-            run.stamps = frame[STAMP]
-        consumer.hold(run)
+        stamps = frame[STAMP] if self.latency is not None or self.outcomes is not None else b""
+        deadline = now + consumer.msg_timeout
+        self.in_flight.hold_single(consumer, message.ordinal, ids, attempts, now, deadline, stamps)
+        self.watch(deadline)
         return [frame if attempts == 1 else with_attempts(frame, attempts)]
 
     def read_completed(self) -> None:
@@ -454,8 +421,8 @@ class Channel:
     def scan(self, now: int, limit: int) -> int:
         """Expire what is in flight and release what was deferred, up to about `limit` messages. Returns how many it moved."""
         served = self.deferred.approach(now, limit)
-        while served < limit and (runs := self.in_flight.pop_due(now, 1)):
-            served += self._expire(runs[0], limit - served)
+        while served < limit and (run := self.in_flight.take_due(now)) is not None:
+            served += self._expire(run, limit - served)
         released = self.deferred.pop_due(now, max(1, limit - served))
         for message in released:
             self._retry(message)
@@ -470,18 +437,17 @@ class Channel:
 
     def _expire(self, run: Run, limit: int) -> int:
         count = self._return(run, limit, TIMED_OUT, "timed out")
-        if len(run):  # its entry was popped; the rest is due as before
-            run.handle = self.in_flight.push(run.deadline, run)
+        if len(run):
+            self.in_flight.put_back(run)
         self.timeout_count += count
-        if run.owner in self.consumers:
-            run.owner.refresh()
+        self.freed(run.owner)
         return count
 
     def _return(self, run: Run, limit: int, what: str, reason: str) -> int:
         """Up to `limit` messages of a run are ready again, or buried. Returns how many. `what`: an outcome."""
         attempts, given_up = run.attempts, self._is_given_up(run.attempts)
         members = run.members(limit) if given_up or self.outcomes is not None else {}
-        ordinals = run.owner.expire(run, limit)
+        ordinals = self.in_flight.expire(run, limit)
         for name, ordinal in members.items():
             self._note(what, ordinal, name, attempts)
             if given_up:
@@ -541,6 +507,11 @@ class Channel:
         return self.topic.ordinary - self.passed + len(self.retry)
 
     @property
+    def in_flight_count(self) -> int:
+        """Messages delivered, and neither finished nor handed back nor timed out."""
+        return self.in_flight.count
+
+    @property
     def backend_depth(self) -> int:
         """Of those, the ones that are on disk only."""
         topic = self.topic
@@ -567,7 +538,7 @@ class Channel:
 
     def _owed(self) -> Iterator[tuple[int, int]]:
         """Every (first, count) that is not finished. May walk the whole sequence: for empty and delete only."""
-        for run in self.in_flight.values():
+        for run in self.in_flight.runs():
             if run.loose is None:
                 yield run.first + run.head, len(run)
             else:
@@ -590,19 +561,15 @@ class Channel:
         self.in_flight.check()
         self.deferred.check()
         assert self.start <= self.cursor <= self.topic.distributed
-        assert self.in_flight_count == sum(map(len, self.in_flight.values()))
-        assert self.in_flight_count == sum(c.in_flight for c in (*self.consumers, *self.leavers))
-        assert all(consumer.in_flight for consumer in self.leavers)
-        assert all(run.loose is not None and message_id in run.loose for message_id, run in self.loose.items())
-        assert [run.last for run in self.fresh] == sorted(run.last for run in self.fresh)
-        fresh = {id(run) for run in self.fresh}
-        assert all(id(run) in fresh for consumer in self.consumers for run in consumer.runs)
         assert self.spent <= {message.ordinal for _, message in self.retry}
         positions = [position for position, _ in self.retry]
         assert positions == sorted(positions)
         assert all(position <= self.topic.distributed for position in positions)
         assert self.depth >= 0
-        assert all(consumer in self.consumers for consumer in self.ready)
+        self.dispatch.check()
+        assert all(consumer in self.consumers for consumer in self.dispatch.ready)
         assert not (self.deleted and self.consumers)
-        for consumer in self.consumers:
-            consumer.check()
+
+    def __repr__(self) -> str:
+        counts = f"{self.depth} ready, {self.in_flight_count} in flight, {self.deferred_count} deferred"
+        return f"<Channel {self.name} at {self.cursor}: {counts}, {len(self.buried)} buried>"

@@ -73,7 +73,7 @@ def _in_flight(channel: Channel, after: int, limit: int) -> Page:
     """In the order of the sequence. A place is an ordinal."""
 
     def members() -> Iterator[tuple[int, int, int]]:
-        for run in channel.in_flight.values():
+        for run in channel.in_flight.runs():
             if run.loose is not None:
                 yield from ((ordinal, run.attempts, run.deadline) for ordinal in run.loose.values() if ordinal > after)
                 continue

@@ -148,11 +148,8 @@ def _all(waiting: Deferred) -> list[bytes]:
 
 def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:
     """(ordinal, attempts) of what is in flight, and of what comes next."""
-    for run in channel.in_flight.values():
-        if run.loose is None:
-            yield from ((run.first + index, run.attempts) for index in range(run.head, run.head + len(run)))
-        else:
-            yield from ((ordinal, run.attempts) for ordinal in run.loose.values())
+    for run in channel.in_flight.runs():
+        yield from ((ordinal, run.attempts) for ordinal in run.ordinals())
     yield from ((message.ordinal, message.attempts) for _, message in channel.retry)
 
 

@@ -36,7 +36,7 @@ def bury(node: Node, count: int, topic: str = "t", channel: str = "c") -> bytes:
         for delivery in got:
             assert consumer.requeue(delivery.id, 0, node.now) == ""
         node.turn()
-    consumer.channel.unsubscribe(consumer)
+    consumer.leave()
     assert len(consumer.channel.buried) == count
     return message_ids
 
@@ -155,7 +155,7 @@ def test_a_disconnect_buries(limit: int) -> None:
         if not consumer.channel.topic.end:
             node.publish("t", b"0", b"1", b"2")
         consumer.finish(inbox.take()[1].id if consumer.channel.depth + consumer.in_flight == 3 else b"")
-        consumer.channel.unsubscribe(consumer)
+        consumer.leave()
         node.broker.check()
     channel = node.channel("t", "c")
     assert reasons(channel) == [(0, limit, "disconnected"), (2, limit, "disconnected")]
