@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from nsqd.core.channel import acting
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE
 from nsqd.core.limits import Limits
 from nsqd.core.topic import Topic
@@ -204,7 +205,7 @@ class TopicMachine(RuleBasedStateMachine):
         channel, model = self.topic.channels[name], self.model[name]
         chosen = [message_id, *(found for found, _ in channel.buried.after(message_id, many - 1))]
         named = [b"0123456789abcdef", *chosen, chosen[0]]
-        assert (channel.kick(named) if kick else channel.finish_buried(named)) == len(chosen)
+        assert (acting.kick if kick else acting.finish_buried)(channel, named) == len(chosen)
         for body in map(self.bodies.__getitem__, chosen):
             model.buried.discard(body)
             model.in_flight.pop(body, None)  # it has timed out, and the model was about to see it

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from nsqd.core.channel.acting import kick
 from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log import records
@@ -100,7 +101,7 @@ def test_what_was_buried_ahead_of_the_cursor_can_be_kicked_after_a_checkpoint_an
     assert node.log.checkpoints is not None
     node.log.checkpoints._begin()
     node.advance(0)
-    assert channel.kick([delayed.id]) == 1
+    assert kick(channel, [delayed.id]) == 1
     node.turn()
     node = start(disk.kill(), limits=Limits(max_attempts={"t": 1}))
     _, inbox = subscribe(node, "t", "a")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from nsqd.core.channel.acting import Chosen, bury, finish, requeue
+from nsqd.core.channel.acting import Chosen, bury, finish, finish_buried, kick, requeue
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.listing import State, listed
 from nsqd.core.message.attributes import Attributes
@@ -278,7 +278,7 @@ class Users:
         channel = self._some_channel()
         if channel is not None:
             for message_id in self._graves(channel, 2):
-                assert channel.kick([message_id]) == 1
+                assert kick(channel, [message_id]) == 1
                 self._state(channel).items[self._bodies[message_id]] = Item(in_sequence=False)
 
     def _graves(self, channel: Channel, most: int) -> list[bytes]:
@@ -292,7 +292,7 @@ class Users:
         channel = self._some_channel()
         if channel is not None:
             for message_id in self._graves(channel, 1):
-                assert channel.finish_buried([message_id]) == 1
+                assert finish_buried(channel, [message_id]) == 1
                 del self._state(channel).items[self._bodies[message_id]]
 
     def _act(self) -> None:

@@ -63,6 +63,27 @@ def bury(channel: Channel, chosen: Iterable[Chosen], reason: str) -> int:
     return len(taken)
 
 
+def kick(channel: Channel, message_ids: Iterable[bytes]) -> int:
+    """Make buried messages ready again, as if they had never been delivered. Returns how many were buried."""
+    graves = channel.buried.take(message_ids)
+    topic = channel.topic
+    topic.store.promise(topic.number)
+    for grave in graves:
+        topic.store.requeue(topic.number, channel.number, grave.ordinal, 0, 0)
+        channel.put_back(Message(grave.ordinal, 0))
+    return len(graves)
+
+
+def finish_buried(channel: Channel, message_ids: Iterable[bytes]) -> int:
+    """Be done with buried messages. Returns how many were buried."""
+    graves = channel.buried.take(message_ids)
+    topic = channel.topic
+    topic.store.promise(topic.number)
+    for grave in graves:
+        topic.store.finish(topic.number, channel.number, grave.ordinal, 1)
+    return len(graves)
+
+
 def take_out(channel: Channel, chosen: Iterable[Chosen]) -> list[tuple[Message, bytes]]:
     """Remove messages from wherever the channel has them; what it does not have is passed over."""
     wanted = {one.ordinal: one.message_id for one in chosen}
@@ -70,11 +91,14 @@ def take_out(channel: Channel, chosen: Iterable[Chosen]) -> list[tuple[Message, 
     taken = [
         *_from_consumers(channel, wanted),
         *_from_graves(channel, wanted),
-        *_from_retry_lane(channel, wanted),
+        *channel.backlog.take_retried(wanted),
         *channel.deferred.take(wanted.keys()),
     ]
+    channel.spent.difference_update(wanted)  # they get another delivery, or are buried for another reason
     found = {message.ordinal for message in taken}
-    taken += [Message(ordinal, 0) for ordinal in sorted(wanted) if ordinal not in found and channel.pull(ordinal)]
+    taken += [
+        Message(ordinal, 0) for ordinal in sorted(wanted) if ordinal not in found and channel.backlog.pull(ordinal)
+    ]
     return [(message, wanted[message.ordinal]) for message in sorted(taken, key=_ordinal)]
 
 
@@ -103,15 +127,3 @@ def _members(run: Run, ordinals: list[int], wanted: dict[int, bytes]) -> list[in
 def _from_graves(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
     graves: list[Grave] = channel.buried.take(wanted.values())
     return [Message(grave.ordinal, grave.attempts) for grave in graves]
-
-
-def _from_retry_lane(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
-    taken = [message for _, message in channel.retry if message.ordinal in wanted]
-    if taken:
-        kept = [entry for entry in channel.retry if entry[1].ordinal not in wanted]
-        channel.retry.clear()
-        channel.retry.extend(kept)
-        channel.spent.difference_update(
-            wanted
-        )  # an operator gives them another delivery, or buries them for another reason
-    return taken

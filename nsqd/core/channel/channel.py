@@ -5,41 +5,45 @@ the retry lane and comes back at min(end, cursor + mem-queue-size), not behind t
 A read that is not in memory makes the channel wait (`reading`), never the turn.
 """
 
-from bisect import bisect_left
-from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
+from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
 from nsqd.core.channel.buried import Buried, Grave
 from nsqd.core.channel.consumer import ELSEWHERE, GONE, Consumer, Sink
 from nsqd.core.channel.dispatch import Dispatch
 from nsqd.core.channel.inflight import InFlight, Owner, Run
 from nsqd.core.message.frame import ID_SIZE, STAMP, with_attempts
 from nsqd.core.observation.outcomes import BURIED, REQUEUED, TIMED_OUT
-from nsqd.core.sequence.spans import without
-from nsqd.core.sequence.store import Extent
 from nsqd.core.timing.deferred import Deferred, Message
 
 if TYPE_CHECKING:
     from nsqd.core.broker import Broker
     from nsqd.core.topic import Topic
 
-END_OF_ALL = 1 << 63  # no ordinal is as high
-LOST_AT_ONCE = 100  # retried messages that turn out to be lost or buried before others get their turn: about 1 ms
 STOPPED = "in flight when the node stopped"  # why a message is buried that nobody handed back
+
+
+class _Extents:
+    """Until a topic has them."""
+
+    def __init__(self, topic: Any) -> None:
+        self.topic = topic
+
+    def __getattr__(self, name: str) -> Any:
+        verb: Callable[..., Any] = getattr(self.topic.store, name)
+        return lambda *args: verb(self.topic.number, *args)
 
 
 class Channel:
     """See above. Created by Topic.channel."""
 
     __slots__ = (
-        "_extent",
-        "_holes",
         "_messages_before",
+        "backlog",
         "broker",
         "buried",
         "consumers",
-        "cursor",
         "deferred",
         "delayed",
         "deleted",
@@ -51,11 +55,8 @@ class Channel:
         "name",
         "number",
         "outcomes",
-        "passed",
         "paused",
-        "reading",
         "requeue_count",
-        "retry",
         "spent",
         "start",
         "timeout_count",
@@ -72,17 +73,16 @@ class Channel:
         self.paused = False
         self.deleted = False
         self.start = topic.distributed  # messages before it are not for this channel
-        self.cursor = self.start  # ordinal of the next message to take that was never taken; <= topic.distributed
-        self.passed = topic.ordinary  # of topic.ordinary, how many are behind the cursor or in a hole
         self.delayed = 0  # messages in the topic's delay lane that will be released to this channel
-        self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
         self.spent: set[int] = set()  # ordinals: in flight at their last allowed delivery when the node stopped
+        extents: Any = _Extents(topic)
+        edge: Any = topic
+        self.backlog = Backlog(edge, extents, broker.limits.mem_queue_size)
         self.in_flight = InFlight()
         self.deferred = Deferred(number)  # requeued with a delay
         self.buried = Buried()  # delivered too often
         self.consumers: dict[Owner, Consumer] = {}  # in the order of subscribing, each by itself
         self.dispatch = Dispatch(broker.limits.topology_aware, broker.random_below)
-        self.reading = False  # True: the store is fetching what comes next; nothing is taken meanwhile
         self.watched: tuple[int, int] | None = None  # (due, handle) of its entry in the scan's index
         self.requeue_count = 0
         self.timeout_count = 0
@@ -90,8 +90,6 @@ class Channel:
         self.latency = broker.new_latency()  # from publish to FIN; None: it is not measured
         self.outcomes = broker.new_outcomes(topic, name)  # likewise
         self._messages_before = topic.put_count
-        self._holes: deque[tuple[int, int]] = deque()  # spans ahead of the cursor to be skipped, ascending, disjoint
-        self._extent: Extent | None = None  # the one the cursor was in last
 
     # consumers
 
@@ -126,7 +124,7 @@ class Channel:
             consumer.sink.flush()
 
     def refresh(self, consumer: Consumer) -> None:
-        """The window or the sink of a consumer has changed: it may have room now. Needed if it is `blocked`."""
+        """The window or the sink of a consumer has changed: it may have room now. Needed if its room was at most 0."""
         if self.dispatch.refresh(consumer):
             self.wake()
 
@@ -169,12 +167,6 @@ class Channel:
         if not len(run):
             run.stamps = b""  # InFlight may hold the run for a while
 
-    def discard(self, consumer: Consumer, message_id: bytes) -> None:
-        """A message that the consumer was just given was sampled out: it is finished, and was never delivered."""
-        found = self.in_flight.take_out(consumer, message_id)
-        if found is not None:
-            self.topic.store.finish(self.topic.number, self.number, found[1], 1)
-
     def requeue(self, consumer: Consumer, message_id: bytes, delay: int, now: int) -> str:
         """REQ: hand a message back, to be ready after `delay` ns. Returns why it failed, or ""."""
         found = self.in_flight.take_out(consumer, message_id)
@@ -211,7 +203,12 @@ class Channel:
             self.deferred.push(due, message, now)
             self._watch_deferred()
         else:
-            self._retry(message)
+            self.put_back(message)
+
+    def put_back(self, message: Message) -> None:
+        """A message is ready again."""
+        self.backlog.put_back(message)
+        self.wake()
 
     # operators
 
@@ -228,16 +225,13 @@ class Channel:
         """Drop all messages: ready, in flight, deferred."""
         end = self.topic.distributed
         self.topic.store.finish_all(self.topic.number, self.number, end, list(self._owed()))
-        self.start = self.cursor = end
-        self.passed = self.topic.ordinary
+        self.start = end
         self.delayed = 0
-        self.retry.clear()
-        self.spent.clear()
+        self.backlog.clear()
+        self.in_flight.clear()
         self.deferred.clear()
         self.buried.clear()
-        self.in_flight.clear()
-        self._holes.clear()
-        self._extent = None
+        self.spent.clear()
         for consumer in self.consumers.values():
             self.refresh(consumer)
 
@@ -256,8 +250,8 @@ class Channel:
 
     def resume(self, start: int, cursor: int, ready: int, paused: bool) -> None:
         """It stands here, with `ready` messages from the cursor to the edge."""
-        self.start, self.cursor, self.paused = start, cursor, paused
-        self.passed = self.topic.ordinary - ready
+        self.start, self.paused = start, paused
+        self.backlog.resume(cursor, ready)
 
     def take_back(self, message: Message, due: int, now: int) -> None:
         """A message from before the cursor that is not finished: the next to be delivered, or at its time."""
@@ -265,7 +259,7 @@ class Channel:
             self.deferred.push(due, message, now)
             self._watch_deferred()
         else:
-            self.retry.append((self.cursor, message))
+            self.backlog.put_first(message)
             if self._is_given_up(message.attempts):  # its id is on disk, so it is buried when its turn comes
                 self.spent.add(message.ordinal)
 
@@ -279,22 +273,7 @@ class Channel:
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Messages first..end, ahead of the cursor, are not for us; `ordinary` of them were counted as ready."""
-        self.passed += ordinary
-        if self._holes and self._holes[-1][1] == first:
-            self._holes[-1] = (self._holes[-1][0], end)
-        else:
-            self._holes.append((first, end))
-
-    def pull(self, ordinal: int) -> bool:
-        """Take a message out of the sequence ahead of the cursor. False if it is not there, or not to be given out by it."""
-        if not any(
-            first <= ordinal < first + count for first, count in self.ahead(max(self.cursor, ordinal), ordinal + 1)
-        ):
-            return False
-        place = bisect_left(self._holes, (ordinal, ordinal + 1))
-        self._holes.insert(place, (ordinal, ordinal + 1))
-        self.passed += 1
-        return True
+        self.backlog.skip(first, end, ordinary)
 
     def own(self, due: int, message: Message, now: int) -> None:
         """What waits in the topic's delay lane waits here alone."""
@@ -304,111 +283,61 @@ class Channel:
     def release(self, message: Message) -> None:
         """A message's delay at the topic is over."""
         self.delayed -= 1
-        self._retry(message)
+        self.put_back(message)
 
     # delivery
 
     def wake(self) -> None:
         """There may be something to deliver, to somebody."""
-        if self.dispatch.ready and not self.paused and not self.reading and self.depth > 0:
+        if self.dispatch.ready and not self.paused and not self.backlog.reading and self.depth > 0:
             self.broker.awake[self] = None
 
     def serve(self, now: int) -> None:
         """Give each ready consumer its share, once. The channel is awake again if there is more to give at once."""
-        depth, before = self.depth, self.cursor
-        if depth <= 0 or self.paused or self.reading:
+        depth, before = self.depth, self.backlog.cursor
+        if depth <= 0 or self.paused or self.backlog.reading:
             return
         self.dispatch.serve(self, depth, now)
-        if self.cursor != before:
-            self.topic.store.advance(self.topic.number, self.number, self.cursor)
+        if self.backlog.cursor != before:
+            self.topic.store.advance(self.topic.number, self.number, self.backlog.cursor)
         self.wake()
 
     def take(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
-        """The next messages, put in flight: a retried one, or a stretch of the sequence of at most `count` and `room` bytes.
-
-        At least one if there is any; none if it is being read, or if LOST_AT_ONCE retried ones were lost or buried.
-        """
-        lost = 0
-        while self.retry or self.cursor < self.topic.distributed:
-            if self.retry and self.retry[0][0] <= self.cursor:
-                retried = self._take_retry(consumer, now)
-                if retried is not None:
-                    return retried
-                lost += 1
-                if lost == LOST_AT_ONCE:
-                    return []
+        """The next messages, in flight at the consumer from now on: see Supply."""
+        for _ in range(LOST_AT_ONCE):
+            taken = self.backlog.take(count, room)
+            if taken is None:
+                break
+            message, first, frames, ids = taken
+            deadline = now + consumer.msg_timeout
+            stamps = b""
+            if self.latency is not None or self.outcomes is not None:
+                stamps = b"".join([frame[STAMP] for frame in frames])
+            if message is None:
+                self.in_flight.hold_run(consumer, first, ids, now, deadline, stamps)
+            elif message.ordinal in self.spent:
+                self.spent.discard(first)
+                self.bury(ids, first, message.attempts, STOPPED)
                 continue
-            if self._holes and self._holes[0][0] <= self.cursor:
-                self.cursor = self._holes.popleft()[1]
-                continue
-            extent = self._extent
-            if extent is None or not extent.first <= self.cursor < extent.first + len(extent.frames):
-                extent = self._extent = self.topic.store.read(self.topic.number, self.cursor)
-                if extent is None:
-                    self.reading = True
-                    return []
-            if extent.first > self.cursor:  # delayed messages, which came by the retry lane and are finished already
-                self.cursor = min(extent.first, self._limit())
-                continue
-            if extent.delayed:  # the topic's delay lane hands these out
-                self.cursor = min(extent.end, self._limit())
-                continue
-            return self._take_stretch(consumer, extent, min(count, max(1, room // extent.largest)), now)
-        self.passed = self.topic.ordinary  # what was counted and did not come was damaged on disk: it never comes
+            else:
+                attempts = message.attempts + 1
+                self.topic.store.requeue(self.topic.number, self.number, first, attempts, 0)
+                self.in_flight.hold_single(consumer, first, ids, attempts, now, deadline, stamps)
+                frames = frames if attempts == 1 else [with_attempts(frames[0], attempts)]
+            if self.watched is None or deadline < self.watched[0]:
+                self.broker.watch(self, deadline)
+            return frames
         return []
 
-    def _limit(self) -> int:
-        """The ordinal before which the cursor must stop."""
-        limit = self.topic.distributed
-        if self.retry:
-            limit = min(limit, self.retry[0][0])
-        return min(limit, self._holes[0][0]) if self._holes else limit
-
-    def _take_stretch(self, consumer: Consumer, extent: Extent, count: int, now: int) -> list[bytes]:
-        start = self.cursor - extent.first
-        stop = min(start + count, self._limit() - extent.first, len(extent.frames))
-        frames = extent.frames[start:stop]
-        ids = bytes(extent.ids[start * ID_SIZE : stop * ID_SIZE])
-        stamps = b""
-        if self.latency is not None or self.outcomes is not None:
-            stamps = b"".join([frame[STAMP] for frame in frames])
-        deadline = now + consumer.msg_timeout
-        self.in_flight.hold_run(consumer, self.cursor, ids, now, deadline, stamps)
-        self.watch(deadline)
-        self.cursor += stop - start
-        self.passed += stop - start
-        if stop == len(extent.frames):
-            self._extent = None  # an idle channel shall not keep what everybody has finished
-        return frames
-
-    def _take_retry(self, consumer: Consumer, now: int) -> list[bytes] | None:
-        """The first retried message; none while it is being read; None if it is damaged on disk, or is buried now."""
-        message = self.retry[0][1]
-        extent = self.topic.store.read(self.topic.number, message.ordinal)
-        if extent is None:
-            self.reading = True
-            return []
-        self.retry.popleft()
-        if extent.first > message.ordinal:
-            return None
-        index = message.ordinal - extent.first
-        attempts = message.attempts + 1
-        ids = bytes(extent.ids[index * ID_SIZE : (index + 1) * ID_SIZE])
-        if self.spent and message.ordinal in self.spent:
-            self.spent.discard(message.ordinal)
-            self.bury(ids, message.ordinal, message.attempts, STOPPED)
-            return None
-        frame = extent.frames[index]
-        self.topic.store.requeue(self.topic.number, self.number, message.ordinal, attempts, 0)
-        stamps = frame[STAMP] if self.latency is not None or self.outcomes is not None else b""
-        deadline = now + consumer.msg_timeout
-        self.in_flight.hold_single(consumer, message.ordinal, ids, attempts, now, deadline, stamps)
-        self.watch(deadline)
-        return [frame if attempts == 1 else with_attempts(frame, attempts)]
+    def discard(self, consumer: Consumer, message_id: bytes) -> None:
+        """A message that the consumer was just given is finished, and is not delivered: see Supply."""
+        found = self.in_flight.take_out(consumer, message_id)
+        if found is not None:
+            self.topic.store.finish(self.topic.number, self.number, found[1], 1)
 
     def read_completed(self) -> None:
-        """What we waited for can be read now."""
-        self.reading = False
+        """What the backlog waits for can be read now."""
+        self.backlog.reading = False
         self.wake()
 
     # time
@@ -425,7 +354,7 @@ class Channel:
             served += self._expire(run, limit - served)
         released = self.deferred.pop_due(now, max(1, limit - served))
         for message in released:
-            self._retry(message)
+            self.put_back(message)
         return served + len(released)
 
     def next_due(self) -> int | None:
@@ -454,7 +383,7 @@ class Channel:
                 self.bury(name, ordinal, attempts, reason)
         for ordinal in () if given_up else ordinals:
             self.topic.store.requeue(self.topic.number, self.number, ordinal, attempts, 0)
-            self._retry(Message(ordinal, attempts))
+            self.put_back(Message(ordinal, attempts))
         return len(ordinals)
 
     def _note(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
@@ -462,23 +391,6 @@ class Channel:
             self.outcomes.returned(what, ordinal, message_id, attempts, self.broker.wall)
 
     # dead letters
-
-    def kick(self, message_ids: Iterable[bytes]) -> int:
-        """Make buried messages ready again, as if they had never been delivered. Returns how many were buried."""
-        graves = self.buried.take(message_ids)
-        self.topic.store.promise(self.topic.number)
-        for grave in graves:
-            self.topic.store.requeue(self.topic.number, self.number, grave.ordinal, 0, 0)
-            self._retry(Message(grave.ordinal, 0))
-        return len(graves)
-
-    def finish_buried(self, message_ids: Iterable[bytes]) -> int:
-        """Be done with buried messages. Returns how many were buried."""
-        graves = self.buried.take(message_ids)
-        self.topic.store.promise(self.topic.number)
-        for grave in graves:
-            self.topic.store.finish(self.topic.number, self.number, grave.ordinal, 1)
-        return len(graves)
 
     def _is_given_up(self, attempts: int) -> bool:
         return 0 < self.topic.max_attempts <= attempts
@@ -488,11 +400,6 @@ class Channel:
         self.topic.store.bury(self.topic.number, self.number, ordinal, message_id, attempts, reason)
         self._note(BURIED, ordinal, message_id, attempts)
         self.buried.add(message_id, Grave(ordinal, attempts, reason, self.broker.wall))
-
-    def _retry(self, message: Message) -> None:
-        topic = self.topic
-        self.retry.append((min(topic.distributed, self.cursor + self.broker.limits.mem_queue_size), message))
-        self.wake()
 
     def _watch_deferred(self) -> None:
         due = self.deferred.wake_at()
@@ -504,7 +411,7 @@ class Channel:
     @property
     def depth(self) -> int:
         """Messages ready to be delivered."""
-        return self.topic.ordinary - self.passed + len(self.retry)
+        return self.topic.ordinary - self.backlog.passed + len(self.backlog.retry)
 
     @property
     def in_flight_count(self) -> int:
@@ -514,8 +421,7 @@ class Channel:
     @property
     def backend_depth(self) -> int:
         """Of those, the ones that are on disk only."""
-        topic = self.topic
-        return min(self.depth, topic.store.cold(topic.number, self.cursor, topic.distributed))
+        return min(self.depth, self.backlog.cold)
 
     @property
     def deferred_count(self) -> int:
@@ -527,15 +433,6 @@ class Channel:
         """Messages that came to this channel since the process started."""
         return self.topic.put_count - self._messages_before
 
-    @property
-    def skips(self) -> bool:
-        """Something from the cursor on is not for us."""
-        return bool(self._holes)
-
-    def holes(self) -> list[tuple[int, int]]:
-        """Spans (first, end) from the cursor on that are to be skipped."""
-        return list(self._holes)
-
     def _owed(self) -> Iterator[tuple[int, int]]:
         """Every (first, count) that is not finished. May walk the whole sequence: for empty and delete only."""
         for run in self.in_flight.runs():
@@ -543,33 +440,26 @@ class Channel:
                 yield run.first + run.head, len(run)
             else:
                 yield from ((ordinal, 1) for ordinal in run.loose.values())
-        yield from ((message.ordinal, 1) for _, message in self.retry)
+        yield from ((message.ordinal, 1) for _, message in self.backlog.retry)
         yield from ((message.ordinal, 1) for _, message in self.deferred.items())
         yield from ((ordinal, 1) for ordinal in self.buried.ordinals())
         yield from ((ordinal, 1) for ordinal in self.topic.delayed_ordinals(self.start))
-        yield from self.ahead(self.cursor)
-
-    def ahead(self, start: int, end: int = END_OF_ALL) -> Iterator[tuple[int, int]]:
-        """Every (first, count) from `start` on, not before the cursor, that will be taken as it comes by."""
-        topic = self.topic
-        for first, stop, delayed in topic.store.extents(topic.number, start, min(end, topic.distributed)):
-            if not delayed:
-                yield from ((low, high - low) for low, high in without(first, stop, self._holes))
+        yield from self.backlog.ahead(self.backlog.cursor)
 
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""
         self.in_flight.check()
         self.deferred.check()
-        assert self.start <= self.cursor <= self.topic.distributed
-        assert self.spent <= {message.ordinal for _, message in self.retry}
-        positions = [position for position, _ in self.retry]
-        assert positions == sorted(positions)
-        assert all(position <= self.topic.distributed for position in positions)
-        assert self.depth >= 0
+        self.backlog.check()
         self.dispatch.check()
+        assert self.start <= self.backlog.cursor
+        assert self.depth >= 0
+        assert self.spent <= {message.ordinal for _, message in self.backlog.retry}
+        owned = sum(consumer.in_flight for consumer in self.consumers.values())
+        assert owned <= self.in_flight_count
         assert all(consumer in self.consumers for consumer in self.dispatch.ready)
         assert not (self.deleted and self.consumers)
 
     def __repr__(self) -> str:
         counts = f"{self.depth} ready, {self.in_flight_count} in flight, {self.deferred_count} deferred"
-        return f"<Channel {self.name} at {self.cursor}: {counts}, {len(self.buried)} buried>"
+        return f"<Channel {self.name} at {self.backlog.cursor}: {counts}, {len(self.buried)} buried>"

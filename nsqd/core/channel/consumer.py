@@ -50,7 +50,6 @@ class Consumer:
     """See above. Created by Channel.subscribe; the channel, its Dispatch and its InFlight change it."""
 
     __slots__ = (
-        "blocked",
         "distance",
         "finish_count",
         "in_flight",
@@ -58,6 +57,7 @@ class Consumer:
         "msg_timeout",
         "ready",
         "requeue_count",
+        "room",
         "runs",
         "sample_rate",
         "sink",
@@ -69,7 +69,7 @@ class Consumer:
         self.sample_rate = sample_rate  # 0: all; s: each message is kept with (s + 1) %
         self.distance = distance  # SAME_ZONE, SAME_REGION or ELSEWHERE: the nearer is served first
         self.ready = 0  # the RDY window
-        self.blocked = False  # True: its window is open, but its sink had no room; Channel.refresh asks again
+        self.room = 0  # bytes that its sink had left when it was last asked; at most 0: Channel.refresh asks again
         self.in_flight = 0  # messages delivered, and neither finished nor handed back nor timed out
         self.runs: deque[Run] = deque()  # of those, the ones in order: see Owner
         self.message_count = 0  # deliveries
@@ -77,5 +77,5 @@ class Consumer:
         self.requeue_count = 0
 
     def __repr__(self) -> str:
-        state = "blocked" if self.blocked else "gone" if self.sink is GONE else "connected"
+        state = "gone" if self.sink is GONE else f"room for {self.room} bytes"
         return f"<Consumer: RDY {self.ready}, {self.in_flight} in flight, {state}>"

@@ -16,9 +16,9 @@ class Supply(Protocol):
     """Where messages come from: a channel."""
 
     def take(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
-        """The next messages, put in flight at `consumer`: at most `count`, and `room` bytes unless the first is larger.
+        """The next messages, in flight at `consumer` from now on: at most `count`, and `room` bytes unless one is larger.
 
-        None if there is none left, or none that can be had now.
+        An empty list if there are none, or if they cannot be had now.
         """
 
     def discard(self, consumer: Consumer, message_id: bytes) -> None:
@@ -38,17 +38,16 @@ class Dispatch:
         self._random_below = random_below
 
     def refresh(self, consumer: Consumer) -> bool:
-        """Look whether `consumer` can be given messages, after its window or its sink has changed. True: again."""
+        """The window or the sink of `consumer` has changed. True: it can be given messages now, and could not before."""
         if consumer.ready <= consumer.in_flight:
             self.ready.pop(consumer, None)
-            consumer.blocked = False
             return False
         if consumer in self.ready:
             return False
-        consumer.blocked = consumer.sink.room() <= 0
-        if not consumer.blocked:
+        consumer.room = consumer.sink.room()
+        if consumer.room > 0:
             self.ready[consumer] = None
-        return not consumer.blocked
+        return consumer.room > 0
 
     def serve(self, supply: Supply, depth: int, now: int) -> None:
         """Give each ready consumer its share of `depth` messages, once."""
@@ -65,9 +64,7 @@ class Dispatch:
             again, last = group, depth + 1
             while again and last > depth > 0:
                 last = depth
-                for consumer in again:  # to the front, in their order
-                    del self.ready[consumer]
-                self.ready = dict.fromkeys(again) | self.ready
+                self.ready = dict.fromkeys(again) | self.ready  # to the front, in their order
                 depth = self._serve(supply, len(again), depth, now)
                 # The shares were too small if a consumer had no room for its own. One that samples is served once: it
                 # could go on through the whole backlog.
@@ -77,27 +74,29 @@ class Dispatch:
     def _serve(self, supply: Supply, waiting: int, depth: int, now: int) -> int:
         """Give each of the first `waiting` ready consumers its share, once. Returns the depth that is left."""
         ready = self.ready
-        while waiting > 0 and depth > 0 and ready:
+        while waiting > 0 and depth > 0:
             consumer = next(iter(ready))
             del ready[consumer]  # it goes behind the others if it stays ready: the start rotates
             depth = self._give(supply, consumer, -(-depth // waiting), depth, now)
             waiting -= 1
+            if consumer.room > 0 and consumer.ready > consumer.in_flight:
+                ready[consumer] = None
         return depth
 
     def _give(self, supply: Supply, consumer: Consumer, share: int, depth: int, now: int) -> int:
         """Deliver up to `share` messages in one piece, as window and sink allow. Returns the depth that is left."""
         count = min(share, consumer.ready - consumer.in_flight)
-        room = consumer.sink.room()
+        room, rate = consumer.sink.room(), consumer.sample_rate
         frames: list[bytes] = []
         size = 0
         while count > 0 and room > size:
-            taken = supply.take(consumer, 1 if consumer.sample_rate else count, room - size, now)
+            taken = supply.take(consumer, 1 if rate else count, room - size, now)
             if not taken:
                 depth = 0
                 break
             count -= len(taken)
             depth -= len(taken)
-            if consumer.sample_rate and self._random_below(100) > consumer.sample_rate:
+            if rate and self._random_below(100) > rate:
                 supply.discard(consumer, message_id(taken[0]))
                 continue
             frames += taken
@@ -105,15 +104,12 @@ class Dispatch:
         if frames:
             consumer.message_count += len(frames)
             consumer.sink.deliver(frames, size, now)
-        if consumer.ready > consumer.in_flight:
-            consumer.blocked = room <= size
-            if not consumer.blocked:
-                self.ready[consumer] = None
+        consumer.room = room - size
         return depth
 
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""
-        assert all(consumer.ready > consumer.in_flight and not consumer.blocked for consumer in self.ready)
+        assert all(consumer.ready > consumer.in_flight and consumer.room > 0 for consumer in self.ready)
 
     def __repr__(self) -> str:
         return f"<Dispatch: {len(self.ready)} ready>"

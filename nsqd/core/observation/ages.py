@@ -19,8 +19,8 @@ def of_topic(topic: Topic) -> int:
 def of_channel(channel: Channel) -> int:
     """Of the next of the retry lane, or of the next in the sequence, whichever was published first."""
     topic = channel.topic
-    returned = topic.store.published(topic.number, channel.retry[0][1].ordinal) if channel.retry else 0
-    if topic.ordinary <= channel.passed:
+    returned = topic.store.published(topic.number, channel.backlog.retry[0][1].ordinal) if channel.backlog.retry else 0
+    if topic.ordinary <= channel.backlog.passed:
         return returned
     following = _following(channel)
     return min(returned, following) if returned and following else returned or following
@@ -28,7 +28,7 @@ def of_channel(channel: Channel) -> int:
 
 def _following(channel: Channel) -> int:
     """Of the next in the sequence."""
-    topic, ordinal = channel.topic, channel.cursor
-    if channel.skips:
-        ordinal = next(channel.ahead(ordinal), (topic.distributed, 0))[0]
+    topic, ordinal = channel.topic, channel.backlog.cursor
+    if channel.backlog.holes:
+        ordinal = next(channel.backlog.ahead(ordinal), (topic.distributed, 0))[0]
     return topic.store.published_plain(topic.number, ordinal)

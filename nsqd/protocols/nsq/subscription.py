@@ -155,7 +155,7 @@ class Subscription:
 
     def network_ready(self) -> None:
         """There may be room for messages again."""
-        if self.consumer is not None and self.consumer.blocked:
+        if self.consumer is not None and self.consumer.room <= 0:
             self._channel.refresh(self.consumer)
 
     # Sink of the consumer

@@ -125,16 +125,16 @@ def _tube(tube: Tube) -> list[Any]:
 
 def _channel(channel: Channel) -> list[Any]:
     near, pages = channel.deferred.packed()
-    far = [page for page in pages if max(memoryview(page).cast("Q")[::3]) < channel.cursor]
-    others = [page for page in pages if max(memoryview(page).cast("Q")[::3]) >= channel.cursor]
+    far = [page for page in pages if max(memoryview(page).cast("Q")[::3]) < channel.backlog.cursor]
+    others = [page for page in pages if max(memoryview(page).cast("Q")[::3]) >= channel.backlog.cursor]
     ready = [pack(ordinal, 0, attempts) for ordinal, attempts in _ready_again(channel)]
     return [
         channel.number,
         channel.name,
         channel.paused,
         channel.start,
-        channel.cursor,
-        channel.holes(),
+        channel.backlog.cursor,
+        channel.backlog.holes,
         b"".join([near, *others, *ready]),
         [(message_id, g.ordinal, g.attempts, g.reason, g.buried) for message_id, g in channel.buried.items()],
         far,
@@ -150,7 +150,7 @@ def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:
     """(ordinal, attempts) of what is in flight, and of what comes next."""
     for run in channel.in_flight.runs():
         yield from ((ordinal, run.attempts) for ordinal in run.ordinals())
-    yield from ((message.ordinal, message.attempts) for _, message in channel.retry)
+    yield from ((message.ordinal, message.attempts) for _, message in channel.backlog.retry)
 
 
 def _extent(held: Held) -> list[Any]:

@@ -571,4 +571,4 @@ def test_an_idle_channel_keeps_nothing_of_what_is_finished(node: Node) -> None:
     node.publish("t", *[b"x"] * 2000)
     consumer.finish(ids(inbox.take()))
     channel = node.channel("t", "c")
-    assert (channel._extent, channel.in_flight._fresh, channel.in_flight.runs()) == (None, [], [])
+    assert (channel.backlog._extent, channel.in_flight._fresh, channel.in_flight.runs()) == (None, [], [])
