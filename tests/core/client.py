@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import ELSEWHERE, Sink
 
@@ -31,5 +32,5 @@ class Client:
     def refresh(self) -> None:
         self.channel.refresh(self.consumer)
 
-    def leave(self) -> None:
-        self.channel.unsubscribe(self.consumer)
+    def leave(self, broker: Broker) -> None:
+        broker.unsubscribe(self.channel, self.consumer)

@@ -10,10 +10,11 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 
 from nsqd.core.message.frame import ID_SIZE
+from nsqd.core.reader import Batch
 from nsqd.core.sequence.edge import Edge
+from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.journal import Extents
 from nsqd.core.sequence.spans import without
-from nsqd.core.sequence.store import Extent
 from nsqd.core.timing.deferred import Message
 
 END_OF_ALL = 1 << 63  # no ordinal is as high
@@ -129,6 +130,23 @@ class Backlog:
             self._holes[-1] = (self._holes[-1][0], end)
         else:
             self._holes.append((first, end))
+
+    def bound(self, batch: Batch, most: int) -> list[tuple[int, int]]:
+        """Drop what exceeds `most` ready messages, the newest first, but only of `batch`, and nothing that has a delay.
+
+        Returns the spans (first, end) that were dropped, ascending. The edge has passed the batch just now.
+        """
+        excess = min(batch.ordinary, self._edge.ordinary - self.passed + len(self.retry) - most)
+        if excess <= 0:
+            return []
+        spans = [(batch.end - excess, batch.end)]
+        if batch.delayed:
+            delayed = self._edge.lane.delayed()
+            plain = [ordinal for ordinal in range(batch.first, batch.end) if ordinal not in delayed]
+            spans = [(ordinal, ordinal + 1) for ordinal in plain[-excess:]]
+        for first, end in spans:
+            self.skip(first, end, end - first)
+        return spans
 
     def pull(self, ordinal: int) -> bool:
         """Take a message out of the sequence ahead of the cursor. False if it is not there, or not to be given out by it."""

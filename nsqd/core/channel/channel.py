@@ -6,7 +6,6 @@ A read that is not in memory makes the channel wait (`reading`), never the turn.
 """
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
 
 from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
 from nsqd.core.channel.buried import Buried, Grave
@@ -14,34 +13,28 @@ from nsqd.core.channel.consumer import ELSEWHERE, GONE, Consumer, Sink
 from nsqd.core.channel.dispatch import Dispatch
 from nsqd.core.channel.inflight import InFlight, Owner, Run
 from nsqd.core.message.frame import ID_SIZE, STAMP, with_attempts
-from nsqd.core.observation.outcomes import BURIED, REQUEUED, TIMED_OUT
+from nsqd.core.observation.latency import Latency
+from nsqd.core.observation.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
+from nsqd.core.reader import Batch, Kind, Parts
+from nsqd.core.sequence.puts import Terms
 from nsqd.core.timing.deferred import Deferred, Message
-
-if TYPE_CHECKING:
-    from nsqd.core.broker import Broker
-    from nsqd.core.topic import Topic
 
 STOPPED = "in flight when the node stopped"  # why a message is buried that nobody handed back
 
 
-class _Extents:
-    """Until a topic has them."""
-
-    def __init__(self, topic: Any) -> None:
-        self.topic = topic
-
-    def __getattr__(self, name: str) -> Any:
-        verb: Callable[..., Any] = getattr(self.topic.store, name)
-        return lambda *args: verb(self.topic.number, *args)
-
-
 class Channel:
-    """See above. Created by Topic.channel."""
+    """See above. Created by Topic.channel. Implements Reader."""
+
+    kind = Kind.CHANNEL
+    takes_terms = False
 
     __slots__ = (
+        "_agenda",
+        "_bounded",
+        "_limits",
+        "_max_attempts",
         "_messages_before",
         "backlog",
-        "broker",
         "buried",
         "consumers",
         "deferred",
@@ -49,8 +42,11 @@ class Channel:
         "deleted",
         "dispatch",
         "dropped_count",
+        "edge",
         "ephemeral",
+        "extents",
         "in_flight",
+        "journal",
         "latency",
         "name",
         "number",
@@ -60,36 +56,50 @@ class Channel:
         "spent",
         "start",
         "timeout_count",
-        "topic",
+        "topic_name",
         "watched",
     )
 
-    def __init__(self, broker: "Broker", topic: "Topic", name: str, number: int, ephemeral: bool) -> None:
-        self.broker = broker
-        self.topic = topic
+    def __init__(
+        self,
+        name: str,
+        parts: Parts,
+        ephemeral: bool,
+        bounded: bool,
+        latency: Latency | None,
+        outcomes: Outcomes | None,
+        random_below: Callable[[int], int],
+    ) -> None:
+        """`ephemeral`: it goes with its last consumer; `bounded`: its topic is ephemeral: only memory holds its messages."""
         self.name = name
-        self.number = number  # never used again on this node
+        self.topic_name = parts.topic
+        self.number = parts.number  # never used again on this node
         self.ephemeral = ephemeral
+        self.edge = parts.edge
+        self.extents = parts.extents
+        self.journal = parts.journal
+        self.latency = latency  # from publish to FIN; None: it is not measured
+        self.outcomes = outcomes  # likewise
+        self._agenda = parts.agenda
+        self._limits = parts.limits
+        self._max_attempts = parts.max_attempts
+        self._bounded = bounded or ephemeral
+        self.start = parts.edge.distributed  # messages before it are not for this channel
+        self.backlog = Backlog(parts.edge, parts.extents, parts.limits.mem_queue_size)
+        self.in_flight = InFlight()
+        self.deferred = Deferred(parts.number)  # requeued with a delay
+        self.delayed = 0  # messages in the topic's delay lane that will be released to this channel
+        self.buried = Buried()  # delivered too often
+        self.spent: set[int] = set()  # ordinals: in flight at their last allowed delivery when the node stopped
+        self.consumers: dict[Owner, Consumer] = {}  # in the order of subscribing, each by itself
+        self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
         self.paused = False
         self.deleted = False
-        self.start = topic.distributed  # messages before it are not for this channel
-        self.delayed = 0  # messages in the topic's delay lane that will be released to this channel
-        self.spent: set[int] = set()  # ordinals: in flight at their last allowed delivery when the node stopped
-        extents: Any = _Extents(topic)
-        edge: Any = topic
-        self.backlog = Backlog(edge, extents, broker.limits.mem_queue_size)
-        self.in_flight = InFlight()
-        self.deferred = Deferred(number)  # requeued with a delay
-        self.buried = Buried()  # delivered too often
-        self.consumers: dict[Owner, Consumer] = {}  # in the order of subscribing, each by itself
-        self.dispatch = Dispatch(broker.limits.topology_aware, broker.random_below)
-        self.watched: tuple[int, int] | None = None  # (due, handle) of its entry in the scan's index
+        self.watched: tuple[int, int] | None = None  # (due, handle) of its entry in the agenda
         self.requeue_count = 0
         self.timeout_count = 0
-        self.dropped_count = 0  # messages an ephemeral channel had no room for
-        self.latency = broker.new_latency()  # from publish to FIN; None: it is not measured
-        self.outcomes = broker.new_outcomes(topic, name)  # likewise
-        self._messages_before = topic.put_count
+        self.dropped_count = 0  # messages a channel in memory had no room for
+        self._messages_before = parts.edge.put_count
 
     # consumers
 
@@ -99,17 +109,16 @@ class Channel:
         self.consumers[consumer] = consumer
         return consumer
 
-    def unsubscribe(self, consumer: Consumer) -> None:
-        """The consumer is gone. What it had in flight waits for its time-outs; an ephemeral channel goes with its last."""
+    def unsubscribe(self, consumer: Consumer) -> bool:
+        """The consumer is gone. What it had in flight waits for its time-outs. True if the channel, ephemeral, is to go."""
         self._close(consumer)
         consumer.sink = GONE
         if self.consumers.pop(consumer, None) is None:
-            return  # the channel was deleted first
-        if self.broker.limits.requeue_on_disconnect:
+            return False  # the channel was deleted first
+        if self._limits.requeue_on_disconnect:
             for run in self.in_flight.runs(consumer):
                 self.requeue_count += self._return(run, len(run), REQUEUED, "disconnected")
-        if self.ephemeral and not self.consumers:
-            self.topic.delete_channel(self.name)
+        return self.ephemeral and not self.consumers
 
     def _close(self, consumer: Consumer) -> None:
         """Its window is closed for good."""
@@ -147,7 +156,7 @@ class Channel:
                 continue
             run, first, some = taken
             count = len(some) // ID_SIZE
-            self.topic.store.finish(self.topic.number, self.number, first, count)
+            self.journal.finish(first, count)
             if self.latency is not None or self.outcomes is not None:
                 self._measure(run, first, some)
             consumer.finish_count += count
@@ -158,10 +167,10 @@ class Channel:
 
     def _measure(self, run: Run, first: int, ids: bytes) -> None:
         """Messages first.. of a run, with these ids, are finished."""
-        wall = self.broker.wall
+        wall = self._agenda.wall
         latencies = [wall - stamp for stamp in run.published(first, len(ids) // ID_SIZE)]
         if self.latency is not None and latencies:
-            self.latency.record_many(latencies, self.broker.now)
+            self.latency.record_many(latencies, self._agenda.now)
         if self.outcomes is not None:
             self.outcomes.finished(first, ids, run.attempts, latencies, wall)
         if not len(run):
@@ -180,7 +189,7 @@ class Channel:
             self.bury(message_id, ordinal, attempts, "requeued")
         else:
             due = now + delay if delay else 0
-            self.topic.store.requeue(self.topic.number, self.number, ordinal, attempts, due)
+            self.journal.requeue(ordinal, attempts, due)
             self.wait(Message(ordinal, attempts), due, now)
         self.refresh(consumer)
         return ""
@@ -215,7 +224,7 @@ class Channel:
     def pause(self, paused: bool) -> None:
         """Stop or resume deliveries; all else goes on."""
         self.paused = paused
-        self.topic.store.pause(self.topic.number, self.number, paused)
+        self.journal.pause(paused)
         if paused:
             for consumer in self.consumers.values():
                 consumer.sink.flush()
@@ -223,8 +232,8 @@ class Channel:
 
     def empty(self) -> None:
         """Drop all messages: ready, in flight, deferred."""
-        end = self.topic.distributed
-        self.topic.store.finish_all(self.topic.number, self.number, end, list(self._owed()))
+        end = self.edge.distributed
+        self.journal.finish_all(end, list(self._owed()))
         self.start = end
         self.delayed = 0
         self.backlog.clear()
@@ -238,9 +247,9 @@ class Channel:
     def delete(self) -> None:
         """Drop all messages and disconnect the consumers. Called by the topic."""
         self.empty()
-        self.topic.store.drop_channel(self.topic.number, self.number)
+        self.journal.drop()
         self.deleted = True
-        self.broker.unwatch(self)
+        self._agenda.unwatch(self)
         consumers, self.consumers = list(self.consumers.values()), {}
         for consumer in consumers:
             self._close(consumer)
@@ -271,6 +280,18 @@ class Channel:
 
     # what the topic tells
 
+    def extend(self, batch: Batch) -> None:
+        """There is more: the edge is behind these messages now."""
+        self.delayed += batch.delayed
+        if self._bounded:
+            for first, end in self.backlog.bound(batch, self._limits.mem_queue_size):
+                self.dropped_count += end - first
+                self.journal.finish(first, end - first)
+        self.wake()
+
+    def expect(self, first: int, count: int, terms: Terms) -> None:
+        """Nothing: messages have no terms here."""
+
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Messages first..end, ahead of the cursor, are not for us; `ordinary` of them were counted as ready."""
         self.backlog.skip(first, end, ordinary)
@@ -290,7 +311,7 @@ class Channel:
     def wake(self) -> None:
         """There may be something to deliver, to somebody."""
         if self.dispatch.ready and not self.paused and not self.backlog.reading and self.depth > 0:
-            self.broker.awake[self] = None
+            self._agenda.awake[self] = None
 
     def serve(self, now: int) -> None:
         """Give each ready consumer its share, once. The channel is awake again if there is more to give at once."""
@@ -299,7 +320,7 @@ class Channel:
             return
         self.dispatch.serve(self, depth, now)
         if self.backlog.cursor != before:
-            self.topic.store.advance(self.topic.number, self.number, self.backlog.cursor)
+            self.journal.advance(self.backlog.cursor)
         self.wake()
 
     def take(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
@@ -321,11 +342,11 @@ class Channel:
                 continue
             else:
                 attempts = message.attempts + 1
-                self.topic.store.requeue(self.topic.number, self.number, first, attempts, 0)
+                self.journal.requeue(first, attempts, 0)
                 self.in_flight.hold_single(consumer, first, ids, attempts, now, deadline, stamps)
                 frames = frames if attempts == 1 else [with_attempts(frames[0], attempts)]
             if self.watched is None or deadline < self.watched[0]:
-                self.broker.watch(self, deadline)
+                self._agenda.watch(self, deadline)
             return frames
         return []
 
@@ -333,7 +354,7 @@ class Channel:
         """A message that the consumer was just given is finished, and is not delivered: see Supply."""
         found = self.in_flight.take_out(consumer, message_id)
         if found is not None:
-            self.topic.store.finish(self.topic.number, self.number, found[1], 1)
+            self.journal.finish(found[1], 1)
 
     def read_completed(self) -> None:
         """What the backlog waits for can be read now."""
@@ -345,7 +366,7 @@ class Channel:
     def watch(self, due: int) -> None:
         """Something here is due at `due`: the scan must look by then."""
         if self.watched is None or due < self.watched[0]:
-            self.broker.watch(self, due)
+            self._agenda.watch(self, due)
 
     def scan(self, now: int, limit: int) -> int:
         """Expire what is in flight and release what was deferred, up to about `limit` messages. Returns how many it moved."""
@@ -382,24 +403,24 @@ class Channel:
             if given_up:
                 self.bury(name, ordinal, attempts, reason)
         for ordinal in () if given_up else ordinals:
-            self.topic.store.requeue(self.topic.number, self.number, ordinal, attempts, 0)
+            self.journal.requeue(ordinal, attempts, 0)
             self.put_back(Message(ordinal, attempts))
         return len(ordinals)
 
     def _note(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
         if self.outcomes is not None:
-            self.outcomes.returned(what, ordinal, message_id, attempts, self.broker.wall)
+            self.outcomes.returned(what, ordinal, message_id, attempts, self._agenda.wall)
 
     # dead letters
 
     def _is_given_up(self, attempts: int) -> bool:
-        return 0 < self.topic.max_attempts <= attempts
+        return 0 < self._max_attempts <= attempts
 
     def bury(self, message_id: bytes, ordinal: int, attempts: int, reason: str) -> None:
         """Give up on a message that is in no other place."""
-        self.topic.store.bury(self.topic.number, self.number, ordinal, message_id, attempts, reason)
+        self.journal.bury(ordinal, message_id, attempts, reason)
         self._note(BURIED, ordinal, message_id, attempts)
-        self.buried.add(message_id, Grave(ordinal, attempts, reason, self.broker.wall))
+        self.buried.add(message_id, Grave(ordinal, attempts, reason, self._agenda.wall))
 
     def _watch_deferred(self) -> None:
         due = self.deferred.wake_at()
@@ -411,7 +432,12 @@ class Channel:
     @property
     def depth(self) -> int:
         """Messages ready to be delivered."""
-        return self.topic.ordinary - self.backlog.passed + len(self.backlog.retry)
+        return self.edge.ordinary - self.backlog.passed + len(self.backlog.retry)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What operators call it: its topic's name, and its own."""
+        return self.topic_name, self.name
 
     @property
     def in_flight_count(self) -> int:
@@ -431,7 +457,7 @@ class Channel:
     @property
     def message_count(self) -> int:
         """Messages that came to this channel since the process started."""
-        return self.topic.put_count - self._messages_before
+        return self.edge.put_count - self._messages_before
 
     def _owed(self) -> Iterator[tuple[int, int]]:
         """Every (first, count) that is not finished. May walk the whole sequence: for empty and delete only."""
@@ -443,7 +469,7 @@ class Channel:
         yield from ((message.ordinal, 1) for _, message in self.backlog.retry)
         yield from ((message.ordinal, 1) for _, message in self.deferred.items())
         yield from ((ordinal, 1) for ordinal in self.buried.ordinals())
-        yield from ((ordinal, 1) for ordinal in self.topic.delayed_ordinals(self.start))
+        yield from ((ordinal, 1) for ordinal in self.edge.lane.ordinals(self.start, self.edge.distributed))
         yield from self.backlog.ahead(self.backlog.cursor)
 
     def check(self) -> None:

@@ -11,16 +11,15 @@ from nsqd.core.topic import Topic
 
 def of_topic(topic: Topic) -> int:
     """Of the next message that no channel was given yet. What was published with a delay is not looked at."""
-    if topic.distributed == topic.end:
+    if not topic.depth:
         return 0
-    return topic.store.published_plain(topic.number, topic.distributed)
+    return topic.journal.published_plain(topic.edge.distributed)
 
 
 def of_channel(channel: Channel) -> int:
     """Of the next of the retry lane, or of the next in the sequence, whichever was published first."""
-    topic = channel.topic
-    returned = topic.store.published(topic.number, channel.backlog.retry[0][1].ordinal) if channel.backlog.retry else 0
-    if topic.ordinary <= channel.backlog.passed:
+    returned = channel.extents.published(channel.backlog.retry[0][1].ordinal) if channel.backlog.retry else 0
+    if channel.edge.ordinary <= channel.backlog.passed:
         return returned
     following = _following(channel)
     return min(returned, following) if returned and following else returned or following
@@ -28,7 +27,7 @@ def of_channel(channel: Channel) -> int:
 
 def _following(channel: Channel) -> int:
     """Of the next in the sequence."""
-    topic, ordinal = channel.topic, channel.backlog.cursor
+    ordinal = channel.backlog.cursor
     if channel.backlog.holes:
-        ordinal = next(channel.backlog.ahead(ordinal), (topic.distributed, 0))[0]
-    return topic.store.published_plain(topic.number, ordinal)
+        ordinal = next(channel.backlog.ahead(ordinal), (channel.edge.distributed, 0))[0]
+    return channel.extents.published_plain(ordinal)

@@ -151,7 +151,7 @@ class Subscription:
         """The connection is gone; what is in flight waits for its time-out."""
         if self.consumer is not None:
             consumer, self.consumer = self.consumer, None
-            self._channel.unsubscribe(consumer)
+            self._topics.unsubscribe(self._channel, consumer)
 
     def network_ready(self) -> None:
         """There may be room for messages again."""
