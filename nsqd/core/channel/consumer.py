@@ -18,7 +18,10 @@ class Sink(Protocol):
         """Take frames (`size` bytes in all) to send."""
 
     def room(self) -> int:
-        """Bytes it takes now; a delivery of n bytes makes that n less. At most 0: none until Channel.refresh is called."""
+        """Bytes it takes now; a delivery of n bytes makes that n less.
+
+        At most 0: none. Whoever owns the sink calls Channel.refresh when there is room again.
+        """
 
     def flush(self) -> None:
         """Hold nothing back: the consumer has stopped being ready."""

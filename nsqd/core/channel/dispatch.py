@@ -104,7 +104,9 @@ class Dispatch:
         if frames:
             consumer.message_count += len(frames)
             consumer.sink.deliver(frames, size, now)
-        consumer.room = room - size
+        consumer.room = (
+            room - size if room > size else consumer.sink.room()
+        )  # asked again: it is to tell when there is some
         return depth
 
     def check(self) -> None:

@@ -31,6 +31,14 @@ class Pile:
         consumer.in_flight -= 1
 
 
+class Pipe(Inbox):
+    """What is delivered stays in it."""
+
+    def deliver(self, frames: list[bytes], size: int, now: int) -> None:
+        super().deliver(frames, size, now)
+        self.space -= size
+
+
 def numbers(inbox: Inbox) -> list[int]:
     return [int(delivery.id) for delivery in inbox.take()]
 
@@ -40,7 +48,7 @@ def dispatch(nearest_first: bool = False, random: int = 0) -> Dispatch:
 
 
 def join(to: Dispatch, ready: int, room: int = 1 << 20, rate: int = 0, distance: int = ELSEWHERE) -> Consumer:
-    consumer = Consumer(Inbox(room), 10, rate, distance)
+    consumer = Consumer(Pipe(room), 10, rate, distance)
     consumer.ready = ready
     to.refresh(consumer)
     return consumer
