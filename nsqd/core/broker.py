@@ -125,9 +125,9 @@ class Broker:
             return topic.revive_channel(name, number)
         return topic.attach(kind, name, self._makers[kind], number)
 
-    def unsubscribe(self, consumer: Consumer) -> None:
+    def unsubscribe(self, channel: Channel, consumer: Consumer) -> None:
         """The consumer is gone; an ephemeral channel, and with it an ephemeral topic, goes with its last one."""
-        self.directory.unsubscribe(consumer)
+        self.directory.unsubscribe(channel, consumer)
 
     def fetch_changes(self) -> list[Change]:
         """What happened to the topology since the last call."""

@@ -18,6 +18,7 @@ from nsqd.core.topic_state import TopicState, state_of
 from nsqd.core.work_queue.state import TubeState
 from nsqd.storage.log.state import decode_topic, encode_topic, sequence_of
 from nsqd.storage.sequence import Sequence
+from tests.core.client import Client
 from tests.core.node import MS, SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -44,7 +45,7 @@ def test_a_topic_is_read_as_it_was_written() -> None:
     topic = one.broker.topic("t")
     topic.configure(TopicConfig(Durability.OS, HOUR, 5))
     inbox = Inbox()
-    consumer = topic.channel("a").subscribe(inbox, 60 * SECOND, 0)
+    consumer = Client(topic.channel("a"), inbox, 60 * SECOND, 0)
     consumer.set_ready(4)
     one.turn(lambda: topic.publish([b"x"] * 10, 10), lambda: topic.publish_deferred(b"y", one.clock.now + HOUR))
     taken = inbox.take()

@@ -229,7 +229,7 @@ class ChannelState:
         """
         assert isinstance(reader, Channel)
         near, far = reader.deferred.packed()
-        passed = Finished(reader.cursor, reader.holes())
+        passed = Finished(reader.backlog.cursor, reader.backlog.holes)
         again = b"".join([pack(ordinal, 0, attempts) for ordinal, attempts in _ready_again(reader)])
         return cls(
             number=reader.number,
@@ -264,12 +264,9 @@ class ChannelState:
 
 def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:
     """(ordinal, attempts) of what is in flight, and of what is to be delivered again."""
-    for run in channel.in_flight.values():
-        if run.loose is None:
-            yield from ((run.first + index, run.attempts) for index in range(run.head, run.head + len(run)))
-        else:
-            yield from ((ordinal, run.attempts) for ordinal in run.loose.values())
-    yield from ((message.ordinal, message.attempts) for _, message in channel.retry)
+    for run in channel.in_flight.runs():
+        yield from ((ordinal, run.attempts) for ordinal in run.ordinals())
+    yield from ((message.ordinal, message.attempts) for _, message in channel.backlog.retry)
 
 
 def _singles(ordinals: Iterable[int]) -> Iterator[Span]:
