@@ -160,7 +160,7 @@ class Broker:
             self._by_number[topic.number] = topic
             topic.starting = self.ask_for_channels and is_valid_name(name)
             self._tell(Change(ChangeKind.TOPIC_CREATED, name))
-            if name in self.tubes.users:  # it had been deleted while workers were there
+            if name in self.tubes.listed.users:  # it had been deleted while workers were there
                 topic.work()
         return topic
 

@@ -16,7 +16,7 @@ from nsqd.core.retention.keeping import TopicConfig
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.timing.deferred import Message
 from nsqd.core.topic import Topic
-from nsqd.core.work_queue.jobs import Jobs
+from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.tube import Tube
 
 
@@ -53,7 +53,7 @@ class RecoveredTube:
     start: int
     edge: int
     holes: list[tuple[int, int]]  # (first, end) from the edge on that it is done with, ascending
-    jobs: Jobs  # as they were
+    jobs: JobPages  # as they were
     again: tuple[int, int]  # of these messages no later record may tell that they are jobs: it is to be told anew
     offset: int  # their times are later by so much than the core counts
 

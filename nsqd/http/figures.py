@@ -16,7 +16,7 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.sequence.store import LogFigures
 from nsqd.core.timing.scan import ScanStatistics
 from nsqd.core.topic import Topic
-from nsqd.core.work_queue.jobs import JobState
+from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.http.node import Node
 from shared.budget import BudgetFigures
@@ -126,9 +126,12 @@ def _channel(channel: Channel) -> Row:
 
 
 def _tube(tube: Tube) -> Row:
-    users = tube.broker.tubes.users.get(tube.topic.name)
     states = (JobState.READY, JobState.RESERVED, JobState.DELAYED, JobState.BURIED)
-    gauges = (*(tube.counts[state] for state in states), tube.urgent, len(users.waiting) if users is not None else 0)
+    gauges = (
+        *(tube.table.counts[state] for state in states),
+        tube.table.urgent,
+        tube.waiters.count_at(tube.topic.name),
+    )
     return Row((tube.topic.name,), gauges, (tube.total,))
 
 

@@ -27,7 +27,7 @@ from starlette.responses import Response
 
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.acting import BURY, DELETE, KICK, RELEASE, Action, act, named
-from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import listed
 from nsqd.core.work_queue.tube import Tube
 from nsqd.http.arguments import bounded, existing_tube, numbers, tube_name
@@ -68,10 +68,10 @@ class Jobs:
         def choose() -> tuple[Topic, list[int]]:
             tube = existing_tube(self._node.broker, name)
             try:
-                told.jobs, told.following = listed(tube, state, page.after, page.limit)
+                told.jobs, told.following = listed(tube.table, state, page.after, page.limit)
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
-            told.total = tube.counts[state]
+            told.total = tube.table.counts[state]
             told.pause_left = max(0, tube.pause_until - tube.broker.now) // SECOND
             told.now, told.wall = tube.broker.now, tube.broker.wall
             return tube.topic, [job.ordinal for job in told.jobs]
@@ -90,7 +90,7 @@ class Jobs:
 
             def work() -> int:
                 tube = existing_tube(self._node.broker, name)
-                return act(tube, action, choose(tube))
+                return act(self._node.broker.tubes, tube, action, choose(tube))
 
             return json_response({action.done: await self._node.bridge.call(work)})
 
@@ -148,4 +148,4 @@ def _choice(arguments: dict[str, str], action: Action) -> Callable[[Tube], list[
         raise HttpError(400, "INVALID_ARG_STATE")
     if not count:
         raise HttpError(400, "MISSING_ARG_COUNT")
-    return lambda tube: listed(tube, state, "", count)[0]
+    return lambda tube: listed(tube.table, state, "", count)[0]

@@ -179,7 +179,7 @@ class Look:
             timed_out,
         )
         self.names.append(topic.name)
-        self.rows.append((*row, held, oldest, sum(topic.tube.counts.values()) if topic.tube is not None else 0))
+        self.rows.append((*row, held, oldest, sum(topic.tube.table.counts.values()) if topic.tube is not None else 0))
         self.stopped.append(len(self.paused) > known)
 
     def told(self, wanted: Sequence[str] | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from nsqd.core.channel.channel import Channel
 from nsqd.core.observation.latency import Snapshot, result_of
 from nsqd.core.topic import Topic
+from nsqd.core.work_queue.tubes import Tubes
 from nsqd.http.coalescing import Coalescing
 from nsqd.http.node import Node
 from nsqd.http.stats_client import client
@@ -98,7 +99,7 @@ class Stats:
         if wanted.channel:
             topics = [topic for topic in topics if wanted.channel in topic.channels]
         now = time.monotonic_ns()
-        return [_topic(topic, wanted, owners, now) for topic in topics]
+        return [_topic(topic, self._node.broker.tubes, wanted, owners, now) for topic in topics]
 
     async def _producers(self, wanted: Wanted) -> list[dict[str, Any]]:
         """Connections that have published, whatever was asked for."""
@@ -119,7 +120,7 @@ def _listed(value: Any) -> str:
     return "[" + ",".join(map(go_json, value)) + "]" if isinstance(value, list) else go_json(value)
 
 
-def _topic(topic: Topic, wanted: Wanted, owners: dict[Any, Peer], now: int) -> dict[str, Any]:
+def _topic(topic: Topic, tubes: Tubes, wanted: Wanted, owners: dict[Any, Peer], now: int) -> dict[str, Any]:
     channels = [topic.channels[name] for name in sorted(topic.channels) if wanted.channel in ("", name)]
     return {
         "topic_name": topic.name,
@@ -130,7 +131,7 @@ def _topic(topic: Topic, wanted: Wanted, owners: dict[Any, Peer], now: int) -> d
         "message_bytes": topic.message_bytes,
         "paused": topic.paused,
         LATENCY: [_latency(channel, now) for channel in topic.channels.values()],
-        **({"tube": tube_picture(topic.tube, now)} if topic.tube is not None else {}),
+        **({"tube": tube_picture(tubes, topic.name, now)} if topic.tube is not None else {}),
     }
 
 

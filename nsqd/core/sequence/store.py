@@ -142,7 +142,7 @@ class Store(Protocol):
         """
 
     def job(self, topic: int, channel: int, ordinal: int, row: bytes) -> None:
-        """A message is a job as `row` says (nsqd/core/work_queue/jobs.py), from now on."""
+        """A message is a job as `row` says (nsqd/core/work_queue/job.py), from now on."""
 
     def bury(self, topic: int, channel: int, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
         """A message was given up on after `attempts` deliveries. It is still owed; `requeue` or `finish` takes it back."""

@@ -7,8 +7,9 @@ job from then on is answered by NOT_FOUND, as if its time to run were over. Prio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.tubes import Tubes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ BURY = Action("buried", frozenset((JobState.READY, JobState.DELAYED)), lambda tu
 RELEASE = Action("released", frozenset((JobState.RESERVED,)), _release)
 
 
-def act(tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
+def act(tubes: Tubes, tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
     """Do it to those of the tube's jobs, none of them twice, that are in one of its states. Returns how many."""
     topic, count = tube.topic, 0
     topic.store.promise(topic.number)
@@ -41,11 +42,12 @@ def act(tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
             action.do(tube, job)
             count += 1
     if count:
-        tube.broker.tubes.leave_empty(topic.name)
+        tubes.leave_empty(topic.name)
     return count
 
 
 def named(tube: Tube, ids: Iterable[int]) -> list[Job]:
     """The tube's jobs among these."""
-    found = map(tube.broker.tubes.find, ids)
-    return [job for holder, job in filter(None, found) if holder is tube]
+    found = filter(None, map(tube.index.find, ids))
+    jobs = [tube.jobs.get(ordinal) for holder, ordinal in found if holder is tube]
+    return [job for job in jobs if job is not None]

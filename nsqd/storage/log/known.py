@@ -11,7 +11,7 @@ from nsqd.core.recovery import Returned
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import TopicConfig
 from nsqd.core.sequence.puts import Terms
-from nsqd.core.work_queue.jobs import Jobs
+from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.tube import WORK
 from nsqd.storage.log.far import Far
 
@@ -31,7 +31,7 @@ class KnownChannel:
     buried: dict[int, tuple[bytes, Grave]] = field(default_factory=dict)  # by ordinal, the first buried first
     far: Far = field(default_factory=lambda: Far([]))  # what it handed back for long; `done` has it as if it were done
     near: dict[int, None] = field(default_factory=dict)  # what was in `far` or pulled, was noted or buried, and is owed
-    jobs: Jobs = field(default_factory=Jobs)  # of a tube; due in the log's time
+    jobs: JobPages = field(default_factory=JobPages)  # of a tube; due in the log's time
     edge: int = 0  # likewise: jobs before it have a row, when the checkpoint was written
     # Likewise: messages that were no jobs yet for a checkpoint. What is known of them from before it, a replay that begins with
     # it must be told by later records.

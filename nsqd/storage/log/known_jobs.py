@@ -8,8 +8,8 @@ from nsqd.core.message.frame import numbers_of
 from nsqd.core.recovery import RecoveredTube
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.sequence.spans import united
-from nsqd.core.work_queue.jobs import JobState, rows_on_terms
-from nsqd.core.work_queue.jobs import unpack as unpack_row
+from nsqd.core.work_queue.job import JobState, rows_on_terms
+from nsqd.core.work_queue.job import unpack as unpack_row
 from nsqd.storage.log.known import KnownChannel, KnownTopic
 from nsqd.storage.memory import MemoryStore
 from nsqd.storage.sequence import Sequence

@@ -17,7 +17,7 @@ from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, Ret
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.sequence.spans import overlap, united, without
-from nsqd.core.work_queue.jobs import ROW
+from nsqd.core.work_queue.job import ROW
 from nsqd.storage.held import add_piece
 from nsqd.storage.log import records
 from nsqd.storage.log.clocks import Anchor, LogClock

@@ -44,7 +44,7 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.retention.keeping import Durability, TopicConfig
 from nsqd.core.timing.deferred import Deferred, pack, unpack
 from nsqd.core.topic import Topic
-from nsqd.core.work_queue.jobs import moved
+from nsqd.core.work_queue.job_pages import moved
 from nsqd.core.work_queue.tube import WORK, Tube
 from nsqd.storage.held import EXTENT_BYTES, Held
 from nsqd.storage.log import records

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
 from nsqd.core.sequence.store import Extent
-from nsqd.core.work_queue.jobs import time_of, with_time
+from nsqd.core.work_queue.job import time_of, with_time
 from nsqd.storage.held import Held, add_piece
 from nsqd.storage.log import records
 from nsqd.storage.log.cache import Cache, Read

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, RecoveredTube
 from nsqd.core.timing.deferred import FAR_SIZE
-from nsqd.core.work_queue.jobs import JobState
+from nsqd.core.work_queue.job import JobState
 from nsqd.storage.log.clocks import LogClock, system_clocks
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.frozen import FrozenDisk

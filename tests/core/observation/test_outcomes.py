@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.observation.outcomes import MOST_CHANGES, MOST_EVENTS, Event, Events, Outcome, Producers
-from nsqd.core.work_queue.jobs import JobState
+from nsqd.core.work_queue.job import JobState
 from tests.core.node import SECOND, Node, ids
 
 
@@ -151,7 +151,7 @@ def test_what_is_for_one_channel_reaches_no_other() -> None:
         _, inbox = node.subscribe("t", name, 100)
         node.turn()
         assert [delivery.body for delivery in inbox.take()] == wanted
-    assert work.counts[JobState.READY] == 2
+    assert work.table.counts[JobState.READY] == 2
     assert (topic.message_count, topic.duplicate_count) == (5, 2)
     node.broker.check()
 
