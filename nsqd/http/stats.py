@@ -15,7 +15,6 @@ from starlette.responses import Response
 from nsqd.core.channel.channel import Channel
 from nsqd.core.observation.latency import Snapshot, result_of
 from nsqd.core.topic import Topic
-from nsqd.core.work_queue.tubes import Tubes
 from nsqd.http.coalescing import Coalescing
 from nsqd.http.node import Node
 from nsqd.http.stats_client import client
@@ -99,7 +98,12 @@ class Stats:
         if wanted.channel:
             topics = [topic for topic in topics if wanted.channel in topic.channels]
         now = time.monotonic_ns()
-        return [_topic(topic, self._node.broker.tubes, wanted, owners, now) for topic in topics]
+        return [_topic(topic, wanted, owners, now) | self._tube(topic.name, now) for topic in topics]
+
+    def _tube(self, name: str, now: int) -> dict[str, Any]:
+        """What is told of a topic's tube, if it has one."""
+        tubes = self._node.broker.tubes
+        return {"tube": tube_picture(tubes, name, now)} if tubes.tube(name) is not None else {}
 
     async def _producers(self, wanted: Wanted) -> list[dict[str, Any]]:
         """Connections that have published, whatever was asked for."""
@@ -120,18 +124,17 @@ def _listed(value: Any) -> str:
     return "[" + ",".join(map(go_json, value)) + "]" if isinstance(value, list) else go_json(value)
 
 
-def _topic(topic: Topic, tubes: Tubes, wanted: Wanted, owners: dict[Any, Peer], now: int) -> dict[str, Any]:
+def _topic(topic: Topic, wanted: Wanted, owners: dict[Any, Peer], now: int) -> dict[str, Any]:
     channels = [topic.channels[name] for name in sorted(topic.channels) if wanted.channel in ("", name)]
     return {
         "topic_name": topic.name,
         "channels": [_channel(channel, wanted, owners, now) for channel in channels],
         "depth": topic.depth,
         "backend_depth": topic.backend_depth,
-        "message_count": topic.message_count,
-        "message_bytes": topic.message_bytes,
+        "message_count": topic.intake.message_count,
+        "message_bytes": topic.intake.message_bytes,
         "paused": topic.paused,
         LATENCY: [_latency(channel, now) for channel in topic.channels.values()],
-        **({"tube": tube_picture(tubes, topic.name, now)} if topic.tube is not None else {}),
     }
 
 

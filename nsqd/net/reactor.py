@@ -194,7 +194,7 @@ class Reactor:
 
     def _due(self) -> int | None:
         """When the next turn is due without any event."""
-        if self._broker.awake or self.unflushed or self._unread or self._answers:
+        if self._broker.agenda.awake or self.unflushed or self._unread or self._answers:
             return self.now
         dues = (
             self._broker.scan.next_turn(),

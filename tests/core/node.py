@@ -105,7 +105,7 @@ class Node:
             self.broker.serve()
             self.broker.commit()
             due = self.broker.scan.next_turn()
-            if not self.broker.awake and (due is None or due > self.now):
+            if not self.broker.agenda.awake and (due is None or due > self.now):
                 self.after_turn()
                 return
 

@@ -360,7 +360,9 @@ class TopicMachine(RuleBasedStateMachine):
             assert (consumer.ready > consumer.in_flight and inbox.room() > 0) == (consumer in consumer.channel.ready)
         assert self.topic.depth == len(self.backlog)
         assert self.node.held() == len(owed)
-        assert self.node.broker.latencies.count == (self.finished if self.node.broker.limits.latency_percentiles else 0)
+        assert self.node.broker.commons.latencies.count == (
+            self.finished if self.node.broker.limits.latency_percentiles else 0
+        )
 
 
 TestTopic = TopicMachine.TestCase

@@ -81,7 +81,7 @@ def test_input_one_byte_at_a_time(bench: Secure, tls: bool, codec: str) -> None:
         client.socket.send(bytes((byte,)))
         bench.turn(1)
     assert client.frames() == [b"OK", b"OK"]
-    assert bench.node.broker.topics["t"].message_count == 3
+    assert bench.node.broker.topics["t"].intake.message_count == 3
 
 
 @pytest.mark.parametrize(("tls", "codec"), ALL)

@@ -359,7 +359,7 @@ def test_a_delay_counts_from_when_the_bytes_had_come(bench: Bench) -> None:
     connection.socket = cast(Any, LateSocket(connection.socket, bench.node))
     producer.sendall(b"DPUB t 1000\n" + body(b"later"))
     bench.turn(1)
-    assert bench.node.channel("t", "c").topic.delay_lane.wake_at() == bench.node.now + SECOND
+    assert bench.node.channel("t", "c").topic.edge.lane.waiting.wake_at() == bench.node.now + SECOND
 
 
 def test_so_does_one_of_a_call_over_http(bench: Bench) -> None:
@@ -388,6 +388,6 @@ def test_much_input_in_a_turn_is_handled_in_between(bench: Bench) -> None:
 
     bench.reactor._handle = noted  # type: ignore[method-assign]
     bench.turn(30)
-    assert bench.node.broker.topics["t"].message_count == 12
+    assert bench.node.broker.topics["t"].intake.message_count == 12
     assert max(handled) <= MAX_RECEIVED + READ_SIZE
     assert [frames(producer) for producer in producers] == [[b"OK"]] * 12

@@ -82,7 +82,7 @@ class SteppedSyncer(Syncer):
         except OSError as failure:
             error = failure
         if error is not None or not self.steps:
-            self._done.append((self.job, 0.0, error))
+            self.done.append((self.job, 0.0, error))
             self.job = None
 
 
@@ -100,7 +100,7 @@ class SteppedCache(Cache):
         read = self._jobs.popleft()
         assert read is not None
         self._do(read)
-        self._done.append(read)
+        self.done.append(read)
         return True
 
 
@@ -227,7 +227,7 @@ class SimNode:
         """Let time pass, with a turn whenever something is due."""
         left = ns
         while True:
-            while self.broker.awake or self.woken or (self.eager and self.cache.step()):
+            while self.broker.agenda.awake or self.woken or (self.eager and self.cache.step()):
                 self.turn()
             due = self.broker.scan.next_turn()
             step = left if due is None else max(0, min(left, due - self.clock.now))

@@ -19,7 +19,7 @@ def start(disk: SimDisk, clock: Clock) -> SimNode:
 
 
 def chosen(node: SimNode, topic: Topic, *ordinals: int) -> list[Chosen]:
-    return [Chosen(one, message_id(node.store.look(topic.number, one))) for one in ordinals]
+    return [Chosen(one, message_id(topic.journal.look(one))) for one in ordinals]
 
 
 def test_a_delayed_message_that_was_finished_stays_finished() -> None:

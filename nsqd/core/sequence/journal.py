@@ -9,7 +9,7 @@ from typing import Protocol
 
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import Keeping, TopicConfig
-from nsqd.core.sequence.store import Extent
+from nsqd.core.sequence.extent import Extent
 
 
 class Extents(Protocol):

@@ -35,14 +35,14 @@ RELEASE = Action("released", frozenset((JobState.RESERVED,)), _release)
 
 def act(tubes: Tubes, tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
     """Do it to those of the tube's jobs, none of them twice, that are in one of its states. Returns how many."""
-    topic, count = tube.topic, 0
-    topic.store.promise(topic.number)
+    count = 0
+    tube.journal.promise()
     for job in jobs:
         if job.state in action.states:
             action.do(tube, job)
             count += 1
     if count:
-        tubes.leave_empty(topic.name)
+        tubes.leave_empty(tube.topic_name)
     return count
 
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from typing import TYPE_CHECKING
 
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.core.sequence.puts import USUAL, Puts
+from nsqd.core.reader import Batch, Kind, Parts
+from nsqd.core.sequence.puts import USUAL, Puts, Terms
 from nsqd.core.sequence.spans import without
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.job import Job, JobState, rows_on_terms
@@ -24,25 +24,29 @@ from nsqd.core.work_queue.waiters import Reading, Waiters
 from nsqd.core.work_queue.worker import Worker
 from shared.values import SECOND
 
-if TYPE_CHECKING:
-    from nsqd.core.broker import Broker
-    from nsqd.core.topic import Topic
-
 WORK = ":work"  # the channel's name: no client of NSQ can name it
 ABSORBED_AT_ONCE = 2000  # messages that become jobs in a turn: about 10 ms
 
 
 class Tube:
-    """See above. Created by Topic.work."""
+    """See above. Implements Reader. Created by Tubes."""
+
+    kind = Kind.WORK_QUEUE
+    ephemeral = False
+    takes_terms = True
 
     __slots__ = (
         "_holes",
-        "broker",
+        "_max_attempts",
+        "absorbed",
+        "agenda",
         "delayed",
         "deleted",
         "edge",
+        "extents",
         "index",
         "jobs",
+        "journal",
         "listed",
         "name",
         "number",
@@ -52,23 +56,30 @@ class Tube:
         "reserved",
         "start",
         "table",
-        "topic",
+        "terms",
+        "topic_name",
         "total",
         "waiters",
         "watched",
     )
 
-    def __init__(self, broker: Broker, topic: Topic, number: int) -> None:
-        self.broker = broker
-        self.topic = topic
-        self.index: JobIndex[Tube] = broker.tubes.index
-        self.waiters: Waiters[Tube] = broker.tubes.waiters
-        self.listed: TubeList = broker.tubes.listed
+    def __init__(self, parts: Parts, index: JobIndex[Tube], waiters: Waiters[Tube], listed: TubeList) -> None:
+        self.topic_name, self.number, self.edge = parts.topic, parts.number, parts.edge
+        self.extents, self.journal, self.agenda = parts.extents, parts.journal, parts.agenda
+        self._max_attempts = parts.max_attempts
+        self.index = index
+        self.waiters = waiters
+        self.listed = listed
         self.name = WORK
-        self.number = number  # never used again on this node
         self.deleted = False
-        self.start = self.edge = topic.distributed  # messages before the edge are jobs, or are gone
-        self._holes: deque[tuple[int, int]] = deque()  # spans from the edge on that are not for us, ascending
+        self.start = self.absorbed = parts.edge.distributed  # messages before `absorbed` are jobs, or are gone
+        # by ordinal, the terms of messages that will be jobs; others come on the usual ones
+        self.terms: dict[int, Terms] = {
+            message.ordinal: Terms(due=due)
+            for due, message in parts.edge.lane.waiting.items()
+            if message.ordinal >= self.absorbed
+        }
+        self._holes: deque[tuple[int, int]] = deque()  # spans from `absorbed` on that are not for this tube, ascending
         self.delayed = 0  # messages in the topic's delay lane that the topic counts as ours; they are jobs already
         self.table = JobTable()
         self.jobs = self.table.jobs
@@ -80,16 +91,33 @@ class Tube:
 
     # what the topic tells
 
+    def extend(self, batch: Batch) -> None:
+        """Make jobs of the messages that the edge has passed."""
+        self.delayed += batch.delayed
+        if batch.puts is None:
+            self.wake()
+            return
+        if batch.first == self.absorbed and not self._holes:
+            self.absorbed = batch.end
+        self._come_together(batch.puts)  # they need not be read, whatever stands before them
+        if self.absorbed < self.edge.distributed:
+            self._absorb()
+
+    def expect(self, first: int, count: int, terms: Terms) -> None:
+        """Messages `first`.. will become jobs on these terms."""
+        self.terms.update(dict.fromkeys(range(first, first + count), terms))
+
     def wake(self) -> None:
-        """There may be more messages, or somebody to give jobs to."""
+        """Make jobs of what has come and can be read, and give ready ones to whoever waits."""
         self._absorb()
         if self.table.counts[JobState.READY]:
             self._wake()
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Messages first..end are not for this tube, or not any more."""
-        if first >= self.edge:
+        if first >= self.absorbed:
             self._holes.append((first, end))
+            self.terms = {ordinal: terms for ordinal, terms in self.terms.items() if not first <= ordinal < end}
             return
         for ordinal in range(first, end):
             job = self.jobs.get(ordinal)
@@ -112,48 +140,42 @@ class Tube:
 
     def _absorb(self) -> None:
         """Make jobs of what the topic has handed out, as far as it can be read at once."""
-        topic, puts = self.topic, self.topic.putting
-        if puts is not None and not puts.came:  # they need not be looked for, whatever stands before them
-            puts.came = True
-            if puts.first == self.edge and not self._holes:
-                self.edge = puts.end
-            self._come_together(puts)
         left = ABSORBED_AT_ONCE
-        while self.edge < topic.distributed and not self.reading:
+        while self.absorbed < self.edge.distributed and not self.reading:
             if left <= 0:
                 self._wake()  # `serve` goes on
                 return
-            if self._holes and self._holes[0][0] <= self.edge:
-                self.edge = max(self.edge, self._holes.popleft()[1])
+            if self._holes and self._holes[0][0] <= self.absorbed:
+                self.absorbed = max(self.absorbed, self._holes.popleft()[1])
                 continue
             left -= self._absorb_extent(left)
 
     def _absorb_extent(self, most: int) -> int:
-        """Make jobs of up to `most` messages from the edge on, within one extent and before the next hole. Returns how many."""
-        topic, first = self.topic, self.edge
-        extent = topic.store.read(topic.number, first)
+        """Make jobs of up to `most` messages within one extent and before the next hole. Returns how many."""
+        first = self.absorbed
+        extent = self.extents.read(first)
         if extent is None:
             self.reading = True
             return 0
-        limit = self._holes[0][0] if self._holes else topic.distributed
+        limit = self._holes[0][0] if self._holes else self.edge.distributed
         if extent.first > first or not extent.frames:  # somebody has finished what was between, or it was damaged
-            self.edge = min(extent.first, limit) if extent.frames else limit
+            self.absorbed = min(extent.first, limit) if extent.frames else limit
             return 0
-        self.edge = min(extent.end, limit, first + most)
-        for ordinal in range(first, self.edge):
+        self.absorbed = min(extent.end, limit, first + most)
+        for ordinal in range(first, self.absorbed):
             frame = extent.frames[ordinal - extent.first]
             if frame and ordinal not in self.jobs:
                 self._come(ordinal, frame)
-        return self.edge - first
+        return self.absorbed - first
 
     def _come(self, ordinal: int, frame: bytes) -> None:
-        terms = self.topic.terms.pop(ordinal, USUAL)
+        terms = self.terms.pop(ordinal, USUAL)
         job_id, created = int(message_id(frame)[4:], 16), int.from_bytes(frame[STAMP], "big")
         job = Job(ordinal, job_id, terms.priority, terms.delay, terms.ttr, created)
-        if terms.due > self.broker.now:
+        if terms.due > self.agenda.now:
             job.state, job.due = JobState.DELAYED, terms.due
         if not self.jobs.count:
-            self.listed.show(self.topic.name)
+            self.listed.show(self.topic_name)
         self.index.came(job_id, self.number, ordinal)
         self.total += 1
         self._note(job, self.table.add(job))
@@ -161,10 +183,10 @@ class Tube:
     def _come_together(self, puts: Puts) -> None:
         """As `_come` for each of them, for a fifth of what that costs; the log knows them as jobs by their publish record."""
         terms, first, count = puts.terms, puts.first, len(puts.frames)
-        late = terms.due > self.broker.now
+        late = terms.due > self.agenda.now
         state, due = (JobState.DELAYED, terms.due) if late else (JobState.READY, 0)
         if not self.jobs.count:
-            self.listed.show(self.topic.name)
+            self.listed.show(self.topic_name)
         rows = rows_on_terms(puts.numbers, terms.priority, terms.ttr, terms.delay, puts.created, due, state)
         self.table.add_together(first, rows, state, terms.priority, due)
         self.index.came_together(puts.numbers, self.number, first)
@@ -176,16 +198,16 @@ class Tube:
 
     # after a restart
 
-    def resume(self, start: int, edge: int, holes: list[tuple[int, int]], jobs: JobPages, offset: int) -> None:
-        """Begin with message `start`; messages before `edge` are among `jobs`, or gone. `offset`: see JobTable.restart."""
-        self.start, self.edge, self.jobs, self.table = start, edge, jobs, JobTable(jobs)
+    def resume(self, start: int, absorbed: int, holes: list[tuple[int, int]], jobs: JobPages, offset: int) -> None:
+        """Begin with message `start`; messages before `absorbed` are among `jobs`, or gone. `offset`: see JobTable.restart."""
+        self.start, self.absorbed, self.jobs, self.table = start, absorbed, jobs, JobTable(jobs)
         self._holes.extend(holes)
-        reserved = jobs.in_state(JobState.RESERVED, -1) if self.topic.max_attempts else ()
+        reserved = jobs.in_state(JobState.RESERVED, -1) if self._max_attempts else ()
         given_up = [job.ordinal for job in reserved if self.is_given_up(job)]
-        for ids, first in self.table.restart(offset, self.broker.now):
+        for ids, first in self.table.restart(offset, self.agenda.now):
             self.index.came_together(ids, self.number, first)
         if jobs.count:
-            self.listed.show(self.topic.name)
+            self.listed.show(self.topic_name)
         for ordinal in given_up:
             job = jobs.get(ordinal)
             assert job is not None
@@ -198,7 +220,7 @@ class Tube:
 
     def body(self, job: Job) -> bytes | None:
         """Return the job's body, or None if it is damaged on disk; then the job is gone. Raises Reading."""
-        extent = self.topic.store.read(self.topic.number, job.ordinal)
+        extent = self.extents.read(job.ordinal)
         if extent is None:
             self.reading = True
             raise Reading(self)
@@ -228,7 +250,7 @@ class Tube:
 
     def is_given_up(self, job: Job) -> bool:
         """The job has been reserved as often as its topic allows (-max-attempts)."""
-        return 0 < self.topic.max_attempts <= job.reserves
+        return 0 < self._max_attempts <= job.reserves
 
     def hand_back(self, job: Job, priority: int, delay: int, now: int) -> None:
         """Release a reserved job with that priority, after `delay` s; or bury it if it is given up."""
@@ -265,7 +287,7 @@ class Tube:
     def finish(self, job: Job) -> None:
         """Be done with the job."""
         self._forget(job)
-        self.topic.store.finish(self.topic.number, self.number, job.ordinal, 1)
+        self.journal.finish(job.ordinal, 1)
 
     def _move(self, job: Job, state: JobState, priority: int, due: int) -> None:
         """Put the job, which may be reserved, into another state."""
@@ -278,18 +300,18 @@ class Tube:
 
     def _note(self, job: Job, row: bytes) -> None:
         """The log gets the job's row; whoever waits for a ready job, and the agenda, are told of its state."""
-        self.topic.store.job(self.topic.number, self.number, job.ordinal, row)
+        self.journal.job(job.ordinal, row)
         if job.state is JobState.READY:
             self._wake()
         elif job.state is not JobState.BURIED and (self.watched is None or job.due < self.watched[0]):
-            self.broker.watch(self, job.due)
+            self.agenda.watch(self, job.due)
 
     def _forget(self, job: Job) -> None:
         """The job is gone, and the log knows or need not know."""
         if job.state is JobState.RESERVED:
             self._end_reservation(job)
         self.table.remove(job)
-        if job.ordinal >= self.edge:  # known from before a restart: its message is not to become a job again
+        if job.ordinal >= self.absorbed:  # known from before a restart: its message is not to become a job again
             insort(self._holes, (job.ordinal, job.ordinal + 1))
         self.index.went(job.id)
 
@@ -334,32 +356,32 @@ class Tube:
 
     def _watch_by(self, due: int) -> None:
         if self.watched is None or due < self.watched[0]:
-            self.broker.watch(self, due)
+            self.agenda.watch(self, due)
 
     def _wake(self) -> None:
         """There may be something for somebody who waits."""
-        self.broker.awake[self] = None
+        self.agenda.awake[self] = None
         self.waiters.awake[self] = None
 
     def serve(self, now: int) -> None:
         """Give jobs to those who wait."""
         self.waiters.awake.pop(self, None)
         self._absorb()
-        self.waiters.serve(self.topic.name, self, now)
+        self.waiters.serve(self.topic_name, self, now)
 
     # operators
 
     def empty(self) -> None:
         """Drop all jobs, and what is to become one."""
-        end = self.topic.distributed
+        end = self.edge.distributed
         owed = [(ordinal, 1) for ordinal in self.jobs.ordinals()]
-        for first, stop, _ in self.topic.store.extents(self.topic.number, self.edge, end):
+        for first, stop, _ in self.extents.extents(self.absorbed, end):
             for start, upto in without(first, stop, self._holes):
                 owed += [(ordinal, 1) for ordinal in range(start, upto) if ordinal not in self.jobs]
-        self.topic.store.finish_all(self.topic.number, self.number, end, owed)
+        self.journal.finish_all(end, owed)
         for job in list(self.jobs):
             self._forget(job)
-        self.start = self.edge = end
+        self.start = self.absorbed = end
         self._holes.clear()
         self.table = JobTable()
         self.jobs = self.table.jobs
@@ -367,15 +389,14 @@ class Tube:
     def delete(self) -> None:
         """Drop all jobs, and the tube. Called by the topic."""
         self.empty()
-        self.topic.store.drop_channel(self.topic.number, self.number)
+        self.journal.drop()
         self.deleted = True
-        self.broker.unwatch(self)
         del self.index.holders[self.number]
-        self.waiters.remove(self.topic.name, self)
-        self.listed.hide(self.topic.name)
+        self.waiters.remove(self.topic_name, self)
+        self.listed.hide(self.topic_name)
 
     def holes(self) -> list[tuple[int, int]]:
-        """Return the spans (first, end) from the edge on that are not for this tube."""
+        """Return the spans (first, end) from `absorbed` on that are not for this tube."""
         return list(self._holes)
 
     def check(self) -> None:
@@ -388,4 +409,4 @@ class Tube:
         assert len(self.reserved) == self.table.counts[JobState.RESERVED]
 
     def __repr__(self) -> str:
-        return f"<Tube {self.topic.name}, {self.jobs.count} jobs, edge {self.edge}>"
+        return f"<Tube {self.topic_name}, {self.jobs.count} jobs, absorbed {self.absorbed}>"

@@ -4,21 +4,18 @@ The jobs of a tube are messages of the topic of its name. To use or watch a tube
 tube, is made by the first message. A tube that nobody uses or watches goes with its last job.
 """
 
-from __future__ import annotations
-
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from nsqd.core.directory import Directory
+from nsqd.core.reader import Kind, Parts
 from nsqd.core.sequence.puts import Terms
+from nsqd.core.topic import Topic
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.job_index import JobIndex
-from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.tube import WORK, Tube
 from nsqd.core.work_queue.tube_list import TubeList
 from nsqd.core.work_queue.waiters import Waiters
 from nsqd.core.work_queue.worker import DEFAULT, Worker
-
-if TYPE_CHECKING:
-    from nsqd.core.broker import Broker
 
 MOST_WATCHED = 1000  # tubes of a worker: each reserve looks at all of them, which takes 2 ms
 RELEASED_AT_ONCE = 100  # jobs of a tube that are released for a worker whose time is over: about 1 ms
@@ -27,13 +24,19 @@ RELEASED_AT_ONCE = 100  # jobs of a tube that are released for a worker whose ti
 class Tubes:
     """See above. One of a broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._topics = directory.topics
+        self._agenda = directory.commons.agenda
+        self._registry = directory.commons.registry
+        self._limits = directory.commons.limits
+        self._ids = directory.commons.ids
         self.index: JobIndex[Tube] = JobIndex()
         self.waiters: Waiters[Tube] = Waiters()
         self.listed: TubeList = TubeList()
         self.commands: Counter[str] = Counter()  # that were understood
         self.total = 0  # jobs put
+        directory.on_created.append(self._topic_created)
 
     # tubes come and go
 
@@ -46,16 +49,26 @@ class Tubes:
         tube = self.waiters.queues.get(name)
         if tube is not None:
             return tube
-        is_new = name not in self._broker.topics
-        topic = self._broker.topic(name)
+        is_new = name not in self._topics
+        topic = self._directory.topic(name)
         topic.is_tubes_own |= is_new
-        return topic.work()
+        return self.attach(topic)
 
-    def added(self, tube: Tube) -> None:
-        """A topic has made it."""
-        name = tube.topic.name
-        self.index.holders[tube.number] = self.waiters.queues[name] = tube
-        self.listed.show(name)
+    def attach(self, topic: Topic, number: int = 0) -> Tube:
+        """Return the topic's tube, made if it is not there. `number`: the one it had before a restart. Raises TooMany."""
+        tube = self.waiters.queues.get(topic.name)
+        return tube if tube is not None else topic.attach(Kind.WORK_QUEUE, WORK, self._new_tube, number)
+
+    def _new_tube(self, parts: Parts) -> Tube:
+        tube = Tube(parts, self.index, self.waiters, self.listed)
+        self.index.holders[tube.number] = self.waiters.queues[parts.topic] = tube
+        self.listed.show(parts.topic)
+        return tube
+
+    def _topic_created(self, topic: Topic) -> None:
+        """Workers who use or watch a tube of the new topic's name find it there."""
+        if topic.name in self.listed.users:
+            self.attach(topic)
 
     def names_of_all(self) -> list[str]:
         """Return the names of tubes that were made, and of those that somebody uses or watches other than `default`."""
@@ -64,23 +77,23 @@ class Tubes:
 
     def _meet(self, name: str) -> None:
         """Somebody is about to use or watch the tube: what the topic of that name has becomes jobs. Raises TooMany."""
-        topic = self._broker.topics.get(name)
-        most = self._broker.limits.max_topics
+        topic = self._topics.get(name)
+        most = self._limits.max_topics
         if topic is not None:
-            topic.work()
+            self.attach(topic)
         elif name not in self.listed.counters and len(self.listed.names) >= most:
-            raise self._broker.exceeded("max_topics", f"tubes exceed limit of {most}")
+            raise self._registry.exceeded("max_topics", f"tubes exceed limit of {most}")
 
     def leave_empty(self, name: str) -> None:
         """If nobody uses or watches a tube without jobs it goes, and its topic too if that is nothing but the tube."""
         if name in self.listed.users or name == DEFAULT:
             return
         tube = self.tube(name)
-        if tube is not None and (tube.jobs.count or tube.reading or tube.topic.depth):
+        if tube is not None and (tube.jobs.count or tube.reading or self._topics[name].depth):
             return
-        topic = self._broker.topics.get(name)
+        topic = self._topics.get(name)
         if topic is not None and tube is not None and topic.may_go:
-            self._broker.delete_topic(name)
+            self._directory.delete(name)
         self.listed.hide(name)
 
     # workers
@@ -118,7 +131,7 @@ class Tubes:
         """The worker is given jobs of that tube, too. Raises TooMany."""
         if name not in worker.watching:
             if len(worker.watching) >= MOST_WATCHED:
-                raise self._broker.exceeded("max_watched_tubes", f"watched tubes exceed limit of {MOST_WATCHED}")
+                raise self._registry.exceeded("max_watched_tubes", f"watched tubes exceed limit of {MOST_WATCHED}")
             self._meet(name)
             self.listed.watch(name)
             worker.watching.add(name)
@@ -137,11 +150,10 @@ class Tubes:
 
     def match(self) -> None:
         """Give jobs that are ready to those who wait, before anybody else asks."""
-        broker = self._broker
-        broker.settle()
+        self._agenda.settle()
         if self.waiters.count:
             for tube in list(self.waiters.awake):
-                tube.serve(broker.now)
+                tube.serve(self._agenda.now)
 
     def release_due(self, worker: Worker, now: int) -> None:
         """Make what is due in the tubes that the worker watches ready, and give it to those who wait.
@@ -172,8 +184,8 @@ class Tubes:
 
     def put(self, worker: Worker, bodies: list[bytes], terms: Terms) -> int:
         """Put jobs into the tube that the worker uses. Returns the id of the first; the others' follow it. Raises TooMany."""
+        job_id = self._topic(worker.using).intake.put(bodies, terms, "")
         self.total += len(bodies)
-        job_id = self.made(worker.using).topic.put(bodies, terms)
         if self.waiters.count:
             self.match()
         return job_id
@@ -183,31 +195,33 @@ class Tubes:
 
         Returns the job's id, or 0 if none was put. Raises TooMany.
         """
-        topic = self.made(worker.using).topic
+        topic = self._topic(worker.using)
         if topic.knows(key):
             return 0
         self.total += 1
-        job_id = topic.put([body], terms, key)
+        job_id = topic.intake.put([body], terms, key)
         if self.waiters.count:
             self.match()
         return job_id
 
     def put_to(self, name: str, body: bytes, terms: Terms) -> int:
         """Put a job, which exists at once, into a tube. Returns its id. Raises TooMany."""
-        job_id = self.made(name).topic.put([body], terms)
-        self._broker.settle()  # what follows, in the log too, may count upon it
+        topic = self._topic(name)
+        job_id = topic.intake.put([body], terms, "")
+        topic.settle()  # what follows, in the log too, may count upon it
         return job_id
+
+    def _topic(self, name: str) -> Topic:
+        """Return the topic of that name, which has a tube; both are made if they are not there. Raises TooMany."""
+        if name not in self.waiters.queues:
+            self.made(name)
+        return self._topics[name]
 
     def burn_id(self) -> None:
         """Take an id that no job gets."""
-        self._broker.ids.one()
+        self._ids.one()
 
     # figures
-
-    @property
-    def draining(self) -> bool:
-        """The node takes no more jobs."""
-        return self._broker.draining_since > 0
 
     def count(self, state: JobState) -> int:
         """Return how many jobs of all tubes are in that state."""
@@ -226,7 +240,7 @@ class Tubes:
         assert self.index.holders == {tube.number: tube for tube in made.values()}
         assert len(self.index) == sum(tube.jobs.count for tube in made.values())
         for name, tube in made.items():
-            assert tube.topic.name == name
+            assert tube.topic_name == name
             assert name in self.listed.counters or not tube.jobs.count
             assert not tube.deleted
 

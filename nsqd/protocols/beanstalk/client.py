@@ -345,7 +345,7 @@ class Client(ABC):
         """The reply waits for what the tube's records are promised to be."""
         topic = self._broker.topics.get(name)
         if topic is not None:
-            topic.store.promise(topic.number)
+            topic.journal.promise()
             self.outbox.promises |= topic.promise
 
     def _count(self, command: str) -> None:

@@ -145,7 +145,7 @@ class Subscription:
         """The connection is gone; what is in flight waits for its time-out."""
         if self.consumer is not None:
             consumer, self.consumer = self.consumer, None
-            consumer.channel.unsubscribe(consumer)
+            self._topics.unsubscribe(consumer)
 
     # Sink of the consumer
 

@@ -92,17 +92,15 @@ class RealFile:
 
     def append(self, pieces: list[bytes], at: int) -> None:
         for start in range(0, len(pieces), _MOST_PIECES):
-            at = self._append(pieces[start : start + _MOST_PIECES], at)
-
-    def _append(self, pieces: list[bytes], at: int) -> int:
-        size = sum(map(len, pieces))
-        written = os.pwritev(self._fd, pieces, at)
-        if written < size:  # a disk that is nearly full, or 2 GiB at once
-            rest = memoryview(b"".join(pieces))[written:]
-            while rest:
-                written = os.pwrite(self._fd, rest, at + size - len(rest))
-                rest = rest[written:]
-        return at + size
+            part = pieces[start : start + _MOST_PIECES]
+            size = sum(map(len, part))
+            written = os.pwritev(self._fd, part, at)
+            at += size
+            if written < size:  # a disk that is nearly full, or 2 GiB at once
+                rest = memoryview(b"".join(part))[written:]
+                while rest:
+                    written = os.pwrite(self._fd, rest, at - len(rest))
+                    rest = rest[written:]
 
     def sync(self) -> None:
         os.fdatasync(self._fd)

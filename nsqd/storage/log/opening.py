@@ -20,6 +20,7 @@ from nsqd.storage.log.history import LogHistory
 from nsqd.storage.log.identity import NAME as IDENTITY
 from nsqd.storage.log.identity import LogIdentity, write_identity
 from nsqd.storage.log.reader import Damage, Reader
+from nsqd.storage.log.recovered import RecoveredStore
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.space import Space
@@ -28,7 +29,6 @@ from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import SEGMENT_SIZE, Writer
-from nsqd.storage.memory import MemoryStore
 from shared.log import log
 
 SEGMENTS_ON_DISK = 8  # at least so many fill it
@@ -198,7 +198,7 @@ def open_log(
     syncer = parts.syncer(writer, space, durability, sync_every, wake)
     cache = parts.cache(disk, log_id, budget, wake)
     cache.generations.update({s.base: s.header.generation for s in reader.segments if s.header.generation})
-    store = LogStore(writer, syncer, cache, clock, recovered)
+    store = LogStore(writer, syncer, cache, clock, recovered._topics)
     picture = replay.picture(clock) if reader.end else None  # a log that was only begun knows nothing
     if picture is not None:
         store.know(picture.numbers())
@@ -223,13 +223,13 @@ def open_log(
     )
 
 
-def replayed(reader: Reader) -> tuple[Replay, MemoryStore, int]:
+def replayed(reader: Reader) -> tuple[Replay, RecoveredStore, int]:
     """From the latest checkpoint that is good, else from the beginning: the state, the messages, where it began.
 
     It is good if it is complete and undamaged, and what is before it was durable: else messages that it speaks of may be lost.
     """
     for root in reader.roots() if reader.segments else [0]:
-        recovered = MemoryStore(lambda ceiling: True)
+        recovered = RecoveredStore(lambda ceiling: True)
         replay = Replay(recovered)
         whole = False
         for record in reader.records(root):
