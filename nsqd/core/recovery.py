@@ -111,14 +111,16 @@ def _recover_topic(broker: Broker, recovered: RecoveredTopic, now: int) -> None:
 
 def _recover_tube(broker: Broker, topic: Topic, recovered: RecoveredTube, terms: dict[int, Terms]) -> None:
     tube = broker.tubes.attach(topic, recovered.number)
-    tube.terms.update(terms)
+    tube.arrivals.terms.update(terms)
     tube.resume(recovered.start, recovered.edge, recovered.holes, recovered.jobs, recovered.offset)
     for ordinal in range(*recovered.again):
         row = tube.jobs.row(ordinal)
         if row:
             tube.journal.job(ordinal, row)
-    for ordinal in [ordinal for ordinal in tube.terms if ordinal < tube.absorbed or ordinal in tube.jobs]:
-        del tube.terms[ordinal]
+    for ordinal in [
+        ordinal for ordinal in tube.arrivals.terms if ordinal < tube.arrivals.position or ordinal in tube.jobs
+    ]:
+        del tube.arrivals.terms[ordinal]
     tube.wake()
 
 

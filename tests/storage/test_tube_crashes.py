@@ -301,7 +301,7 @@ class Run:
                 continue
             node.broker.pause(topic, False)
             node.turn()
-            while tube.absorbed < topic.edge.distributed:  # what is no job yet becomes one
+            while tube.arrivals.position < topic.edge.distributed:  # what is no job yet becomes one
                 node.cache.step()
                 node.turn()
             for job in list(tube.jobs):

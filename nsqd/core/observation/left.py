@@ -59,4 +59,6 @@ def _of_channel(channel: Channel) -> Left:
 def _of_tube(topic: Topic, tube: Tube) -> Left:
     """What was handed out and is no job yet, for it is being read from disk, counts as one, about."""
     waiting = sum(tube.table.counts[state] for state in (JobState.READY, JobState.RESERVED, JobState.DELAYED))
-    return Left(buried=tube.table.counts[JobState.BURIED], jobs=waiting + topic.edge.distributed - tube.absorbed)
+    return Left(
+        buried=tube.table.counts[JobState.BURIED], jobs=waiting + topic.edge.distributed - tube.arrivals.position
+    )

@@ -7,14 +7,11 @@ on disk only, the tube is `reading`, and whoever asked asks again.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import deque
-
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.reader import Batch, Kind, Parts
 from nsqd.core.sequence.puts import USUAL, Puts, Terms
-from nsqd.core.sequence.spans import without
 from nsqd.core.timing.deferred import Message
+from nsqd.core.work_queue.arrivals import Arrivals
 from nsqd.core.work_queue.job import Job, JobState, rows_on_terms
 from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.job_pages import JobPages
@@ -36,10 +33,9 @@ class Tube:
     takes_terms = True
 
     __slots__ = (
-        "_holes",
         "_max_attempts",
-        "absorbed",
         "agenda",
+        "arrivals",
         "delayed",
         "deleted",
         "edge",
@@ -56,7 +52,6 @@ class Tube:
         "reserved",
         "start",
         "table",
-        "terms",
         "topic_name",
         "total",
         "waiters",
@@ -72,14 +67,8 @@ class Tube:
         self.listed = listed
         self.name = WORK
         self.deleted = False
-        self.start = self.absorbed = parts.edge.distributed  # messages before `absorbed` are jobs, or are gone
-        # by ordinal, the terms of messages that will be jobs; others come on the usual ones
-        self.terms: dict[int, Terms] = {
-            message.ordinal: Terms(due=due)
-            for due, message in parts.edge.lane.waiting.items()
-            if message.ordinal >= self.absorbed
-        }
-        self._holes: deque[tuple[int, int]] = deque()  # spans from `absorbed` on that are not for this tube, ascending
+        self.start = parts.edge.distributed
+        self.arrivals = Arrivals(parts.edge, parts.extents)
         self.delayed = 0  # messages in the topic's delay lane that the topic counts as ours; they are jobs already
         self.table = JobTable()
         self.jobs = self.table.jobs
@@ -97,15 +86,15 @@ class Tube:
         if batch.puts is None:
             self.wake()
             return
-        if batch.first == self.absorbed and not self._holes:
-            self.absorbed = batch.end
         self._come_together(batch.puts)  # they need not be read, whatever stands before them
-        if self.absorbed < self.edge.distributed:
+        if batch.first == self.arrivals.position:
+            self.arrivals.position = batch.end
+        else:
             self._absorb()
 
     def expect(self, first: int, count: int, terms: Terms) -> None:
         """Messages `first`.. will become jobs on these terms."""
-        self.terms.update(dict.fromkeys(range(first, first + count), terms))
+        self.arrivals.expect(first, count, terms)
 
     def wake(self) -> None:
         """Make jobs of what has come and can be read, and give ready ones to whoever waits."""
@@ -115,9 +104,8 @@ class Tube:
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Messages first..end are not for this tube, or not any more."""
-        if first >= self.absorbed:
-            self._holes.append((first, end))
-            self.terms = {ordinal: terms for ordinal, terms in self.terms.items() if not first <= ordinal < end}
+        if first >= self.arrivals.position:
+            self.arrivals.skip(first, end)
             return
         for ordinal in range(first, end):
             job = self.jobs.get(ordinal)
@@ -140,36 +128,23 @@ class Tube:
 
     def _absorb(self) -> None:
         """Make jobs of what the topic has handed out, as far as it can be read at once."""
-        left = ABSORBED_AT_ONCE
-        while self.absorbed < self.edge.distributed and not self.reading:
+        arrivals, left = self.arrivals, ABSORBED_AT_ONCE
+        while not arrivals.is_complete and not self.reading:
             if left <= 0:
-                self._wake()  # `serve` goes on
+                self.agenda.awake[self] = None  # `serve` goes on
                 return
-            if self._holes and self._holes[0][0] <= self.absorbed:
-                self.absorbed = max(self.absorbed, self._holes.popleft()[1])
-                continue
-            left -= self._absorb_extent(left)
+            taken = arrivals.take(left)
+            if taken is None:
+                self.reading = True
+                return
+            first, frames = taken
+            left -= len(frames)
+            for ordinal, frame in enumerate(frames, first):
+                terms = arrivals.terms.pop(ordinal, USUAL)
+                if frame and ordinal not in self.jobs:
+                    self._come(ordinal, frame, terms)
 
-    def _absorb_extent(self, most: int) -> int:
-        """Make jobs of up to `most` messages within one extent and before the next hole. Returns how many."""
-        first = self.absorbed
-        extent = self.extents.read(first)
-        if extent is None:
-            self.reading = True
-            return 0
-        limit = self._holes[0][0] if self._holes else self.edge.distributed
-        if extent.first > first or not extent.frames:  # somebody has finished what was between, or it was damaged
-            self.absorbed = min(extent.first, limit) if extent.frames else limit
-            return 0
-        self.absorbed = min(extent.end, limit, first + most)
-        for ordinal in range(first, self.absorbed):
-            frame = extent.frames[ordinal - extent.first]
-            if frame and ordinal not in self.jobs:
-                self._come(ordinal, frame)
-        return self.absorbed - first
-
-    def _come(self, ordinal: int, frame: bytes) -> None:
-        terms = self.terms.pop(ordinal, USUAL)
+    def _come(self, ordinal: int, frame: bytes, terms: Terms) -> None:
         job_id, created = int(message_id(frame)[4:], 16), int.from_bytes(frame[STAMP], "big")
         job = Job(ordinal, job_id, terms.priority, terms.delay, terms.ttr, created)
         if terms.due > self.agenda.now:
@@ -198,10 +173,10 @@ class Tube:
 
     # after a restart
 
-    def resume(self, start: int, absorbed: int, holes: list[tuple[int, int]], jobs: JobPages, offset: int) -> None:
-        """Begin with message `start`; messages before `absorbed` are among `jobs`, or gone. `offset`: see JobTable.restart."""
-        self.start, self.absorbed, self.jobs, self.table = start, absorbed, jobs, JobTable(jobs)
-        self._holes.extend(holes)
+    def resume(self, start: int, position: int, holes: list[tuple[int, int]], jobs: JobPages, offset: int) -> None:
+        """Begin with message `start`; messages before `position` are among `jobs`, or gone. `offset`: see JobTable.restart."""
+        self.start, self.jobs, self.table = start, jobs, JobTable(jobs)
+        self.arrivals.resume(position, holes)
         reserved = jobs.in_state(JobState.RESERVED, -1) if self._max_attempts else ()
         given_up = [job.ordinal for job in reserved if self.is_given_up(job)]
         for ids, first in self.table.restart(offset, self.agenda.now):
@@ -311,8 +286,8 @@ class Tube:
         if job.state is JobState.RESERVED:
             self._end_reservation(job)
         self.table.remove(job)
-        if job.ordinal >= self.absorbed:  # known from before a restart: its message is not to become a job again
-            insort(self._holes, (job.ordinal, job.ordinal + 1))
+        if job.ordinal >= self.arrivals.position:  # its message, which was put, is not to become a job again
+            self.arrivals.skip(job.ordinal, job.ordinal + 1)
         self.index.went(job.id)
 
     # pauses, and what is due
@@ -359,15 +334,17 @@ class Tube:
             self.agenda.watch(self, due)
 
     def _wake(self) -> None:
-        """There may be something for somebody who waits."""
-        self.agenda.awake[self] = None
-        self.waiters.awake[self] = None
+        """There may be a job for somebody who waits. If nobody does, whoever comes finds it by himself."""
+        if self.waiters.count:
+            self.agenda.awake[self] = None
+            self.waiters.awake[self] = None
 
     def serve(self, now: int) -> None:
         """Give jobs to those who wait."""
-        self.waiters.awake.pop(self, None)
         self._absorb()
-        self.waiters.serve(self.topic_name, self, now)
+        if self in self.waiters.awake:
+            del self.waiters.awake[self]
+            self.waiters.serve(self.topic_name, self, now)
 
     # operators
 
@@ -375,14 +352,12 @@ class Tube:
         """Drop all jobs, and what is to become one."""
         end = self.edge.distributed
         owed = [(ordinal, 1) for ordinal in self.jobs.ordinals()]
-        for first, stop, _ in self.extents.extents(self.absorbed, end):
-            for start, upto in without(first, stop, self._holes):
-                owed += [(ordinal, 1) for ordinal in range(start, upto) if ordinal not in self.jobs]
+        owed += [(ordinal, 1) for ordinal in self.arrivals.remaining() if ordinal not in self.jobs]
         self.journal.finish_all(end, owed)
         for job in list(self.jobs):
             self._forget(job)
-        self.start = self.absorbed = end
-        self._holes.clear()
+        self.start = end
+        self.arrivals.clear()
         self.table = JobTable()
         self.jobs = self.table.jobs
 
@@ -395,13 +370,10 @@ class Tube:
         self.waiters.remove(self.topic_name, self)
         self.listed.hide(self.topic_name)
 
-    def holes(self) -> list[tuple[int, int]]:
-        """Return the spans (first, end) from `absorbed` on that are not for this tube."""
-        return list(self._holes)
-
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""
         self.table.check()
+        self.arrivals.check()
         assert self.jobs is self.table.jobs
         for job in self.jobs:
             assert (job.state is JobState.RESERVED) == (job.ordinal in self.reserved)
@@ -409,4 +381,4 @@ class Tube:
         assert len(self.reserved) == self.table.counts[JobState.RESERVED]
 
     def __repr__(self) -> str:
-        return f"<Tube {self.topic_name}, {self.jobs.count} jobs, absorbed {self.absorbed}>"
+        return f"<Tube {self.topic_name}, {self.jobs.count} jobs, {self.arrivals!r}>"

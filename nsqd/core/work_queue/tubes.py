@@ -150,10 +150,12 @@ class Tubes:
 
     def match(self) -> None:
         """Give jobs that are ready to those who wait, before anybody else asks."""
-        self._agenda.settle()
-        if self.waiters.count:
+        agenda = self._agenda
+        if agenda.unsettled:
+            agenda.settle()
+        if self.waiters.awake:
             for tube in list(self.waiters.awake):
-                tube.serve(self._agenda.now)
+                tube.serve(agenda.now)
 
     def release_due(self, worker: Worker, now: int) -> None:
         """Make what is due in the tubes that the worker watches ready, and give it to those who wait.

@@ -124,8 +124,22 @@ def decode_jobs(content: bytes) -> tuple[int, int, int, bytes]:
 
 def _tube(tube: Tube) -> list[Any]:
     """As a channel's; its jobs follow in JOBS records."""
-    terms = [(ordinal, one.priority, one.ttr, one.delay, one.due) for ordinal, one in tube.terms.items() if one.was_put]
-    return [tube.number, tube.name, False, tube.start, tube.absorbed, tube.holes(), b"", terms, []]
+    terms = [
+        (ordinal, one.priority, one.ttr, one.delay, one.due)
+        for ordinal, one in tube.arrivals.terms.items()
+        if one.was_put
+    ]
+    return [
+        tube.number,
+        tube.name,
+        False,
+        tube.start,
+        tube.arrivals.position,
+        list(tube.arrivals.holes),
+        b"",
+        terms,
+        [],
+    ]
 
 
 def _channel(channel: Channel) -> list[Any]:
