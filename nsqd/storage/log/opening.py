@@ -115,7 +115,7 @@ class OpenLog:
             segments=len(self.segments),
             live=tidying.wanted_bytes,
             checkpoints=checkpoints.written,
-            unsynced=self.writer.written - self.writer.durable,
+            unsynced=self.writer.written.position - self.writer.durable.position,
             memory=self.cache.held_bytes,
             damage=self.damage.size + self.cache.failures,
             torn=self.torn,

@@ -92,7 +92,7 @@ def test_a_consumer_that_leaves_requeues() -> None:
 def test_what_nobody_measures_costs_nothing() -> None:
     node = Node()
     node.publish("t", b"1")
-    assert node.broker.topic("t").producers is None
+    assert node.broker.topic("t").intake.producers is None
     assert node.channel("t", "c").outcomes is None
 
 

@@ -105,7 +105,7 @@ def test_a_table_is_a_list_of_jobs(moves: list[tuple[str | int, JobState | None,
 
 
 @settings(max_examples=100, deadline=None)
-@given(moves=MOVES, offset=st.integers(0, 3), now=st.integers(-3, 9))
+@given(moves=MOVES, offset=st.integers(0, 3), now=st.integers(0, 9))
 def test_after_a_restart(moves: list[tuple[str | int, JobState | None, int, int]], offset: int, now: int) -> None:
     model = Model()
     for move in moves:
