@@ -100,7 +100,7 @@ class Tube:
         """Make jobs of what has come and can be read, and give ready ones to whoever waits."""
         self._absorb()
         if self.table.counts[JobState.READY]:
-            self._wake()
+            self._offer()
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Messages first..end are not for this tube, or not any more."""
@@ -167,9 +167,9 @@ class Tube:
         self.index.came_together(puts.numbers, self.number, first)
         self.total += count
         if late:
-            self._watch_by(due)
+            self.agenda.watch(self, due)
         else:
-            self._wake()
+            self._offer()
 
     # after a restart
 
@@ -188,7 +188,7 @@ class Tube:
             assert job is not None
             self.bury(job, job.priority)
         if self.table.counts[JobState.READY]:
-            self._wake()
+            self._offer()
         self._watch()
 
     # what workers do
@@ -207,13 +207,10 @@ class Tube:
     def reserve(self, job: Job, worker: Worker, now: int) -> None:
         """Reserve a job, which nobody has reserved, for the worker until its time to run is over."""
         job.reserves += 1
-        self._hold(job, worker, now)
+        self.touch(job, worker, now)
 
     def touch(self, job: Job, worker: Worker, now: int) -> None:
-        """Begin the time to run of a job that the worker has reserved again."""
-        self._hold(job, worker, now)
-
-    def _hold(self, job: Job, worker: Worker, now: int) -> None:
+        """Let the time to run of a job that the worker has reserved begin now."""
         due = now + job.ttr * SECOND
         self.reserved[job.ordinal] = worker
         worker.hold(self.number, job.ordinal, due)
@@ -277,7 +274,7 @@ class Tube:
         """The log gets the job's row; whoever waits for a ready job, and the agenda, are told of its state."""
         self.journal.job(job.ordinal, row)
         if job.state is JobState.READY:
-            self._wake()
+            self._offer()
         elif job.state is not JobState.BURIED and (self.watched is None or job.due < self.watched[0]):
             self.agenda.watch(self, job.due)
 
@@ -295,7 +292,7 @@ class Tube:
     def pause_for(self, ns: int, now: int) -> None:
         """Give out no job for `ns`; 0 ends a pause."""
         self.pause_until, self.pause_asked = (now + ns if ns else 0), ns
-        self._wake()
+        self._offer()
         self._watch()
 
     def scan(self, now: int, limit: int) -> int:
@@ -314,7 +311,7 @@ class Tube:
         if 0 < self.pause_until <= now:
             self.pause_until = self.pause_asked = 0
             moved += 1
-            self._wake()
+            self._offer()
         return moved
 
     def next_due(self) -> int | None:
@@ -327,14 +324,10 @@ class Tube:
     def _watch(self) -> None:
         due = self.next_due()
         if due is not None:
-            self._watch_by(due)
-
-    def _watch_by(self, due: int) -> None:
-        if self.watched is None or due < self.watched[0]:
             self.agenda.watch(self, due)
 
-    def _wake(self) -> None:
-        """There may be a job for somebody who waits. If nobody does, whoever comes finds it by himself."""
+    def _offer(self) -> None:
+        """See to it that those who wait are served. If nobody waits, whoever comes looks for himself."""
         if self.waiters.count:
             self.agenda.awake[self] = None
             self.waiters.awake[self] = None

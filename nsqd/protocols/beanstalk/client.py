@@ -359,6 +359,9 @@ class Client(ABC):
             self._long = None
             self._reply(reply)
 
+    def __repr__(self) -> str:
+        return f"<Client {self.remote_ip}:{self.port}, {self.worker!r}, {len(self._buffer)} bytes kept>"
+
     @abstractmethod
     def _put_together(self, usual: tuple[int, Terms], data: bytes, at: int, body: int) -> int:
         """A put that is complete, and those like it that follow: where the last one ended; 0: nothing was done.
