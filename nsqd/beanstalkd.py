@@ -20,7 +20,8 @@ import trio
 from nsqd.beanstalk import DEFAULT_MAX_JOB_SIZE, MOST_JOB_SIZE, Reception
 from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource
-from nsqd.net.reactor import Reactor, Served
+from nsqd.net.promised import Served
+from nsqd.net.reactor import Reactor
 from nsqd.opening import Wake, clocks, imports, make_broker, read_log, sync_by_time
 from nsqd.options import NsqdOptions
 from nsqd.protocols.beanstalk.stats import VERSION

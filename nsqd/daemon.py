@@ -22,7 +22,8 @@ from nsqd.discovery.lookupds import Lookupds
 from nsqd.http.node import Info, Node
 from nsqd.net.acceptor import ConnectionLimits
 from nsqd.net.conversation import Conversation
-from nsqd.net.reactor import Edge, Reactor, Served
+from nsqd.net.promised import Served
+from nsqd.net.reactor import Edge, Reactor
 from nsqd.opening import Wake, clocks, imports, make_broker, read_log, sync_by_time
 from nsqd.option_values import REQUIRED
 from nsqd.options import PROGRAM, NsqdOptions

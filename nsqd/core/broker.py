@@ -5,7 +5,7 @@ its place, `serve` hands out what can be handed out, `tick` does what is due, an
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
@@ -16,6 +16,7 @@ from nsqd.core.message.ids import IdSource
 from nsqd.core.observation.outcomes import Events
 from nsqd.core.pauses import Key, Pause
 from nsqd.core.registry import Change, ChangeKind, Registry
+from nsqd.core.sequence.mark import Promise
 from nsqd.core.sequence.store import Store
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.scan import ScanPool
@@ -67,7 +68,7 @@ class Broker:
         self.scan.turn(self.agenda.now)
         return self.agenda.now if self.agenda.awake else self.scan.next_turn()
 
-    def commit(self) -> int:
+    def commit(self) -> Sequence[Promise]:
         """Write the turn's group: what was published, finished and delivered. Returns what Store.commit does."""
         self.agenda.seal()
         return self.store.commit()

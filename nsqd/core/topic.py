@@ -17,6 +17,7 @@ from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import TopicConfig
 from nsqd.core.sequence.edge import Edge
 from nsqd.core.sequence.intake import Intake, Sealed
+from nsqd.core.sequence.mark import Mark
 from nsqd.core.sequence.puts import Puts, Terms
 from nsqd.core.sequence.seen import Seen
 from nsqd.core.timing.deferred import Message
@@ -41,11 +42,11 @@ class Topic:
         "is_tubes_own",
         "journal",
         "legal",
+        "marks",
         "max_attempts",
         "name",
         "number",
         "paused",
-        "promise",
         "publish",
         "readers",
         "starting",
@@ -74,7 +75,7 @@ class Topic:
         self.journal = commons.store.topic(number, name)
         self.cursors: dict[str, Cursor] = {}  # of those who read it back, by name
         self.journal.hold(self.cursors)
-        self.promise = 0  # what an OK of this topic waits for: WRITTEN or SYNCED
+        self.marks: tuple[Mark, ...] = ()  # what a reply about its messages waits for
         self.keep(config or TopicConfig())
 
     # publishing
@@ -194,9 +195,7 @@ class Topic:
     def keep(self, config: TopicConfig) -> None:
         """From now on."""
         self.config = config
-        keeping = config.over(self._commons.limits.keeping)
-        self.promise = keeping.promise
-        self.journal.keep(keeping)
+        self.marks = self.journal.keep(config.over(self._commons.limits.keeping))
 
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
         """Somebody who reads the topic back stands there, or (None) does so no more."""

@@ -9,6 +9,7 @@ import socket
 from collections import deque
 from typing import TYPE_CHECKING
 
+from nsqd.core.sequence.mark import Promise
 from nsqd.net.conversation import Conversation
 from nsqd.net.layers import Layers
 from nsqd.protocols.nsq.authorization import Question
@@ -56,8 +57,8 @@ class Connection:
         self.body_due = NEVER  # ns: when a half-received command, or one that waits for room, is given up
         self._unsent = b""  # taken from the peer, not yet accepted by the network
         self._blocked_since = 0  # ns: since when the network has accepted nothing; counts only with _unsent
-        # output by the position that must be durable before it leaves
-        self.sealed: deque[tuple[int, list[bytes]]] = deque()
+        # output of earlier turns, by the promises that must be kept before it leaves
+        self.sealed: deque[tuple[list[Promise], list[bytes]]] = deque()
         self.layers: Layers | None = None  # TLS and compression; None: the peer's bytes are the network's
         self.handshake = b""  # of TLS: received, and waiting for its turn
         self.drain_until = 0  # not 0: all was said and shut down; input is discarded until then
@@ -105,14 +106,19 @@ class Connection:
         """Bytes that the network has not accepted, whatever the budget says."""
         return len(self._unsent)
 
-    def seal(self, position: int) -> None:
-        """What the peer has said in this turn promises what the store has not made durable yet."""
-        self.sealed.append((position, self._take()))
+    def seal(self, promises: list[Promise]) -> None:
+        """What the peer has said in this turn leaves when these are kept."""
+        self.sealed.append((promises, self._take()))
 
-    def send(self, now: int, durable: int) -> bool:
+    @property
+    def waits_in_vain(self) -> bool:
+        """True if a promise will never be kept that output waits for."""
+        return any(promise.is_broken for promises, _ in self.sealed for promise in promises)
+
+    def send(self, now: int) -> bool:
         """Send what may leave. False: the connection is broken."""
         if self.sealed:
-            output = self._released(durable)
+            output = self._released()
         else:  # as _take, without the call: this is once a reply
             output = self.peer.outbox.take() if self.layers is None else self.layers.take(self.peer)
         if self._unsent:
@@ -135,10 +141,10 @@ class Connection:
         self.peer.network_ready()
         return True
 
-    def _released(self, durable: int) -> list[bytes]:
-        """Sealed output that has become durable, and if it is all of it, what came after."""
+    def _released(self) -> list[bytes]:
+        """Sealed output whose promises are kept, and if it is all of it, what came after."""
         output: list[bytes] = []
-        while self.sealed and self.sealed[0][0] <= durable:
+        while self.sealed and all(promise.is_kept for promise in self.sealed[0][0]):
             output += self.sealed.popleft()[1]
         return output if self.sealed else output + self._take()
 

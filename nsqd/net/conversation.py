@@ -58,9 +58,5 @@ class Conversation(Protocol):
         """The connection ends with its output."""
 
     @property
-    def promises(self) -> int:
-        """What its replies wait for: WRITTEN, SYNCED; 0: nothing."""
-
-    @property
     def patience(self) -> int:
         """ns that the network may take nothing; 0: as usual."""

@@ -10,7 +10,7 @@ import select
 import socket
 import ssl
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import NoReturn
@@ -18,13 +18,14 @@ from typing import NoReturn
 import trio
 
 from nsqd.core.broker import Broker
-from nsqd.core.retention.keeping import SYNCED, WRITTEN
+from nsqd.core.sequence.mark import Promise
 from nsqd.core.timing.duequeue import DueQueue
 from nsqd.net.acceptor import Acceptor, ConnectionLimits, Visitor
 from nsqd.net.connection import DRAIN_TIME, Connection
 from nsqd.net.conversation import Conversation
 from nsqd.net.inflow import Inflow
 from nsqd.net.layers import Broken, Layers, Wrap
+from nsqd.net.promised import Promised, Served
 from nsqd.net.system import System
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.peer import Peer
@@ -56,14 +57,6 @@ def _nobody_to_ask(*_: object) -> NoReturn:
 
 def _no_lookupd(*_: object) -> NoReturn:
     raise AssertionError("a topic is registered without an nsqlookupd")
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """What the HTTP thread asked for and was done in a turn: how its replies are sent, and how they are refused."""
-
-    deliver: Callable[[], None]
-    refuse: Callable[[], None]
 
 
 @dataclass(slots=True)
@@ -114,9 +107,7 @@ class Reactor:
         # came since the last turn; None: what Transport.await_registration waited for
         self._answers: list[tuple[Connection, Authorization | AuthRefused | None]] = []
         self._awaited = 0  # calls of until_registered whose time is not over
-        self._held: list[tuple[int, Served]] = []  # HTTP replies by the position they wait for
-        self._waiting: dict[Connection, None] = {}  # connections with sealed output
-        self._released_to = 0  # log position
+        self._promised = Promised()  # what waits for the log
         self.connections: dict[int, Connection] = {}  # by file descriptor
         self.unflushed: dict[Connection, None] = {}  # connections with output for the end of this turn
         self.timers: DueQueue[Connection] = DueQueue()
@@ -177,8 +168,6 @@ class Reactor:
             for visitor in self._acceptor.accept(fd, self.now):
                 self._add(visitor, self._meet[fd])
         served = self._answer_http() if woken else None
-        if self._held or self._waiting:
-            self._release()
         if self._unread or self._answers:
             self._catch_up()
         self._broker.seal()
@@ -288,7 +277,7 @@ class Reactor:
         if self.connections.pop(connection.fd, None) is None:
             return
         self.unflushed.pop(connection, None)
-        self._waiting.pop(connection, None)
+        self._promised.forget(connection)
         self._unread.pop(connection, None)
         self._acceptor.left(connection.peer.remote_ip)
         self._inflow.forget(connection)
@@ -408,55 +397,49 @@ class Reactor:
     # output
 
     def _commit(self, served: Served | None) -> None:
-        """Close the turn's group. What promises that it is synced waits until it is, but not for later groups.
+        """Close the turn's group. Replies that tell of it wait for their marks, but not for later groups.
 
         The HTTP replies of a turn leave together: they wait for what any of them, or any connection, waits for.
         """
-        store = self._broker.store
-        position = self._broker.commit()
-        if store.durable >= position:
+        promises = self._broker.commit()
+        if self._promised.marks:
+            self._release()
+        if promises:
+            self._seal(promises)
             if served is not None:
-                served.deliver()
-            return
-        if served is not None:
-            self._held.append((position, served))
-        waits = WRITTEN if store.stuck else SYNCED
+                self._promised.add_served(served, promises)
+        elif served is not None:
+            served.deliver()
+
+    def _seal(self, promises: Sequence[Promise]) -> None:
+        """Hold back what the connections have said in this turn, where it waits for a mark of these promises."""
         for connection in self.unflushed:
-            if connection.peer.promises >= waits:
-                connection.seal(position)
+            marks = connection.peer.outbox.marks
+            if marks:
+                own = [promise for promise in promises if promise.mark in marks]
+                if own:
+                    connection.seal(own)
+                    self._promised.add(connection, own)
 
     def _release(self) -> None:
-        """Send what waited for the store's durable mark, if that has moved."""
-        store = self._broker.store
-        if store.durable == self._released_to and not store.broken:
-            return
-        self._released_to = store.durable
-        held, self._held = self._held, []
-        for position, served in held:
-            if position <= store.durable:
-                served.deliver()
-            elif store.broken:
-                served.refuse()
-            else:
-                self._held.append((position, served))
-        if store.broken:  # better no answer than one that never comes
-            for connection in list(self._waiting):
+        """Send what waited for the log, as far as the log has come to it."""
+        for connection in self._promised.release():
+            if connection.waits_in_vain:  # better no answer than one that never comes
                 self.close(connection)
-        self.unflushed |= self._waiting
-        self._waiting.clear()
+            else:
+                self.unflushed[connection] = None
 
     def _flush(self) -> None:
         """Send the output of all connections that have some."""
         if not self.unflushed:
             return
         unflushed, self.unflushed = self.unflushed, {}
-        durable = self._broker.store.durable
         for connection in unflushed:
             if self.connections.get(connection.fd) is connection:  # else it was closed meanwhile
-                self._send(connection, durable)
+                self._send(connection)
 
-    def _send(self, connection: Connection, durable: int) -> None:
-        if not connection.send(self.now, durable):
+    def _send(self, connection: Connection) -> None:
+        if not connection.send(self.now):
             self.close(connection)
             return
         if connection.input.held and not connection.peer.buffered:  # an answer of the disk let its command complete
@@ -467,7 +450,7 @@ class Reactor:
             self._unread[connection] = None
         closing = connection.peer.closing
         if connection.sealed:
-            self._waiting[connection] = None
+            self._promised.add(connection, connection.sealed[0][0])
         backlog = connection.backlog
         waiting = backlog > 0
         if backlog > FREE or connection.output.held:

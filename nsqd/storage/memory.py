@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import Keeping, TopicConfig
 from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.storage.sequence import Sequence
 
 
@@ -117,8 +118,8 @@ class MemoryTopic(KeptExtents):
     def pause(self, paused: bool) -> None:
         pass
 
-    def keep(self, keeping: Keeping) -> None:
-        pass
+    def keep(self, keeping: Keeping) -> tuple[Mark, ...]:
+        return ()
 
     def configure(self, config: TopicConfig) -> None:
         pass
@@ -134,15 +135,10 @@ class MemoryTopic(KeptExtents):
 
 
 class MemoryStore:
-    """See above. Implements nsqd.core.sequence.store.Store; the lease goes by way of `write_lease`."""
+    """See above. Implements nsqd.core.sequence.store.Store: it promises nothing beyond the process, and that at once."""
 
     def __init__(self, write_lease: Callable[[int], bool]) -> None:
         self.lease = write_lease
-
-    @property
-    def durable(self) -> int:
-        """All there is: memory promises nothing beyond the process, and that at once."""
-        return 0
 
     def begin(self, now: int, wall: int) -> None:
         pass
@@ -151,16 +147,8 @@ class MemoryStore:
     def refusal(self) -> str:
         return ""
 
-    @property
-    def broken(self) -> bool:
-        return False
-
-    @property
-    def stuck(self) -> bool:
-        return False
-
-    def commit(self) -> int:
-        return 0
+    def commit(self) -> tuple[Promise, ...]:
+        return ()
 
     def topic(self, number: int, name: str) -> MemoryTopic:
         return MemoryTopic(Sequence())

@@ -1,6 +1,10 @@
 """A Store that behaves like a disk: syncs and reads complete when the test says so."""
 
+from typing import Any
+
+from nsqd.core.retention.keeping import Keeping
 from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.storage.memory import MemoryStore, MemoryTopic
 from nsqd.storage.sequence import Sequence
 
@@ -14,6 +18,13 @@ class SlowTopic(MemoryTopic):
         super().__init__(Sequence())
         self._store = store
         self._number = number
+
+    def keep(self, keeping: Keeping) -> tuple[Mark, ...]:
+        return self._store.marks
+
+    def publish(self, *arguments: Any, **more: Any) -> None:
+        self._store.end += 1
+        super().publish(*arguments, **more)
 
     def read(self, ordinal: int) -> Extent | None:
         extent = super().read(ordinal)
@@ -36,31 +47,22 @@ class SlowStore(MemoryStore):
     def __init__(self) -> None:
         super().__init__(lambda ceiling: True)
         self.topics: dict[int, SlowTopic] = {}
-        self.position = 0  # of the log that there is not
-        self.synced = 0
+        self.durable = Mark("durable")
+        self.marks = (self.durable,)
+        self.end = 0  # of the log that there is not: behind what was published last
         self.cached: set[tuple[int, int]] = set()  # (topic, first ordinal of the extent)
         self.wanted: list[tuple[int, int]] = []  # (topic, ordinal), reads that were begun
         self.cold = False  # True: extents must be fetched first
-        self.failed = False  # True: nothing becomes durable any more
-
-    @property
-    def durable(self) -> int:
-        return self.synced
-
-    @property
-    def broken(self) -> bool:
-        return self.failed
 
     def topic(self, number: int, name: str) -> SlowTopic:
         self.topics[number] = SlowTopic(self, number)
         return self.topics[number]
 
-    def commit(self) -> int:
-        self.position += 1
-        return self.position
+    def commit(self) -> tuple[Promise, ...]:
+        return (Promise(self.durable, self.end),) if self.durable.position < self.end else ()
 
     def sync(self) -> None:
-        self.synced = self.position
+        self.durable.position = self.end
 
     def fetch(self) -> list[int]:
         """Complete the reads that were begun; returns the topics."""

@@ -196,7 +196,7 @@ def finish_with(client: Client, more: Callable[[], bytes]) -> None:
 def nothing_is_left(bench: Secure) -> bool:
     """No connection, nothing of one that waits for a turn, and nothing but listener and wake-up in the epoll."""
     reactor = bench.reactor
-    left = (reactor.connections, reactor.unflushed, reactor._unread, reactor._waiting, reactor._acceptor._by_ip)
+    left = (reactor.connections, reactor.unflushed, reactor._unread, reactor._promised.marks, reactor._acceptor._by_ip)
     return not any(left) and not len(reactor.timers) and registered(reactor._epoll) == 2
 
 

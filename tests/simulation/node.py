@@ -7,7 +7,8 @@ from typing import Any, cast
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability
-from nsqd.net.reactor import Reactor, Served
+from nsqd.net.promised import Served
+from nsqd.net.reactor import Reactor
 from nsqd.net.system import System
 from nsqd.protocols.nsq.settings import Settings
 from tests.simulation.net import Network, Poller

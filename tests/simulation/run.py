@@ -251,7 +251,7 @@ class WholeRun:
             if operator is not None and random.random() < 0.0005:
                 cast(Any, random.choice(links).socket).reset()
             self._turn(node, min(until, now + step))
-            assert not node.broker.store.broken
+            assert not node.store.durable.broken
 
     def stop(self, ns: int) -> None:
         """The process is stopped (SIGSTOP) for so long: clocks go on, and then all time-outs and delays are over at once."""

@@ -98,7 +98,7 @@ class CrashRun:
             node.broker.check()
             if random.random() < 0.3:
                 node.log.close()
-                self.written = node.log.writer.written
+                self.written = node.log.writer.written.position
         except PowerCut:
             pass
         self._crash()
@@ -155,8 +155,8 @@ class CrashRun:
     def _crash(self) -> None:
         random = self.random
         if self.node is not None:
-            self.safe = max(self.safe, self.node.log.writer.durable)
-            self.safe = max(self.safe, self.node.store.durable)  # replies may have left
+            self.safe = max(self.safe, self.node.log.writer.durable.position)
+            self.safe = max(self.safe, self.node.store.durable.position)  # replies may have left
         cut = not self.jumps and random.random() < 0.7
         self.disk = self.disk.crash(random) if cut else self.disk.kill()
         away = random.choice((0, 1, 300, 5000)) * MS

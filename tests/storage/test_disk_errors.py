@@ -72,7 +72,7 @@ def test_after_any_failed_sync_nothing_is_acknowledged_any_more() -> None:
             producer.publish(20)
             told = list(producer.acknowledged)
             assert len(told) < 22
-            assert node.log.writer.broken
+            assert node.log.writer.durable.broken
             assert "Input/output error" in node.log.writer.failure
             assert node.store.refusal == node.log.writer.failure == producer.refused[-1]
             disk.repair()
@@ -232,4 +232,4 @@ def test_nothing_is_synced_in_the_turn_while_the_thread_is_at_it() -> None:
     assert syncer.job is not None
     assert syncer.now()
     assert syncer.job is None
-    assert writer.durable == writer.written
+    assert writer.durable.position == writer.written.position

@@ -79,7 +79,7 @@ def edited(disk: SimDisk, name: str, change: Callable[[bytearray], None]) -> Sim
 def test_a_stop_that_is_torn_anywhere_gives_nothing_back_that_was_issued() -> None:
     node = start(SimDisk(Random(1)))
     publish(node, 3)
-    written, name = node.log.writer.written, segment_name(node.log.writer.base, 0)
+    written, name = node.log.writer.written.position, segment_name(node.log.writer.base, 0)
     before = HEADER_SIZE + written - node.log.writer.base
     disk = stopped(node)
     size = len(disk.content(name))

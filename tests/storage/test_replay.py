@@ -10,8 +10,8 @@ from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log import records
 from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.records import Kind
+from nsqd.storage.log.recovered import RecoveredStore as MemoryStore
 from nsqd.storage.log.replay import Replay
-from nsqd.storage.memory import MemoryStore
 from tests.core.node import MS, SECOND, Inbox, bodies
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode

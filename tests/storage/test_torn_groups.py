@@ -36,7 +36,7 @@ class Torn:
         self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
         self.node = start(SimDisk(Random(1)), self.clock)
         self.node.turn(lambda: before(self.node.broker))
-        self.written = self.node.log.writer.written
+        self.written = self.node.log.writer.written.position
         self.node.turn(lambda: last(self.node.broker))
 
     def restarts(self) -> Iterator[SimNode]:
@@ -103,7 +103,7 @@ def test_a_message_that_is_moved_is_there_or_here(more: str) -> None:
             other.publish([b"moved"] * len(ordinals), 5 * len(ordinals))
             other.seal(broker.wall)
 
-        assert move(channel, chosen(broker, 0), publish) == 1
+        assert move(broker.topics["t"], channel, chosen(broker, 0), publish) == 1
         if more == "empty":
             topic.channels["b"].empty()
         elif more == "delete":
@@ -117,7 +117,7 @@ def test_a_message_that_is_moved_is_there_or_here(more: str) -> None:
 
 def test_a_message_that_is_buried_in_the_turn_of_its_delivery_stays_owed() -> None:
     def last(broker: Broker) -> None:
-        assert bury(broker.topics["t"].channels["a"], chosen(broker, 0), "by hand") == 1
+        assert bury(broker.topics["t"], broker.topics["t"].channels["a"], chosen(broker, 0), "by hand") == 1
 
     reasons = [seen["t"].channels["a"].arrivals[b"0."].buried for seen in Torn(with_channels("a"), last).seen()]
     assert reasons == [""] * (len(reasons) - 1) + ["by hand"]
@@ -144,7 +144,7 @@ def test_a_config_is_kept_whole_and_what_it_retains_begins_with_it() -> None:
 
 def test_jobs_that_are_put_together_come_together_and_one_that_was_deleted_stays_so() -> None:
     def put(broker: Broker) -> None:
-        broker.topic("t").work()
+        broker.tubes.work(broker.topic("t"))
         broker.topics["t"].put([b"0", b"1"], Terms(5, 60, 0, 0, True))
 
     def last(broker: Broker) -> None:

@@ -254,7 +254,7 @@ class Run:
 
     def _crash(self) -> None:
         random = self.random
-        self.safe = max(self.safe, self.node.log.writer.durable)
+        self.safe = max(self.safe, self.node.log.writer.durable.position)
         cut = random.random() < 0.6
         self.disk = self.disk.crash(random) if cut else self.disk.kill()
         self.clock = self.clock.after(random.choice((0, 1, 300)) * MS, random.choice((5, 10**6)) * SECOND, rebooted=cut)

@@ -184,7 +184,7 @@ class Users:
         name = self._random.choice([name for name in TOPICS if not is_ephemeral(name)])
         topic = self._broker.topics.get(name)
         free = [channel for channel in CHANNELS if topic is not None and channel not in topic.channels]
-        if topic is None or not free or self._changed or self._node.store.stuck:
+        if topic is None or not free or self._changed or self._node.log.writer.has_records:
             return
         window = self._node.log.history().window(topic.number)
         if window.first >= topic.edge.distributed:
@@ -320,20 +320,20 @@ class Users:
             return  # each channel would wait for it alone, which the history does not know
         now, what = self._node.clock.now, random.randrange(4)
         if what == 0:
-            assert finish(channel, chosen) == len(chosen)
+            assert finish(self._topic_of(channel), channel, chosen) == len(chosen)
             for body in bodies:
                 del items[body]
         elif what == 1 or any(items[body].buried for body in bodies):
-            assert requeue(channel, chosen, 0, now, afresh=True) == len(chosen)
+            assert requeue(self._topic_of(channel), channel, chosen, 0, now, afresh=True) == len(chosen)
             items.update((body, Item(in_sequence=False)) for body in bodies)
         elif what == 2:
             delay = random.choice(DELAYS) * MS
-            assert requeue(channel, chosen, now + delay if delay else 0, now) == len(chosen)
+            assert requeue(self._topic_of(channel), channel, chosen, now + delay if delay else 0, now) == len(chosen)
             due = self._node.clock.true + delay if delay else 0
             for one, body in zip(some, bodies, strict=False):
                 items[body] = Item(due, one.attempts, one.attempts, in_sequence=False)
         else:
-            assert bury(channel, chosen, "by hand") == len(chosen)
+            assert bury(self._topic_of(channel), channel, chosen, "by hand") == len(chosen)
             for body in bodies:
                 items[body] = replace(items[body], vague=False, in_sequence=False)
 

@@ -4,10 +4,12 @@ The core states it and never looks behind it. Topics and readers are named by nu
 created anew under its old name starts clean.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from nsqd.core.sequence.journal import TopicJournal
+from nsqd.core.sequence.mark import Promise
 from shared.histogram import Histogram
 
 
@@ -32,27 +34,15 @@ class Store(Protocol):
     """The turn of storage: what the broker asks of it. What becomes of a topic is recorded in its journal."""
 
     @property
-    def durable(self) -> int:
-        """Every record before this position survives a power cut."""
-
-    @property
     def refusal(self) -> str:
         """Why nothing more can be published, e.g. for want of space; "" if it can."""
-
-    @property
-    def broken(self) -> bool:
-        """True if `durable` will never move again: whoever waits for it waits in vain."""
-
-    @property
-    def stuck(self) -> bool:
-        """True if the last group could not be written yet: no promise of it holds before `durable` is there."""
 
     def begin(self, now: int, wall: int) -> None:
         """A turn begins at `now` (monotonic ns) and `wall` (ns since the epoch)."""
 
-    def commit(self) -> int:
-        """Write the turn's records as one group. Returns the position at which `durable` must be before its promises hold; 0 if
-        nobody waits for a sync."""
+    def commit(self) -> Sequence[Promise]:
+        """Write the turn's records as one group. Returns what it promises and is not so yet, one promise for each mark that
+        somebody waits for; mostly there is none."""
 
     def topic(self, number: int, name: str) -> TopicJournal:
         """The journal of a topic with that number, never used before or known from the log. What is ephemeral is not logged."""

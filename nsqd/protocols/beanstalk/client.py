@@ -325,11 +325,6 @@ class Client(ABC):
         """The connection ends with its output."""
         return self.outbox.closing
 
-    @property
-    def promises(self) -> int:
-        """What its replies wait for."""
-        return self.outbox.promises
-
     def take_output(self) -> list[bytes]:
         """Everything that waits to be sent."""
         return self.outbox.take()
@@ -346,7 +341,7 @@ class Client(ABC):
         topic = self._broker.topics.get(name)
         if topic is not None:
             topic.journal.promise()
-            self.outbox.promises |= topic.promise
+            self.outbox.wait_for(topic.marks)
 
     def _count(self, command: str) -> None:
         self._broker.tubes.commands[command] += 1

@@ -7,6 +7,7 @@ subscription does. `closing` is said here because it means: when all of this is 
 from typing import TYPE_CHECKING, Protocol
 
 from nsqd.core.message.frame import error
+from nsqd.core.sequence.mark import Mark
 from nsqd.protocols.nsq.errors import WireError
 
 if TYPE_CHECKING:
@@ -41,14 +42,14 @@ class Transport(Protocol):
 class Outbox:
     """See above."""
 
-    __slots__ = ("_messages", "_replies", "_transport", "closing", "flush_due", "promises", "size")
+    __slots__ = ("_messages", "_replies", "_transport", "closing", "flush_due", "marks", "size")
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
         self._replies: list[bytes] = []  # frames, in the order of their commands
         self._messages: list[bytes] = []  # frames that are held back
         self.closing = False  # no more input is read; the connection ends with its output
-        self.promises = 0  # WRITTEN, SYNCED: what the replies say is so, and what they wait for; 0: nothing
+        self.marks: tuple[Mark, ...] = ()  # what the replies wait for, if the turn's records are not there yet
         self.size = 0  # bytes of those messages
         self.flush_due = NEVER  # when they are sent at the latest (ns)
 
@@ -56,6 +57,10 @@ class Outbox:
         """Send a response, an error or a heartbeat with this turn."""
         self._replies.append(frame)
         self._transport.output_ready()
+
+    def wait_for(self, marks: tuple[Mark, ...]) -> None:
+        """The output of this turn tells of records: it leaves when all these marks have come to them."""
+        self.marks = self.marks + tuple(mark for mark in marks if mark not in self.marks) if self.marks else marks
 
     def fail(self, failure: WireError) -> None:
         """Send an error; most end the connection."""
@@ -100,7 +105,7 @@ class Outbox:
         """Everything, to be sent now."""
         output = self._messages + self._replies if self._messages else self._replies
         self._messages, self._replies = [], []
-        self.promises = 0
+        self.marks = ()
         self.size = 0
         self.flush_due = NEVER
         return output

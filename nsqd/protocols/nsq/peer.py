@@ -370,11 +370,6 @@ class Peer:
             consumer.refresh()
 
     @property
-    def promises(self) -> int:
-        """WRITTEN or SYNCED if the output says that this is so, and waits for it; 0: it says nothing of the kind."""
-        return self.outbox.promises
-
-    @property
     def state(self) -> int:
         """INIT, SUBSCRIBED or CLOSING."""
         return self.subscription.state

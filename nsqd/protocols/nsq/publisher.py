@@ -222,5 +222,7 @@ class Publisher:
 
     def _published(self, topic: Topic, count: int) -> None:
         self.counts[topic.name] = self.counts.get(topic.name, 0) + count
-        self._outbox.promises |= topic.promise
-        self._outbox.reply(OK)
+        outbox = self._outbox
+        if outbox.marks is not topic.marks:
+            outbox.wait_for(topic.marks)
+        outbox.reply(OK)

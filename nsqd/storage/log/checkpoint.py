@@ -76,12 +76,14 @@ class Checkpoints:
         self._root = 0  # of the one being written
         self._ended = 0  # position that must be durable before the one that was written counts; 0: none
         before = [*tidying.segments[:1], *roots]
-        self._since = before[-1] if before else writer.written  # position of the last one, or of the log's beginning
+        self._since = (
+            before[-1] if before else writer.written.position
+        )  # position of the last one, or of the log's beginning
         self._size = 0  # bytes of the last one
         self._size_before = 0  # likewise, of the one before it
         self._quiet = False  # little was written between the last two looks
         self._look_at = 0  # time of the next look (monotonic ns)
-        self._looked = writer.written  # the log's end at the last look
+        self._looked = writer.written.position  # the log's end at the last look
         self._counted = -1  # records that are not of checkpoints, when what is finished was counted last
         self._records = writer.records  # written before it
         self._own = 0  # records of checkpoints
@@ -96,7 +98,7 @@ class Checkpoints:
         writer = self._writer
         if (
             self._broker.now < self._due
-            and writer.written <= self._due_end
+            and writer.written.position <= self._due_end
             and writer.records <= self._due_records
             and not writer.begun
         ):
@@ -105,7 +107,7 @@ class Checkpoints:
             return
         self._tidying.turn()
         if self._ended:
-            if writer.durable >= self._ended:
+            if writer.durable.position >= self._ended:
                 self._complete()
         elif self._waiting is not None:
             self._go_on(self._waiting)
@@ -128,7 +130,9 @@ class Checkpoints:
     def finish(self) -> bool:
         """The node stops: leave a checkpoint behind from which the next start is quick. False if there is no need."""
         writer = self._writer
-        if writer.failure or (self._waiting is None and writer.written - self._since - self._size < SHORT_TAIL):
+        if writer.failure or (
+            self._waiting is None and writer.written.position - self._since - self._size < SHORT_TAIL
+        ):
             return False
         if self._waiting is None:
             self._begin()
@@ -138,7 +142,7 @@ class Checkpoints:
 
     def _is_time(self) -> bool:
         writer = self._writer
-        behind, since = writer.written - self._since - self._size, self._broker.now - self._began
+        behind, since = writer.written.position - self._since - self._size, self._broker.now - self._began
         if behind > self._tail.most or writer.records - self._records > self._tail.records:
             return True
         if behind > self._tail.cheap and since > self._took * SHARE:
@@ -165,8 +169,8 @@ class Checkpoints:
         """Have what is finished counted, if the node is quiet, something has changed, and it may be enough to matter."""
         tidying, writer = self._tidying, self._writer
         others = writer.records - self._own
-        self._quiet = writer.written - self._looked < self._tail.cheap // QUIET
-        self._looked = writer.written
+        self._quiet = writer.written.position - self._looked < self._tail.cheap // QUIET
+        self._looked = writer.written.position
         self._look_at = self._broker.now + LOOK_EVERY
         if self._quiet and others != self._counted and tidying.size - self._own_bytes > self._tail.cheap:
             self._counted = others
@@ -182,12 +186,12 @@ class Checkpoints:
         self._store.write_anchor()  # replay may begin here
         self._writer.write()
         self._root = self._writer.base
-        self._since, self._records = self._writer.written, self._writer.records
+        self._since, self._records = self._writer.written.position, self._writer.records
         self._size_before, self._size = self._size, 0
         self._waiting = list(self._broker.topics)
 
     def _go_on(self, waiting: list[str]) -> None:
-        began, before = self._monotonic(), self._writer.written
+        began, before = self._monotonic(), self._writer.written.position
         done = False
         while not done:
             detail = next(self._details, None)
@@ -212,7 +216,7 @@ class Checkpoints:
             self._syncer.want()
             self.written += 1
         self._took += self._monotonic() - began
-        self._size += self._writer.written - before
+        self._size += self._writer.written.position - before
 
     def _describe(self, topic: Topic) -> None:
         offset = self._store.clock_offset

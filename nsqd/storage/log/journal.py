@@ -10,6 +10,7 @@ from typing import Protocol
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
 from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.mark import Mark
 from nsqd.core.work_queue.jobs import time_of, with_time
 from nsqd.storage.log import records
 from nsqd.storage.log.recorder import Recorder
@@ -25,14 +26,14 @@ _NO_CURSOR = -1
 class Modes(Protocol):
     """How durable the topics are: for whoever decides when to sync."""
 
-    def set_mode(self, topic: int, mode: Durability | None) -> None:
-        """The topic is in that mode; None: it is gone."""
+    def set_mode(self, topic: int, mode: Durability | None) -> tuple[Mark, ...]:
+        """The topic is in that mode; None: it is gone. Returns what its replies wait for."""
 
 
 class LogTopic(KeptExtents):
     """See above. Implements TopicJournal."""
 
-    __slots__ = ("_cursors", "_logged", "_mode", "_modes", "_recorder", "_retained", "_retention", "number")
+    __slots__ = ("_cursors", "_logged", "_mode", "_modes", "_recorder", "_retained", "_retention", "marks", "number")
 
     def __init__(
         self, number: int, sequence: Sequence, recorder: Recorder, retention: Retention, modes: Modes, mode: Durability
@@ -46,7 +47,7 @@ class LogTopic(KeptExtents):
         self._cursors: Mapping[str, Cursor] = {}
         self._retained: Retained | None = None  # it keeps finished messages
         self._logged: set[int] = set()  # readers that are not ephemeral
-        modes.set_mode(number, mode)
+        self.marks = modes.set_mode(number, mode)  # what replies about it wait for
 
     # reading
 
@@ -79,10 +80,7 @@ class LogTopic(KeptExtents):
     # messages
 
     def promise(self) -> None:
-        if self._mode is Durability.ALWAYS:
-            self._recorder.promises.strong = True
-        else:
-            self._recorder.promises.weak = True
+        self._recorder.promise(self.marks)
 
     def publish(
         self,
@@ -110,12 +108,11 @@ class LogTopic(KeptExtents):
         recorder.unplaced.append((count, touched))
         if self._retained is not None:
             self._retention.grown.add(self.number)
-        if self._mode is Durability.ALWAYS:
-            recorder.promises.strong = True
-            return
-        recorder.promises.weak = True
+        awaited = recorder.awaited
+        if not awaited or awaited[-1] is not self.marks:
+            awaited.append(self.marks)
         if self._mode is Durability.INTERVAL:
-            recorder.promises.interval += count
+            recorder.interval += count
 
     def distribute(self, first: int, end: int, owing: int) -> None:
         self.sequence.distribute(first, end, owing)
@@ -165,9 +162,9 @@ class LogTopic(KeptExtents):
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
         self._record(Kind.CURSOR, records.pack_cursor(self.number, name, cursor))
 
-    def keep(self, keeping: Keeping) -> None:
+    def keep(self, keeping: Keeping) -> tuple[Mark, ...]:
         self._mode = keeping.durability
-        self._modes.set_mode(self.number, keeping.durability)
+        self.marks = self._modes.set_mode(self.number, keeping.durability)
         sequence, retained = self.sequence, self._retained
         if not keeping.retains:
             self._retained = None
@@ -182,6 +179,7 @@ class LogTopic(KeptExtents):
         if keeping.retains != (sequence.first is not None):
             sequence.retain(sequence.end if keeping.retains else None)
             self.write_first()
+        return self.marks
 
     def write_first(self) -> None:
         """Note from where on finished messages are retained."""

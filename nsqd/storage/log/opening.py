@@ -110,7 +110,7 @@ class OpenLog:
             segments=len(self.tidying.segments),
             live=self.tidying.wanted_bytes,
             checkpoints=self.upkeep.checkpoints.written,
-            unsynced=self.writer.written - self.writer.durable,
+            unsynced=self.writer.written.position - self.writer.durable.position,
             memory=self.cache.held_bytes,
             damage=self.found.damage.size + self.cache.failures,
             torn=self.found.torn,

@@ -2,11 +2,11 @@
 
 from typing import Protocol
 
+from nsqd.core.sequence.mark import Mark
 from nsqd.storage.held import Held
 from nsqd.storage.log.cache import Cache
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.pieces import OVERHEAD
-from nsqd.storage.log.promises import Promises
 from nsqd.storage.log.writer import Writer
 
 
@@ -20,7 +20,7 @@ class Collector(Protocol):
 class Recorder:
     """See above."""
 
-    __slots__ = ("append", "cache", "clock", "collecting", "known", "promises", "unplaced", "wall", "writer")
+    __slots__ = ("append", "awaited", "cache", "clock", "collecting", "interval", "known", "unplaced", "wall", "writer")
 
     def __init__(self, writer: Writer, clock: LogClock, cache: Cache) -> None:
         self.writer = writer
@@ -28,10 +28,23 @@ class Recorder:
         self.clock = clock
         self.wall = 0  # ns since the epoch, of the turn
         self.cache = cache
-        self.promises = Promises()
+        self.awaited: list[tuple[Mark, ...]] = []  # what somebody waits for in this turn
+        self.interval = 0  # messages of this turn of topics in the mode `interval`
         self.collecting: list[Collector] = []  # with something to flush
         self.known: set[int] = set()  # numbers of topics and readers whose making is in the log
         self.unplaced: list[tuple[int, list[Held]]] = []  # (messages, extents) of each PUBLISH that is not written yet
+
+    def promise(self, marks: tuple[Mark, ...]) -> None:
+        """Somebody waits for these to come to the turn's records."""
+        if not self.awaited or self.awaited[-1] is not marks:
+            self.awaited.append(marks)
+
+    def take_awaited(self) -> set[Mark]:
+        """All that somebody waits for in this turn."""
+        if not self.awaited:
+            return set()
+        awaited, self.awaited = self.awaited, []
+        return {mark for marks in awaited for mark in marks}
 
     def flush(self) -> None:
         """What was collected becomes records."""

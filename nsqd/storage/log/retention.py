@@ -84,7 +84,7 @@ class Retention:
         for number in self.grown:
             topic = self.topics.get(number)
             if topic is not None:
-                topic.note(position, self._writer.durable)
+                topic.note(position, self._writer.durable.position)
         self.grown.clear()
 
     def durable_end(self, number: int, sequence: Sequence | None) -> int:
@@ -92,7 +92,7 @@ class Retention:
         topic = self.topics.get(number)
         if topic is None or sequence is None:
             return sequence.end if sequence is not None else 0
-        end = topic.durable_end(self._writer.durable)
+        end = topic.durable_end(self._writer.durable.position)
         if end < sequence.end:
             self._want_sync()  # whoever asks shall see it soon, in whatever mode the topic is
         return end

@@ -8,6 +8,7 @@ sync.
 from collections.abc import Callable, Iterable
 
 from nsqd.core.retention.keeping import Durability
+from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.storage.log import records
 from nsqd.storage.log.cache import Cache, Read
 from nsqd.storage.log.clocks import LogClock
@@ -41,6 +42,8 @@ class LogStore:
         self._modes: dict[int, Durability] = {}  # of them
         self._strict = 0  # of them, those whose records somebody has to sync
         self.retention = Retention(writer, clock, syncer.want)
+        self._to_be_synced, self._to_be_written = (writer.durable,), (writer.written,)  # what replies wait for, by mode
+        self._owes_sync = False  # somebody waits for the sync of a group that could not be written
         self.reshaped = 0  # how often extents that are older than the newest were replaced by others
         self.leased = 0  # message ids below it may be issued
         self.after_commit: Callable[[], None] = lambda: None  # what a commit is followed by: checkpoints
@@ -60,7 +63,7 @@ class LogStore:
             for read in cache.collect():
                 self._give_up(read)
 
-    def commit(self) -> int:
+    def commit(self) -> list[Promise]:
         recorder, writer, cache = self._recorder, self._writer, self._cache
         if recorder.collecting:
             recorder.flush()
@@ -74,32 +77,33 @@ class LogStore:
             self.retention.written(position)
         if cache.held_bytes > cache.limit or cache.just_read:
             cache.keep_to_budget(recorder.unwritten())
-        strong, published = recorder.promises.take(is_written)
-        self._syncer.written(strong, published)
+        awaited = recorder.take_awaited()
+        wants_sync = self._owes_sync or writer.durable in awaited
+        self._owes_sync = wants_sync and not is_written  # whoever waits for what could not be written waits on
+        published, recorder.interval = recorder.interval, 0
+        self._syncer.written(wants_sync, published)
         if self.retention.watches.waiting:  # it may have been synced in this turn; if not, somebody has to
             self.retention.watches.look(self._now, self._is_readable)
         self.after_commit()
-        return position if strong else 0
+        return [Promise(mark, position) for mark in awaited if mark.position < position] if awaited else []
 
     def write_anchor(self) -> None:
         """Note what the clocks tell."""
         self._writer.append_anchor()
 
     @property
-    def durable(self) -> int:
+    def durable(self) -> Mark:
+        """How far the log survives a power cut."""
         return self._writer.durable
 
     @property
-    def stuck(self) -> bool:
-        return bool(self._writer.group)
+    def written(self) -> Mark:
+        """How far the log survives the process."""
+        return self._writer.written
 
     @property
     def refusal(self) -> str:
         return self._syncer.space.full or self._writer.failure
-
-    @property
-    def broken(self) -> bool:
-        return self._writer.broken
 
     # message ids
 
@@ -108,7 +112,7 @@ class LogStore:
         self.leased = ceiling
         self._recorder.append(Kind.LEASE, records.LEASE.pack(ceiling), b"")
         position = self._writer.write()
-        return self._syncer.now() and self._writer.durable >= position
+        return self._syncer.now() and self._writer.durable.position >= position
 
     def give_back(self, next_id: int) -> None:
         """The node stops: message ids from `next_id` on were never issued."""
@@ -134,8 +138,8 @@ class LogStore:
             topic.promise()
         return topic
 
-    def set_mode(self, topic: int, mode: Durability | None) -> None:
-        """The topic is in that mode; None: it is gone."""
+    def set_mode(self, topic: int, mode: Durability | None) -> tuple[Mark, ...]:
+        """The topic is in that mode; None: it is gone. Returns what replies about its messages wait for."""
         before = self._modes.pop(topic, Durability.OS)
         if mode is not None:
             self._modes[topic] = mode
@@ -143,6 +147,10 @@ class LogStore:
             self._topics.pop(topic, None)
         self._strict += (mode not in (None, Durability.OS)) - (before is not Durability.OS)
         self._syncer.relaxed = self._syncer.durability is Durability.OS and not self._strict
+        return self._marks_of(mode)
+
+    def _marks_of(self, mode: Durability | None) -> tuple[Mark, ...]:
+        return self._to_be_synced if mode is Durability.ALWAYS else self._to_be_written
 
     # the messages there are
 

@@ -46,9 +46,9 @@ class Syncer:
         self._idle = threading.Event()  # set when the thread has done a job: maybe the one before, for it may be late
         self._thread: threading.Thread | None = None
         self._wanted = False  # somebody waits for what the running job does not cover
-        self._end = writer.written  # the log's end at the last tick of the timer, or behind the mark written since
+        self._end = writer.written.position  # at the last tick of the timer, or behind the mark written since
         self._idle_tick = False  # nothing was written between the last two ticks
-        self._durable = writer.durable  # the durable mark when it last moved, as the timer saw it
+        self._durable = writer.durable.position  # the durable mark when it last moved, as the timer saw it
         self._ticks_behind = 0  # calls of the timer since then, while something is not durable
 
     def written(self, promised: bool, published: int) -> None:
@@ -58,33 +58,33 @@ class Syncer:
         """
         self._unsynced += published
         writer = self._writer
-        behind = writer.written - writer.durable
+        behind = writer.written.position - writer.durable.position
         if promised:
-            if writer.written > writer.spare_due:
+            if writer.written.position > writer.spare_due:
                 writer.expect_syncs()
             self._sync(in_turn=self._average < QUICK)
         elif self._every and self._unsynced >= self._every:
             self._sync(in_turn=False)
         if behind > MOST_UNSYNCED:
             self._sync(in_turn=False)
-        if writer.written >= self.space.look_at:
-            self.space.look(writer.written)
+        if writer.written.position >= self.space.look_at:
+            self.space.look(writer.written.position)
 
     def timer(self, due: bool = True) -> None:
         """To be called every second or more often. `due`: sync what nobody waits for, unless `relaxed`."""
-        end = self._writer.written
+        end = self._writer.written.position
         self._idle_tick, self._end = end == self._end, end
         if due and not self.relaxed:
             self._sync(in_turn=False)
         self._rest()
         self._catch_up()
-        self.space.look(self._writer.written)
+        self.space.look(self._writer.written.position)
 
     def _catch_up(self) -> None:
         """Sync after MOST_TICKS_BEHIND, in every mode: a log may never be idle and never have MOST_UNSYNCED bytes."""
         writer = self._writer
-        if writer.durable != self._durable or writer.durable >= writer.written:
-            self._durable, self._ticks_behind = writer.durable, 0
+        if writer.durable.position != self._durable or writer.durable.position >= writer.written.position:
+            self._durable, self._ticks_behind = writer.durable.position, 0
             return
         self._ticks_behind += 1
         if self._ticks_behind >= MOST_TICKS_BEHIND:
@@ -92,10 +92,10 @@ class Syncer:
 
     def _rest(self) -> None:
         """If the log is idle, make it durable, and state that it is. Does nothing once that is done."""
-        if not self._idle_tick or self._writer.written != self._end:
+        if not self._idle_tick or self._writer.written.position != self._end:
             return
         if self._writer.unstated and self._writer.write_mark():
-            self._end = self._writer.written
+            self._end = self._writer.written.position
         self._sync(in_turn=False)
 
     def want(self) -> None:
@@ -165,7 +165,7 @@ class Syncer:
 
     def _sync_in_turn(self) -> None:
         writer = self._writer
-        if writer.broken or writer.durable >= writer.written:
+        if writer.durable.broken or writer.durable.position >= writer.written.position:
             return
         self._unsynced = 0
         began = time.perf_counter()

@@ -108,7 +108,7 @@ class Tidying:
         """Bytes of the segments that begin at that position or behind it."""
         newest = self.segments[-1] if self.segments else 0
         full = sum(self.sizes.get(base, 0) for base in self.segments[:-1] if base >= first)
-        return full + self._writer.written - newest
+        return full + self._writer.written.position - newest
 
     @property
     def active(self) -> bool:
@@ -158,7 +158,7 @@ class Tidying:
             if cleaned is not None:
                 self.sizes[cleaned], self._dense[cleaned] = self._cleaner.size, UNKNOWN
                 self._again = True  # there may be more
-        if self._decided and self._writer.durable >= self._decided:
+        if self._decided and self._writer.durable.position >= self._decided:
             self._carry_out()
         elif self._census is not None:
             self._go_on(self._census)
@@ -214,7 +214,7 @@ class Tidying:
             base = min(sparse)[1]
             self._cleaner.take(base, census.wanted[base])
         if self._unneeded or self._cleaner.busy:  # the FINs by which they became so must not be lost behind them
-            self._decided = self._writer.written
+            self._decided = self._writer.written.position
             self._syncer.want()
 
     def _density(self, census: Census, base: int) -> float:

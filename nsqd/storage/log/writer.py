@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from nsqd.core.sequence.mark import Mark
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk, File
 from nsqd.storage.log.identity import LogIdentity
@@ -75,13 +76,12 @@ class Writer:
         self._ahead = False  # its file was made ahead, and reaches beyond them
         self._unsynced: list[File] = []  # older segments with bytes that are not durable
         self._new = False  # the newest segment's name is not durable
-        self.written = position  # the log's end
-        self.durable = position  # everything before it survives a power cut
+        self.written = Mark("written", position)  # the log's end
+        self.durable = Mark("durable", position)  # everything before it survives a power cut; broken by a failed sync
         self.spare_due = NEVER  # behind this position it is worth making the next segment ahead, see `expect_syncs`
         self.stated = position if stated is None else stated  # the highest durable mark in a group that was written
         self.content_end = position if content_end is None else content_end  # the end of the last group that is no mark
         self.failure = ""  # why the last write or sync failed; "": it did not
-        self.broken = False  # a sync has failed: nothing becomes durable any more
         self.records = 0  # written, without those of marks
         self.begun: list[int] = []  # bases of segments that nobody has taken note of
         self._begins_state = False  # the next group begins a segment, with a STATE
@@ -97,7 +97,7 @@ class Writer:
         `places` gets (segment, start, end) of each PUBLISH record in it, in their order; whoever publishes empties the list.
         """
         if not self.group:
-            return self.written
+            return self.written.position
         try:
             full = self._size > self.segment_size or (self._spare.ready and not self._ahead)
             if full or self._file is None or self._begins_state:
@@ -108,16 +108,16 @@ class Writer:
                 log.error("LOG: the disk is full to the last byte: what was reserved is used now")
                 return self.write()  # once: there is no second reserve
             self._failed(error)
-            return self.written + 1  # the group will end beyond that
-        if self.failure and not self.broken:
+            return self.written.position + 1  # the group will end beyond that
+        if self.failure and not self.durable.broken:
             self.failure = ""
             log.info("LOG: it can be written again")
-        return self.written
+        return self.written.position
 
     @property
     def unstated(self) -> bool:
         """True if records are durable and no group says so: a start would take damage to them for a torn tail."""
-        return self.durable >= self.content_end > self.stated and not self.group and not self.failure
+        return self.durable.position >= self.content_end > self.stated and not self.group and not self.failure
 
     def write_mark(self) -> bool:
         """Write a group that only states the durable mark, while there are no records to be written.
@@ -144,29 +144,29 @@ class Writer:
 
     def expect_syncs(self) -> None:
         """Somebody waits for each group's sync: behind `spare_due`, make the next segment ahead."""
-        if self.written > self.spare_due:
+        if self.written.position > self.spare_due:
             self.spare_due = NEVER
             self._spare.prepare()
 
     def _failed(self, error: OSError) -> None:
         failure = f"cannot write to the log: {error.strerror or error}"
-        if self.failure != failure and not self.broken:
+        if self.failure != failure and not self.durable.broken:
             self.failure = failure
             log.error("LOG: %s: nothing is acknowledged until it can be", failure)
 
     def _write_group(self) -> None:
         assert self._file is not None
         clock, start = self._clock, self._size
-        head = Kind.GROUP, GROUP.pack(self.durable, clock.clocks.monotonic() + clock.offset), b""
+        head = Kind.GROUP, GROUP.pack(self.durable.position, clock.clocks.monotonic() + clock.offset), b""
         pieces, published, end = encode_all(self._seed, start, (head, *self.group))
         self._file.append(pieces, start)
         for place in published:
             self.places.append((self.base, *place))
         self.records += len(self.group)
         self._size = end
-        self.written += end - start
-        self.stated = self.durable
-        self.content_end = self.written
+        self.written.position += end - start
+        self.stated = self.durable.position
+        self.content_end = self.written.position
         self.group.clear()
 
     def begin_state(self, content: bytes) -> None:
@@ -177,7 +177,7 @@ class Writer:
     def _begin_segment(self) -> None:
         identity = self._identity
         made = self._clock.clocks.wall()
-        header = SegmentHeader(identity.node, 0, identity.log_id, self.written, made, self._begins_state)
+        header = SegmentHeader(identity.node, 0, identity.log_id, self.written.position, made, self._begins_state)
         if self._ahead:
             self._cut_end()
         name = segment_name(header.base, 0)
@@ -193,7 +193,7 @@ class Writer:
         self._numbers.setdefault(header.base, len(self._numbers) + 1)
         self.begun.append(header.base)
         self._file, self.base, self._seed, self._size = file, header.base, header.seed, HEADER_SIZE
-        self.spare_due = self.written + self.segment_size // SPARE_AFTER
+        self.spare_due = self.written.position + self.segment_size // SPARE_AFTER
         self._ahead = made_ahead is not None
         self._new = True
         self._begins_state = False
@@ -212,13 +212,13 @@ class Writer:
 
     def sync_job(self) -> SyncJob | None:
         """Return what is to be synced now; None if all is durable, or nothing becomes durable any more."""
-        if self.broken or self._file is None or self.durable >= self.written:
+        if self.durable.broken or self._file is None or self.durable.position >= self.written.position:
             return None
-        return SyncJob(self.written, [*self._unsynced, self._file], self._disk if self._new else None)
+        return SyncJob(self.written.position, [*self._unsynced, self._file], self._disk if self._new else None)
 
     def synced(self, job: SyncJob) -> None:
         """The job was run: what it covers is durable."""
-        self.durable = max(self.durable, job.position)
+        self.durable.position = max(self.durable.position, job.position)
         for file in job.files[:-1]:
             if file in self._unsynced:  # else somebody synced it meanwhile, in the turn
                 self._unsynced.remove(file)
@@ -228,13 +228,13 @@ class Writer:
 
     def sync_failed(self, error: OSError) -> None:
         """The sync failed. From now on nothing becomes durable."""
-        self.broken = True
+        self.durable.broken = True
         self.failure = f"cannot sync the log: {error.strerror or error}"
 
     def sync(self) -> bool:
         """Make all that is written durable, here and now. Returns False if that fails, or a sync failed before."""
-        if self.broken or self._file is None or self.durable >= self.written:
-            return not self.broken
+        if self.durable.broken or self._file is None or self.durable.position >= self.written.position:
+            return not self.durable.broken
         try:
             for file in self._unsynced:
                 file.sync()
@@ -247,7 +247,7 @@ class Writer:
         while self._unsynced:
             self._unsynced.pop().close()
         self._new = False
-        self.durable = self.written
+        self.durable.position = self.written.position
         return True
 
     def close(self) -> None:

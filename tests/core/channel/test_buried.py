@@ -152,7 +152,7 @@ def test_a_disconnect_buries(limit: int) -> None:
     node = Node(Limits(max_attempts={"": limit}, requeue_on_disconnect=True))
     for _ in range(limit):
         consumer, inbox = node.subscribe("t", "c", 10)
-        if not consumer.channel.topic.edge.end:
+        if not consumer.channel.edge.end:
             node.publish("t", b"0", b"1", b"2")
         consumer.finish(inbox.take()[1].id if consumer.channel.depth + consumer.in_flight == 3 else b"")
         node.broker.unsubscribe(consumer)
@@ -194,7 +194,7 @@ def test_a_kicked_message_begins_anew(node: Node) -> None:
 def test_what_an_operator_requeues_with_its_attempts_gets_one_more_delivery(node: Node) -> None:
     message_id = bury(node, 1)
     consumer, inbox = node.subscribe("t", "c", 1)
-    assert requeue(consumer.channel, [Chosen(0, message_id)], 0, node.now) == 1
+    assert requeue(node.broker.topics["t"], consumer.channel, [Chosen(0, message_id)], 0, node.now) == 1
     node.turn()
     assert [one.attempts for one in inbox.take()] == [3]
     consumer.requeue(message_id, 0, node.now)

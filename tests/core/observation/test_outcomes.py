@@ -92,7 +92,7 @@ def test_a_consumer_that_leaves_requeues() -> None:
 def test_what_nobody_measures_costs_nothing() -> None:
     node = Node()
     node.publish("t", b"1")
-    assert node.broker.topic("t").producers is None
+    assert node.broker.topic("t").intake.producers is None
     assert node.channel("t", "c").outcomes is None
 
 
@@ -137,7 +137,7 @@ def test_what_is_for_one_channel_reaches_no_other() -> None:
     node = Node()
     topic = node.broker.topic("t")
     channels = [topic.channel(name) for name in ("a", "b")]
-    work = topic.work()
+    work = node.broker.tubes.work(topic)
     node.publish("t", b"before")
     node.turn()
     assert topic.publish_to(channels[0], [b"1", b"2"], Attributes(key="k")) == 0
