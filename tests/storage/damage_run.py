@@ -8,10 +8,11 @@ the last segment ends earlier, with a whole record, as if nothing had ever been 
 from dataclasses import dataclass
 from random import Random
 
+from nsqd.core.records import GROUP, Kind
 from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log.identity import NAME as IDENTITY
 from nsqd.storage.log.reader import Reader, Record
-from nsqd.storage.log.records import GROUP, HEADER_SIZE, Kind
+from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import verify
 from tests.core.client import Client
@@ -22,7 +23,7 @@ from tests.storage.survey import survey
 
 LIVES = 4
 CHECKPOINT = (Kind.STATE, Kind.STATE_TOPIC, Kind.STATE_END)
-TOPOLOGY = (Kind.TOPIC, Kind.CHANNEL)  # messages of a topic or channel that nobody knows any more are nobody's
+TOPOLOGY = (Kind.TOPIC, Kind.READER)  # messages of a topic or channel that nobody knows any more are nobody's
 
 
 @dataclass(frozen=True, slots=True)

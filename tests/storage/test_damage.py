@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
+from nsqd.core import records
+from nsqd.core.records import Kind
 from nsqd.core.retention.keeping import Durability
-from nsqd.storage.log import records
 from nsqd.storage.log.reader import Reader
-from nsqd.storage.log.records import Kind
 from nsqd.storage.log.segments import LogError
 from tests.core.client import Client
 from tests.core.node import SECOND, Inbox
@@ -70,8 +70,8 @@ def behind_the_topology(disk: SimDisk) -> list[tuple[str, int, int, int]]:
     """(file, from, to, messages) of each record behind those that make the topic and its channels, without the last group."""
     found, ready = [], 0
     for record in list(Reader(disk.kill()).records()):
-        ready += record.kind == Kind.CHANNEL
-        if ready == 2 and record.kind != Kind.CHANNEL:
+        ready += record.kind == Kind.READER
+        if ready == 2 and record.kind != Kind.READER:
             count = records.PUBLISH.unpack_from(record.content)[2] if record.kind == Kind.PUBLISH else 0
             found.append((f"{record.segment:020d}.0.log", record.start, record.end, count))
     return found[:-2]

@@ -156,7 +156,7 @@ class Channel:
         """It is ready at `due` (monotonic ns); 0: now."""
         if due:
             self.deferred.push(due, message, now)
-            self._watch_deferred()
+            self.watch_deferred()
         else:
             self.put_back(message)
 
@@ -221,17 +221,11 @@ class Channel:
         """A message from before the cursor that is not finished: the next to be delivered, or at its time."""
         if due > now:
             self.deferred.push(due, message, now)
-            self._watch_deferred()
+            self.watch_deferred()
         else:
             self.backlog.put_first(message)
             if self.is_given_up(message.attempts):  # its id is on disk, so it is buried when its turn comes
                 self.spent.add(message.ordinal)
-
-    def take_far(self, pages: list[bytes]) -> None:
-        """Messages from before the cursor that wait for long, as Deferred.packed gave them out."""
-        for page in pages:
-            self.deferred.load(page)
-        self._watch_deferred()
 
     # what the topic tells
 
@@ -319,7 +313,8 @@ class Channel:
         if self.watched is None or due < self.watched[0]:
             self._agenda.watch(self, due)
 
-    def _watch_deferred(self) -> None:
+    def watch_deferred(self) -> None:
+        """Something was deferred."""
         due = self.deferred.wake_at()
         if due is not None:
             self.watch(due)

@@ -162,10 +162,6 @@ class Tubes:
         tube = self._tubes.get(topic.name)
         return tube if tube is not None else topic.attach(Kind.WORK_QUEUE, WORK, self.added)
 
-    def resume(self, topic: Topic, number: int) -> Tube:
-        """After a restart: the topic's tube had that number."""
-        return topic.attach(Kind.WORK_QUEUE, WORK, self.added, number)
-
     def made(self, name: str) -> Tube:
         """The tube of that name, made if it is not there. Raises TooMany."""
         tube = self.tube(name)
