@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 import trio
 
 from nsqd.beanstalk import DEFAULT_MAX_JOB_SIZE, MOST_JOB_SIZE, FrontEnd
-from nsqd.core.broker import Broker, Change
+from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource
+from nsqd.core.registry import Change
 from nsqd.net.promised import Served
 from nsqd.net.reactor import Reactor
 from nsqd.opening import clocks, open_directory, sync_by_time

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from nsqd.core.broker import Change
 from nsqd.core.observation.series import Series
+from nsqd.core.registry import Change
 from nsqd.discovery.lookupds import Lookupds
 from nsqd.front_ends import (
     all_peers,

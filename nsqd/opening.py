@@ -100,36 +100,36 @@ def make_broker(
 
     Raises DirectoryError.
     """
-    first = max(metadata.ids, opened.lease, binlogs.binlog.highest + 1)
+    first = max(metadata.ids, opened.found.lease, binlogs.binlog.highest + 1)
     ids = IdSource(options.node_number(), first, opened.store.lease)
     if opened.writer.failure:
         raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
     broker = Broker(options.limits(), opened.store, ids, random.Random().randrange)
     broker.begin(*clocks())
-    topics = taking.topology(metadata.topics)
     picture = opened.take_picture()
-    if picture is not None:
+    topics = taking.topology(metadata.topics) if picture is None else []
+    if picture is None:
+        restore(broker, map(unpaused, topics) if taking.queues else topics)
+    else:
         recover(broker, picture, broker.now)
         if not metadata.is_ours:
             _tell_ignored(metadata, snapshot(broker))
-    else:
-        restore(broker, map(unpaused, topics) if taking.queues else topics)
     unknown = restore_pauses(broker, metadata.pauses, broker.wall // SECOND)
     if unknown:
         log.info("PAUSE: %d that are remembered are over: ignored", unknown)
     broker.commit()
     opened.serve(broker)
     try:
-        _take_over(broker, opened, taking, binlogs, topics)
+        _import(broker, opened, taking, binlogs, topics)
     except OSError as error:
         raise DirectoryError(f"failed to take over data - {error}; the next start tries again") from None
     return broker
 
 
-def _take_over(
+def _import(
     broker: Broker, opened: OpenLog, taking: NsqImport, binlogs: BinlogImport, topics: list[TopicEntry]
 ) -> None:
-    """Publish what NSQ and beanstalkd have left, and move their files aside. Raises OSError."""
+    """Take over the messages of beanstalkd and of NSQ. `topics`: as NSQ knows them. Raises OSError."""
     commit = partial(_commit, broker, opened)
     if binlogs.wanted:
         binlogs.run(broker, commit)

@@ -45,7 +45,7 @@ from shared.values import MILLISECOND, SECOND, Duration
 from shared.version import NSQ_VERSION
 
 if TYPE_CHECKING:
-    from nsqd.core.broker import Limits
+    from nsqd.core.limits import Limits
     from nsqd.protocols.nsq.settings import Settings
 
 PROGRAM = "nsqd"
@@ -335,7 +335,7 @@ class NsqdOptions(DaemonOptions):
 
     def limits(self) -> Limits:
         """What bounds the core."""
-        from nsqd.core.broker import Limits
+        from nsqd.core.limits import Limits
         from nsqd.core.retention.keeping import Durability, Keeping
         from nsqd.core.sequence.seen import SeenLimits
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.statsd.report import Packets, Report, prefix_of
 from tests.core.node import SECOND, Node, ids
 

@@ -19,7 +19,7 @@ from random import Random
 from types import FrameType
 from typing import Any
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability
 from tests.simulation.node import WholeNode
 from tests.storage.sim_disk import SimDisk

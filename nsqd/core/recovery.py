@@ -10,14 +10,12 @@ from dataclasses import dataclass
 
 from nsqd.core.broker import Broker
 from nsqd.core.channel.buried import Grave
-from nsqd.core.channel.channel import Channel
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import TopicConfig
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.timing.deferred import Message
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.jobs import Jobs
-from nsqd.core.work_queue.tube import Tube
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,42 +93,38 @@ def recover(broker: Broker, picture: LogPicture, now: int) -> None:
     """Fill an empty broker. Nothing is delivered before all of it exists."""
     for topic in picture.topics:
         _recover_topic(broker, topic, now)
-    broker.continue_numbers(picture.next_number)
+    broker.registry.continue_numbers(picture.next_number)
     broker.fetch_changes()  # nsqlookupd is told of everything when it is connected
 
 
 def _recover_topic(broker: Broker, recovered: RecoveredTopic, now: int) -> None:
-    topic = Topic(broker, recovered.name, recovered.number, recovered.config)
-    broker.adopt(topic)
+    topic = broker.directory.adopt(recovered.name, recovered.number, recovered.config)
     topic.cursors.update(recovered.cursors)
-    topic.seen.restore(recovered.keys, recovered.producers, now)
+    topic.intake.seen.restore(recovered.keys, recovered.producers, now)
     topic.resume(recovered.end, recovered.distributed, recovered.paused, recovered.delayed, now)
     for channel in recovered.channels:
         _recover_channel(broker, topic, channel, now)
-    topic.terms.update(recovered.terms)
     if recovered.tube is not None:
-        _recover_tube(broker, topic, recovered.tube)
+        _recover_tube(broker, topic, recovered.tube, recovered.terms)
     topic.distribute()
 
 
-def _recover_tube(broker: Broker, topic: Topic, recovered: RecoveredTube) -> None:
-    tube = topic.tube = Tube(broker, topic, recovered.number)
-    broker.scan.add(tube)
-    broker.tubes.added(tube)
+def _recover_tube(broker: Broker, topic: Topic, recovered: RecoveredTube, terms: dict[int, Terms]) -> None:
+    tube = broker.tubes.resume(topic, recovered.number)
+    tube.terms.update(terms)
     tube.resume(recovered.start, recovered.edge, recovered.holes, recovered.jobs, recovered.offset)
     for ordinal in range(*recovered.again):
         row = tube.jobs.row(ordinal)
         if row:
-            broker.store.job(topic.number, tube.number, ordinal, row)
-    for ordinal in [ordinal for ordinal in topic.terms if ordinal < tube.edge or ordinal in tube.jobs]:
-        del topic.terms[ordinal]
+            tube.journal.job(ordinal, row)
+    for ordinal in [ordinal for ordinal in tube.terms if ordinal < tube.edge or ordinal in tube.jobs]:
+        del tube.terms[ordinal]
     tube.wake()
 
 
 def _recover_channel(broker: Broker, topic: Topic, recovered: RecoveredChannel, now: int) -> None:
-    channel = Channel(broker, topic, recovered.name, recovered.number, False)
-    topic.channels[channel.name] = channel
-    broker.channel_created(channel)
+    channel = topic.make_channel(recovered.name, recovered.number, recovered.start)
+    broker.registry.channel_created(topic.name, channel.name)
     channel.resume(recovered.start, recovered.cursor, recovered.ready, recovered.paused)
     for first, end in recovered.holes:
         channel.skip(first, end, 0)

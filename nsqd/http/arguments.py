@@ -2,8 +2,9 @@
 
 from contextlib import suppress
 
-from nsqd.core.broker import DRAINING, Broker, TooMany
+from nsqd.core.broker import DRAINING, Broker
 from nsqd.core.channel.channel import Channel
+from nsqd.core.limits import TooMany
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.tube import Tube
 from penstock.protocol.names import is_valid_name
@@ -80,6 +81,12 @@ def existing_channel(broker: Broker, topic: str, channel: str) -> Channel:
     if found is None:
         raise HttpError(404, "CHANNEL_NOT_FOUND")
     return found
+
+
+def topic_of_channel(broker: Broker, topic: str, channel: str) -> Topic:
+    """404 if one of both is not there."""
+    existing_channel(broker, topic, channel)
+    return broker.topics[topic]
 
 
 def existing_tube(broker: Broker, name: str) -> Tube:

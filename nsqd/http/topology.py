@@ -10,8 +10,9 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.broker import Broker, TooMany
+from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
+from nsqd.core.limits import TooMany
 from nsqd.core.topic import Topic
 from nsqd.core.topology import Picture
 from nsqd.http.arguments import (
@@ -88,9 +89,9 @@ class Topology:
         broker = self._node.broker
 
         def act() -> bool:
-            before = broker.channel_count
+            before = broker.registry.channel_count
             create()
-            return broker.ask_for_channels and broker.channel_count > before
+            return broker.directory.ask_for_channels and broker.registry.channel_count > before
 
         if await self._node.bridge.call(act):
             await self._node.registered(topic)
@@ -162,7 +163,12 @@ def _empty_topic(arguments: dict[str, str]) -> Callable[[Broker], None]:
 
 def _delete_channel(arguments: dict[str, str]) -> Callable[[Broker], None]:
     topic, channel = topic_and_channel(arguments)
-    return lambda broker: existing_channel(broker, topic, channel).topic.delete_channel(channel)
+
+    def act(broker: Broker) -> None:
+        existing_channel(broker, topic, channel)
+        broker.directory.delete_channel(broker.topics[topic], channel)
+
+    return act
 
 
 def _empty_channel(arguments: dict[str, str]) -> Callable[[Broker], None]:

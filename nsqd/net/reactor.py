@@ -14,7 +14,8 @@ from math import inf
 
 import trio
 
-from nsqd.core.broker import Broker, Change
+from nsqd.core.broker import Broker
+from nsqd.core.registry import Change
 from nsqd.core.sequence.mark import Promise
 from nsqd.net.acceptor import Acceptor, Visitor
 from nsqd.net.connection import DRAIN_TIME, Connection
@@ -124,19 +125,19 @@ class Reactor:
         broker.serve()
         broker.tick()
         self._tick()
-        if broker.awake:
+        if broker.agenda.awake:
             broker.serve()
         self._commit(served)
         if self.unflushed:
             self._flush()
-        if broker.changes:
+        if broker.registry.changes:
             self._tell(broker.fetch_changes())
 
     # waiting
 
     def _due(self) -> int | None:
         """When the next turn is due without any event (ns)."""
-        if self._broker.awake or self.unflushed or self._unread.connections or self._unread.resumed:
+        if self._broker.agenda.awake or self.unflushed or self._unread.connections or self._unread.resumed:
             return self.now
         scan = self._broker.scan.next_turn()
         due = min(self.timers.next_due(), self._acceptor.again, self._inflow.retry_at, NEVER if scan is None else scan)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.work_queue.jobs import JobState
 from nsqd.protocols.beanstalk.client import Context
@@ -275,7 +275,7 @@ def test_a_job_put_behind_messages_that_are_no_jobs_yet_is_there_at_once(wire: W
     assert wire.ask(put(b"urgent", 1) + b"peek 5001\r\nreserve\r\n") == (
         b"INSERTED 5001\r\nFOUND 5001 6\r\nurgent\r\nRESERVED 5001 6\r\nurgent\r\n"
     )
-    while wire.node.broker.awake:
+    while wire.node.broker.agenda.awake:
         wire.node.turn()
     facts_of = facts(wire.ask(b"stats-tube t\r\n"))
     assert (facts_of["current-jobs-ready"], facts_of["current-jobs-reserved"]) == ("5000", "1")
@@ -285,7 +285,8 @@ def test_a_job_put_behind_messages_that_are_no_jobs_yet_is_there_at_once(wire: W
 
 def test_emptying_a_topic_leaves_what_was_handed_out_on_its_terms(wire: Wire) -> None:
     broker = wire.node.broker
-    topic = broker.tubes.made("q").topic
+    broker.tubes.made("q")
+    topic = broker.topics["q"]
     broker.pause(topic, True)
     topic.put([b"x"] * 3000, Terms(5, 60, 1000, wire.node.now + 1000 * 10**9, True))
     wire.node.turn()
@@ -296,9 +297,9 @@ def test_emptying_a_topic_leaves_what_was_handed_out_on_its_terms(wire: Wire) ->
     topic.empty()
     for _ in range(3):
         wire.node.turn()
-    assert topic.tube is not None
-    assert topic.tube.counts[JobState.DELAYED] == 3000
-    assert {(job.priority, job.delay) for job in topic.tube.jobs} == {(5, 1000)}
+    assert broker.tubes.tube(topic.name) is not None
+    assert broker.tubes.tube(topic.name).counts[JobState.DELAYED] == 3000
+    assert {(job.priority, job.delay) for job in broker.tubes.tube(topic.name).jobs} == {(5, 1000)}
 
 
 def test_who_puts_and_leaves_has_put(wire: Wire) -> None:

@@ -1,6 +1,6 @@
 """A client's end of a beanstalkd peer: bytes in, bytes out, in virtual time. No socket."""
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.protocols.beanstalk.client import Context
 from nsqd.protocols.beanstalk.peer import Peer
 from nsqd.protocols.transport import Begin, Upgrade

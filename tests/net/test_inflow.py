@@ -80,7 +80,7 @@ class Port(Bench):
     @property
     def published(self) -> int:
         topic = self.node.broker.topics.get("t")
-        return topic.message_count if topic is not None else 0
+        return topic.intake.message_count if topic is not None else 0
 
 
 PROTOCOLS = {"nsq": PUB, "nsq mpub": MPUB, "beanstalk": PUT}

@@ -88,7 +88,7 @@ def test_mpubs_that_end_a_turn_count_as_commands() -> None:
 def test_what_waits_behind_a_new_topic_is_counted_when_its_turn_comes() -> None:
     port, calls = Port("nsq"), list[Callable[[], None]]()
     port.context.until_registered = lambda topic, then: calls.append(then)
-    port.node.broker.ask_for_channels = True
+    port.node.broker.directory.ask_for_channels = True
     client = port.client()
     port.say(client, b"PUB new\n" + body(b"x") + b"PUB t\n" + struct.pack(">i", 10 * FREE) + bytes(2 * FREE))
     assert only(port).peer.waiting

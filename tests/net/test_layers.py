@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT, Connection
 from nsqd.net.layers import READ_LIMIT
 from nsqd.protocols.nsq.authorization import PUBLISH, Authorization, AuthRefused, Rule
@@ -81,7 +81,7 @@ def test_input_one_byte_at_a_time(bench: Secure, tls: bool, codec: str) -> None:
         client.socket.send(bytes((byte,)))
         bench.turn(1)
     assert client.frames() == [b"OK", b"OK"]
-    assert bench.node.broker.topics["t"].message_count == 3
+    assert bench.node.broker.topics["t"].intake.message_count == 3
 
 
 @pytest.mark.parametrize(("tls", "codec"), ALL)

@@ -19,7 +19,8 @@ from nsqd.net.reactor import MAX_RECEIVED, READ_SIZE, Reactor
 from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
-from nsqd.storage.memory import MemoryStore
+from nsqd.storage.memory import MemoryReader, MemoryStore, MemoryTopic
+from nsqd.storage.sequence import Sequence
 from tests.core.node import SECOND, Node
 from tests.core.slow_store import SlowStore
 from tests.nsq.wire import body, mpub
@@ -287,6 +288,35 @@ async def test_run_serves_while_trio_does_other_things(bench: Bench) -> None:
         nursery.cancel_scope.cancel()
 
 
+class NotedReader(MemoryReader):
+    __slots__ = ("_notes",)
+
+    def __init__(self, sequence: Sequence, notes: list[str]) -> None:
+        super().__init__(sequence)
+        self._notes = notes
+
+    def advance(self, cursor: int) -> None:
+        self._notes.append("advance")
+
+    def requeue(self, ordinal: int, attempts: int, due: int) -> None:
+        self._notes.append(f"attempt {attempts}")
+
+
+class NotedTopic(MemoryTopic):
+    __slots__ = ("_notes",)
+
+    def __init__(self, notes: list[str]) -> None:
+        super().__init__(Sequence())
+        self._notes = notes
+
+    def publish(self, *arguments: Any, **more: Any) -> None:
+        self._notes.append("publish")
+        super().publish(*arguments, **more)
+
+    def reader(self, number: int, name: str, kind: int, start: int) -> NotedReader:
+        return NotedReader(self.sequence, self._notes)
+
+
 class Noted(MemoryStore):
     """It notes what a group holds, in order, and what is there when the group is closed."""
 
@@ -294,19 +324,10 @@ class Noted(MemoryStore):
         super().__init__(lambda ceiling: True)
         self.notes: list[str] = []
 
-    def publish(self, *arguments: Any, **more: Any) -> None:
-        self.notes.append("publish")
-        super().publish(*arguments, **more)
+    def topic(self, number: int, name: str) -> NotedTopic:
+        return NotedTopic(self.notes)
 
-    def advance(self, topic: int, channel: int, cursor: int) -> None:
-        self.notes.append("advance")
-        super().advance(topic, channel, cursor)
-
-    def requeue(self, topic: int, channel: int, ordinal: int, attempts: int, due: int) -> None:
-        self.notes.append(f"attempt {attempts}")
-        super().requeue(topic, channel, ordinal, attempts, due)
-
-    def commit(self) -> list[Promise]:
+    def commit(self) -> tuple[Promise, ...]:
         self.notes.append("commit")
         return super().commit()
 
@@ -364,7 +385,7 @@ def test_a_delay_counts_from_when_the_bytes_had_come(bench: Bench) -> None:
     connection.socket = cast(Any, LateSocket(connection.socket, bench.node))
     producer.sendall(b"DPUB t 1000\n" + body(b"later"))
     bench.turn(1)
-    assert bench.node.channel("t", "c").topic.delay_lane.wake_at() == bench.node.now + SECOND
+    assert bench.node.channel("t", "c").edge.lane.waiting.wake_at() == bench.node.now + SECOND
 
 
 def test_so_does_one_of_a_call_over_http(bench: Bench) -> None:
@@ -393,6 +414,6 @@ def test_much_input_in_a_turn_is_handled_in_between(bench: Bench) -> None:
 
     bench.reactor._handle = noted  # type: ignore[method-assign]
     bench.turn(30)
-    assert bench.node.broker.topics["t"].message_count == 12
+    assert bench.node.broker.topics["t"].intake.message_count == 12
     assert max(handled) <= MAX_RECEIVED + READ_SIZE
     assert [frames(producer) for producer in producers] == [[b"OK"]] * 12

@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Callable
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.peer import Peer

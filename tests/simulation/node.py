@@ -5,7 +5,8 @@ from functools import partial
 from random import Random
 from typing import Any, cast
 
-from nsqd.core.broker import Broker, Limits
+from nsqd.core.broker import Broker
+from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability
 from nsqd.net.promised import Served
 from nsqd.net.reactor import Reactor

@@ -16,7 +16,8 @@ from bench.crash.link import Link
 from bench.crash.messages import Fate, Message, Verdict
 from bench.crash.mix import MS, Mix
 from bench.crash.nsq_links import Consumer, Producer
-from nsqd.core.broker import Broker, Limits
+from nsqd.core.broker import Broker
+from nsqd.core.limits import Limits
 from nsqd.core.message import ids
 from nsqd.core.message.attributes import NONE
 from nsqd.core.retention.keeping import Durability, TopicConfig
@@ -212,7 +213,7 @@ class WholeRun:
     def start(self) -> WholeNode:
         """A node over the disk, with its topics."""
         self.node = node = WholeNode(self.disk, self.durability, self.clock, self.random, self.limits, *self.sizes)
-        assert not node.log.damage.spots, f"a crash looks like damage: {node.log.damage.spots}"
+        assert not node.log.found.damage.spots, f"a crash looks like damage: {node.log.found.damage.spots}"
         node.broker.check()
 
         def make(broker: Broker) -> None:

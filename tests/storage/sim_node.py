@@ -4,7 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from nsqd.core.broker import Broker, Limits
+from nsqd.core.broker import Broker
+from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
 from nsqd.core.retention.keeping import Durability
@@ -82,7 +83,7 @@ class SteppedSyncer(Syncer):
         except OSError as failure:
             error = failure
         if error is not None or not self.steps:
-            self._done.append((self.job, 0.0, error))
+            self.done.append((self.job, 0.0, error))
             self.job = None
 
 
@@ -100,7 +101,7 @@ class SteppedCache(Cache):
         read = self._jobs.popleft()
         assert read is not None
         self._do(read)
-        self._done.append(read)
+        self.done.append(read)
         return True
 
 
@@ -168,7 +169,7 @@ class SimNode:
         self.syncer, self.cache = self.log.syncer, self.log.cache
         self.syncer.random = random
         self.store = self.log.store
-        ids = IdSource(NODE, max(1, self.log.lease), self.store.lease)
+        ids = IdSource(NODE, max(1, self.log.found.lease), self.store.lease)
         limits = limits or Limits()
         limits = replace(limits, keeping=replace(limits.keeping, durability=durability))
         self.broker = Broker(limits, self.store, ids, random.randrange)
@@ -184,7 +185,6 @@ class SimNode:
             recover(self.broker, picture, clock.now)
         self.broker.commit()
         self.log.serve(self.broker)
-        assert self.log.tidying is not None
         cleaner = self.log.tidying._cleaner
         assert isinstance(cleaner, SteppedCleaner)
         self.cleaner = cleaner
@@ -228,7 +228,7 @@ class SimNode:
         """Let time pass, with a turn whenever something is due."""
         left = ns
         while True:
-            while self.broker.awake or self.woken or (self.eager and self.cache.step()):
+            while self.broker.agenda.awake or self.woken or (self.eager and self.cache.step()):
                 self.turn()
             due = self.broker.scan.next_turn()
             step = left if due is None else max(0, min(left, due - self.clock.now))

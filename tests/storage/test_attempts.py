@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
-from nsqd.core.broker import Limits
 from nsqd.core.channel.channel import LOST_AT_ONCE, STOPPED
+from nsqd.core.limits import Limits
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.work_queue.jobs import JobState
 from nsqd.core.work_queue.tube import Tube
@@ -127,6 +127,6 @@ def test_so_is_a_job() -> None:
 
 
 def work(node: SimNode) -> Tube:
-    tube = node.broker.topics["default"].tube
+    tube = node.broker.tubes.tube("default")
     assert tube is not None
     return tube

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from nsqd.core.broker import Limits
 from nsqd.core.channel.consumer import Consumer
+from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability, Keeping
 from nsqd.storage.log import tidying
 from nsqd.storage.log.store import LogStore
@@ -39,8 +39,8 @@ def rest(node: SimNode, seconds: int) -> None:
 
 
 def checkpoints(node: SimNode) -> int:
-    assert node.log.checkpoints is not None
-    return node.log.checkpoints.written
+    assert node.log.upkeep is not None
+    return node.log.upkeep.checkpoints.written
 
 
 def files(node: SimNode) -> int:

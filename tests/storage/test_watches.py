@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from nsqd.core.broker import Limits
+from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability, TopicConfig
 from tests.core.node import SECOND
 from tests.storage.sim_disk import SimDisk
@@ -77,4 +77,4 @@ def test_it_is_told_when_the_topic_goes(node: SimNode) -> None:
     node.turn(lambda: node.broker.delete_topic("t"))
     node.turn()
     assert len(told) == 1
-    assert not node.store.watches
+    assert not node.store.retention.watches.waiting

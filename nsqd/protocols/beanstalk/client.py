@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nsqd.core.broker import Broker, TooMany
+from nsqd.core.broker import Broker
+from nsqd.core.limits import TooMany
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.work_queue.jobs import Job
 from nsqd.core.work_queue.tube import Reading
@@ -337,7 +338,7 @@ class Client(ABC):
         """The reply waits for what the tube's records are promised to be."""
         topic = self._broker.topics.get(name)
         if topic is not None:
-            topic.store.promise(topic.number)
+            topic.journal.promise()
             self.outbox.wait_for(topic.marks)
 
     def _count(self, command: str) -> None:

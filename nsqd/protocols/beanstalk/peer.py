@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from nsqd.core.broker import TooMany
+from nsqd.core.limits import TooMany
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.work_queue.jobs import Job, JobState
 from nsqd.core.work_queue.tube import Reading, Tube
@@ -89,7 +89,7 @@ class Peer(Operator):
         if data[end - 2 : end] != b"\r\n":
             tubes.burn_id()
             self._reply(b"EXPECTED_CRLF\r\n")
-        elif tubes.draining:
+        elif self._broker.draining_since:
             tubes.burn_id()
             self._reply(b"DRAINING\r\n")
         elif self._broker.refusal:
@@ -210,7 +210,7 @@ class Peer(Operator):
         found = self._own(job_id)
         if found is not None:
             found[0].hand_back(found[1], priority, delay, self._now)
-            self._promise(found[0].topic.name)
+            self._promise(found[0].topic_name)
             self._reply(b"BURIED\r\n" if found[1].state is JobState.BURIED else b"RELEASED\r\n")
 
     def _bury(self, job_id: int, priority: int) -> None:
@@ -218,7 +218,7 @@ class Peer(Operator):
         found = self._own(job_id)
         if found is not None:
             found[0].bury(found[1], priority)
-            self._promise(found[0].topic.name)
+            self._promise(found[0].topic_name)
             self._reply(b"BURIED\r\n")
 
     def _touch(self, job_id: int) -> None:

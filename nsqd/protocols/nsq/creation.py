@@ -7,6 +7,7 @@ else waits, not even for the same topic.
 
 from functools import partial
 
+from nsqd.core.channel.consumer import Consumer
 from nsqd.core.topic import Topic
 from nsqd.protocols.nsq.access import Waiting
 from nsqd.protocols.nsq.context import Context
@@ -27,7 +28,11 @@ class Topics:
         """The topic. Raises TooMany, and Waiting if it was created just now: then the command is read again later."""
         known = name in self._broker.topics
         topic = self._broker.topic(name)
-        if may_wait and not known and self._broker.ask_for_channels:
+        if may_wait and not known and self._broker.directory.ask_for_channels:
             self._transport.suspend(partial(self._until_registered, name))
             raise Waiting
         return topic
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """The client consumes no more."""
+        self._broker.unsubscribe(consumer)

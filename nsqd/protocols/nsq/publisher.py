@@ -12,7 +12,8 @@ that of all its messages together, and the sequence that of the first:
     MPUB <topic> [...]
 """
 
-from nsqd.core.broker import Broker, TooMany
+from nsqd.core.broker import Broker
+from nsqd.core.limits import TooMany
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import OK
 from nsqd.core.topic import Topic

@@ -3,8 +3,8 @@
 State (specs/nsq.md a4): INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING. It is the Sink of its consumer.
 """
 
-from nsqd.core.broker import TooMany
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
+from nsqd.core.limits import TooMany
 from nsqd.core.message.frame import CLOSE_WAIT, ID_SIZE, OK
 from nsqd.protocols.nsq import fast
 from nsqd.protocols.nsq.access import Access
@@ -145,7 +145,7 @@ class Subscription:
         """The connection is gone; what is in flight waits for its time-out."""
         if self.consumer is not None:
             consumer, self.consumer = self.consumer, None
-            consumer.channel.unsubscribe(consumer)
+            self._topics.unsubscribe(consumer)
 
     # Sink of the consumer
 

@@ -32,6 +32,7 @@ SHORT_TAIL = 256 * 1024  # bytes that a start may as well replay
 # ns between looks at how much of the log is finished, while the node is quiet. It is the same whatever a look takes: on a busy
 # machine that is mostly the time of others.
 LOOK_EVERY = 15_000_000_000
+INSPECT_EVERY = 100_000_000  # ns between looks at what depends on time alone, while nothing else is to be done
 QUIET = 4  # the node is quiet if it writes less than this part of Tail.cheap between two looks
 
 
@@ -89,10 +90,19 @@ class Checkpoints:
         self._others = (-1, -1)  # records of all else there were when each of the last two began
         self._began = 0  # when the last one did (monotonic ns)
         self._took = 0  # ns of turns that it has taken
+        self._due = 0  # until then (monotonic ns) `turn` has nothing to do ...
+        self._due_end = self._due_records = 0  # ... unless the log ends behind that, or has more records
 
     def turn(self) -> None:
-        """Go on with a checkpoint, or begin one if it is time."""
+        """Go on with a checkpoint, or begin one if it is time. Most turns end with the first comparisons: nothing is due."""
         writer = self._writer
+        if (
+            self._broker.now < self._due
+            and writer.written.position <= self._due_end
+            and writer.records <= self._due_records
+            and not writer.begun
+        ):
+            return
         if writer.failure:
             return
         self._tidying.turn()
@@ -107,6 +117,15 @@ class Checkpoints:
             self._look()
         if self._waiting is not None or self._tidying.active:
             self._wake()
+        self._plan()
+
+    def _plan(self) -> None:
+        """Note until when, and up to which position and number of records, `turn` has nothing to do."""
+        tail = self._tail
+        busy = self._waiting is not None or self._ended or self._tidying.busy
+        self._due = 0 if busy else self._broker.now + INSPECT_EVERY
+        self._due_end = self._since + self._size + min(tail.cheap, tail.most)
+        self._due_records = self._records + tail.records
 
     def finish(self) -> bool:
         """The node stops: leave a checkpoint behind from which the next start is quick. False if there is no need."""
@@ -128,9 +147,9 @@ class Checkpoints:
             return True
         if behind > self._tail.cheap and since > self._took * SHARE:
             return True
-        if self._store.overdue and since > OVERDUE_PAUSE:
+        if since > OVERDUE_PAUSE and self._store.overdue:
             return True
-        if self._quiet and self._is_worth_it() and since > self._took * SHARE:
+        if self._quiet and since > self._took * SHARE and self._is_worth_it():
             return True
         if not self._syncer.space.full or since < FULL_PAUSE:
             return False
@@ -159,10 +178,11 @@ class Checkpoints:
 
     def _begin(self) -> None:
         self._began, self._took = self._broker.now, 0
+        self._due = 0
         self._tidying.finished = 0  # until it is counted anew
         self._others = self._others[1], self._writer.records - self._own
         self._own += 2
-        self._writer.begin_state(records.STATE.pack(self._broker.highest_number, self._store.leased))
+        self._writer.begin_state(records.STATE.pack(self._broker.registry.highest_number, self._store.leased))
         self._store.write_anchor()  # replay may begin here
         self._writer.write()
         self._root = self._writer.base
@@ -203,7 +223,8 @@ class Checkpoints:
         state = encode_topic(topic, self._store.known_sequence(topic.number), offset)
         self._own += 1
         self._writer.append(Kind.STATE_TOPIC, state)
-        self._details = chain(_of(Kind.SEEN, encode_seen(topic, offset)), _of(Kind.JOBS, encode_jobs(topic, offset)))
+        seen = encode_seen(topic, offset, self._broker.now)
+        self._details = chain(_of(Kind.SEEN, seen), _of(Kind.JOBS, encode_jobs(topic, offset)))
 
     def _complete(self) -> None:
         """It is durable: what only older checkpoints need can go."""

@@ -11,7 +11,7 @@ from nsqd.core.sequence.spans import united
 from nsqd.core.work_queue.jobs import JobState, rows_on_terms
 from nsqd.core.work_queue.jobs import unpack as unpack_row
 from nsqd.storage.log.known import KnownChannel, KnownTopic
-from nsqd.storage.memory import MemoryStore
+from nsqd.storage.log.recovered import RecoveredStore
 from nsqd.storage.sequence import Sequence
 
 
@@ -34,7 +34,7 @@ def owe_all(tube: KnownChannel, sequence: Sequence, end: int, holes: list[tuple[
     return tube
 
 
-def settle(store: MemoryStore, topic: KnownTopic, tube: KnownChannel) -> int:
+def settle(store: RecoveredStore, topic: KnownTopic, tube: KnownChannel) -> int:
     """What the checkpoint's JOBS records had no row for is done with. Returns the tube's edge."""
     gone = []
     edge = topic.distributed

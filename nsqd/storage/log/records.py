@@ -117,6 +117,9 @@ DURABILITIES = (None, Durability.ALWAYS, Durability.INTERVAL, Durability.OS)  # 
 UNRETAINED = GONE = (1 << 64) - 1
 
 
+Record = tuple[int, bytes, bytes]  # kind, content, frames
+
+
 class NotASegment(Exception):
     """The header is none of ours, or damaged."""
 
@@ -186,11 +189,28 @@ def encode(seed: int, at: int, kind: int, content: bytes, frames: bytes = b"") -
 
     `frames` follow the content, and are not copied.
     """
-    head = _KINDS[kind] + content
-    crc = zlib.crc32(head, (seed ^ at) & 0xFFFFFFFF)
-    if not frames:
-        return [_PREFIX.pack(len(head), crc), head]
-    return [_PREFIX.pack(len(head) + len(frames), zlib.crc32(frames, crc)), head, frames]
+    return encode_all(seed, at, ((kind, content, frames),))[0]
+
+
+def encode_all(seed: int, at: int, records: Iterable[Record]) -> tuple[list[bytes], list[tuple[int, int]], int]:
+    """Encode records that will stand one behind the other from offset `at` of the file on.
+
+    Returns the pieces to be written, where each PUBLISH begins and ends, and where the last record ends (offsets in the file).
+    """
+    pieces: list[bytes] = []
+    published: list[tuple[int, int]] = []
+    for kind, content, frames in records:
+        head = _KINDS[kind] + content
+        crc = zlib.crc32(head, (seed ^ at) & 0xFFFFFFFF)
+        end = at + PREFIX_SIZE + len(head) + len(frames)
+        if frames:
+            pieces += _PREFIX.pack(len(head) + len(frames), zlib.crc32(frames, crc)), head, frames
+        else:
+            pieces += _PREFIX.pack(len(head), crc), head
+        if kind == Kind.PUBLISH:
+            published.append((at, end))
+        at = end
+    return pieces, published, at
 
 
 def decode(data: bytes, at: int, seed: int, start: int = 0) -> int:

@@ -27,15 +27,15 @@ from nsqd.storage.log.known_jobs import owe_all, recovered_terms, recovered_tube
 from nsqd.storage.log.pieces import OVERHEAD
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.records import CHANNEL_OF, RETURNED, RUN, Kind
+from nsqd.storage.log.recovered import RecoveredStore
 from nsqd.storage.log.state import decode_config, decode_jobs, decode_seen, decode_topic, retained, sequence_of, shifted
-from nsqd.storage.memory import MemoryStore
 from nsqd.storage.sequence import Sequence
 
 
 class Replay:
     """See above. `apply` every record, in order; then `picture`."""
 
-    def __init__(self, store: MemoryStore) -> None:
+    def __init__(self, store: RecoveredStore) -> None:
         self._store = store
         self._topics: dict[int, KnownTopic] = {}
         self.lease = 1  # ids below it may have been issued

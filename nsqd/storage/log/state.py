@@ -36,11 +36,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import msgpack
 
 from nsqd.core.channel.channel import Channel
+from nsqd.core.reader import Kind as Kind_
 from nsqd.core.retention.keeping import Durability, TopicConfig
 from nsqd.core.timing.deferred import Deferred, pack, unpack
 from nsqd.core.topic import Topic
@@ -61,11 +62,13 @@ def encode_topic(topic: Topic, sequence: Sequence | None, offset: int) -> bytes:
         topic.number,
         topic.name,
         topic.paused,
-        topic.end,
-        topic.distributed,
-        b"".join([*_all(topic.delay_lane), *(pack(message.ordinal, 0, 0) for message in topic.overdue)]),
+        topic.edge.end,
+        topic.edge.distributed,
+        b"".join(
+            [*_all(topic.edge.lane.waiting), *(pack(message.ordinal, 0, 0) for message in topic.edge.lane.overdue)]
+        ),
         [_channel(channel) for channel in topic.channels.values() if not channel.ephemeral]
-        + ([_tube(topic.tube)] if topic.tube is not None else []),
+        + [_tube(tube) for tube in _tubes(topic)],
         [_extent(held) for held in (sequence.live() if sequence else [])],
         _config(topic.config),
         sequence.first if sequence else None,
@@ -77,13 +80,17 @@ def encode_topic(topic: Topic, sequence: Sequence | None, offset: int) -> bytes:
     return packed
 
 
-def encode_seen(topic: Topic, offset: int) -> Iterator[bytes]:
+def _tubes(topic: Topic) -> list[Tube]:
+    return [cast(Tube, reader) for reader in topic.readers.values() if reader.kind is Kind_.WORK_QUEUE]
+
+
+def encode_seen(topic: Topic, offset: int, now: int) -> Iterator[bytes]:
     """The contents of its SEEN records: what it remembers now, but for what is forgotten before it is asked for.
 
     `offset`: from the monotonic clock to the log's.
     """
-    seen = topic.seen
-    seen.forget(topic.broker.now)
+    seen = topic.intake.seen
+    seen.forget(now)
     keys, producers = list(seen.keys), list(seen.producers)
     for first in range(0, max(len(keys), len(producers)), SEEN_AT_ONCE):
         part = {key: seen.keys[key] + offset for key in keys[first : first + SEEN_AT_ONCE] if key in seen.keys}
@@ -102,11 +109,11 @@ def decode_seen(content: bytes) -> tuple[Iterable[tuple[str, int]], Iterable[tup
 
 def encode_jobs(topic: Topic, offset: int) -> Iterator[bytes]:
     """The contents of its tube's JOBS records: each page as it is when it is asked for. `offset`: as in encode_topic."""
-    tube = topic.tube
-    for number in tube.jobs.pages() if tube is not None else ():
-        rows = tube.jobs.page(number) if tube is not None else b""
-        if tube is not None and rows:
-            yield records.JOBS.pack(topic.number, tube.number, number, offset) + rows
+    for tube in _tubes(topic):
+        for number in tube.jobs.pages():
+            rows = tube.jobs.page(number)
+            if rows:
+                yield records.JOBS.pack(topic.number, tube.number, number, offset) + rows
 
 
 def decode_jobs(content: bytes) -> tuple[int, int, int, bytes]:
@@ -117,9 +124,7 @@ def decode_jobs(content: bytes) -> tuple[int, int, int, bytes]:
 
 def _tube(tube: Tube) -> list[Any]:
     """As a channel's; its jobs follow in JOBS records."""
-    terms = [
-        (ordinal, one.priority, one.ttr, one.delay, one.due) for ordinal, one in tube.topic.terms.items() if one.was_put
-    ]
+    terms = [(ordinal, one.priority, one.ttr, one.delay, one.due) for ordinal, one in tube.terms.items() if one.was_put]
     return [tube.number, tube.name, False, tube.start, tube.edge, tube.holes(), b"", terms, []]
 
 

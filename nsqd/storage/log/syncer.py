@@ -36,13 +36,13 @@ class Syncer:
         self.space = space
         self.relaxed = False  # nobody has to sync what nobody waits for
         self.latencies = Histogram()  # ns that syncs took
+        self.done: deque[tuple[SyncJob, float, OSError | None]] = deque()  # by the thread; if there are some, `collect`
         self._writer = writer
         self._every = every
         self._wake = wake
         self._average = 0.0  # s that a sync took lately
         self._unsynced = 0  # messages published in the mode `interval` since the last sync began
         self._running: SyncJob | None = None  # in the thread
-        self._done: deque[tuple[SyncJob, float, OSError | None]] = deque()  # by the thread, not looked at yet
         self._jobs: deque[SyncJob | None] = deque()  # for the thread; None: end
         self._there_are_jobs = threading.Semaphore(0)
         self._idle = threading.Event()  # set: the thread has done something; maybe the job before, it is late then
@@ -56,18 +56,23 @@ class Syncer:
         self._ticks_behind = 0  # calls of the timer since then, while something is not durable
 
     def written(self, promised: bool, published: int) -> None:
-        """A group was written. `promised`: somebody waits for its sync; `published`: its messages of the mode `interval`."""
+        """Sync what was written, if it is time. Called once a turn.
+
+        `promised`: somebody waits for the sync; `published`: messages of this turn in topics of the mode `interval`.
+        """
         self._unsynced += published
         writer = self._writer
         behind = writer.written.position - writer.durable.position
         if promised:
-            writer.expect_syncs()
+            if writer.written.position > writer.spare_due:
+                writer.expect_syncs()
             self._sync(in_turn=self._average < QUICK)
         elif self._every and self._unsynced >= self._every:
             self._sync(in_turn=False)
         if behind > MOST_UNSYNCED:
             self._sync(in_turn=False)
-        self.space.written(writer.written.position)
+        if writer.written.position >= self.space.look_at:
+            self.space.look(writer.written.position)
 
     def timer(self, due: bool = True) -> None:
         """Called every second or more often. `due`: sync what nobody waits for, unless all topics leave it to the system."""
@@ -103,10 +108,15 @@ class Syncer:
 
     def collect(self) -> None:
         """Take over what the thread has done."""
-        while self._done:
-            job, took, error = self._done.popleft()
+        while self.done:
+            job, took, error = self.done.popleft()
             self._running = None
-            self._finish(job, took, error)
+            if error is None:
+                self._writer.synced(job)
+                self._note(took)
+            else:
+                self._writer.sync_failed(error)
+                self._report()
             if self._wanted:
                 self._wanted = False
                 self._sync(in_turn=False)
@@ -148,15 +158,25 @@ class Syncer:
         if self._running is not None:
             self._wanted = True
             return
+        if in_turn:
+            self._sync_in_turn()
+            return
         job = self._writer.sync_job()
-        if job is None:
+        if job is not None:
+            self._unsynced = 0
+            self._running = job
+            self._hand_over(job)
+
+    def _sync_in_turn(self) -> None:
+        writer = self._writer
+        if writer.durable.broken or writer.durable.position >= writer.written.position:
             return
         self._unsynced = 0
-        if in_turn:
-            self._finish(job, *_run(job))
-            return
-        self._running = job
-        self._hand_over(job)
+        began = time.perf_counter()
+        if writer.sync():
+            self._note(time.perf_counter() - began)
+        else:
+            self._report()
 
     def _hand_over(self, job: SyncJob) -> None:
         if self._thread is None:
@@ -166,14 +186,14 @@ class Syncer:
         self._jobs.append(job)
         self._there_are_jobs.release()
 
-    def _finish(self, job: SyncJob, took: float, error: OSError | None) -> None:
-        if error is not None:
-            self._writer.sync_failed(error)
-            log.critical("LOG: %s: nothing is acknowledged any more", self._writer.failure)
-            return
-        self._writer.synced(job)
+    def _note(self, took: float) -> None:
+        """A sync took so many seconds."""
         self._average += (min(took, 2 * QUICK) - self._average) / 8  # one that took long says little of the next
         self.latencies.record(round(took * 1e9))
+
+    def _report(self) -> None:
+        """A sync has failed."""
+        log.critical("LOG: %s: nothing is acknowledged any more", self._writer.failure)
 
     def _work(self) -> None:
         while True:
@@ -181,7 +201,7 @@ class Syncer:
             job = self._jobs.popleft()
             if job is None:
                 return
-            self._done.append((job, *_run(job)))
+            self.done.append((job, *_run(job)))
             self._idle.set()
             self._wake()
 

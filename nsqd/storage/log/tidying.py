@@ -129,6 +129,11 @@ class Tidying:
         """Messages were finished since the last census: take another one."""
         self._again = True
 
+    @property
+    def busy(self) -> bool:
+        """True while something is to be done, or waits for the disk or the cleaner."""
+        return self._census is not None or self._again or self._decided > 0 or self._cleaner.busy
+
     def turn(self) -> None:
         """Some of what is to be done."""
         self.note_segments()

@@ -13,11 +13,11 @@ from nsqd.core.work_queue.jobs import JobState
 from nsqd.storage.log.clocks import LogClock, system_clocks
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.frozen import FrozenDisk
-from nsqd.storage.log.opening import replayed
 from nsqd.storage.log.reader import Reader, resume
+from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.records import HEADER_SIZE, decode
+from nsqd.storage.log.recovered import RecoveredStore
 from nsqd.storage.log.segments import Segment
-from nsqd.storage.memory import MemoryStore
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int,
     return spots
 
 
-def _counted(store: MemoryStore, topic: RecoveredTopic) -> tuple[int, int]:
+def _counted(store: RecoveredStore, topic: RecoveredTopic) -> tuple[int, int]:
     sequence = store.sequence(topic.number)
     live = sum(held.count - held.freed for held in sequence.live())
     first = sequence.first

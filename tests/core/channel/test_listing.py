@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.core.broker import Limits
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.listing import State, listed
+from nsqd.core.limits import Limits
 from nsqd.core.timing.deferred import MINUTE, Deferred, Message
 from tests.core.node import SECOND, Node
 

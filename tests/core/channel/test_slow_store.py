@@ -66,7 +66,7 @@ def test_commands_go_on_while_a_channel_reads() -> None:
     node.advance(SECOND)
     complete(node, store)
     assert bodies(inbox.take()) == [b"1"]
-    consumer.channel.unsubscribe(consumer)
+    node.broker.unsubscribe(consumer)
     node.broker.check()
 
 

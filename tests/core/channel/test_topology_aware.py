@@ -2,8 +2,8 @@
 
 import pytest
 
-from nsqd.core.broker import Limits
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
+from nsqd.core.limits import Limits
 from tests.core.node import SECOND, Inbox, Node, bodies, ids
 from tests.core.slow_store import SlowStore
 

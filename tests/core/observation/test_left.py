@@ -2,7 +2,8 @@
 
 import pytest
 
-from nsqd.core.broker import DRAINING, Limits
+from nsqd.core.broker import DRAINING
+from nsqd.core.limits import Limits
 from nsqd.core.observation.left import Left, walk
 from nsqd.core.sequence.puts import Terms
 from tests.beanstalk.wire import Wire as Worker
