@@ -12,6 +12,7 @@ from nsqd.core.recovery import recover
 from nsqd.core.retention.keeping import Durability, Keeping
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import LogOptions, open_log
+from tests.core.client import Client
 from tests.core.node import SECOND, Inbox
 
 BODIES = 200  # of each round
@@ -55,7 +56,7 @@ class Life:
         self._begin()
         channel = self.broker.topic("t").channel("c")
         wanted = channel.depth
-        consumer = channel.subscribe(inbox, 60 * SECOND, 0)
+        consumer = Client(channel, inbox, 60 * SECOND)
         consumer.set_ready(BODIES)
         found: list[str] = []
         while len(found) < wanted:
