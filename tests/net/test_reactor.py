@@ -4,6 +4,7 @@ import errno
 import socket
 import struct
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -12,8 +13,11 @@ import trio
 from nsqd.core.sequence.mark import Promise
 from nsqd.net.acceptor import ACCEPT_PAUSE
 from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT
+from nsqd.net.edge import Edge
 from nsqd.net.promised import Served
-from nsqd.net.reactor import MAX_RECEIVED, READ_SIZE, Edge, Reactor
+from nsqd.net.reactor import MAX_RECEIVED, READ_SIZE, Reactor
+from nsqd.protocols.nsq.context import Context
+from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
 from nsqd.storage.memory import MemoryReader, MemoryStore, MemoryTopic
 from nsqd.storage.sequence import Sequence
@@ -28,12 +32,11 @@ class Bench:
     def __init__(self, node: Node, settings: Settings | None = None, edge: Edge | None = None) -> None:
         self.node = node
         self.http: list[Served] = []
-        self.reactor = Reactor(
-            node.broker, settings or Settings(), lambda: (node.now, 1), self._serve_http, lambda: None, edge
-        )
+        self.context = Context(node.broker, settings or Settings())
+        self.reactor = Reactor(node.broker, lambda: (node.now, 1), self._serve_http, lambda changes: None, edge)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.setblocking(False)
-        self.reactor.listen(self.listener)
+        self.reactor.listen(self.listener, partial(Peer, self.context))
         self.clients: list[socket.socket] = []
 
     def _serve_http(self) -> Served:
@@ -146,9 +149,9 @@ def test_a_client_that_reads_no_replies_is_not_read_from(bench: Bench) -> None:
             pass
         bench.turn(1)
     (connection,) = bench.reactor.connections.values()
-    assert connection.unsent() >= MAX_UNSENT
+    assert connection.backlog >= MAX_UNSENT
     assert not connection.reading
-    assert connection.unsent() < 2 * MAX_UNSENT + 20_000_000
+    assert connection.backlog < 2 * MAX_UNSENT + 20_000_000
     bench.advance(31 * SECOND)  # the write deadline: one heartbeat interval
     bench.advance(31 * SECOND)
     assert bench.reactor.connections == {}
@@ -163,7 +166,7 @@ def test_a_consumer_that_does_not_read_does_not_stop_another(bench: Bench) -> No
     bench.turn(20)
     assert len(frames(healthy)) == 101
     (first, _) = bench.reactor.connections.values()
-    assert first.unsent() <= 300_000
+    assert first.backlog <= 300_000
 
 
 def test_emfile_pauses_accepting_and_keeps_what_there_is(bench: Bench) -> None:

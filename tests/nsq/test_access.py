@@ -31,7 +31,7 @@ def answered(wire: Wire, answer: Authorization | AuthRefused) -> Wire:
     (question,) = wire.questions
     assert question.secret == b"secret"
     wire.questions.clear()
-    wire.peer.authorized(answer, wire.node.now)
+    wire.answer(answer)
     wire.node.turn()
     return wire
 
@@ -330,7 +330,7 @@ def play(script: list[bytes], cuts: list[int], late: list[bool]) -> tuple[object
             wire.questions.clear()
             asked.append(question.secret)
             if not wire.peer.closing:
-                wire.peer.authorized(said_to(wire, question.secret, len(asked)), wire.node.now)
+                wire.answer(said_to(wire, question.secret, len(asked)))
 
     data = b"".join(script)
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})

@@ -18,7 +18,7 @@ def a_wire(node: Node | None = None) -> Wire:
 def resume(wire: Wire) -> Wire:
     """nsqlookupd knows the topics that were created, or the time is over."""
     wire.unregistered.clear()
-    wire.peer.resume(wire.node.now)
+    wire.register()
     wire.node.turn()
     return wire
 

@@ -213,7 +213,7 @@ class WholeRun:
     def start(self) -> WholeNode:
         """A node over the disk, with its topics."""
         self.node = node = WholeNode(self.disk, self.durability, self.clock, self.random, self.limits, *self.sizes)
-        assert not node.log.damage.spots, f"a crash looks like damage: {node.log.damage.spots}"
+        assert not node.log.found.damage.spots, f"a crash looks like damage: {node.log.found.damage.spots}"
         node.broker.check()
 
         def make(broker: Broker) -> None:

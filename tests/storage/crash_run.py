@@ -24,7 +24,7 @@ def assert_bounded(node: SimNode, more: int) -> None:
 
     Of a segment that was cleaned a census tells less than is wanted: all of it was when it was cleaned.
     """
-    segments, checkpoints = node.log.tidying, node.log.checkpoints
+    segments, checkpoints = node.log.tidying, node.log.upkeep.checkpoints
     assert segments is not None
     assert checkpoints is not None
     census = Census(node.store.logged(), frozenset(segments.segments), 0)
@@ -166,7 +166,7 @@ class CrashRun:
     def _look(self, least: int) -> None:
         """See what is there, with a copy of the disk. The log must not end before `least`."""
         node = self._open(self.disk.kill(), self.clock.after(0, self.clock.now, rebooted=False))
-        assert not node.log.damage.spots, f"a crash looks like damage: {node.log.damage.spots}"
+        assert not node.log.found.damage.spots, f"a crash looks like damage: {node.log.found.damage.spots}"
         assert node.end >= least, f"the log ends at {node.end}, but everything up to {least} was promised"
         node.broker.check()
         seen = judge(self.history, node.end, self.clock.true, survey(node, self.history.ids))

@@ -169,7 +169,7 @@ class SimNode:
         self.syncer, self.cache = self.log.syncer, self.log.cache
         self.syncer.random = random
         self.store = self.log.store
-        ids = IdSource(NODE, max(1, self.log.lease), self.store.lease)
+        ids = IdSource(NODE, max(1, self.log.found.lease), self.store.lease)
         limits = limits or Limits()
         limits = replace(limits, keeping=replace(limits.keeping, durability=durability))
         self.broker = Broker(limits, self.store, ids, random.randrange)
@@ -185,7 +185,6 @@ class SimNode:
             recover(self.broker, picture, clock.now)
         self.broker.commit()
         self.log.serve(self.broker)
-        assert self.log.tidying is not None
         cleaner = self.log.tidying._cleaner
         assert isinstance(cleaner, SteppedCleaner)
         self.cleaner = cleaner

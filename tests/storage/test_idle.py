@@ -39,8 +39,8 @@ def rest(node: SimNode, seconds: int) -> None:
 
 
 def checkpoints(node: SimNode) -> int:
-    assert node.log.checkpoints is not None
-    return node.log.checkpoints.written
+    assert node.log.upkeep is not None
+    return node.log.upkeep.checkpoints.written
 
 
 def files(node: SimNode) -> int:

@@ -47,14 +47,14 @@ def test_after_a_clean_stop_ids_go_on_at_the_next_one() -> None:
 def test_a_clean_stop_behind_a_checkpoint_gives_back_too() -> None:
     node = start(SimDisk(Random(1)))
     publish(node, 3)
-    assert node.log.checkpoints is not None
-    node.log.checkpoints._begin()
+    assert node.log.upkeep is not None
+    node.log.upkeep.checkpoints._begin()
     node.advance(0)
     node = start(stopped(node))
     assert issued(node) == 4
     publish(node)
-    assert node.log.checkpoints is not None
-    node.log.checkpoints._begin()
+    assert node.log.upkeep is not None
+    node.log.upkeep.checkpoints._begin()
     node.advance(0)
     assert issued(start(node.disk.kill())) == 4 + ids.LEASE
 

@@ -184,7 +184,7 @@ class Users:
         name = self._random.choice([name for name in TOPICS if not is_ephemeral(name)])
         topic = self._broker.topics.get(name)
         free = [channel for channel in CHANNELS if topic is not None and channel not in topic.channels]
-        if topic is None or not free or self._changed or self._node.log.writer.has_records:
+        if topic is None or not free or self._changed or self._node.log.writer.group:
             return
         window = self._node.log.history().window(topic.number)
         if window.first >= topic.edge.distributed:

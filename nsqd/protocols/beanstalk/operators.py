@@ -146,9 +146,8 @@ class Operator(Client):
     def _stats(self) -> None:
         self._spent += len(self._broker.tubes.listed.names) // TUBES_OF_A_UNIT
         self._count("stats")
-        self._reply(
-            stats.dictionary(stats.of_all(self._broker.tubes, self._hall.figures(), self._broker.draining_since > 0))
-        )
+        figures, draining = self._context.figures(), self._broker.draining_since > 0
+        self._reply(stats.dictionary(stats.of_all(self._broker.tubes, figures, draining)))
 
     def _stats_job(self, job_id: int) -> None:
         self._count("stats-job")

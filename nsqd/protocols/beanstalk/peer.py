@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nsqd.core.limits import TooMany
 from nsqd.core.sequence.puts import Terms
@@ -21,11 +21,8 @@ from nsqd.protocols.beanstalk.client import (
 )
 from nsqd.protocols.beanstalk.commands import BadFormat
 from nsqd.protocols.beanstalk.operators import Operator
-from nsqd.protocols.nsq.outbox import NEVER
+from nsqd.protocols.transport import NEVER
 from shared.values import SECOND
-
-if TYPE_CHECKING:
-    from nsqd.protocols.nsq.authorization import Authorization, AuthRefused
 
 
 class Peer(Operator):
@@ -76,7 +73,7 @@ class Peer(Operator):
 
     def _begin_put(self, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
         self._count("put")
-        if size > self._hall.max_job_size:
+        if size > self._context.max_job_size:
             self._discard = size + 2
             return
         if trailing:
@@ -251,10 +248,7 @@ class Peer(Operator):
     # what the reactor asks of every peer, and is nothing here
 
     def network_ready(self) -> None:
-        """The network has taken what there was."""
-
-    def authorized(self, answer: Authorization | AuthRefused, now: int) -> None:
-        """Nobody is asked."""
+        """Nobody was refused room."""
 
     def resume(self, now: int) -> None:
         """Nothing is waited for."""

@@ -42,7 +42,7 @@ class LogStore:
         self._modes: dict[int, Durability] = {}  # of them
         self._strict = 0  # of them, those whose records somebody has to sync
         self.retention = Retention(writer, clock, syncer.want)
-        self._to_be_synced, self._to_be_written = (writer.durable,), (writer.written,)  # what replies wait for, by mode
+        self._to_be_synced, self._to_be_written = (self.durable,), (self.written,)  # what replies wait for, by mode
         self._owes_sync = False  # somebody waits for the sync of a group that could not be written
         self.reshaped = 0  # how often extents that are older than the newest were replaced by others
         self.leased = 0  # message ids below it may be issued

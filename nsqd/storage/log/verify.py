@@ -13,8 +13,8 @@ from nsqd.core.work_queue.job import JobState
 from nsqd.storage.log.clocks import LogClock, system_clocks
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.frozen import FrozenDisk
-from nsqd.storage.log.opening import replayed
 from nsqd.storage.log.reader import Reader, resume
+from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.records import HEADER_SIZE, decode
 from nsqd.storage.log.recovered import RecoveredStore
 from nsqd.storage.log.segments import Segment

@@ -1,72 +1,48 @@
 """What waits to be sent to a client: replies, which leave with the turn, and messages, held back as it asked for.
 
-Replies and heartbeats carry held messages out with them (specs/nsq.md a10). Nothing here decides when a client is full; its
-subscription does. `closing` is said here because it means: when all of this is sent, the connection ends.
+Replies carry held messages out with them. Nothing here decides when a client is full; its protocol does. `closing` is said
+here because it means: when all of this is sent, the connection ends.
 """
 
-from typing import TYPE_CHECKING, Protocol
-
-from nsqd.core.message.frame import error
 from nsqd.core.sequence.mark import Mark
-from nsqd.protocols.nsq.errors import WireError
-
-if TYPE_CHECKING:
-    from nsqd.protocols.nsq.authorization import Question
-    from nsqd.protocols.nsq.identify import Upgrade
-
-NEVER = 1 << 62  # ns: later than any time
-
-
-class Transport(Protocol):
-    """What carries a peer's bytes."""
-
-    def output_ready(self) -> None:
-        """There is output that wants to be sent at the end of this turn."""
-
-    def timer_changed(self) -> None:
-        """Peer.next_timer has become earlier."""
-
-    def unsent(self) -> int:
-        """Bytes taken from the peer that the network has not accepted yet."""
-
-    def upgrade(self, upgrade: "Upgrade") -> None:
-        """After the output there is now, everything passes through these layers; call Peer.upgraded as each stands."""
-
-    def authorize(self, question: "Question") -> None:
-        """Ask the authorization servers, and call Peer.authorized with what they say; read no input meanwhile."""
-
-    def await_registration(self, topic: str) -> None:
-        """Call Peer.resume when nsqlookupd knows the topic, or after a bounded time; read no input meanwhile."""
+from nsqd.protocols.transport import NEVER, Transport
 
 
 class Outbox:
     """See above."""
 
-    __slots__ = ("_messages", "_replies", "_transport", "closing", "flush_due", "marks", "size")
+    __slots__ = (
+        "_messages",
+        "_replies",
+        "_transport",
+        "closing",
+        "flush_due",
+        "marks",
+        "refused",
+        "size",
+        "unsent",
+    )
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._replies: list[bytes] = []  # frames, in the order of their commands
+        self._replies: list[bytes] = []  # frames, in the order of their commands; not empty: the transport knows
         self._messages: list[bytes] = []  # frames that are held back
         self.closing = False  # no more input is read; the connection ends with its output
         self.marks: tuple[Mark, ...] = ()  # what the replies wait for, if the turn's records are not there yet
         self.size = 0  # bytes of those messages
-        self.flush_due = NEVER  # when they are sent at the latest (ns)
+        self.unsent = 0  # bytes that the network has not accepted; the transport writes it
+        self.refused = False  # a consumer was refused room: Conversation.network_ready is to be called when all is sent
+        self.flush_due = NEVER  # when held messages are sent at the latest (ns)
 
     def reply(self, frame: bytes) -> None:
         """Send a response, an error or a heartbeat with this turn."""
+        if not self._replies:
+            self._transport.output_ready()
         self._replies.append(frame)
-        self._transport.output_ready()
 
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
         """The output of this turn tells of records: it leaves when all these marks have come to them."""
         self.marks = self.marks + tuple(mark for mark in marks if mark not in self.marks) if self.marks else marks
-
-    def fail(self, failure: WireError) -> None:
-        """Send an error; most end the connection."""
-        self.reply(error(failure.data))
-        if failure.fatal:
-            self.closing = True
 
     def end(self) -> None:
         """The connection ends with the output that there is."""
@@ -110,6 +86,7 @@ class Outbox:
         self.flush_due = NEVER
         return output
 
-    def room(self, limit: int) -> int:
-        """Bytes of messages that may be added until `limit` are waiting here and at the network; none while closing."""
-        return 0 if self.closing else max(0, limit - self.size - self._transport.unsent())
+    @property
+    def is_scarce(self) -> bool:
+        """True if memory is: see Transport."""
+        return self._transport.is_scarce
