@@ -10,10 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from nsqd.core.reader import Kind
 from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.segments import LogError
-from nsqd.storage.log.verify import Findings, jobs_of, verify, waiting
+from nsqd.storage.log.verify import Findings, TopicFindings, verify
 
 PROGRAM = "penstock verify"
 WHOLE, DAMAGED, NO_LOOK, TORN = 0, 1, 2, 3
@@ -47,7 +48,6 @@ def _progress(done: int, total: int) -> None:
 
 
 def _told(findings: Findings) -> dict[str, Any]:
-    topics = findings.picture.topics if findings.picture is not None else []
     return {
         "log": findings.log_id,
         "segments": findings.segments,
@@ -61,16 +61,24 @@ def _told(findings: Findings) -> dict[str, Any]:
         "topics": [
             {
                 "topic": topic.name,
-                "published": topic.end,
-                "live": findings.live[topic.name],
-                "retained": findings.retained[topic.name],
-                "not_distributed": topic.end - topic.distributed,
-                "channels": [{"channel": channel.name, **waiting(channel)} for channel in topic.channels],
-                **({"tube": jobs_of(topic.tube)} if topic.tube is not None else {}),
+                "published": topic.published,
+                "live": topic.live,
+                "retained": topic.retained,
+                "not_distributed": topic.not_distributed,
+                "channels": [
+                    {"channel": name, **figures} for kind, name, figures in topic.readers if kind is Kind.CHANNEL
+                ],
+                **_tube(topic),
             }
-            for topic in topics
+            for topic in findings.topics
         ],
     }
+
+
+def _tube(topic: TopicFindings) -> dict[str, dict[str, int]]:
+    """Its tube, if it has one."""
+    tubes = [figures for kind, _, figures in topic.readers if kind is Kind.WORK_QUEUE]
+    return {"tube": tubes[0]} if tubes else {}
 
 
 def _text(findings: Findings) -> str:

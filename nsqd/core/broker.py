@@ -15,6 +15,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
 from nsqd.core.observation.outcomes import Events
 from nsqd.core.pauses import Key, Pause
+from nsqd.core.reader import Kind, Parts, Reader
 from nsqd.core.registry import Change, ChangeKind, Registry
 from nsqd.core.sequence.mark import Promise
 from nsqd.core.sequence.store import Store
@@ -47,6 +48,7 @@ class Broker:
         self.topic = self.directory.topic  # finds or creates one
         self.delete_topic = self.directory.delete
         self.tubes = Tubes(self.directory)
+        self._makers: dict[Kind, Callable[[Parts], Reader]] = {Kind.WORK_QUEUE: self.tubes.new_tube}  # of further kinds
         self.refusal = ""  # why nothing can be published in this turn; "": it can
         self.draining_since = 0  # ns since the epoch; 0: it does not drain
 
@@ -117,9 +119,15 @@ class Broker:
 
     # what others ask
 
-    def unsubscribe(self, consumer: Consumer) -> None:
+    def revive(self, topic: Topic, kind: Kind, name: str, number: int) -> Reader:
+        """After a restart: the topic has a reader of that kind, which is still to be filled."""
+        if kind is Kind.CHANNEL:
+            return topic.revive_channel(name, number)
+        return topic.attach(kind, name, self._makers[kind], number)
+
+    def unsubscribe(self, channel: Channel, consumer: Consumer) -> None:
         """The consumer is gone; an ephemeral channel, and with it an ephemeral topic, goes with its last one."""
-        self.directory.unsubscribe(consumer)
+        self.directory.unsubscribe(channel, consumer)
 
     def fetch_changes(self) -> list[Change]:
         """What happened to the topology since the last call."""

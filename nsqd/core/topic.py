@@ -284,12 +284,17 @@ class Topic:
         registry = self._commons.registry
         registry.admit_channel()
         number = registry.next_number()
-        channel = self.make_channel(name, number, start)
+        channel = self._make_channel(name, number, start)
         registry.channel_created(self.name, name)
         return channel
 
-    def make_channel(self, name: str, number: int, start: int) -> Channel:
-        """A channel with that number, which nobody is told of."""
+    def revive_channel(self, name: str, number: int) -> Channel:
+        """After a restart: this one is there already, and is still to be filled."""
+        channel = self._make_channel(name, number, self.edge.distributed)
+        self._commons.registry.channel_created(self.name, name)
+        return channel
+
+    def _make_channel(self, name: str, number: int, start: int) -> Channel:
         commons = self._commons
         outcomes = commons.new_outcomes(self.name, name, self.intake.producers)
         channel = Channel(

@@ -396,8 +396,7 @@ def test_a_consumer_that_does_not_read_is_given_no_more() -> None:
     node.publish("t", *[b"x" * 1000] * 2000)
     assert node.channel("t", "c").in_flight_count == 0
     wire.pending = 0
-    assert wire.peer.consumer is not None
-    wire.peer.consumer.refresh()
+    wire.peer.network_ready()
     node.turn()
     assert 0 < node.channel("t", "c").in_flight_count < 1000  # 256 KiB at once
 

@@ -2,10 +2,10 @@
 
 from random import Random
 
+from nsqd.core.records import Kind
 from nsqd.storage.log.clocks import NO_BOOT, Clocks, LogClock
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.reader import Reader, Record
-from nsqd.storage.log.records import Kind
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.writer import Writer

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from nsqd.core.channel.acting import kick
 from nsqd.core.channel.channel import LOST_AT_ONCE, STOPPED
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.puts import Terms
@@ -63,7 +64,7 @@ def test_a_message_in_flight_at_each_of_so_many_kills_is_buried() -> None:
     channel = node.broker.topics["t"].channels["a"]
     assert len(channel.buried) == 1
     _, inbox = subscribe(node, "t", "a")
-    assert channel.kick([one for one, _ in channel.buried.after(None, 10)]) == 1
+    assert kick(channel, [one for one, _ in channel.buried.after(None, 10)]) == 1
     node.advance(0)
     assert [one.attempts for one in inbox.take()] == [1]
     node.broker.check()

@@ -6,8 +6,9 @@ from random import Random
 import pytest
 
 from nsqd.core.message import ids
+from nsqd.core.records import Kind
 from nsqd.core.retention.keeping import Durability
-from nsqd.storage.log.records import HEADER_SIZE, Kind, decode
+from nsqd.storage.log.records import HEADER_SIZE, decode
 from nsqd.storage.log.writer import segment_name
 from tests.core.node import SECOND
 from tests.storage.sim_disk import SimDisk

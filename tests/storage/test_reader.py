@@ -2,10 +2,10 @@
 
 import pytest
 
-from nsqd.storage.log import records
+from nsqd.core.records import Kind
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.reader import Reader
-from nsqd.storage.log.records import HEADER_SIZE, Kind, SegmentHeader
+from nsqd.storage.log.records import HEADER_SIZE, VERSION, SegmentHeader
 from nsqd.storage.log.segments import UNFINISHED, LogError
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
@@ -228,10 +228,10 @@ def test_segments_of_two_logs_are_refused() -> None:
 
 def test_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = new_disk()
-    monkeypatch.setattr("nsqd.storage.log.records.VERSION", records.VERSION + 1)
+    monkeypatch.setattr("nsqd.storage.log.records.VERSION", VERSION + 1)
     write(new_writer(disk), b"a")
     monkeypatch.undo()
-    with pytest.raises(LogError, match=f"version {records.VERSION + 1}"):
+    with pytest.raises(LogError, match=f"version {VERSION + 1}"):
         Reader(disk)
 
 

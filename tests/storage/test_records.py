@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nsqd.core import records
 from nsqd.core.message.frame import split
-from nsqd.storage.log import records
+from nsqd.core.records import Kind, runs
 from nsqd.storage.log.records import (
     HEADER_SIZE,
     PREFIX_SIZE,
-    Kind,
+    VERSION,
     NotASegment,
+    Record,
     SegmentHeader,
     WrongVersion,
     decode,
@@ -22,7 +24,6 @@ from nsqd.storage.log.records import (
     encode,
     encode_all,
     repaired,
-    runs,
 )
 
 LIMITS = {"B": 1 << 8, "H": 1 << 16, "I": 1 << 32, "Q": 1 << 64, "q": 1 << 63}
@@ -53,6 +54,7 @@ CONTENTS = {
     Kind.JOB: records.CHANNEL_OF,
     Kind.JOBS: records.JOBS,
     Kind.NEXT_ID: records.NEXT_ID,
+    Kind.READER: records.READER,
 }
 HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, made=1_800_000_000_000_000_000)
 
@@ -91,7 +93,7 @@ def test_a_record_is_read_as_it_was_written(
     st.integers(0, 1 << 33),
     st.lists(st.tuples(st.sampled_from((Kind.GROUP, Kind.PUBLISH, Kind.FINISH)), st.binary(), st.binary())),
 )
-def test_records_of_a_group_are_what_each_is_alone(seed: int, start: int, group: list[records.Record]) -> None:
+def test_records_of_a_group_are_what_each_is_alone(seed: int, start: int, group: list[Record]) -> None:
     pieces, published, end = encode_all(seed, start, group)
     at, places, alone = start, [], b""
     for kind, content, frames in group:
@@ -167,8 +169,8 @@ def test_a_header_with_any_wrong_bit_is_none_and_can_be_repaired() -> None:
 
 
 def test_a_newer_version_is_told_from_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    version = records.VERSION
-    monkeypatch.setattr(records, "VERSION", version + 1)
+    version = VERSION
+    monkeypatch.setattr("nsqd.storage.log.records.VERSION", version + 1)
     newer = HEADER.encode()
     monkeypatch.undo()
     with pytest.raises(WrongVersion, match=f"version {version + 1}; this nsqd knows versions up to {version}"):

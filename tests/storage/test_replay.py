@@ -4,18 +4,18 @@ from random import Random
 
 import pytest
 
-from nsqd.core.channel.consumer import Consumer
+from nsqd.core import records
+from nsqd.core.channel.acting import kick
+from nsqd.core.channel.state import ChannelState
 from nsqd.core.limits import Limits
+from nsqd.core.records import Kind
 from nsqd.core.retention.keeping import Durability
-from nsqd.storage.log import records
 from nsqd.storage.log.reader import Reader, Record
-from nsqd.storage.log.records import Kind
-from nsqd.storage.log.recovered import RecoveredStore as MemoryStore
 from nsqd.storage.log.replay import Replay
+from tests.core.client import Client
 from tests.core.node import MS, SECOND, Inbox, bodies
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
-from tests.storage.small_log import frozen_clock
 
 WALL = 1_800_000_000 * SECOND
 
@@ -24,9 +24,9 @@ def start(disk: SimDisk, now: int = 1000 * SECOND, wall: int = WALL, limits: Lim
     return SimNode(disk, Durability.ALWAYS, Clock(now, wall, 1 + (wall != WALL)), Random(1), limits)
 
 
-def subscribe(node: SimNode, topic: str, channel: str, ready: int = 100) -> tuple[Consumer, Inbox]:
+def subscribe(node: SimNode, topic: str, channel: str, ready: int = 100) -> tuple[Client, Inbox]:
     inbox = Inbox()
-    consumer = node.broker.topic(topic).channel(channel).subscribe(inbox, 60 * SECOND, 0)
+    consumer = Client(node.broker.topic(topic).channel(channel), inbox, 60 * SECOND, 0)
     consumer.set_ready(ready)
     node.eager = True
     node.advance(0)
@@ -100,7 +100,7 @@ def test_what_was_buried_ahead_of_the_cursor_can_be_kicked_after_a_checkpoint_an
     assert node.log.upkeep is not None
     node.log.upkeep.checkpoints._begin()
     node.advance(0)
-    assert channel.kick([delayed.id]) == 1
+    assert kick(channel, [delayed.id]) == 1
     node.turn()
     node = start(disk.kill(), limits=Limits(max_attempts={"t": 1}))
     _, inbox = subscribe(node, "t", "a")
@@ -201,7 +201,7 @@ def test_numbers_and_ids_are_not_given_again() -> None:
 
 def test_what_was_done_behind_a_straggler_is_not_walked_over() -> None:
     many = (1 << 32) - 1  # were it, this test would take minutes
-    replay = Replay(MemoryStore(lambda ceiling: True))
+    replay = Replay()
     for kind, content in (
         (Kind.TOPIC, records.TOPIC.pack(1) + b"t"),
         (Kind.CHANNEL, records.CHANNEL.pack(1, 2, 0) + b"a"),
@@ -210,5 +210,7 @@ def test_what_was_done_behind_a_straggler_is_not_walked_over() -> None:
         (Kind.PUBLISH, records.PUBLISH.pack(1, many + 1, 1, 5, 100, True) + bytes(100)),
     ):
         assert replay.apply(Record(kind, content, 0, 64, 164))
-    (channel,) = replay.picture(frozen_clock()).topics[0].channels
-    assert [message.ordinal for message in channel.returned] == [many + 1]
+    replay.settle()
+    channel = replay.topics[1].readers[2]
+    assert isinstance(channel, ChannelState)
+    assert list(channel.returned) == [many + 1]

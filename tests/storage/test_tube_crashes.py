@@ -225,7 +225,7 @@ class Run:
         random, topic = self.random, self.node.broker.topic("a")
         if random.random() < 0.2:
             channel = topic.channel("c")
-            consumer = channel.subscribe(Inbox(), SECOND, 0)
+            consumer = client.Client(channel, Inbox(), SECOND)
             consumer.set_ready(5)
             return
         bodies = [b"nsq" * random.choice((1, 100))] * random.choice((1, 20))

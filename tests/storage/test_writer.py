@@ -5,7 +5,8 @@ import logging
 
 import pytest
 
-from nsqd.storage.log.records import HEADER_SIZE, Kind, decode_header
+from nsqd.core.records import Kind
+from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from nsqd.storage.log.writer import segment_name
 from tests.storage.sim_disk import SimDisk
 from tests.storage.small_log import IDENTITY, all_records, new_disk, new_writer, read, write

@@ -1,6 +1,9 @@
 """Spans (first, end) of a sequence: parts of them, and what several have in common."""
 
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def without(first: int, end: int, holes: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -37,3 +40,10 @@ def overlap(spans: list[tuple[int, int]], others: list[tuple[int, int]]) -> int:
             total += min(end, spans[at][1]) - max(first, spans[at][0])
             at += 1
     return total
+
+
+def remove(entries: dict[int, T], first: int, end: int) -> None:
+    """Drop the entries of ordinals first..end."""
+    ordinals = range(first, end) if end - first < len(entries) else [one for one in entries if first <= one < end]
+    for ordinal in ordinals:
+        entries.pop(ordinal, None)

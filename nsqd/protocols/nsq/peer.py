@@ -364,9 +364,7 @@ class Peer:
 
     def network_ready(self) -> None:
         """There may be room for messages again."""
-        consumer = self.subscription.consumer
-        if consumer is not None:
-            consumer.refresh()
+        self.subscription.network_ready()
 
     @property
     def state(self) -> int:

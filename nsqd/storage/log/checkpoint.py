@@ -12,13 +12,13 @@ there are no more than these two, for then only they themselves are behind the o
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import chain
 
+from nsqd.core import records
 from nsqd.core.broker import Broker
+from nsqd.core.records import Kind
 from nsqd.core.topic import Topic
-from nsqd.storage.log import records
-from nsqd.storage.log.records import Kind
-from nsqd.storage.log.state import encode_jobs, encode_seen, encode_topic
+from nsqd.core.topic_state import state_of
+from nsqd.storage.log.state import encode_topic
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
@@ -220,11 +220,10 @@ class Checkpoints:
 
     def _describe(self, topic: Topic) -> None:
         offset = self._store.clock_offset
-        state = encode_topic(topic, self._store.known_sequence(topic.number), offset)
+        state = state_of(topic, self._broker.now)
         self._own += 1
-        self._writer.append(Kind.STATE_TOPIC, state)
-        seen = encode_seen(topic, offset, self._broker.now)
-        self._details = chain(_of(Kind.SEEN, seen), _of(Kind.JOBS, encode_jobs(topic, offset)))
+        self._writer.append(Kind.STATE_TOPIC, encode_topic(state, self._store.known_sequence(topic.number), offset))
+        self._details = state.details(offset)
 
     def _complete(self) -> None:
         """It is durable: what only older checkpoints need can go."""
@@ -232,7 +231,3 @@ class Checkpoints:
         self._roots = [*self._roots, self._root][-2:]
         if len(self._roots) == 2:
             self._tidying.begin(self._roots[0])
-
-
-def _of(kind: Kind, contents: Iterator[bytes]) -> Iterator[tuple[Kind, bytes]]:
-    return ((kind, content) for content in contents)

@@ -10,12 +10,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from nsqd.core import records
+from nsqd.core.records import Kind
 from nsqd.storage.held import Held, Piece
-from nsqd.storage.log import records
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.pieces import collect, nothing
-from nsqd.storage.log.records import HEADER_SIZE, Kind, SegmentHeader, encode
+from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, encode
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.writer import segment_name
 from nsqd.storage.sequence import Sequence

@@ -7,14 +7,14 @@ FINs, cursors and jobs are collected: one record a reader and turn. What a promi
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
+from nsqd.core import records
+from nsqd.core.records import Kind
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.work_queue.job import time_of, with_time
-from nsqd.storage.log import records
 from nsqd.storage.log.recorder import Recorder
-from nsqd.storage.log.records import Kind
 from nsqd.storage.log.retention import Retained, Retention
 from nsqd.storage.memory import KeptExtents, MemoryReader
 from nsqd.storage.sequence import Sequence
@@ -139,7 +139,7 @@ class LogTopic(KeptExtents):
             return MemoryReader(self.sequence)
         if number not in self._recorder.known:
             self._recorder.known.add(number)
-            self._record(Kind.CHANNEL, records.CHANNEL.pack(self.number, number, start) + name.encode())
+            self._record(Kind.READER, records.READER.pack(self.number, number, start, kind) + name.encode())
         self._logged.add(number)
         return LogReader(self, number)
 

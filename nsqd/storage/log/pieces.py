@@ -6,14 +6,15 @@ Records of other topics may lie between; a range goes over a small gap, a larger
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from nsqd.core import records
 from nsqd.core.message.frame import HEADER_SIZE as FRAME_HEADER
 from nsqd.core.message.frame import ID_SIZE, split
 from nsqd.core.message.ids import between
+from nsqd.core.records import Kind
 from nsqd.storage.held import Held, Piece
-from nsqd.storage.log import records
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.reader import resume
-from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, Kind, decode, seed_of
+from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode, seed_of
 from nsqd.storage.log.writer import segment_name
 
 _ID = slice(FRAME_HEADER - ID_SIZE, FRAME_HEADER)  # of a frame

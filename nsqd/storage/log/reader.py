@@ -15,9 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from nsqd.core.records import GROUP, Kind
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.quarantine import DAMAGED, TORN, Quarantine
-from nsqd.storage.log.records import GROUP, HEADER_SIZE, PREFIX_SIZE, Kind, decode
+from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
 from nsqd.storage.log.segments import Segments
 
 MOST_CHECKED = 64 * 1024 * 1024  # bytes of what may be records that are checked behind a wrong one: 0.1 s

@@ -8,7 +8,6 @@ from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.reader import Damage, Reader
-from nsqd.storage.log.recovered import RecoveredStore
 from nsqd.storage.log.replay import Replay
 from shared.log import log
 
@@ -33,8 +32,8 @@ class LogReading:
         """Read all of it and repair its end. Raises LogError, OSError."""
         began = time.perf_counter()
         self.reader = Reader(disk)
-        self.replay, store, root = replayed(self.reader)
-        self.messages = store._topics  # extents by topic
+        self.replay, root = replayed(self.reader)
+        self.messages = self.replay.sequences  # by topic
         seconds = time.perf_counter() - began
         roots = [root] if self.replay.complete else []
         self.found = Found(first_id(self.reader, self.replay), roots, self.reader.damage, self.reader.torn, seconds)
@@ -59,7 +58,11 @@ class LogReading:
         """Let the clock go on from the log's last time. Returns the state of the broker; None if the log is new."""
         if self.replay.last:
             clock.resume(self.replay.anchor, self.replay.last)
-        return self.replay.picture(clock) if self.reader.end else None  # a log that was only begun knows nothing
+        if not self.reader.end:  # a log that was only begun knows nothing
+            return None
+        replay = self.replay
+        replay.settle()
+        return LogPicture(list(replay.topics.values()), replay.highest + 1, clock.offset)
 
     def report(self) -> None:
         """Log what was read, repaired and lost."""
@@ -80,22 +83,21 @@ class LogReading:
             log.error(told, name, end - start, start, notes.get((name, start), MISSING))
 
 
-def replayed(reader: Reader) -> tuple[Replay, RecoveredStore, int]:
+def replayed(reader: Reader) -> tuple[Replay, int]:
     """Replay the log from the latest good checkpoint on, else from its beginning.
 
-    Returns the state, the messages, and the base of the segment where replay began. A checkpoint is good if it is complete and
-    undamaged, and what stands before it was durable: else messages that it speaks of may be lost.
+    Returns the state with its messages, and the base of the segment where replay began. A checkpoint is good if it is complete
+    and undamaged, and what stands before it was durable: else messages that it speaks of may be lost.
     """
     for root in reader.roots() if reader.segments else [0]:
-        recovered = RecoveredStore(lambda ceiling: True)
-        replay = Replay(recovered)
+        replay = Replay()
         whole = False
         for record in reader.records(root):
             if not replay.apply(record):
                 log.warning("LOG: a record of kind %d at %d is not known here", record.kind, record.position)
             whole = whole or (replay.complete and not reader.damage.spots)
         if root == 0 or (whole and reader.stated >= reader.segments[root].base):
-            return replay, recovered, reader.segments[root].base if reader.segments else 0
+            return replay, reader.segments[root].base if reader.segments else 0
     raise AssertionError("the beginning is always a root")
 
 

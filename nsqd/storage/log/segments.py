@@ -7,6 +7,7 @@ file's name (base and generation), and from the first records. What is no segmen
 import re
 from dataclasses import dataclass
 
+from nsqd.core.records import Kind
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.identity import NAME as IDENTITY
 from nsqd.storage.log.identity import UNFINISHED as UNFINISHED_IDENTITY
@@ -15,7 +16,6 @@ from nsqd.storage.log.quarantine import DAMAGED, Quarantine
 from nsqd.storage.log.records import (
     HEADER_SIZE,
     PREFIX_SIZE,
-    Kind,
     NotASegment,
     SegmentHeader,
     WrongVersion,

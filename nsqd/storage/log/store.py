@@ -7,14 +7,14 @@ sync.
 
 from collections.abc import Callable, Iterable
 
+from nsqd.core import records
+from nsqd.core.records import Kind
 from nsqd.core.retention.keeping import Durability
 from nsqd.core.sequence.mark import Mark, Promise
-from nsqd.storage.log import records
 from nsqd.storage.log.cache import Cache, Read
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.journal import LogTopic
 from nsqd.storage.log.recorder import Recorder
-from nsqd.storage.log.records import Kind
 from nsqd.storage.log.retention import Retention
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import Writer

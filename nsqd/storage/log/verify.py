@@ -7,17 +7,28 @@ durable mark is damage. What is wrong behind it is torn: a start cuts it off, th
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nsqd.core.recovery import LogPicture, RecoveredChannel, RecoveredTopic, RecoveredTube
-from nsqd.core.timing.deferred import FAR_SIZE
-from nsqd.core.work_queue.job import JobState
-from nsqd.storage.log.clocks import LogClock, system_clocks
+from nsqd.core.reader import Kind
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reader import Reader, resume
 from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.records import HEADER_SIZE, decode
-from nsqd.storage.log.recovered import RecoveredStore
 from nsqd.storage.log.segments import Segment
+from nsqd.storage.sequence import Sequence
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFindings:
+    """What a start would find of a topic."""
+
+    name: str
+    published: int  # messages, ever
+    not_distributed: int  # of them, those that no reader was given yet
+    live: int  # of them, those that a reader owes, or that no reader was given yet
+    retained: int  # of them, those that are only retained
+    readers: list[
+        tuple[Kind, str, dict[str, int]]
+    ]  # of each its kind, its name, and how many messages are in which state
 
 
 @dataclass(slots=True)
@@ -33,9 +44,7 @@ class Findings:
     headers: list[str] = field(default_factory=list)  # segments with damaged headers that a start rebuilds
     unreadable: list[str] = field(default_factory=list)  # files that are no segments
     copies: list[tuple[str, int]] = field(default_factory=list)  # that earlier starts have made: name, bytes
-    picture: LogPicture | None = None
-    live: dict[str, int] = field(default_factory=dict)  # messages that somebody owes, or no channel was given, by topic
-    retained: dict[str, int] = field(default_factory=dict)  # messages that are only retained, by topic
+    topics: list[TopicFindings] = field(default_factory=list)
 
     @property
     def damaged(self) -> bool:
@@ -59,8 +68,8 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
         return findings
     findings.log_id = reader.segments[0].header.log_id.hex()
     segments = list(reader.segments)
-    replay, store, _ = replayed(reader)
-    findings.picture = replay.picture(LogClock(system_clocks()))
+    replay, _ = replayed(reader)
+    replay.settle()
     findings.torn, findings.cuts = reader.torn, reader.cuts
     findings.headers = reader.damage.headers
     findings.damage = list(reader.damage.spots)
@@ -70,8 +79,13 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
         if segment in reader.segments:
             findings.damage += [spot for spot in _spots(frozen, segment, reader.end) if spot not in findings.damage]
     progress(len(segments), len(segments))
-    for topic in findings.picture.topics:
-        findings.live[topic.name], findings.retained[topic.name] = _counted(store, topic)
+    for number, topic in replay.topics.items():
+        sequence = replay.sequences[number]
+        live, retained = _counted(sequence)
+        edge = topic.distributed
+        plain = sequence.plain(0, edge)
+        readers = [(reader.kind, reader.name, reader.figures(edge, plain)) for reader in topic.readers.values()]
+        findings.topics.append(TopicFindings(topic.name, topic.end, topic.end - edge, live, retained, readers))
     return findings
 
 
@@ -88,36 +102,11 @@ def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int,
     return spots
 
 
-def _counted(store: RecoveredStore, topic: RecoveredTopic) -> tuple[int, int]:
-    sequence = store.sequence(topic.number)
+def _counted(sequence: Sequence) -> tuple[int, int]:
+    """How many of a topic's messages are live, and how many are only retained."""
     live = sum(held.count - held.freed for held in sequence.live())
     first = sequence.first
     if first is None:
         return live, 0
     kept = sum(held.end - max(first, held.first) for held in sequence.retained())
     return live, kept + sum(held.freed for held in sequence.live() if held.first >= first)
-
-
-def jobs_of(tube: RecoveredTube) -> dict[str, int]:
-    """How many jobs of a tube are in which state after a start; messages that are none yet will be."""
-    found = dict.fromkeys(("ready", "delayed", "buried"), 0)
-    names = {
-        JobState.READY: "ready",
-        JobState.RESERVED: "ready",
-        JobState.DELAYED: "delayed",
-        JobState.BURIED: "buried",
-    }
-    for state, count in tube.jobs.states().items():
-        found[names[state]] += count
-    return found
-
-
-def waiting(channel: RecoveredChannel) -> dict[str, int]:
-    """How many messages of a channel are in which state."""
-    far = sum(map(len, channel.far)) // FAR_SIZE
-    due = sum(one.due > 0 for one in channel.returned)
-    return {
-        "ready": channel.ready + len(channel.returned) - due,
-        "deferred": due + far,
-        "buried": len(channel.buried),
-    }

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from nsqd.core.records import ANCHOR, GROUP, Kind
 from nsqd.core.sequence.mark import Mark
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk, File
 from nsqd.storage.log.identity import LogIdentity
-from nsqd.storage.log.records import ANCHOR, GROUP, HEADER_SIZE, Kind, Record, SegmentHeader, encode_all
+from nsqd.storage.log.records import HEADER_SIZE, Record, SegmentHeader, encode_all
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from shared.log import log

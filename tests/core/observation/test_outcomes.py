@@ -85,7 +85,7 @@ def test_a_consumer_that_leaves_requeues() -> None:
     node.publish("t", b"1", b"2")
     node.turn()
     assert len(inbox.take()) == 2
-    node.broker.unsubscribe(consumer)
+    consumer.leave(node.broker)
     assert told(node) == {"": (0, 0, 2, 0, 0, 0)}
 
 

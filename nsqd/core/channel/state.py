@@ -1,0 +1,273 @@
+"""The durable state of a channel: what records make of it, what a checkpoint holds of it, and the live channel from it.
+
+This file alone knows how the fields of a live channel map to what survives a restart. A channel owes
+* what is not `passed`: before the cursor it was delivered once, from the cursor on it is ready; but what was published with a
+  delay and is not passed waits for its time, on either side of the cursor;
+* what waits by itself, because it was handed back, delivered again, or taken out of its order: `returned` and `pages`;
+* what is `buried`.
+No message is in two of them. Times are ns of one clock, the log's for states that come from the log; 0 is at once.
+
+A checkpoint holds [number, name, paused, start, cursor, holes, pages, buried]: holes are the (first, end) from the cursor on
+that are passed, pages as in nsqd/core/timing/pages.py, buried is (message id, ordinal, attempts, reason, buried at).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, ClassVar
+
+from nsqd.core import records
+from nsqd.core.channel.buried import Grave
+from nsqd.core.channel.channel import Channel
+from nsqd.core.reader import Kind as ReaderKind
+from nsqd.core.reader import Reader
+from nsqd.core.reader_state import Kinds
+from nsqd.core.records import Kind
+from nsqd.core.sequence.finished import Finished, Span
+from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.spans import overlap, remove, without
+from nsqd.core.timing.deferred import MINUTE, Message, pack
+from nsqd.core.timing.pages import Page, WaitingPages, page_of, shifted
+
+
+@dataclass(slots=True)
+class ChannelState:
+    """See above."""
+
+    kind: ClassVar[ReaderKind] = ReaderKind.CHANNEL
+    has_own_times: ClassVar[bool] = False  # what was published with a delay waits for it in the topic
+
+    number: int
+    name: str
+    start: int  # messages before it are not the channel's
+    cursor: int  # ordinal of the next message that was never delivered, but for what is passed
+    passed: Finished
+    paused: bool = False
+    pages: WaitingPages = field(default_factory=WaitingPages)
+    returned: dict[int, tuple[int, int]] = field(default_factory=dict)  # ordinal -> deliveries it had, due
+    buried: dict[int, tuple[bytes, Grave]] = field(default_factory=dict)  # by ordinal, the first buried first
+
+    # what is recorded
+
+    def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
+        """A record that names the channel. Returns what it does not owe any more because of that, as (first, end)."""
+        if kind is Kind.FINISH:
+            return self._finish(content)
+        if kind is Kind.ADVANCE:
+            self.cursor = records.ADVANCE.unpack_from(content)[2]
+        elif kind is Kind.REQUEUE:
+            for ordinal, attempts, due in records.RETURNED.iter_unpack(content[records.CHANNEL_OF.size :]):
+                self._wait(ordinal, attempts, due)
+        elif kind is Kind.BURY:
+            _, _, ordinal, attempts, wall, message_id = records.BURY.unpack_from(content)
+            self._take_out(ordinal)
+            self.buried[ordinal] = message_id, Grave(ordinal, attempts, content[records.BURY.size :].decode(), wall)
+        elif kind is Kind.FINISH_ALL:
+            return self._finish_all(records.FINISH_ALL.unpack_from(content)[2])
+        elif kind is Kind.PAUSE:
+            self.paused = bool(records.PAUSE.unpack_from(content)[2])
+        return ()
+
+    def _finish(self, content: bytes) -> Iterable[Span]:
+        spans = [(first, first + count) for first, count in records.RUN.iter_unpack(content[records.CHANNEL_OF.size :])]
+        for first, end in spans:
+            self.finish(first, end)
+        return spans
+
+    def _finish_all(self, end: int) -> list[Span]:
+        owed = self.drop(end)
+        self.passed.add_all(end)
+        self.start = self.cursor = max(self.cursor, end)
+        self.pages = WaitingPages()
+        self.returned.clear()
+        self.buried.clear()
+        return owed
+
+    def _wait(self, ordinal: int, attempts: int, due: int) -> None:
+        self._take_out(ordinal)
+        self.returned[ordinal] = attempts, due
+
+    def _take_out(self, ordinal: int) -> None:
+        """A message it owes leaves the place where it is."""
+        known = self.returned.pop(ordinal, None) or self.buried.pop(ordinal, None)
+        if known is None and not self.pages.take(ordinal):
+            self.passed.add(ordinal, ordinal + 1)
+
+    def finish(self, first: int, end: int) -> None:
+        """The channel is done with messages first..end: finished, dropped, or never meant for it."""
+        self.pages.remove(first, end)
+        if self.returned:
+            remove(self.returned, first, end)
+        if self.buried:
+            remove(self.buried, first, end)
+        self.passed.add(first, end)
+
+    def expect(self, first: int, count: int, terms: Terms, numbers: list[int], created: int) -> None:
+        """Options of single messages mean nothing to a channel."""
+
+    def drop(self, edge: int) -> list[Span]:
+        """Everything it owes of what is before `edge`, the topic's."""
+        return [*self.passed.missing(edge), *_singles(chain(self.pages.ordinals(), self.returned, self.buried))]
+
+    # what follows from it
+
+    def settle(self, edge: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
+        """Note by itself what waits, but for what the cursor will come by. `delayed`: published so, ordinal to due.
+
+        `edge`: the topic's; `kinds`: what there is of the topic's messages. Returns what is not owed because of that.
+        """
+        self.cursor = max(self.passed.floor, min(self.cursor, edge))
+        for ordinal in self.passed.without(one for one in delayed if self.cursor <= one < edge):
+            self._wait(ordinal, 0, delayed[ordinal])
+        for first, end in list(self.passed.missing(self.cursor)):
+            for start, stop, _ in kinds(first, end):
+                for ordinal in range(start, stop):
+                    due = delayed.get(ordinal)
+                    self.returned[ordinal] = (1, 0) if due is None else (0, due)
+        self.passed.add_all(self.cursor)
+        self.cursor = self.passed.floor
+        self._forget_lost(kinds)
+        return ()
+
+    def _forget_lost(self, kinds: Kinds) -> None:
+        """What was damaged on disk is not owed."""
+        if not self.returned and not self.buried:
+            return
+        end = max(chain(self.returned, self.buried)) + 1
+        there = Finished(0, ((first, stop) for first, stop, _ in kinds(0, end)))
+        for ordinal in there.without(chain(self.returned, self.buried)):
+            self.returned.pop(ordinal, None)
+            self.buried.pop(ordinal, None)
+
+    @property
+    def reached(self) -> int:
+        """The ordinal behind the last message that the channel knows of."""
+        waiting = max(chain(self.returned, self.buried), default=-1) + 1
+        return max(self.start, self.cursor, self.passed.end, waiting)
+
+    def figures(self, edge: int, plain: list[Span]) -> dict[str, int]:
+        """How many messages are in which state after a start."""
+        waiting = [due for _, due in self.returned.values()] + [due for _, due, _ in self.pages.entries()]
+        due = sum(one > 0 for one in waiting)
+        ready = self._ready(edge, plain) + len(waiting) - due
+        return {"ready": ready, "deferred": due, "buried": len(self.buried)}
+
+    def _ready(self, edge: int, plain: list[Span]) -> int:
+        """How many messages the cursor will come by."""
+        return overlap(plain, [(self.cursor, edge)]) - overlap(plain, self.passed.spans(self.cursor))
+
+    def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
+        """When those of the ordinals are due that were published with a delay and nothing has happened to since.
+
+        Walks what waits. `delayed`: as in `settle`.
+        """
+        waiting = {one: delayed[one] for one in self.passed.without(one for one in ordinals if one in delayed)}
+        packed = {ordinal: due for ordinal, due, attempts in self.pages.entries() if not attempts}
+        known = {ordinal: due for ordinal, (attempts, due) in self.returned.items() if not attempts}
+        return {ordinal: due for ordinal, due in (waiting | packed | known).items() if ordinal in ordinals}
+
+    # what a checkpoint holds
+
+    def dump(self) -> list[Any]:
+        """The array, of a state that is settled."""
+        returned = b"".join([pack(ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items()])
+        pages = [page.tobytes() for page in self.pages.pages()] + ([returned] if returned else [])
+        buried = [(name, g.ordinal, g.attempts, g.reason, g.buried) for name, g in self.buried.values()]
+        holes = self.passed.spans(self.cursor)
+        return [self.number, self.name, self.paused, self.start, self.cursor, holes, pages, buried]
+
+    def details(self, topic: int, offset: int) -> Iterator[tuple[Kind, bytes]]:
+        """No records follow the array."""
+        return iter(())
+
+    @staticmethod
+    def begin(number: int, name: str, start: int) -> list[Any]:
+        """The array of a channel that was just made."""
+        return [number, name, False, start, start, [], [], []]
+
+    @classmethod
+    def load(cls, array: list[Any], offset: int, edge: int, lane: Page, kinds: Kinds) -> ChannelState:
+        """The state that an array tells of, with every time moved by `offset`.
+
+        `lane`: what of its topic waits for its delay before `edge`, its times moved already; `kinds`: as in `settle`.
+        """
+        number, name, paused, start, cursor, holes, pages, buried = array
+        passed, position = Finished(cursor), cursor
+        for first, end, is_delayed in kinds(cursor, edge):
+            for begin, stop in () if is_delayed else without(first, end, holes):
+                passed.add(position, begin)
+                position = stop
+        passed.add(position, edge)
+        waiting = [shifted(page_of(page), offset) for page in pages]
+        if lane and min(lane[::3]) < start:
+            entries = zip(lane[::3], lane[1::3], lane[2::3], strict=True)
+            lane = page_of(b"".join([pack(*entry) for entry in entries if entry[0] >= start]))
+        graves = {ordinal: (one, Grave(ordinal, *of)) for one, ordinal, *of in buried}
+        return cls(number, name, start, cursor, passed, paused, WaitingPages([*waiting, lane]), {}, graves)
+
+    def carry_over(self, before: ChannelState) -> None:
+        """The array alone says everything."""
+
+    def owed(self, edge: int, kinds: Kinds) -> Iterator[Span]:
+        """What a state that was just loaded owes, but for `flags`."""
+        yield from self.passed.missing(edge)
+        yield from _singles(self.buried)
+
+    def flags(self, first: int, end: int) -> bytes:
+        """For each of messages first..end 1 if it waits in a page; b"" if none does."""
+        return self.pages.flags(first, end)
+
+    # the live channel
+
+    @classmethod
+    def of(cls, reader: Reader) -> ChannelState:
+        """What of a live channel survives a restart, by the monotonic clock. What waits is copied as it lies in memory.
+
+        What waits in the topic's delay lane is the topic's to tell.
+        """
+        assert isinstance(reader, Channel)
+        near, far = reader.deferred.packed()
+        passed = Finished(reader.backlog.cursor, reader.backlog.holes)
+        again = b"".join([pack(ordinal, 0, attempts) for ordinal, attempts in _ready_again(reader)])
+        return cls(
+            number=reader.number,
+            name=reader.name,
+            start=reader.start,
+            cursor=passed.floor,
+            passed=passed,
+            paused=reader.paused,
+            pages=WaitingPages([page_of(page) for page in (near + again, *far)]),
+            buried={grave.ordinal: (message_id, grave) for message_id, grave in reader.buried.items()},
+        )
+
+    def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
+        """Fill a live channel that was just made with the state, which is settled. See ReaderState."""
+        assert isinstance(reader, Channel)
+        channel = reader
+        channel.resume(self.start, self.cursor, self._ready(channel.edge.distributed, plain), self.paused)
+        for first, end in self.passed.spans(self.cursor):
+            channel.skip(first, end, 0)
+        far, near = [], [(ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items()]
+        for page in self.pages.pages():
+            if min(page[1::3]) - offset > now + MINUTE:
+                far.append(shifted(page, -offset).tobytes())
+            else:
+                near += zip(page[::3], page[1::3], page[2::3], strict=True)
+        for ordinal, due, attempts in sorted(near):
+            channel.take_back(Message(ordinal, attempts), due - offset if due else 0, now)
+        channel.take_far(far)
+        for message_id, grave in self.buried.values():
+            channel.buried.add(message_id, grave)
+
+
+def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:
+    """(ordinal, attempts) of what is in flight, and of what is to be delivered again."""
+    for run in channel.in_flight.runs():
+        yield from ((ordinal, run.attempts) for ordinal in run.ordinals())
+    yield from ((message.ordinal, message.attempts) for _, message in channel.backlog.retry)
+
+
+def _singles(ordinals: Iterable[int]) -> Iterator[Span]:
+    return ((ordinal, ordinal + 1) for ordinal in ordinals)

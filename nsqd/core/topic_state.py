@@ -1,0 +1,257 @@
+"""The durable state of a topic: what the log's records make of it, and what a checkpoint holds of it.
+
+Its readers' states stand beside the readers. A checkpoint holds [number, name, paused, end, edge, delayed, readers, config,
+cursors]: delayed is what was published with a delay that is not over, or is over behind the edge, packed as in
+nsqd/core/timing/pages.py; a reader is [kind, ...], the rest as its kind says; config is [durability, retention,
+retention_bytes], nil: as the node's; cursors are (name, offset, owner, hold, hold_bytes, updated).
+
+What it remembers of publishers (nsqd/core/sequence/seen.py) follows in SEEN records: behind the topic's number, in msgpack
+[keys, published at, producers, numbers], the first two and the last two side by side. Publishes since come before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+
+from nsqd.core import records
+from nsqd.core.channel.state import ChannelState
+from nsqd.core.message.attributes import Attributes
+from nsqd.core.message.frame import numbers_of
+from nsqd.core.reader import Kind as ReaderKind
+from nsqd.core.reader_state import Kinds, ReaderState
+from nsqd.core.records import Kind
+from nsqd.core.retention.cursors import Cursor
+from nsqd.core.retention.keeping import Durability, TopicConfig
+from nsqd.core.sequence.finished import Span
+from nsqd.core.sequence.puts import Terms
+from nsqd.core.timing.deferred import pack
+from nsqd.core.timing.pages import Page, page_of, shifted
+from nsqd.core.topic import Topic
+from nsqd.core.work_queue.state import TubeState
+
+READERS: dict[ReaderKind, type[ReaderState]] = {state.kind: state for state in (ChannelState, TubeState)}
+SEEN_AT_ONCE = 2000  # keys in a record: a fifth of a millisecond
+
+
+@dataclass(slots=True)
+class Remembered:
+    """What a topic remembers of publishers, the oldest first."""
+
+    keys: dict[str, int] = field(default_factory=dict)  # when each was published
+    producers: dict[str, int] = field(default_factory=dict)  # the last number of each
+
+    def note(self, attributes: Attributes, count: int, stamp: int) -> None:
+        """Some messages were published at `stamp`."""
+        if attributes.key:
+            self.keys.pop(attributes.key, None)
+            self.keys[attributes.key] = stamp
+        elif attributes.producer:
+            self.producers.pop(attributes.producer, None)
+            self.producers[attributes.producer] = attributes.sequence + count - 1
+
+    def over(self, before: Remembered) -> Remembered:
+        """Both, `before` first."""
+        return Remembered(_newest(before.keys, self.keys), _newest(before.producers, self.producers))
+
+
+@dataclass(slots=True)
+class TopicState:
+    """See above. Times are ns of one clock, the log's for states that come from the log."""
+
+    number: int
+    name: str
+    paused: bool = False
+    end: int = 0  # ordinal of the next message
+    distributed: int = 0  # the edge: messages before it belong to the readers
+    config: TopicConfig = field(default_factory=TopicConfig)
+    cursors: dict[str, Cursor] = field(default_factory=dict)
+    readers: dict[int, ReaderState] = field(default_factory=dict)  # by number
+    delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of what was published with a delay
+    lane: list[bytes] = field(default_factory=list)  # likewise, packed; it is owed by all readers that begin before it
+    seen: Remembered = field(default_factory=Remembered)  # since STATE_TOPIC
+    seen_before: Remembered = field(default_factory=Remembered)
+
+    # what is recorded
+
+    def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
+        """A record that names the topic, and concerns none of its messages but what a reader of it owes.
+
+        Returns what one reader does not owe any more because of that, as (first, end).
+        """
+        if kind is Kind.CURSOR:
+            _, name, cursor = records.unpack_cursor(content)
+            if cursor is None:
+                self.cursors.pop(name, None)
+            else:
+                self.cursors[name] = cursor
+        elif kind is Kind.CONFIG:
+            _, self.config = records.unpack_config(content)
+        elif kind is Kind.SEEN:
+            keys, stamps, producers, numbers = msgpack.unpackb(memoryview(content)[records.SEEN.size :])
+            self.seen_before.keys.update(zip(keys, stamps, strict=True))
+            self.seen_before.producers.update(zip(producers, numbers, strict=True))
+        else:
+            return self._tell_reader(kind, content)
+        return ()
+
+    def _tell_reader(self, kind: Kind, content: bytes) -> Iterable[Span]:
+        _, number = records.CHANNEL_OF.unpack_from(content)
+        reader = self.readers.get(number)
+        if reader is not None and kind is Kind.DROP_CHANNEL:
+            return self.readers.pop(number).drop(self.distributed)
+        if reader is not None:
+            return reader.apply(kind, content)
+        if kind is Kind.PAUSE and not number:
+            self.paused = bool(records.PAUSE.unpack_from(content)[2])
+        return ()
+
+    def publish(self, content: bytes, at: int, attributes: Attributes, created: int, stamp: int) -> None:
+        """A PUBLISH record of messages that have a delay or attributes. Its frames begin at `at`.
+
+        `created` and `stamp`: when they were published, ns since the epoch and by the state's clock.
+        """
+        _, first, count, due, largest, flags = records.PUBLISH.unpack_from(content)
+        self.seen.note(attributes, count, stamp)
+        distributed = bool(flags & records.DISTRIBUTED)
+        if due and not (distributed and self.readers and all(one.has_own_times for one in self.readers.values())):
+            self.delayed.update(dict.fromkeys(range(first, first + count), due))
+        if attributes.job is None and not due:
+            return
+        terms = Terms(due=due) if attributes.job is None else Terms(*attributes.job, due, True)
+        numbers = numbers_of(content, at, count, largest) if distributed and terms.was_put else []
+        for reader in self.readers.values():
+            reader.expect(first, count, terms, numbers, created)
+
+    def distribute(self, first: int, end: int, owners: Iterable[int] | None) -> int:
+        """The edge is behind messages first..end. Returns how many readers owe them.
+
+        `owners`: the numbers of the only ones; None: all of them.
+        """
+        self.distributed = end
+        if owners is None:
+            return len(self.readers)
+        others = self.readers.keys() - owners
+        for number in others:
+            self.readers[number].finish(first, end)
+        return len(self.readers) - len(others)
+
+    def create_reader(self, kind: ReaderKind, number: int, name: str, start: int, kinds: Kinds) -> None:
+        """A reader was made that begins with message `start`, which may be before the edge."""
+        dues: dict[int, int] = {}
+        late = [(first, end) for first, end, delayed in kinds(start, self.distributed) if delayed]
+        if late:
+            ordinals = {ordinal for first, end in late for ordinal in range(first, end)}
+            dues = dict.fromkeys(sorted(ordinals), 0)
+            for reader in self.readers.values():
+                dues |= reader.dues(ordinals, self.delayed)
+        waiting = page_of(b"".join([pack(ordinal, due, 0) for ordinal, due in dues.items()]))
+        array = READERS[kind].begin(number, name, start)
+        self.readers[number] = READERS[kind].load(array, 0, self.distributed, waiting, kinds)
+        for ordinal, due in self.delayed.items():
+            if ordinal >= self.distributed:
+                self.readers[number].expect(ordinal, 1, Terms(due=due), [], 0)
+
+    def hole(self, first: int, end: int) -> None:
+        """Messages first..end, which the edge had not passed, are dropped."""
+        self.distributed = end
+        self.delayed = {ordinal: due for ordinal, due in self.delayed.items() if ordinal < first}
+        for reader in self.readers.values():
+            reader.finish(first, end)
+
+    # what follows from it
+
+    def settle(self, kinds: Kinds) -> list[Span]:
+        """Draw the conclusions from what was applied. Returns what a reader does not owe because of that; see ReaderState.
+
+        The edge is beyond the end only if the newest publishes are damaged: later records say that their numbers are used.
+        """
+        self.distributed = max([self.distributed, *(reader.reached for reader in self.readers.values())])
+        self.end = max(self.end, self.distributed)
+        gone = [
+            span for reader in self.readers.values() for span in reader.settle(self.distributed, self.delayed, kinds)
+        ]
+        self.delayed = {ordinal: due for ordinal, due in self.delayed.items() if ordinal >= self.distributed}
+        self.seen, self.seen_before = self.seen.over(self.seen_before), Remembered()
+        return gone
+
+    # what a checkpoint holds
+
+    def dump(self) -> list[Any]:
+        """The array, of a state that is settled."""
+        config = self.config
+        durability = config.durability.value if config.durability else None
+        return [
+            self.number,
+            self.name,
+            self.paused,
+            self.end,
+            self.distributed,
+            b"".join([*self.lane, *(pack(ordinal, due, 0) for ordinal, due in self.delayed.items())]),
+            [[reader.kind, *reader.dump()] for reader in self.readers.values()],
+            [durability, config.retention, config.retention_bytes],
+            [(name, c.offset, c.owner, c.hold, c.hold_bytes, c.updated) for name, c in self.cursors.items()],
+        ]
+
+    def details(self, offset: int) -> Iterator[tuple[Kind, bytes]]:
+        """The records that follow the array. `offset`: from the state's clock to the log's."""
+        known, keys, producers = self.seen, list(self.seen.keys), list(self.seen.producers)
+        for first in range(0, max(len(keys), len(producers)), SEEN_AT_ONCE):
+            part = slice(first, first + SEEN_AT_ONCE)
+            stamps = {key: known.keys[key] + offset for key in keys[part] if key in known.keys}
+            numbers = {name: known.producers[name] for name in producers[part] if name in known.producers}
+            columns = [list(stamps), list(stamps.values()), list(numbers), list(numbers.values())]
+            yield Kind.SEEN, records.SEEN.pack(self.number) + msgpack.packb(columns)
+        for reader in self.readers.values():
+            yield from reader.details(self.number, offset)
+
+    @classmethod
+    def load(cls, array: list[Any], offset: int, kinds: Kinds, before: TopicState | None = None) -> TopicState:
+        """The state that an array tells of, with every time moved by `offset`.
+
+        `kinds`: what there is of its messages; `before`: what was known of it, for the checkpoint may break off.
+        """
+        number, name, paused, end, edge, delayed, readers, (durability, *rest), cursors = array
+        state = cls(number, name, paused, end, edge, TopicConfig(Durability(durability) if durability else None, *rest))
+        state.cursors = {name: Cursor(*of) for name, *of in cursors}
+        waiting = shifted(page_of(delayed), offset)
+        entries = list(zip(waiting[::3], waiting[1::3], strict=False))
+        state.delayed = {ordinal: due for ordinal, due in entries if ordinal >= edge}
+        lane: Page = page_of(b"".join([pack(ordinal, due, 0) for ordinal, due in entries if ordinal < edge]))
+        for kind, *its_array in readers:
+            reader = READERS[ReaderKind(kind)].load(its_array, offset, edge, lane, kinds)
+            state.readers[reader.number] = reader
+            known = before.readers.get(reader.number) if before is not None else None
+            if known is not None:
+                reader.carry_over(known)
+        if before is not None:
+            state.seen_before = before.seen.over(before.seen_before)
+        return state
+
+
+def state_of(topic: Topic, now: int) -> TopicState:
+    """What of a live topic survives a restart, by the monotonic clock (`now`). What waits is copied as it lies in memory."""
+    edge, seen = topic.edge, topic.intake.seen
+    near, far = edge.lane.waiting.packed()
+    readers = [READERS[reader.kind].of(reader) for reader in topic.readers.values() if not reader.ephemeral]
+    seen.forget(now)
+    return TopicState(
+        number=topic.number,
+        name=topic.name,
+        paused=topic.paused,
+        end=edge.end,
+        distributed=edge.distributed,
+        config=topic.config,
+        cursors=topic.cursors,
+        readers={reader.number: reader for reader in readers},
+        lane=[near, *far, *(pack(message.ordinal, 0, 0) for message in edge.lane.overdue)],
+        seen=Remembered(seen.keys, seen.producers),
+    )
+
+
+def _newest(before: dict[str, int], since: dict[str, int]) -> dict[str, int]:
+    """Both, the oldest first."""
+    return {name: value for name, value in before.items() if name not in since} | since
