@@ -3,6 +3,7 @@
 from typing import Any
 
 from nsqd.core.broker import Broker
+from nsqd.core.channel import commands
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import ELSEWHERE, Sink
 
@@ -18,16 +19,16 @@ class Client:
         return getattr(self.consumer, name)
 
     def set_ready(self, count: int) -> None:
-        self.channel.set_ready(self.consumer, count)
+        commands.set_ready(self.channel, self.consumer, count)
 
     def finish(self, ids: bytes) -> list[tuple[bytes, str]]:
-        return self.channel.finish(self.consumer, ids)
+        return commands.finish(self.channel, self.consumer, ids)
 
     def requeue(self, message_id: bytes, delay: int, now: int) -> str:
-        return self.channel.requeue(self.consumer, message_id, delay, now)
+        return commands.requeue(self.channel, self.consumer, message_id, delay, now)
 
     def touch(self, message_id: bytes, timeout: int, longest: int, now: int) -> str:
-        return self.channel.touch(self.consumer, message_id, timeout, longest, now)
+        return commands.touch(self.channel, self.consumer, message_id, timeout, longest, now)
 
     def refresh(self) -> None:
         self.channel.refresh(self.consumer)

@@ -26,13 +26,13 @@ Taken = tuple[Message | None, int, list[bytes], bytes]  # see Backlog.take
 class Backlog:
     """See above. A channel has one."""
 
-    __slots__ = ("_edge", "_extent", "_extents", "_holes", "_wait", "cursor", "passed", "reading", "retry")
+    __slots__ = ("_edge", "_extent", "_extents", "_holes", "_mem_queue_size", "cursor", "passed", "reading", "retry")
 
-    def __init__(self, edge: Edge, extents: Extents, wait: int) -> None:
-        """It is empty. `wait`: messages that the cursor passes before one that comes back has its turn."""
+    def __init__(self, edge: Edge, extents: Extents, mem_queue_size: int) -> None:
+        """It is empty, and stands at the edge."""
         self._edge = edge
         self._extents = extents
-        self._wait = wait
+        self._mem_queue_size = mem_queue_size  # messages
         self.cursor = edge.distributed  # ordinal of the next message that was never taken; <= edge.distributed
         self.passed = edge.ordinary  # of edge.ordinary, how many are behind the cursor or in a hole
         self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
@@ -44,7 +44,7 @@ class Backlog:
 
     def put_back(self, message: Message) -> None:
         """The message is ready again."""
-        self.retry.append((min(self._edge.distributed, self.cursor + self._wait), message))
+        self.retry.append((min(self._edge.distributed, self.cursor + self._mem_queue_size), message))
 
     def put_first(self, message: Message) -> None:
         """After a restart: the message is ready, ahead of the sequence."""
@@ -131,12 +131,12 @@ class Backlog:
         else:
             self._holes.append((first, end))
 
-    def bound(self, batch: Batch, most: int) -> list[tuple[int, int]]:
-        """Drop what exceeds `most` ready messages, the newest first, but only of `batch`, and nothing that has a delay.
+    def bound(self, batch: Batch) -> list[tuple[int, int]]:
+        """Drop what exceeds mem-queue-size ready messages, the newest first, but only of `batch`, and none with a delay.
 
         Returns the spans (first, end) that were dropped, ascending. The edge has passed the batch just now.
         """
-        excess = min(batch.ordinary, self._edge.ordinary - self.passed + len(self.retry) - most)
+        excess = min(batch.ordinary, self._edge.ordinary - self.passed + len(self.retry) - self._mem_queue_size)
         if excess <= 0:
             return []
         spans = [(batch.end - excess, batch.end)]

@@ -1,19 +1,25 @@
-"""A channel: a position in its topic's sequence, plus the messages before it that are not finished.
+"""A channel: what NSQ's consumers read of a topic. It moves messages between four states, each in a class of its own:
 
-Every message it has is ready, in flight, deferred or buried; finished ones are gone. What was requeued or timed out waits in
-the retry lane and comes back at min(end, cursor + mem-queue-size), not behind ten million (specs/log-and-channel.md rule 20).
-A read that is not in memory makes the channel wait (`reading`), never the turn.
+    ready       Backlog: the sequence from the cursor on, and what comes back
+    in flight   InFlight: delivered, and not answered
+    deferred    Deferred: requeued with a delay (what was published with one waits in the topic's delay lane, for all channels)
+    buried      Buried: delivered too often
+
+A message that is finished is in none of them. What happens to it is recorded in the journal, and told to nobody above.
+Consumers act on a channel by commands.py, operators by acting.py; this file has what the topic and the clock do.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
 from nsqd.core.channel.buried import Buried, Grave
 from nsqd.core.channel.consumer import ELSEWHERE, GONE, Consumer, Sink
 from nsqd.core.channel.dispatch import Dispatch
 from nsqd.core.channel.inflight import InFlight, Owner, Run
-from nsqd.core.message.frame import ID_SIZE, STAMP, with_attempts
+from nsqd.core.message.frame import STAMP, with_attempts
 from nsqd.core.observation.latency import Latency
+from nsqd.core.observation.measures import Measures
 from nsqd.core.observation.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
 from nsqd.core.reader import Batch, Kind, Parts
 from nsqd.core.sequence.puts import Terms
@@ -48,6 +54,7 @@ class Channel:
         "in_flight",
         "journal",
         "latency",
+        "measures",
         "name",
         "number",
         "outcomes",
@@ -80,6 +87,8 @@ class Channel:
         self.journal = parts.journal
         self.latency = latency  # from publish to FIN; None: it is not measured
         self.outcomes = outcomes  # likewise
+        measured = latency is not None or outcomes is not None
+        self.measures = Measures(latency, outcomes, parts.agenda) if measured else None
         self._agenda = parts.agenda
         self._limits = parts.limits
         self._max_attempts = parts.max_attempts
@@ -125,13 +134,6 @@ class Channel:
         consumer.ready = 0
         self.dispatch.refresh(consumer)
 
-    def set_ready(self, consumer: Consumer, count: int) -> None:
-        """RDY count."""
-        consumer.ready = count
-        self.refresh(consumer)
-        if count <= consumer.in_flight:
-            consumer.sink.flush()
-
     def refresh(self, consumer: Consumer) -> None:
         """The window or the sink of a consumer has changed: it may have room now. Needed if its room was at most 0."""
         if self.dispatch.refresh(consumer):
@@ -143,81 +145,35 @@ class Channel:
         if consumer is not None and consumer not in self.dispatch.ready:
             self.refresh(consumer)
 
-    def finish(self, consumer: Consumer, ids: bytes) -> list[tuple[bytes, str]]:
-        """FIN of all `ids` (16 bytes each, end to end). Returns (id, why) of those that failed, in order."""
-        failed: list[tuple[bytes, str]] = []
-        position, total = 0, len(ids)
-        while position < total:
-            taken = self.in_flight.take_next(consumer, ids, position)
-            if taken is None:
-                message_id = ids[position : position + ID_SIZE]
-                failed.append((message_id, self.in_flight.why_not(message_id)))
-                position += ID_SIZE
-                continue
-            run, first, some = taken
-            count = len(some) // ID_SIZE
-            self.journal.finish(first, count)
-            if self.latency is not None or self.outcomes is not None:
-                self._measure(run, first, some)
-            consumer.finish_count += count
-            position += len(some)
-        if consumer not in self.dispatch.ready:
-            self.refresh(consumer)
-        return failed
+    # messages that are in no place any more
 
-    def _measure(self, run: Run, first: int, ids: bytes) -> None:
-        """Messages first.. of a run, with these ids, are finished."""
-        wall = self._agenda.wall
-        latencies = [wall - stamp for stamp in run.published(first, len(ids) // ID_SIZE)]
-        if self.latency is not None and latencies:
-            self.latency.record_many(latencies, self._agenda.now)
-        if self.outcomes is not None:
-            self.outcomes.finished(first, ids, run.attempts, latencies, wall)
-        if not len(run):
-            run.stamps = b""  # InFlight may hold the run for a while
-
-    def requeue(self, consumer: Consumer, message_id: bytes, delay: int, now: int) -> str:
-        """REQ: hand a message back, to be ready after `delay` ns. Returns why it failed, or ""."""
-        found = self.in_flight.take_out(consumer, message_id)
-        if found is None:
-            return self.in_flight.why_not(message_id)
-        attempts, ordinal = found[0].attempts, found[1]
-        consumer.requeue_count += 1
-        self.requeue_count += 1
-        self._note(REQUEUED, ordinal, message_id, attempts)
-        if self._is_given_up(attempts):
-            self.bury(message_id, ordinal, attempts, "requeued")
-        else:
-            due = now + delay if delay else 0
-            self.journal.requeue(ordinal, attempts, due)
-            self.wait(Message(ordinal, attempts), due, now)
-        self.refresh(consumer)
-        return ""
-
-    def touch(self, consumer: Consumer, message_id: bytes, timeout: int, longest: int, now: int) -> str:
-        """TOUCH: a new deadline `timeout` from now, at most `longest` after delivery. Returns why it failed, or ""."""
-        found = self.in_flight.take_out(consumer, message_id)
-        if found is None:
-            return self.in_flight.why_not(message_id)
-        run, ordinal = found
-        deadline = min(now + timeout, run.delivered + longest)
-        stamps = run.stamp(ordinal)
-        self.in_flight.hold_single(consumer, ordinal, message_id, run.attempts, run.delivered, deadline, stamps)
-        self.watch(deadline)
-        return ""
+    def put_back(self, message: Message) -> None:
+        """It is ready again."""
+        self.backlog.put_back(message)
+        self.wake()
 
     def wait(self, message: Message, due: int, now: int) -> None:
-        """A message is ready at `due`; 0: now."""
+        """It is ready at `due` (monotonic ns); 0: now."""
         if due:
             self.deferred.push(due, message, now)
-            self._watch_deferred()
+            self.watch_deferred()
         else:
             self.put_back(message)
 
-    def put_back(self, message: Message) -> None:
-        """A message is ready again."""
-        self.backlog.put_back(message)
-        self.wake()
+    def bury(self, message_id: bytes, ordinal: int, attempts: int, reason: str) -> None:
+        """It is given up."""
+        self.journal.bury(ordinal, message_id, attempts, reason)
+        self.note(BURIED, ordinal, message_id, attempts)
+        self.buried.add(message_id, Grave(ordinal, attempts, reason, self._agenda.wall))
+
+    def is_given_up(self, attempts: int) -> bool:
+        """A message that has had so many deliveries, and comes back, is to be buried."""
+        return 0 < self._max_attempts <= attempts
+
+    def note(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
+        """`what`: an outcome."""
+        if self.measures is not None:
+            self.measures.returned(what, ordinal, message_id, attempts)
 
     # operators
 
@@ -232,9 +188,8 @@ class Channel:
 
     def empty(self) -> None:
         """Drop all messages: ready, in flight, deferred."""
-        end = self.edge.distributed
-        self.journal.finish_all(end, list(self._owed()))
-        self.start = end
+        self.journal.finish_all(self.edge.distributed, list(self._owed()))
+        self.start = self.edge.distributed
         self.delayed = 0
         self.backlog.clear()
         self.in_flight.clear()
@@ -266,38 +221,31 @@ class Channel:
         """A message from before the cursor that is not finished: the next to be delivered, or at its time."""
         if due > now:
             self.deferred.push(due, message, now)
-            self._watch_deferred()
+            self.watch_deferred()
         else:
             self.backlog.put_first(message)
-            if self._is_given_up(message.attempts):  # its id is on disk, so it is buried when its turn comes
+            if self.is_given_up(message.attempts):  # its id is on disk, so it is buried when its turn comes
                 self.spent.add(message.ordinal)
-
-    def take_far(self, pages: list[bytes]) -> None:
-        """Messages from before the cursor that wait for long, as Deferred.packed gave them out."""
-        for page in pages:
-            self.deferred.load(page)
-        self._watch_deferred()
 
     # what the topic tells
 
     def extend(self, batch: Batch) -> None:
         """There is more: the edge is behind these messages now."""
         self.delayed += batch.delayed
-        if self._bounded:
-            for first, end in self.backlog.bound(batch, self._limits.mem_queue_size):
-                self.dropped_count += end - first
-                self.journal.finish(first, end - first)
+        for first, end in self.backlog.bound(batch) if self._bounded else ():
+            self.dropped_count += end - first
+            self.journal.finish(first, end - first)
         self.wake()
 
     def expect(self, first: int, count: int, terms: Terms) -> None:
         """Nothing: messages have no terms here."""
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
-        """Messages first..end, ahead of the cursor, are not for us; `ordinary` of them were counted as ready."""
+        """Messages first..end are not for this channel; `ordinary` of them were counted as ready."""
         self.backlog.skip(first, end, ordinary)
 
     def own(self, due: int, message: Message, now: int) -> None:
-        """What waits in the topic's delay lane waits here alone."""
+        """A message that waited in the topic's delay lane waits in this channel from now on, until `due`."""
         self.delayed -= 1
         self.wait(message, due, now)
 
@@ -331,9 +279,7 @@ class Channel:
                 break
             message, first, frames, ids = taken
             deadline = now + consumer.msg_timeout
-            stamps = b""
-            if self.latency is not None or self.outcomes is not None:
-                stamps = b"".join([frame[STAMP] for frame in frames])
+            stamps = b"" if self.measures is None else b"".join([frame[STAMP] for frame in frames])
             if message is None:
                 self.in_flight.hold_run(consumer, first, ids, now, deadline, stamps)
             elif message.ordinal in self.spent:
@@ -345,8 +291,7 @@ class Channel:
                 self.journal.requeue(first, attempts, 0)
                 self.in_flight.hold_single(consumer, first, ids, attempts, now, deadline, stamps)
                 frames = frames if attempts == 1 else [with_attempts(frames[0], attempts)]
-            if self.watched is None or deadline < self.watched[0]:
-                self._agenda.watch(self, deadline)
+            self.watch(deadline)
             return frames
         return []
 
@@ -364,15 +309,26 @@ class Channel:
     # time
 
     def watch(self, due: int) -> None:
-        """Something here is due at `due`: the scan must look by then."""
+        """Something here is due at `due` (monotonic ns): the scan must look by then."""
         if self.watched is None or due < self.watched[0]:
             self._agenda.watch(self, due)
+
+    def watch_deferred(self) -> None:
+        """Something was deferred."""
+        due = self.deferred.wake_at()
+        if due is not None:
+            self.watch(due)
 
     def scan(self, now: int, limit: int) -> int:
         """Expire what is in flight and release what was deferred, up to about `limit` messages. Returns how many it moved."""
         served = self.deferred.approach(now, limit)
         while served < limit and (run := self.in_flight.take_due(now)) is not None:
-            served += self._expire(run, limit - served)
+            count = self._return(run, limit - served, TIMED_OUT, "timed out")
+            self.timeout_count += count
+            served += count
+            if len(run):
+                self.in_flight.put_back(run)
+            self.freed(run.owner)
         released = self.deferred.pop_due(now, max(1, limit - served))
         for message in released:
             self.put_back(message)
@@ -380,52 +336,25 @@ class Channel:
 
     def next_due(self) -> int | None:
         """When scan has something to do."""
-        in_flight, deferred = self.in_flight.next_due(), self.deferred.wake_at()
+        in_flight = self.in_flight.next_due() if self.in_flight.count else None
+        deferred = self.deferred.wake_at() if self.deferred.count else None
         if in_flight is None or deferred is None:
             return deferred if in_flight is None else in_flight
         return min(in_flight, deferred)
 
-    def _expire(self, run: Run, limit: int) -> int:
-        count = self._return(run, limit, TIMED_OUT, "timed out")
-        if len(run):
-            self.in_flight.put_back(run)
-        self.timeout_count += count
-        self.freed(run.owner)
-        return count
-
     def _return(self, run: Run, limit: int, what: str, reason: str) -> int:
         """Up to `limit` messages of a run are ready again, or buried. Returns how many. `what`: an outcome."""
-        attempts, given_up = run.attempts, self._is_given_up(run.attempts)
+        attempts, given_up = run.attempts, self.is_given_up(run.attempts)
         members = run.members(limit) if given_up or self.outcomes is not None else {}
         ordinals = self.in_flight.expire(run, limit)
         for name, ordinal in members.items():
-            self._note(what, ordinal, name, attempts)
+            self.note(what, ordinal, name, attempts)
             if given_up:
                 self.bury(name, ordinal, attempts, reason)
         for ordinal in () if given_up else ordinals:
             self.journal.requeue(ordinal, attempts, 0)
             self.put_back(Message(ordinal, attempts))
         return len(ordinals)
-
-    def _note(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
-        if self.outcomes is not None:
-            self.outcomes.returned(what, ordinal, message_id, attempts, self._agenda.wall)
-
-    # dead letters
-
-    def _is_given_up(self, attempts: int) -> bool:
-        return 0 < self._max_attempts <= attempts
-
-    def bury(self, message_id: bytes, ordinal: int, attempts: int, reason: str) -> None:
-        """Give up on a message that is in no other place."""
-        self.journal.bury(ordinal, message_id, attempts, reason)
-        self._note(BURIED, ordinal, message_id, attempts)
-        self.buried.add(message_id, Grave(ordinal, attempts, reason, self._agenda.wall))
-
-    def _watch_deferred(self) -> None:
-        due = self.deferred.wake_at()
-        if due is not None:
-            self.watch(due)
 
     # queries
 
@@ -435,19 +364,14 @@ class Channel:
         return self.edge.ordinary - self.backlog.passed + len(self.backlog.retry)
 
     @property
-    def key(self) -> tuple[str, str]:
-        """What operators call it: its topic's name, and its own."""
-        return self.topic_name, self.name
+    def backend_depth(self) -> int:
+        """Of those, the ones that are on disk only."""
+        return min(self.depth, self.backlog.cold)
 
     @property
     def in_flight_count(self) -> int:
         """Messages delivered, and neither finished nor handed back nor timed out."""
         return self.in_flight.count
-
-    @property
-    def backend_depth(self) -> int:
-        """Of those, the ones that are on disk only."""
-        return min(self.depth, self.backlog.cold)
 
     @property
     def deferred_count(self) -> int:
@@ -459,17 +383,20 @@ class Channel:
         """Messages that came to this channel since the process started."""
         return self.edge.put_count - self._messages_before
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """What operators call it: its topic's name, and its own."""
+        return self.topic_name, self.name
+
     def _owed(self) -> Iterator[tuple[int, int]]:
         """Every (first, count) that is not finished. May walk the whole sequence: for empty and delete only."""
-        for run in self.in_flight.runs():
-            if run.loose is None:
-                yield run.first + run.head, len(run)
-            else:
-                yield from ((ordinal, 1) for ordinal in run.loose.values())
-        yield from ((message.ordinal, 1) for _, message in self.backlog.retry)
-        yield from ((message.ordinal, 1) for _, message in self.deferred.items())
-        yield from ((ordinal, 1) for ordinal in self.buried.ordinals())
-        yield from ((ordinal, 1) for ordinal in self.edge.lane.ordinals(self.start, self.edge.distributed))
+        yield from self.in_flight.spans()
+        alone = (
+            (message.ordinal for _, message in chain(self.backlog.retry, self.deferred.items())),
+            self.buried.ordinals(),
+            self.edge.lane.ordinals(self.start, self.edge.distributed),
+        )
+        yield from ((ordinal, 1) for ordinal in chain.from_iterable(alone))
         yield from self.backlog.ahead(self.backlog.cursor)
 
     def check(self) -> None:
@@ -481,8 +408,7 @@ class Channel:
         assert self.start <= self.backlog.cursor
         assert self.depth >= 0
         assert self.spent <= {message.ordinal for _, message in self.backlog.retry}
-        owned = sum(consumer.in_flight for consumer in self.consumers.values())
-        assert owned <= self.in_flight_count
+        assert sum(consumer.in_flight for consumer in self.consumers.values()) <= self.in_flight_count
         assert all(consumer in self.consumers for consumer in self.dispatch.ready)
         assert not (self.deleted and self.consumers)
 

@@ -7,7 +7,7 @@ messages, and an owner is whatever counts its own.
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from struct import unpack
 from typing import Protocol
@@ -115,7 +115,7 @@ class Run:
 class InFlight:
     """See above. A channel has one."""
 
-    __slots__ = ("_by_deadline", "_fresh", "_loose", "count")
+    __slots__ = ("_by_deadline", "_fresh", "_loose", "count", "next_due")
 
     def __init__(self) -> None:
         self.count = 0  # messages in all runs
@@ -123,6 +123,7 @@ class InFlight:
         self._loose: dict[bytes, Run] = {}  # every message whose run has fallen apart, by id
         # All first deliveries in flight, and some that are over, ids ascending: to find out whether a message has an owner.
         self._fresh: list[Run] = []
+        self.next_due = self._by_deadline.next_due  # the earliest deadline (monotonic ns)
 
     # messages come
 
@@ -229,9 +230,13 @@ class InFlight:
         runs = self._by_deadline.values()
         return runs if owner is None else [run for run in runs if run.owner is owner]
 
-    def next_due(self) -> int | None:
-        """The earliest deadline (monotonic ns)."""
-        return self._by_deadline.next_due()
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """Every (first, count) that is in flight."""
+        for run in self.runs():
+            if run.loose is None:
+                yield run.first + run.head, len(run)
+            else:
+                yield from ((ordinal, 1) for ordinal in run.loose.values())
 
     # helpers
 

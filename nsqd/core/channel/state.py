@@ -257,7 +257,9 @@ class ChannelState:
                 near += zip(page[::3], page[1::3], page[2::3], strict=True)
         for ordinal, due, attempts in sorted(near):
             channel.take_back(Message(ordinal, attempts), due - offset if due else 0, now)
-        channel.take_far(far)
+        for piece in far:
+            channel.deferred.load(piece)
+        channel.watch_deferred()
         for message_id, grave in self.buried.values():
             channel.buried.add(message_id, grave)
 

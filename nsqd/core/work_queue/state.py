@@ -177,18 +177,18 @@ class TubeState:
     def of(cls, reader: Reader) -> TubeState:
         """What of a live tube survives a restart, by the monotonic clock. Its jobs are not copied."""
         assert isinstance(reader, Tube)
-        arrivals = reader.arrivals
-        finished = Finished(reader.start, list(arrivals.holes))
-        edge = max(arrivals.position, finished.floor)
-        return cls(reader.number, reader.name, reader.start, edge, finished, reader.jobs, dict(arrivals.terms))
+        terms = dict(reader.arrivals.terms)
+        finished = Finished(reader.start, reader.arrivals.holes)
+        edge = max(reader.arrivals.position, finished.floor)
+        return cls(reader.number, reader.name, reader.start, edge, finished, reader.jobs, terms)
 
     def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
         """Fill a live tube that was just made with the state, which is settled. See ReaderState."""
         assert isinstance(reader, Tube)
-        tube, arrivals = reader, reader.arrivals
-        arrivals.terms.clear()
+        tube = reader
+        tube.arrivals.terms.clear()
         tube.resume(self.start, self.edge, self.finished.spans(self.edge), self.jobs, offset)
         for ordinal, terms in self.terms.items():
-            if ordinal >= arrivals.position and ordinal not in tube.jobs:
-                arrivals.terms[ordinal] = terms._replace(due=max(now, terms.due - offset) if terms.due else 0)
+            if ordinal >= tube.arrivals.position and ordinal not in tube.jobs:
+                tube.arrivals.terms[ordinal] = terms._replace(due=max(now, terms.due - offset) if terms.due else 0)
         tube.wake()

@@ -60,7 +60,7 @@ class Tubes:
         return tube if tube is not None else topic.attach(Kind.WORK_QUEUE, WORK, self.new_tube)
 
     def new_tube(self, parts: Parts) -> Tube:
-        """Return a tube that is made of these parts."""
+        """Return a tube made of these parts, which is found by its name and number from now on."""
         tube = Tube(parts, self.index, self.waiters, self.listed)
         self.index.holders[tube.number] = self.waiters.queues[parts.topic] = tube
         self.listed.show(parts.topic)

@@ -3,6 +3,7 @@
 State (specs/nsq.md a4): INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING. It is the Sink of its consumer.
 """
 
+from nsqd.core.channel import commands
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
 from nsqd.core.limits import TooMany
@@ -90,7 +91,7 @@ class Subscription:
         if count > most:
             raise WireError("E_INVALID", f"RDY count {_signed(count)} out of range 0-{most}")
         if self.consumer is not None:
-            self._channel.set_ready(self.consumer, count)
+            commands.set_ready(self._channel, self.consumer, count)
 
     def fast_fin(self, data: bytes, start: int) -> int:
         """As many whole FINs as follow each other at `start`: where they end. 0: read the command exactly.
@@ -104,7 +105,7 @@ class Subscription:
         if ids is None:
             return 0
         end = start + len(ids) // ID_SIZE * fast.FIN_SIZE
-        failed = self._channel.finish(consumer, ids)
+        failed = commands.finish(self._channel, consumer, ids)
         if failed:
             for message_id, why in failed:
                 self._failed("FIN", message_id, why)
@@ -117,7 +118,7 @@ class Subscription:
     def fin(self, words: list[bytes]) -> None:
         """FIN id."""
         consumer, message_id = self._in_flight_command("FIN", 2, words)
-        for failed, why in self._channel.finish(consumer, message_id):
+        for failed, why in commands.finish(self._channel, consumer, message_id):
             self._failed("FIN", failed, why)
 
     def req(self, words: list[bytes], now: int) -> None:
@@ -127,7 +128,7 @@ class Subscription:
         if delay is None:
             raise WireError("E_INVALID", b"REQ could not parse timeout " + words[2])
         longest = self._settings.max_req_timeout
-        why = self._channel.requeue(consumer, message_id, min(delay * MILLISECOND, longest), now)
+        why = commands.requeue(self._channel, consumer, message_id, min(delay * MILLISECOND, longest), now)
         if why:
             self._failed("REQ", message_id, why)
 
@@ -135,7 +136,7 @@ class Subscription:
         """TOUCH id."""
         consumer, message_id = self._in_flight_command("TOUCH", 2, words)
         longest = self._settings.max_msg_timeout
-        why = self._channel.touch(consumer, message_id, self._msg_timeout, longest, now)
+        why = commands.touch(self._channel, consumer, message_id, self._msg_timeout, longest, now)
         if why:
             self._failed("TOUCH", message_id, why)
 
@@ -144,7 +145,7 @@ class Subscription:
         require(self.state == SUBSCRIBED, "CLS")
         self.state = CLOSING
         if self.consumer is not None:
-            self._channel.set_ready(self.consumer, 0)
+            commands.set_ready(self._channel, self.consumer, 0)
         self._outbox.reply(CLOSE_WAIT)
 
     def disconnected(self) -> None:

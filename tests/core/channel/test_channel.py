@@ -5,6 +5,7 @@ import weakref
 
 import pytest
 
+from nsqd.core.channel import commands
 from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER
 from nsqd.core.limits import Limits
 from nsqd.core.registry import ChangeKind
@@ -71,7 +72,7 @@ def test_attempts_are_the_channels_own(node: Node) -> None:
             assert a.requeue(message.id, 0, node.now) == ""
             node.turn()
     channel = node.channel("t", "b")
-    channel.set_ready(next(iter(channel.consumers.values())), 1)
+    commands.set_ready(channel, next(iter(channel.consumers.values())), 1)
     node.turn()
     (message,) = in_b.take()
     assert message.attempts == 1
