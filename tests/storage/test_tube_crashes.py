@@ -20,6 +20,7 @@ from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
 from nsqd.storage.log import checkpoint, tidying
+from tests.core.client import Client as Subscriber
 from tests.core.node import MS, SECOND, Inbox
 from tests.storage.sim_disk import PowerCut, SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -229,8 +230,7 @@ class Run:
         random, topic = self.random, self.node.broker.topic("a")
         if random.random() < 0.2:
             channel = topic.channel("c")
-            consumer = client.Client(channel, Inbox(), SECOND)
-            consumer.set_ready(5)
+            Subscriber(channel, Inbox(), SECOND, 0).set_ready(5)
             return
         bodies = [b"nsq" * random.choice((1, 100))] * random.choice((1, 20))
         if random.random() < 0.2:
