@@ -23,7 +23,7 @@ from nsqd.storage.binlog_import import BinlogImport
 from nsqd.storage.directory import Directory, DirectoryError, Metadata
 from nsqd.storage.diskqueue import QueueError
 from nsqd.storage.log.disk import RealDisk
-from nsqd.storage.log.opening import OpenLog, open_log
+from nsqd.storage.log.opening import LogOptions, OpenLog, open_log
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.nsq_import import NsqImport
 from nsqd.storage.takeover import TakeOverError
@@ -65,11 +65,11 @@ def imports(directory: Directory) -> tuple[NsqImport, BinlogImport]:
 
 def read_log(options: NsqdOptions, directory: Directory, wake: Callable[[], None], segment_size: int = 0) -> OpenLog:
     """Read the log. `segment_size`: bytes; 0: the usual. Raises DirectoryError."""
-    durability = Durability(options.durability)
+    log_options = LogOptions(
+        options.node_number(), Durability(options.durability), options.sync_every, options.mem_budget, segment_size
+    )
     try:
-        disk = RealDisk(directory.path / "log")
-        node, every, budget = options.node_number(), options.sync_every, options.mem_budget
-        return open_log(disk, node, durability, every, budget, wake, segment_size=segment_size)
+        return open_log(RealDisk(directory.path / "log"), log_options, wake)
     except (LogError, OSError) as error:
         raise DirectoryError(f"failed to open the log in {directory.path / 'log'} - {error}") from None
 

@@ -103,8 +103,7 @@ class Stats:
     def _tube(self, name: str, now: int) -> dict[str, Any]:
         """What is told of a topic's tube, if it has one."""
         tubes = self._node.broker.tubes
-        tube = tubes.tube(name)
-        return {"tube": tube_picture(tube, tubes.users.get(name), now)} if tube is not None else {}
+        return {"tube": tube_picture(tubes, name, now)} if tubes.tube(name) is not None else {}
 
     async def _producers(self, wanted: Wanted) -> list[dict[str, Any]]:
         """Connections that have published, whatever was asked for."""

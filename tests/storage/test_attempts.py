@@ -8,9 +8,9 @@ from nsqd.core.channel.acting import kick
 from nsqd.core.channel.channel import LOST_AT_ONCE, STOPPED
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.puts import Terms
-from nsqd.core.work_queue.jobs import JobState
+from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
-from nsqd.core.work_queue.tubes import Worker
+from nsqd.core.work_queue.worker import Worker
 from tests.core.node import MS, bodies, ids
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import SimNode
@@ -106,7 +106,7 @@ def test_so_is_a_job() -> None:
     for reserves in (1, 2, 3):
         worker = Worker(Hand())
         node.broker.tubes.join(worker)
-        job = work(node).head()
+        job = work(node).table.head()
         assert job is not None
         work(node).reserve(job, worker, node.clock.now)
         node.turn()
