@@ -69,9 +69,11 @@ class Broker:
 
         Said again, the same turn goes on with them.
         """
-        self.agenda.settle()
-        self.agenda.now = now
-        self.agenda.wall = wall
+        agenda = self.agenda
+        if agenda.unsettled:
+            agenda.settle()
+        agenda.now = now
+        agenda.wall = wall
         self.store.begin(now, wall)
         self.refusal = self.store.refusal or (DRAINING if self.draining_since else "")
 
@@ -82,7 +84,9 @@ class Broker:
 
     def commit(self) -> Sequence[Promise]:
         """Write the turn's group: what was published, finished and delivered. Returns what Store.commit does."""
-        self.agenda.seal()
+        agenda = self.agenda
+        if agenda.unsettled or agenda.unsealed:
+            agenda.seal()
         return self.store.commit()
 
     def drain(self, draining: bool) -> bool:
