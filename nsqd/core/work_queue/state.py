@@ -156,7 +156,12 @@ class TubeState:
             ordinal: Terms(priority, ttr, delay, due + offset if due else 0, put)
             for ordinal, priority, ttr, delay, due, put in waiting
         }
-        return cls(number, name, start, tube_edge, Finished(start, holes), Jobs(), terms)
+        finished, position = Finished(start, holes), start
+        for first, end, _ in kinds(start, edge):  # what is not there was finished, and somebody may owe it again
+            finished.add(position, first)
+            position = end
+        finished.add(position, edge)
+        return cls(number, name, start, tube_edge, finished, Jobs(), terms)
 
     def carry_over(self, before: TubeState) -> None:
         """The checkpoint may not come to its pages: the rows that were known before it hold as well."""

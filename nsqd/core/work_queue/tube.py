@@ -481,6 +481,7 @@ class Tube:
         for job in list(self.jobs):
             self._forget(job)
         self.start = self.edge = end
+        self.delayed = 0
         self._holes.clear()
         for heap in self._heaps.values():
             heap.clear()
