@@ -27,10 +27,13 @@ from admin.frame import Fields, Frame
 from admin.history import History
 from admin.login import Login
 from admin.looks import Looks
+from admin.node_pages import NodePages
 from admin.options import PROGRAM, AdminOptions
 from admin.pages import Pages
 from admin.patient import Patient
+from admin.record_pages import RecordPages
 from admin.tasks import Tasks
+from admin.topic_pages import TopicPages
 from admin.upstreams import Times, UpstreamError, Upstreams
 from admin.users import Users
 from shared.daemon import SIGNALS, until_told_to_stop
@@ -113,7 +116,13 @@ class _Shown:
         self.frame = Frame(options, access, self._banners, home, clusters)
         self.api = JsonApi(options, settings, cluster, actions, access)
         tasks = Tasks(self.audit)
-        self.pages = Pages(options, settings, looks, self.frame, self.api, tasks, self.audit, History(options.lake))
+        self.pages = Pages(
+            looks,
+            self.frame,
+            TopicPages(options, settings, looks),
+            NodePages(options, settings, looks, self.api),
+            RecordPages(options, tasks, self.audit, History(options.lake)),
+        )
         self.browsing = Browsing(options, looks, self.frame)
         self.forms = Forms(options, looks, self.frame, access, actions, tasks)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
@@ -19,6 +19,7 @@ PAGE = 100  # topics on a page
 MOST_TEXT, MOST_HEX = 64 * 1024, 4096  # bytes of a body that are shown, and of those in hex
 MOST_PARSED = 8 * MOST_TEXT  # bytes of memory that it may take as JSON
 MOST_HEADERS = 1000  # of a message that are shown
+MOST_CURSORS = 1000  # of a node that are shown
 UNKNOWN = "-"
 
 T = TypeVar("T")
@@ -272,3 +273,23 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "count": count, "rate": rate, "percent": percent, "duration": duration, "bytes": size, "moment": moment, "segment": segment,
     "arguments": arguments, "traits": traits, "age": age, "second": second,
 }  # fmt: skip
+
+
+def reader_rows(told: Mapping[str, list[Told]], topic: str) -> list[Told]:
+    """Rows of cursors, those that are the furthest behind first. `told`: by node; `topic`: theirs, if it is not told."""
+    rows = [
+        {
+            "topic": topic or text(one.get("topic")),
+            "name": text(one.get("name")),
+            "node": node,
+            "owner": text(one.get("owner")),
+            "offset": number(one.get("offset")),
+            "lag": number(one.get("lag")),
+            "gone": number(one.get("gone")),
+            "hold": text(one.get("hold")),
+            "updated": number(one.get("updated")),
+        }
+        for node, cursors in told.items()
+        for one in cursors[:MOST_CURSORS]
+    ]
+    return sorted(rows, key=lambda row: (-row["lag"], row["topic"], row["name"], row["node"]))

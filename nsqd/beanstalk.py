@@ -1,4 +1,4 @@
-"""beanstalkd's clients met: what their connections have in common, on whichever reactor they come."""
+"""The front end for clients of beanstalkd: makes a peer of each connection, on whichever reactor it comes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ import time
 from collections.abc import Callable, Iterable
 
 from nsqd.core.broker import Broker
-from nsqd.net.acceptor import Visitor
-from nsqd.net.connection import Connection
-from nsqd.net.conversation import Conversation
 from nsqd.protocols.beanstalk import stats
-from nsqd.protocols.beanstalk.client import Hall
+from nsqd.protocols.beanstalk.client import Context
 from nsqd.protocols.beanstalk.peer import Peer
-from nsqd.protocols.nsq.identify import Upgrade
+from nsqd.protocols.conversation import Conversation
+from nsqd.protocols.transport import Transport, Upgrade
 
 DEFAULT_MAX_JOB_SIZE = 65_535  # bytes
 MOST_JOB_SIZE = 1024 * 1024 * 1024
 
 
-class Reception:
-    """Meets those who come to the beanstalkd port."""
+class FrontEnd:
+    """Makes peers for those who come to the beanstalkd port, and collects the figures that they may ask for."""
 
     def __init__(
         self,
@@ -33,32 +31,32 @@ class Reception:
         peers: Callable[[], Iterable[Conversation]],
         files: Callable[[], tuple[int, int, int, int, int]],
     ) -> None:
-        """`files`: see OpenLog.files."""
+        """`peers`: of all connections; `files`: see OpenLog.files."""
         self._broker = broker
         self._peers = peers
         self._files = files
         self._came = 0
         self._started = time.monotonic()
         self._instance = f"{random.SystemRandom().getrandbits(64):016x}"
-        self._hall = Hall(max_job_size, self._figures)
+        self._context = Context(max_job_size, self._figures)
 
-    def meet(self, connection: Connection, visitor: Visitor, now: int, wall: int) -> Conversation:
-        """A peer for the connection."""
+    def make_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
+        """A peer for a new connection of `ip`; see nsqd.net.reactor.MakePeer."""
         self._came += 1
-        return Peer(self._broker, self._hall, connection, visitor.ip, visitor.port, now)
+        return Peer(self._broker, self._context, transport, ip, port, now)
 
-    def meet_tls(self, connection: Connection, visitor: Visitor, now: int, wall: int) -> Conversation:
+    def make_tls_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
         """The same, in TLS from the first byte on."""
-        peer = self.meet(connection, visitor, now, wall)
-        connection.upgrade(Upgrade(tls=True))
-        connection.output_ready()
+        peer = self.make_peer(transport, ip, port, now, wall)
+        transport.upgrade(Upgrade(tls=True))
+        transport.output_ready()
         return peer
 
     def _figures(self) -> stats.Figures:
         peers = [peer for peer in self._peers() if isinstance(peer, Peer)]
         usage, system = resource.getrusage(resource.RUSAGE_SELF), os.uname()
         return stats.Figures(
-            max_job_size=self._hall.max_job_size,
+            max_job_size=self._context.max_job_size,
             connections=len(peers),
             producers=sum(peer.worker.produces for peer in peers),
             workers=sum(peer.worker.works for peer in peers),

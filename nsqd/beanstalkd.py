@@ -17,10 +17,12 @@ from dataclasses import dataclass, replace
 
 import trio
 
-from nsqd.beanstalk import DEFAULT_MAX_JOB_SIZE, MOST_JOB_SIZE, Reception
+from nsqd.beanstalk import DEFAULT_MAX_JOB_SIZE, MOST_JOB_SIZE, FrontEnd
 from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource
-from nsqd.net.reactor import Reactor, Served
+from nsqd.core.registry import Change
+from nsqd.net.promised import Served
+from nsqd.net.reactor import Reactor
 from nsqd.opening import Wake, clocks, imports, make_broker, read_log, sync_by_time
 from nsqd.options import NsqdOptions
 from nsqd.protocols.beanstalk.stats import VERSION
@@ -215,17 +217,14 @@ async def _run(flags: Flags, listener: Listener, directory: Directory | None) ->
         opened = read_log(options, directory, wake, flags.segment_size)
         broker = make_broker(options, metadata, opened, taking, binlogs)
 
-    def after_turn() -> None:
-        broker.fetch_changes()  # nobody is told
-
-    reactor = Reactor(broker, options.settings(), clocks, _nobody_asks, after_turn)
+    reactor = Reactor(broker, clocks, _nobody_asks, _nobody_is_told)
     wake.reactor = reactor
     files = opened.files if opened is not None else lambda: (0, 0, 0, 0, flags.segment_size or SEGMENT_SIZE)
-    reception = Reception(broker, flags.max_job_size, lambda: [c.peer for c in reactor.connections.values()], files)
+    front_end = FrontEnd(broker, flags.max_job_size, lambda: [c.peer for c in reactor.connections.values()], files)
     wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
     with trio.open_signal_receiver(*wanted) as signals:
         async with trio.open_nursery() as nursery:
-            reactor.listen(listener.socket, reception.meet)
+            reactor.listen(listener.socket, front_end.make_peer)
             log.info("listening on %s", listener.address)
             nursery.start_soon(reactor.run)
             if opened is not None:
@@ -247,6 +246,10 @@ def _in_memory(options: NsqdOptions) -> Broker:
     broker = Broker(options.limits(), MemoryStore(leased), IdSource(0, 1, leased), random.Random().randrange)
     broker.begin(*clocks())
     return broker
+
+
+def _nobody_is_told(changes: list[Change]) -> None:
+    """There is no nsqlookupd and no nsqd.dat."""
 
 
 def _nobody_asks() -> Served:

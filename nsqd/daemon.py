@@ -18,14 +18,18 @@ import trio
 
 from nsqd.core.broker import Broker
 from nsqd.core.observation.series import Series
+from nsqd.core.registry import Change
 from nsqd.discovery.lookupds import Lookupds
 from nsqd.http.node import Info, Node
 from nsqd.net.acceptor import ConnectionLimits
-from nsqd.net.conversation import Conversation
-from nsqd.net.reactor import Edge, Reactor, Served
+from nsqd.net.edge import Edge
+from nsqd.net.promised import Served
+from nsqd.net.reactor import Reactor
 from nsqd.opening import Wake, clocks, imports, make_broker, read_log, sync_by_time
 from nsqd.option_values import REQUIRED
 from nsqd.options import PROGRAM, NsqdOptions
+from nsqd.protocols.conversation import Conversation
+from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.resuming import end_pauses
 from nsqd.storage.directory import Directory
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
     import ssl
 
     from nsqd.auth.servers import AuthServers
-    from nsqd.beanstalk import Reception
+    from nsqd.beanstalk import FrontEnd
     from nsqd.doors import Doors
     from shared.http.server import HttpServer
 
@@ -62,11 +66,11 @@ def serve(options: NsqdOptions, directory: Directory, doors: Doors) -> None:
     trio.run(_run, options, directory, doors)
 
 
-def _meet_beanstalkds(doors: Doors, reception: Reception, reactor: Reactor) -> None:
+def _meet_beanstalkds(doors: Doors, front_end: FrontEnd, reactor: Reactor) -> None:
     """Let beanstalkd's clients in."""
     for door, meet, name in (
-        (doors.beanstalk, reception.meet, "BEANSTALK"),
-        (doors.beanstalk_tls, reception.meet_tls, "BEANSTALK TLS"),
+        (doors.beanstalk, front_end.make_peer, "BEANSTALK"),
+        (doors.beanstalk_tls, front_end.make_tls_peer, "BEANSTALK TLS"),
     ):
         if door is not None:
             reactor.listen(door.socket, meet)
@@ -99,21 +103,23 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                 calls = bridge.serve()
                 return Served(lambda: bridge.deliver(calls), lambda: bridge.refuse(calls))
 
-            def after_turn() -> None:
-                changes = broker.fetch_changes()
-                if changes:
-                    tell_log(changes)
-                    lookupds.tell(changes)
-                    if any(change.lasting for change in changes):
-                        saver.topology_changed()
+            def tell(changes: list[Change]) -> None:
+                tell_log(changes)
+                lookupds.tell(changes)
+                if any(change.lasting for change in changes):
+                    saver.topology_changed()
 
-            edge = _edge(options, doors, broker, auth_servers, nursery)
+            edge = _edge(options, doors, broker)
             edge.budget = budget
-            reactor = Reactor(broker, options.settings(), clocks, serve_http, after_turn, edge)
+            reactor = Reactor(broker, clocks, serve_http, tell, edge)
             wake.reactor = reactor
             timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
             lookupds = Lookupds(broker, _identity(options, info), timeouts, reactor.wake, nursery)
-            edge.until_registered = lookupds.until_registered
+            context = Context(broker, options.settings(), until_registered=lookupds.until_registered)
+            if auth_servers:
+                from nsqd.auth.asking import asking
+
+                context.ask = asking(auth_servers, nursery)
             series = Series()
             nursery.start_soon(note_series, broker, series)
             nursery.start_soon(end_pauses, broker, reactor.wake)
@@ -125,7 +131,9 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                 peers=lambda: [peer for peer in _peers(reactor) if isinstance(peer, Peer)],
                 set_lookupds=lookupds.set_addresses,
                 lookupds=lookupds.addresses,
-                until_registered=reactor.until_registered,
+                until_registered=lambda topic, then: reactor.until_over(
+                    partial(lookupds.until_registered, topic), then
+                ),
                 turns=lambda: reactor.turns,
                 take_topology=saver.take,
                 save_topology=saver.save,
@@ -139,13 +147,13 @@ async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None
                 refused=lambda: broker.refused + http_server.refused,
                 buffers=budget.figures,
             )
-            reactor.listen(doors.tcp.socket)
+            reactor.listen(doors.tcp.socket, partial(Peer, context))
             log.info("TCP: listening on %s", doors.tcp.address)
             if doors.beanstalk or doors.beanstalk_tls:
-                from nsqd.beanstalk import Reception
+                from nsqd.beanstalk import FrontEnd
 
                 _meet_beanstalkds(
-                    doors, Reception(broker, options.max_job_size, lambda: _peers(reactor), opened.files), reactor
+                    doors, FrontEnd(broker, options.max_job_size, lambda: _peers(reactor), opened.files), reactor
                 )
             nursery.start_soon(reactor.run)
             nursery.start_soon(sync_by_time, options, opened, reactor.wake)
@@ -196,17 +204,11 @@ def _reload(options: NsqdOptions, certificates: Certificates | None) -> None:
         log.info("SIGHUP: certificates are loaded again")
 
 
-def _edge(
-    options: NsqdOptions, doors: Doors, broker: Broker, auth_servers: AuthServers | None, nursery: trio.Nursery
-) -> Edge:
+def _edge(options: NsqdOptions, doors: Doors, broker: Broker) -> Edge:
     """What stands between the network and the broker."""
     edge = Edge(ConnectionLimits(options.max_connections, options.max_connections_per_ip), refused=broker.refused)
     if doors.certificates:
         edge.wrap = doors.certificates.wrap
-    if auth_servers:
-        from nsqd.auth.asking import asking
-
-        edge.ask = asking(auth_servers, nursery)
     return edge
 
 

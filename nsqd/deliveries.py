@@ -66,7 +66,7 @@ class Deliveries:
                 messages.append(json.dumps({"at": at, "node": self._node, **told}, separators=(",", ":")).encode())
             await portions.breathe()
         self._before = counters
-        for event in self._broker.events.fetch():
+        for event in self._broker.commons.events.fetch():
             messages.append(json.dumps(self._event(event), separators=(",", ":")).encode())
             await portions.breathe()
         return messages
@@ -74,7 +74,7 @@ class Deliveries:
     def _told(self, topic: Topic, counters: dict[int, tuple[int, int]]) -> list[dict[str, Any]]:
         """Of a topic and its channels, if they did something."""
         found = []
-        now = counters[topic.number] = topic.message_count, topic.message_bytes
+        now = counters[topic.number] = topic.intake.message_count, topic.intake.message_bytes
         before = self._before.get(topic.number, (0, 0))
         if now != before:
             published, size = now[0] - before[0], now[1] - before[1]
@@ -101,7 +101,7 @@ class Deliveries:
         return told | ({"latency_ns": event.latency} if event.latency >= 0 else {})
 
     def _publish(self, messages: list[bytes]) -> None:
-        broker, dropped = self._broker, self._broker.events.dropped
+        broker, dropped = self._broker, self._broker.commons.events.dropped
         if dropped > self._dropped:
             log.warning("STATISTICS: %d events came too fast to be told", dropped - self._dropped)
             self._dropped = dropped
@@ -124,7 +124,7 @@ class Deliveries:
 def _channel(channel: Channel, producer: str, outcome: Outcome) -> dict[str, Any]:
     latencies = outcome.latencies
     return {
-        "topic": channel.topic.name,
+        "topic": channel.topic_name,
         "channel": channel.name,
         "producer": producer,
         "finished": outcome.finished,

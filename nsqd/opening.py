@@ -82,41 +82,48 @@ def make_broker(
     Raises DirectoryError.
     """
     now, wall = clocks()
-    first = max(metadata.ids, opened.lease, binlogs.binlog.highest + 1)
+    first = max(metadata.ids, opened.found.lease, binlogs.binlog.highest + 1)
     ids = IdSource(options.node_number(), first, opened.store.lease)
     if opened.writer.failure:
         raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
     broker = Broker(options.limits(), opened.store, ids, random.Random().randrange)
     broker.begin(now, wall)
     picture = opened.take_picture()
-    if picture is not None:
+    topics = taking.topology(metadata.topics) if picture is None else []
+    if picture is None:
+        restore(broker, map(unpaused, topics) if taking.queues else topics)
+    else:
         recover(broker, picture, now)
         if not metadata.is_ours:
             _tell_ignored(metadata, snapshot(broker))
-    else:
-        topics = taking.topology(metadata.topics)
-        restore(broker, map(unpaused, topics) if taking.queues else topics)
     unknown = restore_pauses(broker, metadata.pauses, wall // SECOND)
     if unknown:
         log.info("PAUSE: %d that are remembered are over: ignored", unknown)
     broker.commit()
     opened.serve(broker)
-    commit = partial(_commit, broker, opened)
     try:
-        if binlogs.wanted:
-            binlogs.run(broker, commit)
-            _sync(opened)
-            binlogs.finish()
-        if taking.queues:
-            taking.run(broker, True, commit)
-            restore(broker, topics)  # what is paused is from now on
-            taking.run(broker, False, commit)
-            commit()
-            _sync(opened)
-            taking.finish()
+        _import(broker, opened, taking, binlogs, topics)
     except OSError as error:
         raise DirectoryError(f"failed to take over data - {error}; the next start tries again") from None
     return broker
+
+
+def _import(
+    broker: Broker, opened: OpenLog, taking: NsqImport, binlogs: BinlogImport, topics: list[TopicEntry]
+) -> None:
+    """Take over the messages of beanstalkd and of NSQ. `topics`: as NSQ knows them. Raises OSError."""
+    commit = partial(_commit, broker, opened)
+    if binlogs.wanted:
+        binlogs.run(broker, commit)
+        _sync(opened)
+        binlogs.finish()
+    if taking.queues:
+        taking.run(broker, True, commit)
+        restore(broker, topics)  # what is paused is from now on
+        taking.run(broker, False, commit)
+        commit()
+        _sync(opened)
+        taking.finish()
 
 
 def _tell_ignored(metadata: Metadata, topics: list[TopicEntry]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from nsqd.core.broker import Change, ChangeKind
+from nsqd.core.registry import Change, ChangeKind
 from shared.log import log
 
 MOST_LINES = 100  # for a turn: a node that starts with 50,000 topics is not to spend a turn of 0.3 s on them

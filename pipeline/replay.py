@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline.archive import Source
 from pipeline.lake import Batch, Lake, LakeError, write
@@ -40,27 +39,24 @@ def replay(
     wanted = {
         "nodes": target.options(), "topic": topic, "to": to, "channel": channel, "from": since, "until": until, "where": where,
     }  # fmt: skip
-    name = hashlib.blake2b(json.dumps(wanted).encode(), digest_size=8).hexdigest()
-    state = lake.root / "checkpoints" / f"replay-{name}.json"
+    done = _Done(lake, wanted)
     options = target.options() | {"topic": to, "chunkRecords": str(CHUNK)}
     options |= {"channel": channel} if channel else {}
     options |= {"recordsPerSecond": str(rate)} if rate else {}
     with lake.held_by(JOB):
-        state.parent.mkdir(exist_ok=True)
-        done = set(json.loads(state.read_text())["batches"]) if state.exists() else set()
-        left = _left(lake, topic, done, state)
+        done.load()
+        left = done.left(lake, topic)
         if not left:
-            say(f"all of this was replayed before: remove {state} to do it again")
+            say(f"all of this was replayed before: remove {done.path} to do it again")
             return 0
         spark = session("penstock replay", master)
         total = 0
         try:
             for batch in left:
                 frame = chosen(spark.read.parquet(*lake.files([batch])), topic, since, until, where)
-                count, empty = _publish(frame, options | {"jobName": f"replay-{name}-{batch.name}"})
+                count, empty = _publish(frame, options | {"jobName": f"{done.path.stem}-{batch.name}"})
                 total += count
-                done.update(batch.batches)
-                write(state, {"wanted": wanted, "batches": sorted(done)})
+                done.add(batch)
                 left_out = f"; {empty:,} empty ones were left out" if empty else ""
                 say(f"{batch.name}: {count:,} messages, {total:,} in all{left_out}")
         finally:
@@ -70,15 +66,35 @@ def replay(
         return 0
 
 
-def _left(lake: Lake, topic: str, done: set[int], state: Path) -> list[Batch]:
-    """The batches with messages of the topic that are not done. Raises LakeError."""
-    batches = [batch for batch in lake.batches() if any(one.topic == topic for one in batch.ranges)]
-    if not batches:
-        raise LakeError(f"{lake.root} has no messages of topic {topic!r}")
-    left = [batch for batch in batches if not done.issuperset(batch.batches)]
-    if any(not done.isdisjoint(batch.batches) for batch in left):
-        raise LakeError(f"the lake was compacted since this replay began: remove {state}, and it begins anew")
-    return left
+class _Done:
+    """The batches that a replay has published: in a file of the lake, which is named by what the replay is asked for."""
+
+    def __init__(self, lake: Lake, wanted: dict[str, Any]) -> None:
+        name = hashlib.blake2b(json.dumps(wanted).encode(), digest_size=8).hexdigest()
+        self.path = lake.root / "checkpoints" / f"replay-{name}.json"
+        self._wanted = wanted
+        self._batches: set[int] = set()
+
+    def load(self) -> None:
+        """Read the file, if there is one."""
+        self.path.parent.mkdir(exist_ok=True)
+        if self.path.exists():
+            self._batches.update(json.loads(self.path.read_text())["batches"])
+
+    def add(self, batch: Batch) -> None:
+        """Note in the file that the batch was published."""
+        self._batches.update(batch.batches)
+        write(self.path, {"wanted": self._wanted, "batches": sorted(self._batches)})
+
+    def left(self, lake: Lake, topic: str) -> list[Batch]:
+        """Return the batches with messages of the topic that are not done. Raises LakeError."""
+        batches = [batch for batch in lake.batches() if any(one.topic == topic for one in batch.ranges)]
+        if not batches:
+            raise LakeError(f"{lake.root} has no messages of topic {topic!r}")
+        left = [batch for batch in batches if not self._batches.issuperset(batch.batches)]
+        if any(not self._batches.isdisjoint(batch.batches) for batch in left):
+            raise LakeError(f"the lake was compacted since this replay began: remove {self.path}, and it begins anew")
+        return left
 
 
 def _publish(frame: DataFrame, options: dict[str, str]) -> tuple[int, int]:

@@ -43,9 +43,17 @@ class Histogram:
 
     def record(self, value: int, count: int = 1) -> None:
         """`value` was seen `count` times."""
-        if count > 0:
-            value = min(max(value, 0), MAX_VALUE)
-            self._add({_bucket(value): count}, count, value * count, value, value)
+        if count <= 0:
+            return
+        value = min(max(value, 0), MAX_VALUE)
+        bucket = _bucket(value)
+        self._counts[bucket] = self._counts.get(bucket, 0) + count
+        if not self.count or value < self.min:
+            self.min = value
+        if value > self.max:
+            self.max = value
+        self.count += count
+        self.sum += value * count
 
     def record_many(self, values: Sequence[int]) -> None:
         """Each of `values` was seen once. Quick for thousands: no Python code runs per value."""

@@ -13,7 +13,7 @@ from tests.storage.sim_node import Clock, SimNode
 def test_nothing_is_ready() -> None:
     node = Node()
     channel = node.channel("t", "c")
-    assert ages.of_topic(channel.topic) == ages.of_channel(channel) == 0
+    assert ages.of_topic(node.broker.topics["t"]) == ages.of_channel(channel) == 0
     node.publish_deferred("t", b"later", 5 * SECOND)
     assert ages.of_channel(channel) == 0
 
@@ -62,7 +62,7 @@ def test_what_was_pulled_out_ahead_of_the_cursor_is_not_next() -> None:
     node.publish("t", b"b")
     first = ages.of_channel(channel)
     assert channel.pull(0)
-    node.store.finish(channel.topic.number, channel.number, 0, 1)
+    channel.journal.finish(0, 1)
     assert ages.of_channel(channel) == first + SECOND
     channel.check()
 
@@ -83,8 +83,8 @@ def test_what_is_on_disk_only_is_told_by_the_index() -> None:
     node.log.close()
     node = SimNode(disk, Durability.OS, clock.after(SECOND, 1, rebooted=False), Random(2), Limits())
     channel = node.broker.topics["t"].channels["c"]
-    assert node.store.look(channel.topic.number, 0) == b""
+    assert channel.extents.look(0) == b""
     assert ages.of_channel(channel) == stamps[0]
-    assert node.store.published(channel.topic.number, 5) == stamps[5]  # they came evenly
-    assert node.store.published(channel.topic.number, 10) == stamps[10]
-    assert node.store.look(channel.topic.number, 0) == b""  # nothing was read
+    assert channel.extents.published(5) == stamps[5]  # they came evenly
+    assert channel.extents.published(10) == stamps[10]
+    assert channel.extents.look(0) == b""  # nothing was read

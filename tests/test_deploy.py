@@ -12,7 +12,7 @@ import pyspark
 import pytest
 import yaml
 
-from pipeline.main import parser
+from pipeline.command_line import parser
 from tests.daemons import ROOT
 
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())

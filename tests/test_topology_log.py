@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from nsqd.core.broker import Change, ChangeKind
+from nsqd.core.registry import Change, ChangeKind
 from nsqd.topology_log import MOST_LINES, tell_log
 
 CHANGES = {

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.edge import Edge
 from nsqd.core.sequence.journal import Extents, ReaderJournal
-from nsqd.core.sequence.puts import Puts
+from nsqd.core.sequence.puts import Puts, Terms
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 
@@ -60,6 +60,7 @@ class Reader(Protocol):
     deleted: bool
     ephemeral: bool
     watched: tuple[int, int] | None  # (due, handle) of its entry in the agenda
+    takes_terms: bool  # its messages are jobs: they have terms, and wait for their time in the reader itself
 
     # what the topic tells
 
@@ -69,8 +70,8 @@ class Reader(Protocol):
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Messages first..end are not for this reader, or not any more; `ordinary` of them were counted as to come."""
 
-    def expect(self, puts: Puts) -> None:
-        """These were put, and will come when the edge passes them. For readers with options of their own for each message."""
+    def expect(self, first: int, count: int, terms: Terms) -> None:
+        """Messages `first`.. will come on these terms when the edge passes them. Asked only of a reader that `takes_terms`."""
 
     def release(self, message: Message) -> None:
         """A message's delay at the topic is over."""

@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Protocol, Self
 
 from nsqd.core.reader import Kind as ReaderKind
+from nsqd.core.reader import Reader
 from nsqd.core.records import Kind
 from nsqd.core.sequence.finished import Span
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.timing.pages import Page
-from nsqd.core.topic import Topic
 
 # What there is of the messages first..end of a topic: (first, end, whether it was published with a delay), ascending.
 Kinds = Callable[[int, int], Iterable[tuple[int, int, bool]]]
@@ -86,11 +86,12 @@ class ReaderState(Protocol):
         """For each of messages first..end 1 if it is owed by itself; b"" if none is."""
 
     @classmethod
-    def of(cls, reader: object) -> Self:
+    def of(cls, reader: Reader) -> Self:
         """What of a live reader of this kind survives a restart, by the monotonic clock."""
 
-    def revive(self, topic: Topic, plain: list[Span], offset: int, now: int) -> None:
-        """Make the live reader of a settled state, whose times are later by `offset` than the monotonic clock's.
+    def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
+        """Fill a live reader of this kind that was just made with the state, which is settled.
 
-        `plain`: what there is of the topic's messages that were published without a delay, up to the edge.
+        `plain`: what there is of the topic's messages that were published without a delay, up to the edge; the state's
+        times are later by `offset` than the monotonic clock's.
         """

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from nsqd.core.broker import Broker
-from nsqd.core.topic import Topic
 from nsqd.core.topic_state import TopicState
 
 
@@ -40,9 +39,9 @@ class Recovery:
         for state in self._waiting:
             if state.name in broker.topics:
                 raise NameTaken(f"there is a topic {state.name} already")
-            if broker.is_number_taken(state.number):
+            if state.number in broker.directory.by_number:
                 raise NameTaken(f"the number {state.number} of topic {state.name} is another's")
-        broker.continue_numbers(picture.next_number)
+        broker.registry.continue_numbers(picture.next_number)
 
     def go_on(self, now: int, limit: int = 1) -> bool:
         """Make up to `limit` topics. True if there are more; the first ones deliver meanwhile."""
@@ -52,17 +51,16 @@ class Recovery:
 
     def _revive(self, state: TopicState, now: int) -> None:
         broker, offset = self._broker, self._offset
-        topic = Topic(broker, state.name, state.number, state.config)
-        broker.adopt(topic)
+        topic = broker.directory.adopt(state.name, state.number, state.config)
         topic.cursors.update(state.cursors)
         keys = {key: stamp - offset for key, stamp in state.seen.keys.items()}
-        topic.seen.restore(keys, state.seen.producers, now)
+        topic.intake.seen.restore(keys, state.seen.producers, now)
         delayed = [(ordinal, max(now, due - offset) if due else 0) for ordinal, due in state.delayed.items()]
         topic.resume(state.end, state.distributed, state.paused, delayed, now)
-        kinds = broker.store.extents(state.number, 0, state.distributed)
+        kinds = topic.journal.extents(0, state.distributed)
         plain = [(first, end) for first, end, is_delayed in kinds if not is_delayed]
-        for reader in state.readers.values():
-            reader.revive(topic, plain, offset, now)
+        for its in state.readers.values():
+            its.revive(broker.revive(topic, its.kind, its.name, its.number), plain, offset, now)
         topic.distribute()
 
 

@@ -238,22 +238,23 @@ class TopicState:
         return state
 
 
-def state_of(topic: Topic) -> TopicState:
-    """What of a live topic survives a restart, by the monotonic clock. What waits is copied as it lies in memory."""
-    near, far = topic.delay_lane.packed()
-    readers = [READERS[reader.kind].of(reader) for reader in topic.readers() if not reader.ephemeral]
-    topic.seen.forget(topic.broker.now)
+def state_of(topic: Topic, now: int) -> TopicState:
+    """What of a live topic survives a restart, by the monotonic clock (`now`). What waits is copied as it lies in memory."""
+    edge, seen = topic.edge, topic.intake.seen
+    near, far = edge.lane.waiting.packed()
+    readers = [READERS[reader.kind].of(reader) for reader in topic.readers.values() if not reader.ephemeral]
+    seen.forget(now)
     return TopicState(
         number=topic.number,
         name=topic.name,
         paused=topic.paused,
-        end=topic.end,
-        distributed=topic.distributed,
+        end=edge.end,
+        distributed=edge.distributed,
         config=topic.config,
         cursors=topic.cursors,
         readers={reader.number: reader for reader in readers},
-        lane=[near, *far, *(pack(message.ordinal, 0, 0) for message in topic.overdue)],
-        seen=Remembered(topic.seen.keys, topic.seen.producers),
+        lane=[near, *far, *(pack(message.ordinal, 0, 0) for message in edge.lane.overdue)],
+        seen=Remembered(seen.keys, seen.producers),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nsqd.core.pauses import Key, Pause
@@ -11,8 +11,6 @@ from penstock.protocol.names import is_ephemeral, is_valid_name
 
 if TYPE_CHECKING:
     from nsqd.core.broker import Broker
-
-UNLIMITED = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +58,7 @@ def snapshot(broker: Broker) -> list[TopicEntry]:
 
 def pauses_to_keep(broker: Broker) -> tuple[tuple[Key, Pause], ...]:
     """What is known of pauses, as it is to survive a restart: not of what is ephemeral."""
-    return tuple(entry for entry in broker.pauses.known.items() if not any(map(is_ephemeral, entry[0])))
+    return tuple(entry for entry in broker.registry.pauses.known.items() if not any(map(is_ephemeral, entry[0])))
 
 
 def restore_pauses(broker: Broker, pauses: Iterable[tuple[Key, Pause]], now: int) -> int:
@@ -78,7 +76,7 @@ def restore_pauses(broker: Broker, pauses: Iterable[tuple[Key, Pause]], now: int
         if 0 < pause.until <= now:
             broker.pause(item, False)
         else:
-            broker.pauses.keep(key, pause)
+            broker.registry.pauses.keep(key, pause)
     return unknown
 
 
@@ -109,12 +107,11 @@ def _states(topics: Iterable[TopicEntry]) -> dict[str, bool]:
 
 def restore(broker: Broker, topics: Iterable[TopicEntry]) -> None:
     """Make what was written down, beyond the limits if need be. Nothing is delivered before all of it exists."""
-    limits = broker.limits
-    broker.limits = replace(limits, max_topics=UNLIMITED, max_channels=UNLIMITED)
+    broker.registry.is_open = True
     for entry in topics:
         topic = broker.topic(entry.name)
         topic.pause(entry.paused)
         for channel in entry.channels:
             topic.channel(channel.name).pause(channel.paused)
-    broker.limits = limits
+    broker.registry.is_open = False
     broker.fetch_changes()  # nsqlookupd is told of everything when it is connected

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import trio
 
-from nsqd.core.broker import Broker, Change, ChangeKind
+from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
+from nsqd.core.registry import Change, ChangeKind
 from nsqd.core.topic import Topic
 from nsqd.discovery.link import Link, LinkError
 from penstock.protocol.lookup import register, unregister
@@ -112,7 +113,7 @@ class Lookupds:
                 log.info("LOOKUP: adding peer %s", address)
                 lookupd = self._lookupds[address] = _Lookupd(Link(address, self._identity))
                 self._nursery.start_soon(self._keep_told, lookupd)
-        self._broker.ask_for_channels = bool(self._lookupds)
+        self._broker.directory.ask_for_channels = bool(self._lookupds)
 
     def tell(self, changes: list[Change]) -> None:
         """Topics or channels came or went."""

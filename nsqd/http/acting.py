@@ -38,7 +38,7 @@ MOST = 1000  # messages in a request
 RECORD = 4 * 1024 * 1024  # bytes of bodies that are published as one record
 MOST_REASON = 200  # characters
 BY_HAND = "by hand"  # why a message is buried, unless the request tells
-Act = Callable[[Channel, list[Chosen], Look], int]
+Act = Callable[[Topic, Channel, list[Chosen], Look], int]
 Arguments = dict[str, str]
 
 
@@ -65,17 +65,18 @@ class Acting:
             arguments = query(request)
             topic, channel = topic_and_channel(arguments)
             act, choose = prepare(arguments), _choice(arguments)
-            look = Look(self._node)
+            look, broker = Look(self._node), self._node.broker
 
             def those() -> tuple[Topic, list[int]]:
-                found = existing_channel(self._node.broker, topic, channel)
-                return found.topic, choose(found)
+                found = existing_channel(broker, topic, channel)
+                return broker.topics[topic], choose(found)
 
             await look.take(those)
             chosen = [Chosen(ordinal, message_id(frame)) for ordinal, frame in look.frames.items() if frame]
 
             def work() -> int:
-                return act(existing_channel(self._node.broker, topic, channel), chosen, look)
+                found = existing_channel(broker, topic, channel)
+                return act(broker.topics[topic], found, chosen, look)
 
             return json_response({done: await self._node.bridge.call(work)})
 
@@ -83,52 +84,52 @@ class Acting:
 
     @staticmethod
     def _finish(arguments: Arguments) -> Act:
-        return lambda channel, chosen, look: acting.finish(channel, chosen)
+        return lambda topic, channel, chosen, look: acting.finish(topic, channel, chosen)
 
     def _requeue(self, arguments: Arguments) -> Act:
         longest = self._node.options.max_req_timeout // MILLISECOND
         delay, broker = bounded(arguments, "delay", 0, longest) * MILLISECOND, self._node.broker
-        return lambda channel, chosen, look: acting.requeue(
-            channel, chosen, broker.now + delay if delay else 0, broker.now
+        return lambda topic, channel, chosen, look: acting.requeue(
+            topic, channel, chosen, broker.now + delay if delay else 0, broker.now
         )
 
     def _kick(self, arguments: Arguments) -> Act:
         broker = self._node.broker
-        return lambda channel, chosen, look: acting.requeue(channel, chosen, 0, broker.now, afresh=True)
+        return lambda topic, channel, chosen, look: acting.requeue(topic, channel, chosen, 0, broker.now, afresh=True)
 
     @staticmethod
     def _bury(arguments: Arguments) -> Act:
         reason = arguments.get("reason", BY_HAND)
         if len(reason) > MOST_REASON:
             raise HttpError(400, "INVALID_ARG_REASON")
-        return lambda channel, chosen, look: acting.bury(channel, chosen, reason)
+        return lambda topic, channel, chosen, look: acting.bury(topic, channel, chosen, reason)
 
     def _move(self, arguments: Arguments) -> Act:
         to = arguments.get("to", "")
         if not is_valid_name(to):
             raise HttpError(400, "INVALID_ARG_TO")
 
-        def move(channel: Channel, chosen: list[Chosen], look: Look) -> int:
+        def move(source: Topic, channel: Channel, chosen: list[Chosen], look: Look) -> int:
             topic = topic_to_publish_to(self._node.broker, to)
 
             def publish(ordinals: list[int]) -> None:
                 """Sealed here, and not with the turn's end (see acting.move); as records of a bounded size, in their order."""
-                size, now, wall = 0, self._node.broker.now, self._node.broker.wall
+                size, wall = 0, self._node.broker.wall
                 for ordinal in ordinals:
                     body = look.frames[ordinal][HEADER_SIZE:]
                     headers = look.attributes.get(ordinal, NONE).headers
                     if size > RECORD or (headers and size):
-                        topic.seal(now, wall)
+                        topic.seal(wall)
                         size = 0
                     if headers:
                         topic.publish_with([body], Attributes(headers))
-                        topic.seal(now, wall)
+                        topic.seal(wall)
                     else:
                         topic.publish([body], len(body))
                         size += len(body)
-                topic.seal(now, wall)
+                topic.seal(wall)
 
-            return acting.move(channel, chosen, publish)
+            return acting.move(source, channel, chosen, publish)
 
         return move
 

@@ -83,6 +83,12 @@ def existing_channel(broker: Broker, topic: str, channel: str) -> Channel:
     return found
 
 
+def topic_of_channel(broker: Broker, topic: str, channel: str) -> Topic:
+    """404 if one of both is not there."""
+    existing_channel(broker, topic, channel)
+    return broker.topics[topic]
+
+
 def existing_tube(broker: Broker, name: str) -> Tube:
     """404 if it is not there. One that is only used or watched is made."""
     tube = broker.tubes.tube(name)

@@ -82,7 +82,8 @@ def _look(
     """How many are buried, and the (id, grave, frame) of some. (trio thread)"""
     found = existing_channel(broker, topic, channel)
     return len(found.buried), [
-        (message_id, grave, found.topic.frame(grave.ordinal)) for message_id, grave in found.buried.after(after, limit)
+        (message_id, grave, broker.topics[topic].frame(grave.ordinal))
+        for message_id, grave in found.buried.after(after, limit)
     ]
 
 

@@ -18,6 +18,7 @@ from nsqd.core.timing.scan import ScanStatistics
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.jobs import JobState
 from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.tubes import Users
 from nsqd.http.node import Node
 from shared.budget import BudgetFigures
 from shared.histogram import Histogram
@@ -105,36 +106,37 @@ def _walk(broker: Broker) -> Iterator[tuple[str, Row]]:
         if topic.deleted:
             continue
         yield "topics", _topic(topic)
-        if topic.tube is not None:
-            yield "tubes", _tube(topic.tube)
+        tube = broker.tubes.tube(topic.name)
+        if tube is not None:
+            yield "tubes", _tube(tube, broker.tubes.users.get(topic.name))
         for channel in list(topic.channels.values()):
             if not channel.deleted:
                 yield "channels", _channel(channel)
         for name, cursor in list(topic.cursors.items()):
-            yield "cursors", Row((topic.name, name), (max(0, topic.end - cursor.offset),), (cursor.offset,))
+            yield "cursors", Row((topic.name, name), (max(0, topic.edge.end - cursor.offset),), (cursor.offset,))
 
 
 def _topic(topic: Topic) -> Row:
-    counters = topic.message_count, topic.message_bytes, topic.dropped_count, topic.duplicate_count
+    intake = topic.intake
+    counters = intake.message_count, intake.message_bytes, intake.dropped_count, intake.duplicate_count
     return Row((topic.name,), (topic.depth,), counters)
 
 
 def _channel(channel: Channel) -> Row:
     waiting = (channel.depth, channel.in_flight_count, channel.deferred_count, len(channel.buried))
     counters = (channel.message_count, channel.requeue_count, channel.timeout_count, channel.dropped_count)
-    return Row((channel.topic.name, channel.name), (*waiting, len(channel.consumers)), counters)
+    return Row((channel.topic_name, channel.name), (*waiting, len(channel.consumers)), counters)
 
 
-def _tube(tube: Tube) -> Row:
-    users = tube.broker.tubes.users.get(tube.topic.name)
+def _tube(tube: Tube, users: Users | None) -> Row:
     states = (JobState.READY, JobState.RESERVED, JobState.DELAYED, JobState.BURIED)
     gauges = (*(tube.counts[state] for state in states), tube.urgent, len(users.waiting) if users is not None else 0)
-    return Row((tube.topic.name,), gauges, (tube.total,))
+    return Row((tube.topic_name,), gauges, (tube.total,))
 
 
 def _whole(node: Node, rows: dict[str, list[Row]]) -> Figures:
     scan = ScanStatistics(**asdict(node.broker.scan.statistics))
-    latency = node.broker.latencies.copy() if node.broker.limits.latency_percentiles else None
+    latency = node.broker.commons.latencies.copy() if node.broker.limits.latency_percentiles else None
     connections, turns = len(node.peers()), node.turns()
     return Figures(
         **rows,

@@ -30,6 +30,7 @@ from nsqd.core.work_queue.acting import BURY, DELETE, KICK, RELEASE, Action, act
 from nsqd.core.work_queue.jobs import Job, JobState
 from nsqd.core.work_queue.listing import listed
 from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.tubes import Tubes
 from nsqd.http.arguments import bounded, existing_tube, numbers, tube_name
 from nsqd.http.looking import Bodies, Look, read_page
 from nsqd.http.node import Node
@@ -63,18 +64,18 @@ class Jobs:
         """A page of them."""
         arguments = query(request)
         name, state, page = tube_name(arguments), _read_state(arguments), read_page(arguments)
-        look, told = Look(self._node, attributes=False), _Told()
+        look, told, broker = Look(self._node, attributes=False), _Told(), self._node.broker
 
         def choose() -> tuple[Topic, list[int]]:
-            tube = existing_tube(self._node.broker, name)
+            tube = existing_tube(broker, name)
             try:
                 told.jobs, told.following = listed(tube, state, page.after, page.limit)
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
             told.total = tube.counts[state]
-            told.pause_left = max(0, tube.pause_until - tube.broker.now) // SECOND
-            told.now, told.wall = tube.broker.now, tube.broker.wall
-            return tube.topic, [job.ordinal for job in told.jobs]
+            told.now, told.wall = broker.now, broker.wall
+            told.pause_left = max(0, tube.pause_until - told.now) // SECOND
+            return broker.topics[name], [job.ordinal for job in told.jobs]
 
         await look.take(choose)
         answer: dict[str, Any] = {"total": told.total, "jobs": told.pictures(look, Bodies(page.preview))}
@@ -86,11 +87,15 @@ class Jobs:
     def _handler(self, action: Action) -> Handler:
         async def handler(request: Request) -> Response:
             arguments = query(request)
-            name, choose = tube_name(arguments), _choice(arguments, action)
+            name, choose, broker = (
+                tube_name(arguments),
+                _choice(self._node.broker.tubes, arguments, action),
+                self._node.broker,
+            )
 
             def work() -> int:
-                tube = existing_tube(self._node.broker, name)
-                return act(tube, action, choose(tube))
+                tube = existing_tube(broker, name)
+                return act(broker.tubes, tube, action, choose(tube))
 
             return json_response({action.done: await self._node.bridge.call(work)})
 
@@ -136,11 +141,11 @@ def _read_state(arguments: dict[str, str]) -> JobState:
         raise HttpError(400, "INVALID_ARG_STATE") from None
 
 
-def _choice(arguments: dict[str, str], action: Action) -> Callable[[Tube], list[Job]]:
+def _choice(tubes: Tubes, arguments: dict[str, str], action: Action) -> Callable[[Tube], list[Job]]:
     """Which jobs of a tube."""
     if "id" in arguments:
         ids = numbers(arguments, "id", MOST)
-        return lambda tube: named(tube, ids)
+        return lambda tube: named(tubes, tube, ids)
     if "state" not in arguments:
         raise HttpError(400, "MISSING_ARG_ID")
     state, count = _read_state(arguments), bounded(arguments, "count", 0, MOST)

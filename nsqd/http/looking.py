@@ -62,10 +62,10 @@ class Look:
 
     def _plan(self, topic: Topic, ordinals: list[int]) -> list[Plan]:
         """Take what is in memory, and say how to read the rest. (trio thread)"""
-        number, store = topic.number, topic.store
-        self.frames = {ordinal: store.look(number, ordinal, self._with_attributes) for ordinal in ordinals}
+        look = topic.journal.look
+        self.frames = {ordinal: look(ordinal, self._with_attributes) for ordinal in ordinals}
         missing = [ordinal for ordinal, frame in self.frames.items() if not frame]
-        return [] if topic.ephemeral else list(self._node.history.plans_of(number, missing))
+        return [] if topic.ephemeral else list(self._node.history.plans_of(topic.number, missing))
 
     def _read(self, plans: list[Plan]) -> None:
         """Get what is on disk only. Raises Gone, OSError; HttpError if that is too much at once. (any thread)"""

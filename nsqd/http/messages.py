@@ -23,7 +23,7 @@ from nsqd.core.channel.listing import Listed, State, listed
 from nsqd.core.message.attributes import NONE
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.topic import Topic
-from nsqd.http.arguments import bounded, existing_channel, topic_and_channel
+from nsqd.http.arguments import bounded, existing_channel, topic_and_channel, topic_of_channel
 from nsqd.http.looking import Bodies, Look, read_page
 from nsqd.http.node import Node
 from shared.http.api import V1_HEADERS, Routes, json_response, query
@@ -50,7 +50,7 @@ class Messages:
             raise HttpError(400, "MISSING_ARG_OFFSET")
         ordinal = bounded(arguments, "offset", 0, MOST_ORDINAL)
         look = Look(self._node, attributes=False)
-        await look.take(lambda: (existing_channel(self._node.broker, topic, channel).topic, [ordinal]))
+        await look.take(lambda: (topic_of_channel(self._node.broker, topic, channel), [ordinal]))
         frame = look.frames[ordinal]
         if not frame:
             raise HttpError(404, "MESSAGE_NOT_FOUND")
@@ -71,8 +71,8 @@ class Messages:
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
             told.total = _total(found, state)
-            told.wall_offset = found.broker.wall - found.broker.now
-            return found.topic, [one.ordinal for one in told.messages]
+            told.wall_offset = self._node.broker.wall - self._node.broker.now
+            return self._node.broker.topics[topic], [one.ordinal for one in told.messages]
 
         await look.take(choose)
         answer: dict[str, Any] = {"total": told.total, "messages": told.pictures(state, look, page.preview)}

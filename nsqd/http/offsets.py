@@ -83,7 +83,7 @@ class Places:
 
         def work() -> Found:
             topic, window = look(self._node, name, known)
-            return find(place, self._node.history, topic, window)
+            return find(place, self._node.history, topic, window, self._node.broker.wall)
 
         if place.offset is not None:
             return place.offset
@@ -103,13 +103,13 @@ class Places:
         raise HttpError(503, "CANNOT_READ")
 
 
-def find(place: Place, history: History, topic: Topic, window: Window) -> Found:
-    """Look for a place. (trio thread)"""
+def find(place: Place, history: History, topic: Topic, window: Window, wall: int) -> Found:
+    """Look for a place. `wall`: what time it is, ns since the epoch. (trio thread)"""
     if place.offset is not None:
         return Found(place.offset)
     if place.word:
         return Found(window.first if place.word == EARLIEST else window.next)
-    stamp = place.stamp if place.stamp is not None else topic.broker.wall - (place.ago or 0)
+    stamp = place.stamp if place.stamp is not None else wall - (place.ago or 0)
     offset, plan = history.plan_for(topic.number, stamp)
     return Found(offset, stamp, plan)
 

@@ -37,6 +37,7 @@ from starlette.responses import Response
 
 from nsqd.core.observation import ages
 from nsqd.core.topic import Topic
+from nsqd.core.work_queue.tubes import Tubes
 from nsqd.http.arguments import existing_topic, topic_name
 from nsqd.http.node import Node
 from shared.http.api import Routes, json_response, query, query_all
@@ -111,7 +112,7 @@ class Overview:
 
     async def _look(self, topics: Sequence[Topic]) -> "Look":
         """At those of them that are still there."""
-        look, left = Look(), iter(topics)
+        look, left = Look(self._node.broker.tubes), iter(topics)
         while await self._node.bridge.call(lambda: look.go_on(left)):
             pass
         return look
@@ -120,9 +121,10 @@ class Overview:
 class Look:
     """What was seen of topics so far."""
 
-    __slots__ = ("idle", "names", "paused", "rows", "stopped")
+    __slots__ = ("_tubes", "idle", "names", "paused", "rows", "stopped")
 
-    def __init__(self) -> None:
+    def __init__(self, tubes: Tubes) -> None:
+        self._tubes = tubes
         self.names: list[str] = []
         self.rows: list[tuple[int, ...]] = []  # beside them, each as long as COLUMNS
         self.stopped: list[bool] = []  # likewise: it is paused, or one of its channels
@@ -172,14 +174,15 @@ class Look:
             in_flight,
             deferred,
             buried,
-            topic.message_count,
+            topic.intake.message_count,
             len(topic.channels),
             clients,
             requeued,
             timed_out,
         )
+        tube = self._tubes.tube(topic.name)
         self.names.append(topic.name)
-        self.rows.append((*row, held, oldest, sum(topic.tube.counts.values()) if topic.tube is not None else 0))
+        self.rows.append((*row, held, oldest, sum(tube.counts.values()) if tube is not None else 0))
         self.stopped.append(len(self.paused) > known)
 
     def told(self, wanted: Sequence[str] | None) -> dict[str, Any]:

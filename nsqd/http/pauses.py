@@ -69,7 +69,7 @@ def read_pause(arguments: dict[str, str], now: int) -> tuple[str, int]:
 
 def _walk(broker: Broker) -> Iterator[tuple[Key, Pause] | None]:
     """Every topic and channel: None of one that is not paused. Goes on in the trio thread only."""
-    known = broker.pauses.known
+    known = broker.registry.pauses.known
     for topic in list(broker.topics.values()):
         if topic.deleted:
             continue

@@ -140,7 +140,7 @@ class Publishing:
     def _seal(self, name: str) -> None:
         topic = self._node.broker.topics.get(name)
         if topic is not None:
-            topic.seal(self._node.broker.now, self._node.broker.wall)
+            topic.seal(self._node.broker.wall)
 
     async def mpub(self, request: Request) -> Response:
         """Many messages: one a line, or with binary=true as in the MPUB of TCP, without its outer length."""
@@ -189,12 +189,12 @@ class Publishing:
     def _publish_to(self, name: str, channel: str, bodies: list[bytes], attributes: Attributes) -> int:
         """Likewise, to one channel. (trio thread)"""
         refuse_if_need_be(self._node.broker)
-        only = existing_channel(self._node.broker, name, channel)
-        if only.topic.starting:
+        only, topic = existing_channel(self._node.broker, name, channel), self._node.broker.topics[name]
+        if topic.starting:
             raise HttpError(503, "TOPIC_STARTING")  # nsqlookupd is being asked for its channels: try again
-        if only.topic.paused:
+        if topic.paused:
             raise HttpError(409, "TOPIC_PAUSED")
-        return 0 if not bodies else only.topic.publish_to(only, bodies, attributes)
+        return 0 if not bodies else topic.publish_to(only, bodies, attributes)
 
     def _publish_deferred(self, name: str, body: bytes, defer: str, attributes: Attributes) -> int:
         """Returns 1 if it had been published before. (trio thread)"""

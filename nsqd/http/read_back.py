@@ -56,6 +56,25 @@ NDJSON, MSGPACK = "application/x-ndjson", "application/msgpack"
 _MSGPACK = (MSGPACK, "application/x-msgpack", "application/vnd.msgpack")
 
 
+class _Wanted:
+    """What a request to read asks for."""
+
+    __slots__ = ("first", "known", "last", "least", "limit", "most", "name", "packed", "wait")
+
+    def __init__(self, request: Request) -> None:
+        """Raises HttpError."""
+        arguments = query(request)
+        self.name, self.known = topic_name(arguments), arguments.get("log", "")
+        self.first = read_place(arguments, "from", Place(word=EARLIEST))
+        last = read_place(arguments, "to", Place(word=LATEST))
+        self.last = last if "to" in arguments else None
+        self.limit = bounded(arguments, "limit", LIMIT, MOST)  # messages
+        self.most = bounded(arguments, "max_bytes", MAX_BYTES, MOST_BYTES)
+        self.wait = bounded(arguments, "wait_ms", 0, MOST_WAIT)
+        self.least = bounded(arguments, "min", 1, self.limit)  # messages to wait for
+        self.packed = _wants_msgpack(request)
+
+
 class ReadBack:
     """The two routes."""
 
@@ -96,37 +115,28 @@ class ReadBack:
 
     async def read(self, request: Request) -> Response:
         """Messages."""
-        arguments = query(request)
-        name, known = topic_name(arguments), arguments.get("log", "")
-        first, last = (
-            read_place(arguments, "from", Place(word=EARLIEST)),
-            read_place(arguments, "to", Place(word=LATEST)),
-        )
-        limit = bounded(arguments, "limit", LIMIT, MOST)
-        most = bounded(arguments, "max_bytes", MAX_BYTES, MOST_BYTES)
-        wait, least = bounded(arguments, "wait_ms", 0, MOST_WAIT), bounded(arguments, "min", 1, limit)
-        packed = _wants_msgpack(request)
-
+        wanted = _Wanted(request)
+        name, known = wanted.name, wanted.known
         async with self._slots:
-            start = await self._places.offset(name, known, first)
-            stop = start + limit
-            if "to" in arguments:
-                stop = min(stop, await self._places.offset(name, known, last))
-        if wait:
-            await self._wait(name, known, start, min(stop, start + least), wait)
+            start = await self._places.offset(name, known, wanted.first)
+            stop = start + wanted.limit
+            if wanted.last is not None:
+                stop = min(stop, await self._places.offset(name, known, wanted.last))
+        if wanted.wait:
+            await self._wait(name, known, start, min(stop, start + wanted.least), wanted.wait)
         window = Window("", 0, 0)
 
         def work() -> Plan:
             nonlocal window
             topic, window = look(self._node, name, known)
             check_offset(start, window)
-            return self._node.history.plan(topic.number, start, min(stop, window.next), most)
+            return self._node.history.plan(topic.number, start, min(stop, window.next), wanted.most)
 
         exchange = exchange_of(request.scope)
         async with self._slots:
-            exchange.hold(most)
+            exchange.hold(wanted.most)
             content, count, after = await self._places.from_disk(
-                lambda: self._node.bridge.call(work), _packed if packed else _lined
+                lambda: self._node.bridge.call(work), _packed if wanted.packed else _lined
             )
         exchange.hold(len(content))
         missing = {"X-Nsq-Missing": str(after - start - count)} if after - start > count else {}
@@ -136,7 +146,7 @@ class ReadBack:
             "X-Nsq-Next-Offset": str(after),
             "X-Nsq-End-Offset": str(window.next),
         }
-        return Response(content, media_type=MSGPACK if packed else NDJSON, headers=V1_HEADERS | headers)
+        return Response(content, media_type=MSGPACK if wanted.packed else NDJSON, headers=V1_HEADERS | headers)
 
     async def _wait(self, name: str, known: str, start: int, stop: int, ms: int) -> None:
         """Until everything from `start` to `stop` is there, or for so long."""

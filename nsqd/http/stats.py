@@ -98,7 +98,13 @@ class Stats:
         if wanted.channel:
             topics = [topic for topic in topics if wanted.channel in topic.channels]
         now = time.monotonic_ns()
-        return [_topic(topic, wanted, owners, now) for topic in topics]
+        return [_topic(topic, wanted, owners, now) | self._tube(topic.name, now) for topic in topics]
+
+    def _tube(self, name: str, now: int) -> dict[str, Any]:
+        """What is told of a topic's tube, if it has one."""
+        tubes = self._node.broker.tubes
+        tube = tubes.tube(name)
+        return {"tube": tube_picture(tube, tubes.users.get(name), now)} if tube is not None else {}
 
     async def _producers(self, wanted: Wanted) -> list[dict[str, Any]]:
         """Connections that have published, whatever was asked for."""
@@ -126,11 +132,10 @@ def _topic(topic: Topic, wanted: Wanted, owners: dict[Any, Peer], now: int) -> d
         "channels": [_channel(channel, wanted, owners, now) for channel in channels],
         "depth": topic.depth,
         "backend_depth": topic.backend_depth,
-        "message_count": topic.message_count,
-        "message_bytes": topic.message_bytes,
+        "message_count": topic.intake.message_count,
+        "message_bytes": topic.intake.message_bytes,
         "paused": topic.paused,
         LATENCY: [_latency(channel, now) for channel in topic.channels.values()],
-        **({"tube": tube_picture(topic.tube, now)} if topic.tube is not None else {}),
     }
 
 

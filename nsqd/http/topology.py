@@ -89,9 +89,9 @@ class Topology:
         broker = self._node.broker
 
         def act() -> bool:
-            before = broker.channel_count
+            before = broker.registry.channel_count
             create()
-            return broker.ask_for_channels and broker.channel_count > before
+            return broker.directory.ask_for_channels and broker.registry.channel_count > before
 
         if await self._node.bridge.call(act):
             await self._node.registered(topic)
@@ -163,7 +163,12 @@ def _empty_topic(arguments: dict[str, str]) -> Callable[[Broker], None]:
 
 def _delete_channel(arguments: dict[str, str]) -> Callable[[Broker], None]:
     topic, channel = topic_and_channel(arguments)
-    return lambda broker: existing_channel(broker, topic, channel).topic.delete_channel(channel)
+
+    def act(broker: Broker) -> None:
+        existing_channel(broker, topic, channel)
+        broker.directory.delete_channel(broker.topics[topic], channel)
+
+    return act
 
 
 def _empty_channel(arguments: dict[str, str]) -> Callable[[Broker], None]:

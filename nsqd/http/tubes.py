@@ -57,17 +57,15 @@ class TubesRoute:
         tubes, now = self._node.broker.tubes, time.monotonic_ns()
         named = tubes.names_of_all()
         found = nsmallest(limit, (name for name in named if name > after))
-        told = [{"tube_name": name, **_picture(tubes.tube(name), tubes.users.get(name), now)} for name in found]
+        told = [{"tube_name": name, **picture(tubes.tube(name), tubes.users.get(name), now)} for name in found]
         return {"tube_count": len(named), "tubes": told}
 
 
-def picture(tube: Tube, now: int) -> dict[str, int]:
-    """Jobs in each state, jobs that came, clients that use, watch, and wait for it; s for which it is paused."""
-    return _picture(tube, tube.broker.tubes.users.get(tube.topic.name), now)
+def picture(tube: Tube | None, users: Users | None, now: int) -> dict[str, int]:
+    """Jobs in each state, jobs that came, clients that use, watch, and wait for it; s for which it is paused.
 
-
-def _picture(tube: Tube | None, users: Users | None, now: int) -> dict[str, int]:
-    """The same. None: nobody has put to it; nobody uses or watches it."""
+    None: nobody has put to it; nobody uses or watches it.
+    """
     return {
         "urgent_count": tube.urgent if tube is not None else 0,
         "ready_count": tube.counts[JobState.READY] if tube is not None else 0,

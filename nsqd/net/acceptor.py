@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from nsqd.net.system import Poller
+from nsqd.protocols.transport import NEVER
 from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
 
@@ -47,7 +48,7 @@ class Acceptor:
         self._by_ip: dict[str, int] = {}  # of those, by address; never 0
         self._quiet_until = 0
         self._quiet_about_pauses_until = 0
-        self.again = 0  # ns: when listeners that hit EMFILE are taken up again; 0: none did
+        self.again = NEVER  # ns: when listeners that hit EMFILE are taken up again; NEVER: none did
 
     def __contains__(self, fd: int) -> bool:
         return fd in self._listeners
@@ -85,8 +86,8 @@ class Acceptor:
 
     def resume(self, now: int) -> None:
         """Take up listeners again whose pause is over."""
-        if self.again and now >= self.again:
-            self.again = 0
+        if now >= self.again:
+            self.again = NEVER
             for fd in self._listeners:
                 self._epoll.modify(fd, select.EPOLLIN)
 
@@ -111,7 +112,7 @@ class Acceptor:
         if now >= self._quiet_about_pauses_until:
             self._quiet_about_pauses_until = now + QUIET
             log.error("TCP: cannot accept: %s; trying again", failure.strerror)
-        if not self.again:
+        if self.again == NEVER:
             for fd in self._listeners:
                 self._epoll.modify(fd, 0)
         self.again = now + ACCEPT_PAUSE

@@ -12,8 +12,8 @@ Not a trio task each: measured, 50 connections of trio.SSLStream took 51 us of C
 import ssl
 from collections.abc import Callable
 
-from nsqd.net.conversation import Conversation
-from nsqd.protocols.nsq.identify import Upgrade
+from nsqd.protocols.conversation import Conversation
+from nsqd.protocols.transport import Upgrade
 from penstock.protocol.compression import CorruptStream, Deflate, Snappy, StreamEnded
 from shared.tls import TlsObject, describe, describe_failure
 
@@ -60,7 +60,7 @@ class Layers:
     def take(self, peer: Conversation) -> list[bytes]:
         """The peer's output as it goes to the network. Adds the layer whose time has come."""
         output = self._encode(peer.take_output())
-        while not peer.closing and self._add_layer():
+        while not peer.outbox.closing and self._add_layer():
             peer.upgraded()
             output += self._encode(peer.take_output())
         return output

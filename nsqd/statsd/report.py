@@ -70,7 +70,7 @@ class Report:
                 for half in snapshot.halves:
                     merged.merge(half)
             yield
-        messages, size = self._added(topic.name, "", (topic.message_count, topic.message_bytes))
+        messages, size = self._added(topic.name, "", (topic.intake.message_count, topic.intake.message_bytes))
         name = f"topic.{topic.name}"
         self._counter(f"{name}.message_count", messages)
         self._counter(f"{name}.message_bytes", size)
@@ -91,7 +91,7 @@ class Report:
 
     def _channel(self, name: str, channel: Channel, now: int) -> None:
         counters = (channel.message_count, channel.requeue_count, channel.timeout_count)
-        messages, requeues, timeouts = self._added(channel.topic.name, channel.name, counters)
+        messages, requeues, timeouts = self._added(channel.topic_name, channel.name, counters)
         self._counter(f"{name}.message_count", messages)
         self._gauge(f"{name}.depth", channel.depth)
         self._gauge(f"{name}.backend_depth", channel.backend_depth)

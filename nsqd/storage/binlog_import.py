@@ -63,7 +63,8 @@ def _put(broker: Broker, job: LoggedJob) -> None:
     tube = broker.tubes.made(job.tube)
     delay, ttr = min(_U32, max(0, job.delay) // SECOND), min(_U32, max(1, job.ttr // SECOND))
     due = broker.now + max(0, job.due - broker.wall) if job.state == DELAYED else 0
-    ordinal = tube.topic.end
-    tube.topic.put_known(job.body, Terms(job.priority, ttr, delay, due, True), job.id, max(0, job.created))
+    topic = broker.topics[job.tube]
+    ordinal = topic.edge.end
+    topic.put_known(job.body, Terms(job.priority, ttr, delay, due, True), job.id, max(0, job.created))
     state = JobState.BURIED if job.state == BURIED else None
     tube.amend(ordinal, job.counts, state)

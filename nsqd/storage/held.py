@@ -7,7 +7,7 @@ length; frames that nobody owes become b"" at once. With more channels than a by
 from operator import add
 
 from nsqd.core.message.frame import STAMP
-from nsqd.core.sequence.store import Extent
+from nsqd.core.sequence.extent import Extent
 
 Piece = tuple[int, int, int, int]  # of the log: a segment's base, its generation, and a range of bytes in that file
 EXTENT_MESSAGES = 1024  # a growing extent is closed at this many: finishing walks within one
@@ -71,18 +71,20 @@ class Held:
             return False
         return self.freed < self.count < EXTENT_MESSAGES and self.bulk < EXTENT_BYTES
 
-    def append(self, frames: list[bytes], ids: bytes, largest: int) -> None:
-        """Messages at the end. They are in memory."""
+    def append(self, frames: list[bytes], ids: bytes, largest: int, owing: int) -> None:
+        """Messages at the end, owed by so many readers. They are in memory."""
         extent = self.extent
         assert extent is not None
         extent.frames += frames
         extent.ids += ids
         extent.largest = max(extent.largest, largest)
-        self.owed += bytes(len(frames))
-        self.count += len(frames)
+        count, self.count = self.count, self.count + len(frames)
         self.bulk += len(frames) * largest
+        self.owed += bytes(len(frames))
+        if owing:
+            self.owe(count, self.count, owing)
 
-    def append_one(self, frame: bytes, message_id: bytes) -> None:
+    def append_one(self, frame: bytes, message_id: bytes, owing: int) -> None:
         """As `append`, for a quarter of what that costs."""
         extent = self.extent
         assert extent is not None
@@ -91,9 +93,13 @@ class Held:
         extent.ids += message_id
         if size > extent.largest:
             extent.largest = size
-        self.owed.append(0)
         self.count += 1
         self.bulk += size
+        if owing <= MOST_IN_A_BYTE and self.counts is None:
+            self.owed.append(owing)
+        else:
+            self.owed.append(0)
+            self.owe(self.count - 1, self.count, owing)
 
     def owe_one_more(self, first: int, end: int) -> None:
         """One channel more owes messages first..end (indexes)."""
@@ -175,6 +181,12 @@ class Held:
     def disk_bytes(self) -> int:
         """Of its records, and of what stands between them."""
         return sum(end - start for _, _, start, end in self.pieces)
+
+    def place(self, segment: int, start: int, end: int, size: int, wall: int, logged: int) -> None:
+        """Messages that were added, `size` bytes of frames, stand there in a segment since then: see `published`."""
+        self.published(wall, logged)
+        self.size += size
+        add_piece(self.pieces, segment, 0, start, end)
 
     def published(self, at: int, logged: int) -> None:
         """What was added came then: ns since the epoch, and in the log's time."""

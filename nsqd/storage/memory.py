@@ -1,25 +1,144 @@
-"""The Store in memory: each topic's sequence of extents, and nothing that survives the process but the id lease."""
+"""The Store in memory: nothing survives the process but the id lease. Ephemeral topics and channels live in it, too."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import Keeping, TopicConfig
-from nsqd.core.sequence.store import Extent
+from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.storage.sequence import Sequence
 
 
+class KeptExtents:
+    """The messages of a topic, read from its sequence. Implements Extents of nsqd/core/sequence/journal.py."""
+
+    __slots__ = ("sequence",)
+
+    def __init__(self, sequence: Sequence) -> None:
+        self.sequence = sequence
+
+    def read(self, ordinal: int) -> Extent | None:
+        return self.sequence.at(ordinal)
+
+    def extents(self, first: int, end: int) -> Iterable[tuple[int, int, bool]]:
+        return self.sequence.kinds(first, end)
+
+    def cold(self, first: int, end: int) -> int:
+        return self.sequence.cold(first, end)
+
+    def look(self, ordinal: int, attributes: bool = True) -> bytes:
+        held = self.sequence.holder(ordinal)
+        if held is None or held.extent is None or (attributes and held.attributed):
+            return b""
+        return held.extent.frames[ordinal - held.first]
+
+    def published(self, ordinal: int) -> int:
+        held = self.sequence.holder(ordinal)
+        return held.published_at(ordinal - held.first) if held is not None else 0
+
+    def published_plain(self, ordinal: int) -> int:
+        held = self.sequence.next_plain(ordinal)
+        return held.published_at(max(0, ordinal - held.first)) if held is not None else 0
+
+    def file_number(self, ordinal: int) -> int:
+        return 0
+
+
+class MemoryReader:
+    """What becomes of messages in a reader, when only memory knows of it. Implements ReaderJournal."""
+
+    __slots__ = ("_sequence",)
+
+    def __init__(self, sequence: Sequence) -> None:
+        self._sequence = sequence
+
+    def promise(self) -> None:
+        pass
+
+    def finish(self, first: int, count: int) -> None:
+        self._sequence.finish(first, first + count)
+
+    def finish_all(self, end: int, owed: Iterable[tuple[int, int]]) -> None:
+        for first, count in owed:
+            self._sequence.finish(first, first + count)
+
+    def advance(self, cursor: int) -> None:
+        pass
+
+    def requeue(self, ordinal: int, attempts: int, due: int) -> None:
+        pass
+
+    def bury(self, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
+        pass
+
+    def job(self, ordinal: int, row: bytes) -> None:
+        pass
+
+    def pause(self, paused: bool) -> None:
+        pass
+
+    def drop(self) -> None:
+        pass
+
+
+class MemoryTopic(KeptExtents):
+    """What becomes of a topic that only memory knows of. Implements TopicJournal."""
+
+    __slots__ = ()
+
+    def promise(self) -> None:
+        pass
+
+    def publish(
+        self,
+        first: int,
+        frames: list[bytes],
+        ids: bytes,
+        largest: int,
+        due: int,
+        attributes: bytes,
+        owing: int,
+        owners: Collection[int] | None = None,
+    ) -> None:
+        self.sequence.append(first, frames, ids, largest, due != 0, owing if owners is None else len(owners))
+
+    def distribute(self, first: int, end: int, owing: int) -> None:
+        self.sequence.distribute(first, end, owing)
+
+    def owe_again(self, first: int, end: int) -> list[tuple[int, int, bool]]:
+        self.sequence.owe_again(first, end)
+        return list(self.sequence.kinds(first, end))
+
+    def hole(self, first: int, end: int) -> None:
+        self.sequence.cut(first)
+
+    def reader(self, number: int, name: str, kind: int, start: int) -> MemoryReader:
+        return MemoryReader(self.sequence)
+
+    def pause(self, paused: bool) -> None:
+        pass
+
+    def keep(self, keeping: Keeping) -> tuple[Mark, ...]:
+        return ()
+
+    def configure(self, config: TopicConfig) -> None:
+        pass
+
+    def hold(self, cursors: Mapping[str, Cursor]) -> None:
+        pass
+
+    def set_cursor(self, name: str, cursor: Cursor | None) -> None:
+        pass
+
+    def drop(self) -> None:
+        pass
+
+
 class MemoryStore:
-    """Implements Store. Nothing of it survives the process but the id lease, by way of `write_lease`."""
+    """See above. Implements nsqd.core.sequence.store.Store: it promises nothing beyond the process, and that at once."""
 
     def __init__(self, write_lease: Callable[[int], bool]) -> None:
-        self._write_lease = write_lease
-        self._topics: dict[int, Sequence] = {}
-        self._position = 0
-
-    @property
-    def durable(self) -> int:
-        """All there is: memory promises nothing beyond the process, and that at once."""
-        return self._position
+        self.lease = write_lease
 
     def begin(self, now: int, wall: int) -> None:
         pass
@@ -28,155 +147,8 @@ class MemoryStore:
     def refusal(self) -> str:
         return ""
 
-    @property
-    def broken(self) -> bool:
-        return False
+    def commit(self) -> tuple[Promise, ...]:
+        return ()
 
-    @property
-    def stuck(self) -> bool:
-        return False
-
-    def promise(self, topic: int) -> None:
-        pass
-
-    def keep(self, topic: int, keeping: Keeping) -> None:
-        pass
-
-    def configure(self, topic: int, config: TopicConfig) -> None:
-        self._position += 1
-
-    def commit(self) -> int:
-        return self._position
-
-    def lease(self, ceiling: int) -> bool:
-        return self._write_lease(ceiling)
-
-    def publish(
-        self, topic: int, first: int, frames: list[bytes], ids: bytes, largest: int, due: int, attributes: bytes = b""
-    ) -> None:
-        self._position += 1
-        self.sequence(topic).append(first, frames, ids, largest, due != 0)
-
-    def distribute(
-        self, topic: int, first: int, end: int, channels: int, owners: Collection[int] | None = None
-    ) -> None:
-        self._position += 1
-        sequence = self._topics[topic]
-        sequence.edge = end
-        owing = channels if owners is None else len(owners)
-        for held, start, stop in sequence.spans(first, end):
-            held.owe(start, stop, owing)
-
-    def finish(self, topic: int, channel: int, first: int, count: int) -> None:
-        self._position += 1
-        sequence = self._topics[topic]
-        for held, start, stop in sequence.spans(first, first + count):
-            if held.finish(start, stop):
-                sequence.drop()
-
-    def create_topic(self, topic: int, name: str) -> None:
-        self._position += 1
-
-    def hold(self, topic: int, cursors: Mapping[str, Cursor]) -> None:
-        pass
-
-    def set_cursor(self, topic: int, name: str, cursor: Cursor | None) -> None:
-        self._position += 1
-
-    def create_channel(self, topic: int, channel: int, name: str, start: int, kind: int) -> None:
-        self._position += 1
-
-    def owe_again(self, topic: int, first: int, end: int) -> list[tuple[int, int, bool]]:
-        sequence = self._topics[topic]
-        sequence.owe_again(first, end)
-        return list(sequence.kinds(first, end))
-
-    def drop_channel(self, topic: int, channel: int) -> None:
-        self._position += 1
-
-    def pause(self, topic: int, channel: int, paused: bool) -> None:
-        self._position += 1
-
-    def advance(self, topic: int, channel: int, cursor: int) -> None:
-        self._position += 1
-
-    def requeue(self, topic: int, channel: int, ordinal: int, attempts: int, due: int) -> None:
-        self._position += 1
-
-    def job(self, topic: int, channel: int, ordinal: int, row: bytes) -> None:
-        self._position += 1
-
-    def bury(self, topic: int, channel: int, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
-        self._position += 1
-
-    def finish_all(self, topic: int, channel: int, end: int, owed: Iterable[tuple[int, int]]) -> None:
-        for first, count in owed:
-            self.finish(topic, channel, first, count)
-
-    def hole(self, topic: int, first: int, end: int) -> None:
-        self._position += 1
-        if topic in self._topics:
-            self._topics[topic].cut(first)
-
-    def drop_topic(self, topic: int) -> None:
-        self._position += 1
-        self._topics.pop(topic, None)
-
-    def look(self, topic: int, ordinal: int, attributes: bool = True) -> bytes:
-        sequence = self._topics.get(topic)
-        held = sequence.holder(ordinal) if sequence is not None else None
-        if held is None or held.extent is None or (attributes and held.attributed):
-            return b""
-        return held.extent.frames[ordinal - held.first]
-
-    def published(self, topic: int, ordinal: int) -> int:
-        sequence = self._topics.get(topic)
-        held = sequence.holder(ordinal) if sequence is not None else None
-        return held.published_at(ordinal - held.first) if held is not None else 0
-
-    def published_plain(self, topic: int, ordinal: int) -> int:
-        sequence = self._topics.get(topic)
-        held = sequence.next_plain(ordinal) if sequence is not None else None
-        return held.published_at(max(0, ordinal - held.first)) if held is not None else 0
-
-    def file_number(self, topic: int, ordinal: int) -> int:
-        return 0
-
-    def read(self, topic: int, ordinal: int) -> Extent | None:
-        sequence = self._topics.get(topic)
-        return sequence.at(ordinal) if sequence else Extent(0, False)
-
-    def sequence(self, topic: int) -> Sequence:
-        """The topic's extents; for storage that knows more of them."""
-        found = self._topics.get(topic)
-        if found is None:
-            found = self._topics[topic] = Sequence()
-        return found
-
-    def adopt(self, topic: int, sequence: Sequence) -> None:
-        """These are the topic's extents."""
-        self._topics[topic] = sequence
-
-    def cold(self, topic: int, first: int, end: int) -> int:
-        sequence = self._topics.get(topic)
-        return sequence.cold(first, end) if sequence else 0
-
-    def extents(self, topic: int, first: int, end: int) -> Iterable[tuple[int, int, bool]]:
-        sequence = self._topics.get(topic)
-        return sequence.kinds(first, end) if sequence else []
-
-    def present(self, topic: int, first: int, end: int) -> list[tuple[int, int]]:
-        """The parts (first, end) of first..end that are in extents there are."""
-        sequence = self._topics.get(topic)
-        return sequence.present(first, end) if sequence else []
-
-    def plain_spans(self, topic: int, end: int) -> list[tuple[int, int]]:
-        """(first, end) of all extents before `end` that were published without a delay."""
-        sequence = self._topics.get(topic)
-        return sequence.plain(0, end) if sequence else []
-
-    def held(self) -> tuple[int, int]:
-        """Messages in memory, and the bytes of their frames. Walks everything: for tests and figures."""
-        extents = [held.extent for sequence in self._topics.values() for held in sequence.held if held.extent]
-        frames = [frame for extent in extents for frame in extent.frames if frame]
-        return len(frames), sum(map(len, frames))
+    def topic(self, number: int, name: str) -> MemoryTopic:
+        return MemoryTopic(Sequence())

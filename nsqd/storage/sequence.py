@@ -1,13 +1,13 @@
 """One topic's messages: its extents in order, and what of them is retained though nobody owes it any more."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import merge
 from operator import attrgetter
 
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.retention.keeping import Keeping
-from nsqd.core.sequence.store import Extent
+from nsqd.core.sequence.extent import Extent
 from nsqd.storage.held import Held, messages_of
 
 RUN_BYTES = 16 * 1024 * 1024  # neighbours that are retained only are noted as one, up to this size
@@ -21,7 +21,7 @@ _first, _end = attrgetter("first"), attrgetter("end")
 class Sequence:
     """One topic's extents, ascending."""
 
-    __slots__ = ("_dead", "_firsts", "_grain", "_unsorted", "edge", "end", "first", "held", "kept")
+    __slots__ = ("_dead", "_firsts", "_grain", "_unsorted", "edge", "end", "first", "held", "kept", "on_freed")
 
     def __init__(self) -> None:
         self.edge = 0  # messages before it were given to channels
@@ -33,12 +33,22 @@ class Sequence:
         self._firsts: list[int] = []  # first of each
         self.end = 0  # ordinal after the last message
         self._dead = 0  # extents in `held` of which nothing is left; swept when they are half
+        self.on_freed: Callable[[Held], None] = (
+            _nothing  # told of each extent of which nothing is left, before it is swept
+        )
 
-    def append(self, first: int, frames: list[bytes], ids: bytes, largest: int, delayed: bool) -> list[Held]:
-        """Messages at the end, in extents that bound what a channel standing in one of them keeps alive. Returns these."""
+    def append(
+        self, first: int, frames: list[bytes], ids: bytes, largest: int, delayed: bool, owing: int = 0
+    ) -> list[Held]:
+        """Messages at the end, in extents that bound what a channel standing in one of them keeps alive. Returns these.
+
+        `owing`: so many readers owe them already; 0: the edge has not passed them.
+        """
+        if owing:
+            self.edge = first + len(frames)
         if len(frames) == 1:
             held = self.last_for(first, delayed)
-            held.append_one(frames[0], ids)
+            held.append_one(frames[0], ids, owing)
             self.end = first + 1
             return [held]
         touched: list[Held] = []
@@ -46,7 +56,7 @@ class Sequence:
         for start in range(0, len(frames), step):
             stop = start + step
             held = self.last_for(first + start, delayed)
-            held.append(frames[start:stop], ids[start * ID_SIZE : stop * ID_SIZE], largest)
+            held.append(frames[start:stop], ids[start * ID_SIZE : stop * ID_SIZE], largest, owing)
             if held not in touched[-1:]:
                 touched.append(held)
         self.end = first + len(frames)
@@ -104,6 +114,29 @@ class Sequence:
             first = stop
             place += 1
         return found
+
+    def distribute(self, first: int, end: int, owing: int) -> None:
+        """The edge moves to `end`: messages first..end are owed by so many readers."""
+        self.edge = end
+        for held, start, stop in self.spans(first, end):
+            held.owe(start, stop, owing)
+
+    def finish(self, first: int, end: int) -> None:
+        """One reader less owes messages first..end, all of which are here."""
+        place = bisect_right(self._firsts, first) - 1
+        dead = 0
+        while first < end:
+            held = self.held[place]
+            start, stop = first - held.first, min(end - held.first, held.count)
+            if held.finish(start, stop):
+                self.on_freed(held)
+                dead += 1
+            first = held.first + stop
+            place += 1
+        if dead:
+            self._dead += dead
+            if self._dead > len(self.held) // 2:  # deleting each from the lists at once would cost their length
+                self.sweep()
 
     def present(self, first: int, end: int) -> list[tuple[int, int]]:
         """The parts of first..end that are here."""
@@ -216,12 +249,6 @@ class Sequence:
         """An empty extent at the end."""
         return Extent(self.end, False)
 
-    def drop(self) -> None:
-        """Nothing is left of one of the extents. Deleting each from the lists at once would cost their length."""
-        self._dead += 1
-        if self._dead > len(self.held) // 2:
-            self.sweep()
-
     def sweep(self) -> None:
         """Of what nothing is left goes, or is retained."""
         self.kept += self._dead_and_retained()
@@ -297,11 +324,16 @@ class Sequence:
             held = self.held[-1]
             if not held.cut(max(0, first - held.first)):
                 return
+            self.on_freed(held)
             self.held.pop()
             self._firsts.pop()
             if self.first is not None and held.end > self.first:
                 self.kept.append(held)
                 self._unsorted = True
+
+
+def _nothing(held: Held) -> None:
+    pass
 
 
 def _from(entries: list[Held], first: int, end: int) -> Iterator[Held]:

@@ -141,17 +141,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
     for stranger in ("channel", "stagingLocation", "stagingMaxBytes", "maxInFlight", "dedupeWindowMs"):
         if stranger in given:
             raise OptionError(f"option {stranger} is for mode=channel")
-    name = given.only_one_of("topic", "topics", "topicPattern")
-    topics = given.words(name) if name == "topics" else (given.text(name),)
-    pattern = topics[0] if name == "topicPattern" else ""
-    if pattern:
-        topics = ()
-        _check_pattern(pattern)
-    for topic in topics:
-        if _TOPIC.fullmatch(topic) is None:
-            raise OptionError(f"option {name}={given.text(name)!r}: {topic!r} is no topic's name")
-    if name == "topics" and not topics:
-        raise OptionError("option topics='': want names with commas between them")
+    topics, pattern = _topics(given)
     for first, second in (("startingOffsets", "startingTimestamp"), ("endingOffsets", "endingTimestamp")):
         if first in given and second in given:
             raise OptionError(f"options {first} and {second} exclude each other")
@@ -174,6 +164,21 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
         given.number("pollMs", 5000, 0, 60_000) / 1000,
         given.number("maxFetchBytes", 4 << 20, 1, 8 << 20),
     )
+
+
+def _topics(given: _Given) -> tuple[tuple[str, ...], str]:
+    """The names of topics, or none and the pattern that names match. Raises OptionError."""
+    name = given.only_one_of("topic", "topics", "topicPattern")
+    topics = given.words(name) if name == "topics" else (given.text(name),)
+    if name == "topicPattern" and topics[0]:
+        _check_pattern(topics[0])
+        return (), topics[0]
+    for topic in topics:
+        if _TOPIC.fullmatch(topic) is None:
+            raise OptionError(f"option {name}={given.text(name)!r}: {topic!r} is no topic's name")
+    if name == "topics" and not topics:
+        raise OptionError("option topics='': want names with commas between them")
+    return topics, ""
 
 
 def channel_options(options: Mapping[str, str]) -> ChannelOptions | None:

@@ -1,4 +1,8 @@
-"""uvicorn's HTTP protocol, guarded against slow, silent, oversized and ambiguous requests."""
+"""uvicorn's HTTP protocol, guarded against slow, silent, oversized and ambiguous requests.
+
+uvicorn documents neither the class that this one extends nor asyncio the transport that `forget` takes apart. So pyproject.toml
+bounds uvicorn's version, and tests/test_http_internals.py fails when a name or a call that is relied on here has moved.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +92,10 @@ def _cut_off(transport: asyncio.WriteTransport, loop: asyncio.AbstractEventLoop,
 
 
 def forget(transport: object) -> None:
-    """Take apart a lost transport: asyncio's holds itself by a callback, and nsqd never collects old garbage."""
+    """Take apart a lost transport: asyncio's holds itself by a callback, and nsqd never collects old garbage.
+
+    asyncio has no public way to do so. Where the attribute has another name, lost connections wait for the collector.
+    """
     if hasattr(transport, "_read_ready_cb"):
         transport._read_ready_cb = None
 
@@ -134,13 +141,18 @@ class GuardedProtocol(HttpToolsProtocol):
             self._timer.cancel()
         if self._stalled is not None:
             self._stalled.cancel()
-        self._unset_keepalive_if_required()  # uvicorn leaves the timer when the client resets: it would hold us
+        self._stop_idle_timer()  # uvicorn leaves it when the client resets: it would hold us
         super().connection_lost(exc)
         self.pipeline.clear()  # requests that nobody will answer; they and we hold each other
         self.transport.forget()  # type: ignore[attr-defined]
         self.forget()
         if self.on_left is not None:
             self.on_left()
+
+    def _stop_idle_timer(self) -> None:
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+            self.timeout_keep_alive_task = None
 
     def forget(self) -> None:
         """Take it apart: these hold it, and it them. To be called by hand if there was never a connection."""
@@ -167,7 +179,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._is_large = size > MAX_HEADER or (self._is_large and self._in_header)
         self._unread += size
         self._fresh = size
-        self._unset_keepalive_if_required()
+        self._stop_idle_timer()
         try:
             self._feed(data)
         except HttpParserError:

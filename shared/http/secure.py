@@ -1,4 +1,7 @@
-"""asyncio's TLS layer for connections of strangers: their failed handshakes are counted, and leave nothing behind."""
+"""asyncio's TLS layer for connections of strangers: their failed handshakes are counted, and leave nothing behind.
+
+asyncio documents none of what this class extends: tests/test_http_internals.py fails when Python's next version has moved it.
+"""
 
 from __future__ import annotations
 

@@ -5,11 +5,11 @@ import pytest
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.work_queue.jobs import JobState
-from nsqd.protocols.beanstalk.client import Hall
+from nsqd.protocols.beanstalk.client import Context
 from tests.beanstalk.wire import Wire, facts, put
 from tests.core.node import MS, SECOND, Node
 
-SMALL = Hall(max_job_size=10)
+SMALL = Context(max_job_size=10)
 
 
 @pytest.fixture
@@ -126,7 +126,7 @@ def test_a_line_feed_alone_ends_no_line(wire: Wire) -> None:
 @pytest.mark.parametrize("verb", [b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"OPTIONS"])
 def test_a_verb_of_http_ends_the_connection(wire: Wire, verb: bytes) -> None:
     assert wire.ask(verb + b" / HTTP/1.1\r\n" + put(b"x")) == b""
-    assert wire.peer.closing
+    assert wire.peer.outbox.closing
     assert wire.node.broker.tubes.total == 0
 
 
@@ -148,21 +148,21 @@ def test_a_verb_of_http_ends_the_connection(wire: Wire, verb: bytes) -> None:
 def test_so_does_any_line_of_a_request_of_http(wire: Wire, line: bytes, size: int) -> None:
     said = line + b"\r\n" + put(b"x")
     assert b"".join(wire.ask(said[at : at + size]) for at in range(0, len(said), size)) == b""
-    assert wire.peer.closing
+    assert wire.peer.outbox.closing
     assert wire.node.broker.tubes.total == 0
 
 
 @pytest.mark.parametrize("line", [b"use xHTTP/1.1", b"watch host:", b"use x HTTP/11", b"HTTP/1.1", b" HTTP/1.x"])
 def test_what_only_looks_a_little_like_it_is_a_line_as_any_other(wire: Wire, line: bytes) -> None:
     assert wire.ask(line + b"\r\n") != b""
-    assert not wire.peer.closing
+    assert not wire.peer.outbox.closing
 
 
 def test_quit_and_what_begins_like_it() -> None:
     for word in (b"quit", b"quitXYZ"):
         wire = Wire()
         assert wire.ask(word + b"\r\nlist-tube-used\r\n") == b""
-        assert wire.peer.closing
+        assert wire.peer.outbox.closing
 
 
 def test_bodies_are_as_long_as_was_said_whatever_they_hold(wire: Wire) -> None:
@@ -179,7 +179,7 @@ def test_a_body_without_its_end_burns_an_id(wire: Wire) -> None:
 
 
 def test_a_body_that_is_too_big_is_thrown_away_and_takes_no_id() -> None:
-    wire = Wire(hall=SMALL)
+    wire = Wire(context=SMALL)
     assert wire.ask(put(b"x" * 10)) == b"INSERTED 1\r\n"
     assert wire.ask(b"put 0 0 60 11 trailing\r\n" + b"x" * 11 + b"\r\nlist-tube-used\r\n") == (
         b"JOB_TOO_BIG\r\nUSING default\r\n"
@@ -275,7 +275,7 @@ def test_a_job_put_behind_messages_that_are_no_jobs_yet_is_there_at_once(wire: W
     assert wire.ask(put(b"urgent", 1) + b"peek 5001\r\nreserve\r\n") == (
         b"INSERTED 5001\r\nFOUND 5001 6\r\nurgent\r\nRESERVED 5001 6\r\nurgent\r\n"
     )
-    while wire.node.broker.awake:
+    while wire.node.broker.agenda.awake:
         wire.node.turn()
     facts_of = facts(wire.ask(b"stats-tube t\r\n"))
     assert (facts_of["current-jobs-ready"], facts_of["current-jobs-reserved"]) == ("5000", "1")
@@ -285,7 +285,8 @@ def test_a_job_put_behind_messages_that_are_no_jobs_yet_is_there_at_once(wire: W
 
 def test_emptying_a_topic_leaves_what_was_handed_out_on_its_terms(wire: Wire) -> None:
     broker = wire.node.broker
-    topic = broker.tubes.made("q").topic
+    broker.tubes.made("q")
+    topic = broker.topics["q"]
     broker.pause(topic, True)
     topic.put([b"x"] * 3000, Terms(5, 60, 1000, wire.node.now + 1000 * 10**9, True))
     wire.node.turn()
@@ -296,9 +297,9 @@ def test_emptying_a_topic_leaves_what_was_handed_out_on_its_terms(wire: Wire) ->
     topic.empty()
     for _ in range(3):
         wire.node.turn()
-    assert topic.tube is not None
-    assert topic.tube.counts[JobState.DELAYED] == 3000
-    assert {(job.priority, job.delay) for job in topic.tube.jobs} == {(5, 1000)}
+    assert broker.tubes.tube(topic.name) is not None
+    assert broker.tubes.tube(topic.name).counts[JobState.DELAYED] == 3000
+    assert {(job.priority, job.delay) for job in broker.tubes.tube(topic.name).jobs} == {(5, 1000)}
 
 
 def test_who_puts_and_leaves_has_put(wire: Wire) -> None:
@@ -426,7 +427,7 @@ def test_what_follows_a_reserve_waits_with_it(wire: Wire) -> None:
 def test_half_close(wire: Wire) -> None:
     wire.send(put(b"x") + b"reserve\r\nreserve\r\n").eof()
     assert wire.said() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nTIMED_OUT\r\n"
-    assert wire.peer.closing
+    assert wire.peer.outbox.closing
 
 
 def test_bury_and_kick(wire: Wire) -> None:

@@ -79,7 +79,7 @@ def test_a_long_backlog_becomes_jobs_over_several_turns() -> None:
     node.publish("t", *[b"x"] * 7000)
     wire = Wire(node)
     wire.peer.receive(b"watch t\r\n", node.now)
-    tube = node.broker.topics["t"].tube
+    tube = node.broker.tubes.tube("t")
     assert tube is not None
     assert 0 < tube.counts[JobState.READY] < 7000
     node.turn()

@@ -1,20 +1,19 @@
 """A client's end of a beanstalkd peer: bytes in, bytes out, in virtual time. No socket."""
 
 from nsqd.core.limits import Limits
-from nsqd.protocols.beanstalk.client import Hall
+from nsqd.protocols.beanstalk.client import Context
 from nsqd.protocols.beanstalk.peer import Peer
-from nsqd.protocols.nsq.authorization import Question
-from nsqd.protocols.nsq.identify import Upgrade
+from nsqd.protocols.transport import Begin, Upgrade
 from tests.core.node import MS, Node
 
 
 class Wire:
     """Implements Transport; the network takes everything at once."""
 
-    def __init__(self, node: Node | None = None, hall: Hall | None = None) -> None:
+    def __init__(self, node: Node | None = None, context: Context | None = None) -> None:
         self.node = node or Node(Limits())
         self.received = bytearray()
-        self.peer = Peer(self.node.broker, hall or Hall(), self, "10.0.0.1", "5555", self.node.now)
+        self.peer = Peer(self.node.broker, context or Context(), self, "10.0.0.1", "5555", self.node.now)
         before = self.node.after_turn
 
         def after_turn() -> None:
@@ -31,17 +30,15 @@ class Wire:
     def timer_changed(self) -> None:
         pass
 
-    def unsent(self) -> int:
-        return 0
+    @property
+    def is_scarce(self) -> bool:
+        return False
 
     def upgrade(self, upgrade: Upgrade) -> None:
         raise AssertionError("there are no layers")
 
-    def authorize(self, question: Question) -> None:
+    def suspend(self, begin: Begin) -> None:
         raise AssertionError("nobody is asked")
-
-    def await_registration(self, topic: str) -> None:
-        raise AssertionError("nobody waits for nsqlookupd")
 
     # the test's side
 
@@ -53,7 +50,7 @@ class Wire:
 
     def _go_on(self) -> None:
         self.node.turn()
-        while self.peer.has_more and not self.peer.closing:
+        while self.peer.has_more and not self.peer.outbox.closing:
             self.peer.receive(b"", self.node.now)
             self.node.turn()
         self._collect()

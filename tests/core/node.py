@@ -10,7 +10,7 @@ from nsqd.core.channel.consumer import Consumer
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
 from nsqd.core.sequence.store import Store
-from nsqd.storage.memory import MemoryStore
+from nsqd.storage.memory import MemoryStore, MemoryTopic
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -105,7 +105,7 @@ class Node:
             self.broker.serve()
             self.broker.commit()
             due = self.broker.scan.next_turn()
-            if not self.broker.awake and (due is None or due > self.now):
+            if not self.broker.agenda.awake and (due is None or due > self.now):
                 self.after_turn()
                 return
 
@@ -121,8 +121,9 @@ class Node:
 
     def held(self) -> int:
         """Messages whose frames are in memory."""
-        assert isinstance(self.store, MemoryStore)
-        return self.store.held()[0]
+        topics = [topic.journal for topic in self.broker.topics.values()]
+        extents = [held.extent for topic in topics if isinstance(topic, MemoryTopic) for held in topic.sequence.held]
+        return sum(bool(frame) for extent in extents if extent is not None for frame in extent.frames)
 
 
 def bodies(deliveries: list[Delivery]) -> list[bytes]:

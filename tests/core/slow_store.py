@@ -1,7 +1,44 @@
-"""A Store that behaves like a disk: syncs and reads complete when the test says so. What the commit log will be."""
+"""A Store that behaves like a disk: syncs and reads complete when the test says so."""
 
-from nsqd.core.sequence.store import Extent
-from nsqd.storage.memory import MemoryStore
+from typing import Any
+
+from nsqd.core.retention.keeping import Keeping
+from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.mark import Mark, Promise
+from nsqd.storage.memory import MemoryStore, MemoryTopic
+from nsqd.storage.sequence import Sequence
+
+
+class SlowTopic(MemoryTopic):
+    """Its extents must be fetched before they can be read, while the store is cold."""
+
+    __slots__ = ("_number", "_store")
+
+    def __init__(self, store: "SlowStore", number: int) -> None:
+        super().__init__(Sequence())
+        self._store = store
+        self._number = number
+
+    def keep(self, keeping: Keeping) -> tuple[Mark, ...]:
+        return self._store.marks
+
+    def publish(self, *arguments: Any, **more: Any) -> None:
+        self._store.end += 1
+        super().publish(*arguments, **more)
+
+    def read(self, ordinal: int) -> Extent | None:
+        extent = super().read(ordinal)
+        assert extent is not None
+        if self._store.cold and (self._number, extent.first) not in self._store.cached:
+            self._store.wanted.append((self._number, ordinal))
+            return None
+        return extent
+
+    def fetch(self, ordinal: int) -> None:
+        """What was asked for can be read from now on."""
+        extent = super().read(ordinal)
+        assert extent is not None
+        self._store.cached.add((self._number, extent.first))
 
 
 class SlowStore(MemoryStore):
@@ -9,36 +46,27 @@ class SlowStore(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__(lambda ceiling: True)
-        self.synced = 0
+        self.topics: dict[int, SlowTopic] = {}
+        self.durable = Mark("durable")
+        self.marks = (self.durable,)
+        self.end = 0  # of the log that there is not: behind what was published last
         self.cached: set[tuple[int, int]] = set()  # (topic, first ordinal of the extent)
         self.wanted: list[tuple[int, int]] = []  # (topic, ordinal), reads that were begun
         self.cold = False  # True: extents must be fetched first
-        self.failed = False  # True: nothing becomes durable any more
 
-    @property
-    def durable(self) -> int:
-        return self.synced
+    def topic(self, number: int, name: str) -> SlowTopic:
+        self.topics[number] = SlowTopic(self, number)
+        return self.topics[number]
 
-    @property
-    def broken(self) -> bool:
-        return self.failed
+    def commit(self) -> tuple[Promise, ...]:
+        return (Promise(self.durable, self.end),) if self.durable.position < self.end else ()
 
     def sync(self) -> None:
-        self.synced = self._position
-
-    def read(self, topic: int, ordinal: int) -> Extent | None:
-        extent = super().read(topic, ordinal)
-        assert extent is not None
-        if self.cold and (topic, extent.first) not in self.cached:
-            self.wanted.append((topic, ordinal))
-            return None
-        return extent
+        self.durable.position = self.end
 
     def fetch(self) -> list[int]:
         """Complete the reads that were begun; returns the topics."""
         wanted, self.wanted = self.wanted, []
         for topic, ordinal in wanted:
-            extent = super().read(topic, ordinal)
-            assert extent is not None
-            self.cached.add((topic, extent.first))
+            self.topics[topic].fetch(ordinal)
         return [topic for topic, _ in wanted]

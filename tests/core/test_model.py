@@ -79,7 +79,7 @@ class TopicMachine(RuleBasedStateMachine):
         topology_aware: bool,
         percentiles: tuple[float, ...],
     ) -> None:
-        self.node.broker.limits = Limits(
+        self.node.broker.commons.limits = Limits(
             mem_queue_size=mem_queue_size,
             max_attempts={"": max_attempts},
             requeue_on_disconnect=requeue_on_disconnect,
@@ -136,10 +136,10 @@ class TopicMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def disconnect(self, data: st.DataObject) -> None:
         name, consumer, _ = entry = data.draw(st.sampled_from(self.consumers))
-        self.topic.channels[name].unsubscribe(consumer)
+        self.node.broker.unsubscribe(consumer)
         self.consumers.remove(entry)
         channel = self.model[name]
-        if self.node.broker.limits.requeue_on_disconnect:
+        if self.node.broker.commons.limits.requeue_on_disconnect:
             for body in [body for body in channel.in_flight if channel.owner[body] is consumer]:
                 del channel.in_flight[body]
                 self._handed_back(channel, body)
@@ -284,7 +284,7 @@ class TopicMachine(RuleBasedStateMachine):
         return deadline is not None and deadline <= self.node.now
 
     def _is_given_up(self, channel: ModelChannel, body: bytes) -> bool:
-        most = self.node.broker.limits.attempts("t")
+        most = self.node.broker.commons.limits.attempts("t")
         return most > 0 and channel.attempts[body] >= most
 
     def _handed_back(self, channel: ModelChannel, body: bytes) -> None:
@@ -360,7 +360,9 @@ class TopicMachine(RuleBasedStateMachine):
             assert (consumer.ready > consumer.in_flight and inbox.room() > 0) == (consumer in consumer.channel.ready)
         assert self.topic.depth == len(self.backlog)
         assert self.node.held() == len(owed)
-        assert self.node.broker.latencies.count == (self.finished if self.node.broker.limits.latency_percentiles else 0)
+        assert self.node.broker.commons.latencies.count == (
+            self.finished if self.node.broker.commons.limits.latency_percentiles else 0
+        )
 
 
 TestTopic = TopicMachine.TestCase

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nsqd.net.connection import DRAIN_TIME
-from nsqd.net.reactor import Edge
+from nsqd.net.edge import Edge
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.settings import Settings
 from penstock.protocol.compression import Deflate, Snappy
@@ -30,9 +30,9 @@ class Secure(Bench):
         self.asked: list[tuple[Question, Callable[[Authorization | AuthRefused], None]]] = []
         self.edge = Edge(
             wrap=Certificates(TlsFiles(authority.cert, authority.key, policy, authority.root)).wrap,
-            ask=lambda *asked: self.asked.append(asked),
         )
         super().__init__(node or Node(), settings or Settings(tls=True), self.edge)
+        self.context.ask = lambda *asked: self.asked.append(asked)
 
     def turn(self, times: int = 6) -> None:
         for _ in range(times):  # the loopback device is quick, and idle turns are many here
@@ -196,7 +196,13 @@ def finish_with(client: Client, more: Callable[[], bytes]) -> None:
 def nothing_is_left(bench: Secure) -> bool:
     """No connection, nothing of one that waits for a turn, and nothing but listener and wake-up in the epoll."""
     reactor = bench.reactor
-    left = (reactor.connections, reactor.unflushed, reactor._unread, reactor._waiting, reactor._acceptor._by_ip)
+    left = (
+        reactor.connections,
+        reactor.unflushed,
+        reactor._unread.connections,
+        reactor._promised.marks,
+        reactor._acceptor._by_ip,
+    )
     return not any(left) and not len(reactor.timers) and registered(reactor._epoll) == 2
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from nsqd.net.acceptor import ACCEPT_BATCH, ACCEPT_PAUSE, Acceptor, ConnectionLimits, Visitor
-from nsqd.net.reactor import Edge
+from nsqd.net.edge import Edge
+from nsqd.protocols.transport import NEVER
 from tests.core.node import SECOND, Node
 from tests.net.test_reactor import Bench, frames
 from tests.nsq.wire import body
@@ -187,7 +188,7 @@ def test_without_descriptors_it_pauses_and_comes_back(doors: list[Door], number:
     assert not here.is_watched()
     here.acceptor.resume(SECOND + ACCEPT_PAUSE)
     assert here.is_watched()
-    assert here.acceptor.again == 0
+    assert here.acceptor.again == NEVER
     assert len(here.accept()) == 1
 
 

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from nsqd.net.acceptor import Visitor
-from nsqd.net.connection import Connection
-from nsqd.net.conversation import Conversation
+from nsqd.net.edge import Edge
 from nsqd.net.inflow import BODY_TIMEOUT, LEAST_RATE, RETRY, WHOLE_BODY_TIMEOUT
-from nsqd.net.reactor import Edge
-from nsqd.protocols.beanstalk.client import Hall
+from nsqd.protocols.beanstalk.client import Context
 from nsqd.protocols.beanstalk.peer import Peer as Beanstalk
+from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.nsq.settings import Settings
+from nsqd.protocols.transport import Transport
 from shared.budget import FREE, Budget
 from tests.certificates import Authority
 from tests.core.node import SECOND, Node
@@ -41,13 +40,13 @@ class Port(Bench):
         self.budget = Budget(limit)
         super().__init__(Node(), Settings(), Edge(budget=self.budget))
         self.protocol = protocol
-        hall = Hall(max_job_size=10 * LARGE)
+        context = Context(max_job_size=10 * LARGE)
 
-        def meet(connection: Connection, visitor: Visitor, now: int, wall: int) -> Conversation:
-            return Beanstalk(self.node.broker, hall, connection, visitor.ip, visitor.port, now)
+        def make_peer(transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
+            return Beanstalk(self.node.broker, context, transport, ip, port, now)
 
         if protocol == "beanstalk":
-            self.reactor._meet[self.listener.fileno()] = meet
+            self.reactor._make_peer[self.listener.fileno()] = make_peer
 
     def client(self) -> socket.socket:
         """Connected, and as silent as it likes."""
@@ -81,7 +80,7 @@ class Port(Bench):
     @property
     def published(self) -> int:
         topic = self.node.broker.topics.get("t")
-        return topic.message_count if topic is not None else 0
+        return topic.intake.message_count if topic is not None else 0
 
 
 PROTOCOLS = {"nsq": PUB, "nsq mpub": MPUB, "beanstalk": PUT}

@@ -11,7 +11,7 @@ from nsqd.core.message.frame import OK
 from nsqd.net.connection import Connection
 from nsqd.net.inflow import BODY_TIMEOUT
 from nsqd.protocols.nsq.batch import PORTION
-from nsqd.protocols.nsq.outbox import NEVER
+from nsqd.protocols.transport import NEVER
 from shared.budget import FREE
 from tests.core.node import SECOND
 from tests.net.test_inflow import LIMIT, Port, frames
@@ -87,8 +87,8 @@ def test_mpubs_that_end_a_turn_count_as_commands() -> None:
 
 def test_what_waits_behind_a_new_topic_is_counted_when_its_turn_comes() -> None:
     port, calls = Port("nsq"), list[Callable[[], None]]()
-    port.reactor._edge.until_registered = lambda topic, then: calls.append(then)
-    port.node.broker.ask_for_channels = True
+    port.context.until_registered = lambda topic, then: calls.append(then)
+    port.node.broker.directory.ask_for_channels = True
     client = port.client()
     port.say(client, b"PUB new\n" + body(b"x") + b"PUB t\n" + struct.pack(">i", 10 * FREE) + bytes(2 * FREE))
     assert only(port).peer.waiting

@@ -81,7 +81,7 @@ def test_input_one_byte_at_a_time(bench: Secure, tls: bool, codec: str) -> None:
         client.socket.send(bytes((byte,)))
         bench.turn(1)
     assert client.frames() == [b"OK", b"OK"]
-    assert bench.node.broker.topics["t"].message_count == 3
+    assert bench.node.broker.topics["t"].intake.message_count == 3
 
 
 @pytest.mark.parametrize(("tls", "codec"), ALL)
@@ -414,7 +414,7 @@ def test_broken_records_while_output_waits_for_the_network(bench: Secure) -> Non
     client.say(b"PUB t\n" + body(b"x"))
     client.say_raw(b"\x17\x03\x03\x00\x20" + b"\x00" * 32)
     assert connection.peer.closing
-    assert connection.unsent()
+    assert connection.backlog
     bench.advance(SECOND // 2)  # a heartbeat would be due
     assert len(bench.reactor.connections) == 1
     bench.advance(SECOND // 2)
@@ -531,17 +531,17 @@ def test_a_client_that_reads_no_replies_is_not_read_from(bench: Secure, tls: boo
         except BlockingIOError:
             pass
         bench.turn(1)
-        if not connection.reading and connection.unsent() >= MAX_UNSENT:
+        if not connection.reading and connection.backlog >= MAX_UNSENT:
             break
-    assert connection.unsent() >= MAX_UNSENT
+    assert connection.backlog >= MAX_UNSENT
     bench.turn(5)
     assert not connection.reading
-    assert connection.unsent() < 2 * MAX_UNSENT + 20_000_000
+    assert connection.backlog < 2 * MAX_UNSENT + 20_000_000
     read = 0
     for _ in range(20_000):  # it reads after all: nothing was lost
         read += len(client.frames())
         bench.turn(1)
-        if connection.unsent() < MAX_UNSENT and connection.reading:
+        if connection.backlog < MAX_UNSENT and connection.reading:
             break
     assert connection.reading
     assert read > 10_000
@@ -562,7 +562,7 @@ def test_a_consumer_that_does_not_read_does_not_stop_another(bench: Secure, tls:
     bench.turn(10)
     assert got + len(healthy.frames()) == 101
     (first, _) = bench.reactor.connections.values()
-    assert first.unsent() <= 400_000
+    assert first.backlog <= 400_000
 
 
 # output that waits to be durable

@@ -4,16 +4,23 @@ import errno
 import socket
 import struct
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, cast
 
 import pytest
 import trio
 
+from nsqd.core.sequence.mark import Promise
 from nsqd.net.acceptor import ACCEPT_PAUSE
 from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT
-from nsqd.net.reactor import MAX_RECEIVED, READ_SIZE, Edge, Reactor, Served
+from nsqd.net.edge import Edge
+from nsqd.net.promised import Served
+from nsqd.net.reactor import MAX_RECEIVED, READ_SIZE, Reactor
+from nsqd.protocols.nsq.context import Context
+from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
-from nsqd.storage.memory import MemoryStore
+from nsqd.storage.memory import MemoryReader, MemoryStore, MemoryTopic
+from nsqd.storage.sequence import Sequence
 from tests.core.node import SECOND, Node
 from tests.core.slow_store import SlowStore
 from tests.nsq.wire import body, mpub
@@ -25,12 +32,11 @@ class Bench:
     def __init__(self, node: Node, settings: Settings | None = None, edge: Edge | None = None) -> None:
         self.node = node
         self.http: list[Served] = []
-        self.reactor = Reactor(
-            node.broker, settings or Settings(), lambda: (node.now, 1), self._serve_http, lambda: None, edge
-        )
+        self.context = Context(node.broker, settings or Settings())
+        self.reactor = Reactor(node.broker, lambda: (node.now, 1), self._serve_http, lambda changes: None, edge)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.setblocking(False)
-        self.reactor.listen(self.listener)
+        self.reactor.listen(self.listener, partial(Peer, self.context))
         self.clients: list[socket.socket] = []
 
     def _serve_http(self) -> Served:
@@ -143,9 +149,9 @@ def test_a_client_that_reads_no_replies_is_not_read_from(bench: Bench) -> None:
             pass
         bench.turn(1)
     (connection,) = bench.reactor.connections.values()
-    assert connection.unsent() >= MAX_UNSENT
+    assert connection.backlog >= MAX_UNSENT
     assert not connection.reading
-    assert connection.unsent() < 2 * MAX_UNSENT + 20_000_000
+    assert connection.backlog < 2 * MAX_UNSENT + 20_000_000
     bench.advance(31 * SECOND)  # the write deadline: one heartbeat interval
     bench.advance(31 * SECOND)
     assert bench.reactor.connections == {}
@@ -160,7 +166,7 @@ def test_a_consumer_that_does_not_read_does_not_stop_another(bench: Bench) -> No
     bench.turn(20)
     assert len(frames(healthy)) == 101
     (first, _) = bench.reactor.connections.values()
-    assert first.unsent() <= 300_000
+    assert first.backlog <= 300_000
 
 
 def test_emfile_pauses_accepting_and_keeps_what_there_is(bench: Bench) -> None:
@@ -223,14 +229,14 @@ def test_a_reply_waits_for_its_own_commit_and_not_for_later_ones() -> None:
     bench.turn()
     answered = 0
     for step in range(60):
-        behind = store._position
+        behind = store.end
         clients[step % 4].sendall(b"PUB t\n" + body(b"x"))
         bench.turn(2)
-        store.synced = behind
+        store.durable.position = behind
         bench.turn(1)
         answered += sum(frame == b"OK" for client in clients for frame in frames(client))
     assert answered >= 4 + 55
-    assert len(bench.reactor._waiting) <= 4
+    assert len(bench.reactor._promised._connections) <= 4
     bench.close()
 
 
@@ -256,7 +262,7 @@ def test_nobody_waits_for_what_will_never_be_durable() -> None:
     bench.reactor.wake()
     bench.turn()
     assert told == ["early: done"]
-    store.failed = True
+    store.durable.broken = True
     bench.reactor.wake()
     bench.turn()
     assert told == ["early: done", "late: refused"]
@@ -282,6 +288,35 @@ async def test_run_serves_while_trio_does_other_things(bench: Bench) -> None:
         nursery.cancel_scope.cancel()
 
 
+class NotedReader(MemoryReader):
+    __slots__ = ("_notes",)
+
+    def __init__(self, sequence: Sequence, notes: list[str]) -> None:
+        super().__init__(sequence)
+        self._notes = notes
+
+    def advance(self, cursor: int) -> None:
+        self._notes.append("advance")
+
+    def requeue(self, ordinal: int, attempts: int, due: int) -> None:
+        self._notes.append(f"attempt {attempts}")
+
+
+class NotedTopic(MemoryTopic):
+    __slots__ = ("_notes",)
+
+    def __init__(self, notes: list[str]) -> None:
+        super().__init__(Sequence())
+        self._notes = notes
+
+    def publish(self, *arguments: Any, **more: Any) -> None:
+        self._notes.append("publish")
+        super().publish(*arguments, **more)
+
+    def reader(self, number: int, name: str, kind: int, start: int) -> NotedReader:
+        return NotedReader(self.sequence, self._notes)
+
+
 class Noted(MemoryStore):
     """It notes what a group holds, in order, and what is there when the group is closed."""
 
@@ -289,19 +324,10 @@ class Noted(MemoryStore):
         super().__init__(lambda ceiling: True)
         self.notes: list[str] = []
 
-    def publish(self, *arguments: Any, **more: Any) -> None:
-        self.notes.append("publish")
-        super().publish(*arguments, **more)
+    def topic(self, number: int, name: str) -> NotedTopic:
+        return NotedTopic(self.notes)
 
-    def advance(self, topic: int, channel: int, cursor: int) -> None:
-        self.notes.append("advance")
-        super().advance(topic, channel, cursor)
-
-    def requeue(self, topic: int, channel: int, ordinal: int, attempts: int, due: int) -> None:
-        self.notes.append(f"attempt {attempts}")
-        super().requeue(topic, channel, ordinal, attempts, due)
-
-    def commit(self) -> int:
+    def commit(self) -> tuple[Promise, ...]:
         self.notes.append("commit")
         return super().commit()
 
@@ -359,7 +385,7 @@ def test_a_delay_counts_from_when_the_bytes_had_come(bench: Bench) -> None:
     connection.socket = cast(Any, LateSocket(connection.socket, bench.node))
     producer.sendall(b"DPUB t 1000\n" + body(b"later"))
     bench.turn(1)
-    assert bench.node.channel("t", "c").topic.delay_lane.wake_at() == bench.node.now + SECOND
+    assert bench.node.channel("t", "c").edge.lane.waiting.wake_at() == bench.node.now + SECOND
 
 
 def test_so_does_one_of_a_call_over_http(bench: Bench) -> None:
@@ -388,6 +414,6 @@ def test_much_input_in_a_turn_is_handled_in_between(bench: Bench) -> None:
 
     bench.reactor._handle = noted  # type: ignore[method-assign]
     bench.turn(30)
-    assert bench.node.broker.topics["t"].message_count == 12
+    assert bench.node.broker.topics["t"].intake.message_count == 12
     assert max(handled) <= MAX_RECEIVED + READ_SIZE
     assert [frames(producer) for producer in producers] == [[b"OK"]] * 12

@@ -31,7 +31,7 @@ def answered(wire: Wire, answer: Authorization | AuthRefused) -> Wire:
     (question,) = wire.questions
     assert question.secret == b"secret"
     wire.questions.clear()
-    wire.peer.authorized(answer, wire.node.now)
+    wire.answer(answer)
     wire.node.turn()
     return wire
 
@@ -188,12 +188,12 @@ def test_what_the_next_answer_does_not_allow_any_more(command: bytes, name: str)
     if name != "SUB":
         wire.send(command * 2).frames()  # known, and so on the fast path
     wire.node.now += SECOND + 1
-    before = {topic.name: topic.message_count for topic in wire.node.broker.topics.values()}
+    before = {topic.name: topic.intake.message_count for topic in wire.node.broker.topics.values()}
     wire.send(command)
     channel = "c" if name == "SUB" else ""
     revoked = answered(wire, allow(wire, rule("^other$")))
     assert revoked.replies() == [f'E_UNAUTHORIZED AUTH failed for {name} on "t" "{channel}"'.encode()]
-    assert {topic.name: topic.message_count for topic in wire.node.broker.topics.values()} == before
+    assert {topic.name: topic.intake.message_count for topic in wire.node.broker.topics.values()} == before
 
 
 def test_a_topic_revoked_by_a_question_about_another() -> None:
@@ -203,7 +203,7 @@ def test_a_topic_revoked_by_a_question_about_another() -> None:
     wire.send(b"PUB u\n" + X)
     assert answered(wire, allow(wire, rule("u"))).replies() == [b"OK"]
     assert wire.send(b"PUB t\n" + X).replies() == [b'E_UNAUTHORIZED AUTH failed for PUB on "t" ""']
-    assert wire.node.broker.topics["t"].message_count == 2
+    assert wire.node.broker.topics["t"].intake.message_count == 2
 
 
 @pytest.mark.parametrize("answer", ["refused", "empty"])
@@ -242,7 +242,7 @@ def test_input_is_kept_while_it_waits_and_done_once() -> None:
     assert wire.replies() == [HELLO % 1, b"OK", b"OK"]
     wire.send(b"P\nPUB t\n" + body(b"3"))
     assert wire.replies() == [b"OK"]
-    assert wire.node.broker.topics["t"].message_count == 3
+    assert wire.node.broker.topics["t"].intake.message_count == 3
 
 
 def test_replies_before_the_question_do_not_wait() -> None:
@@ -330,7 +330,7 @@ def play(script: list[bytes], cuts: list[int], late: list[bool]) -> tuple[object
             wire.questions.clear()
             asked.append(question.secret)
             if not wire.peer.closing:
-                wire.peer.authorized(said_to(wire, question.secret, len(asked)), wire.node.now)
+                wire.answer(said_to(wire, question.secret, len(asked)))
 
     data = b"".join(script)
     edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
@@ -342,7 +342,7 @@ def play(script: list[bytes], cuts: list[int], late: list[bool]) -> tuple[object
     wire.node.turn()
     frames = wire.frames()
     wire.node.broker.check()
-    counts = {name: topic.message_count for name, topic in wire.node.broker.topics.items()}
+    counts = {name: topic.intake.message_count for name, topic in wire.node.broker.topics.items()}
     # An MPUB whose head comes in pieces may ask once more for permissions that hold no time at all.
     return (
         [data for kind, data in frames if kind != MESSAGE],

@@ -11,14 +11,14 @@ X = body(b"x")
 def a_wire(node: Node | None = None) -> Wire:
     """A client of a node that has an nsqlookupd."""
     wire = Wire(node)
-    wire.node.broker.ask_for_channels = True
+    wire.node.broker.directory.ask_for_channels = True
     return wire
 
 
 def resume(wire: Wire) -> Wire:
     """nsqlookupd knows the topics that were created, or the time is over."""
     wire.unregistered.clear()
-    wire.peer.resume(wire.node.now)
+    wire.register()
     wire.node.turn()
     return wire
 
@@ -28,10 +28,10 @@ def test_the_first_publish_waits_and_happens_once(command: bytes) -> None:
     wire = a_wire().send(command)
     assert wire.peer.waiting
     assert (wire.unregistered, wire.replies()) == (["t"], [])
-    assert wire.node.broker.topics["t"].message_count == 0
+    assert wire.node.broker.topics["t"].intake.message_count == 0
     assert resume(wire).replies() == [b"OK"]
     assert wire.unregistered == []
-    assert wire.node.broker.topics["t"].message_count == 1
+    assert wire.node.broker.topics["t"].intake.message_count == 1
     assert wire.send(command).replies() == [b"OK"]
 
 
@@ -73,7 +73,7 @@ def test_the_last_part_of_an_mpub_does_not_wait_for_a_topic_deleted_under_it() -
     wire.send(command[:-1])
     wire.node.broker.delete_topic("t")
     assert wire.send(command[-1:]).replies() == [b"OK"]
-    assert wire.node.broker.topics["t"].message_count == 2
+    assert wire.node.broker.topics["t"].intake.message_count == 2
 
 
 def test_without_nsqlookupd_nobody_waits() -> None:
@@ -85,4 +85,4 @@ def test_a_client_that_left_meanwhile() -> None:
     wire = a_wire().send(b"PUB t\n" + X)
     wire.peer.disconnected()
     wire.node.turn()
-    assert wire.node.broker.topics["t"].message_count == 0
+    assert wire.node.broker.topics["t"].intake.message_count == 0

@@ -94,7 +94,7 @@ def play(
             module.PORTION = PORTION  # type: ignore[attr-defined]
     node.broker.check()
     frames = [(kind, text if kind != 2 else text[8:]) for kind, text in wire.frames()]
-    counts = {name: topic.message_count for name, topic in node.broker.topics.items()}
+    counts = {name: topic.intake.message_count for name, topic in node.broker.topics.items()}
     channel = node.channel("t", "c")
     state = (channel.depth, channel.in_flight_count, channel.deferred_count, channel.requeue_count, node.held())
     return frames, counts, state, wire.peer.closing, wire.peer.pub_counts, wire.peer.state
@@ -147,5 +147,5 @@ def test_a_body_in_small_pieces_costs_no_more_than_its_bytes() -> None:
             wire.peer.receive(data[i : i + 10], 0)
     finally:
         peer_module.Peer._command = original  # type: ignore[method-assign]
-    assert wire.node.broker.topics["t"].message_count == 2001
+    assert wire.node.broker.topics["t"].intake.message_count == 2001
     assert parses < 2100  # about one for each piece of the MPUB, three for the PUB

@@ -21,11 +21,11 @@ def wire() -> Wire:
 def turn(wire: Wire, data: bytes = b"") -> int:
     """One turn, in which `data` arrives. Returns how many messages were published in it."""
     topic = wire.node.broker.topics.get("t")
-    before = topic.message_count if topic is not None else 0
+    before = topic.intake.message_count if topic is not None else 0
     wire.peer.receive(data, wire.node.now)
     wire.node.turn()
     topic = wire.node.broker.topics.get("t")
-    return (topic.message_count if topic is not None else 0) - before
+    return (topic.intake.message_count if topic is not None else 0) - before
 
 
 @pytest.mark.parametrize("alike", [True, False])
@@ -52,7 +52,7 @@ def test_nothing_of_a_bad_one_is_published(wire: Wire) -> None:
     while wire.peer.has_more:
         turn(wire)
     assert wire.replies() == [b"E_BAD_MESSAGE MPUB invalid message(%d) body size 0" % (MANY - 1)]
-    assert wire.node.broker.topics["t"].message_count == 0
+    assert wire.node.broker.topics["t"].intake.message_count == 0
 
 
 def test_reading_takes_portions_too(wire: Wire) -> None:
@@ -82,7 +82,7 @@ def test_a_client_that_is_gone_leaves_a_part(wire: Wire) -> None:
     wire.peer.disconnected()
     assert not wire.peer.has_more
     assert wire.replies() == []
-    assert wire.node.broker.topics["t"].message_count <= 2 * PORTION
+    assert wire.node.broker.topics["t"].intake.message_count <= 2 * PORTION
     wire.node.broker.check()
 
 
@@ -110,36 +110,36 @@ def test_a_repeated_one_is_known_by_its_key_and_a_broken_one_is_not(wire: Wire) 
     hello(wire)
     turn(wire, batch_mpub(b" key", MANY))
     topic = wire.node.broker.topics["t"]
-    while not topic.message_count:
+    while not topic.intake.message_count:
         turn(wire)
     wire.peer.disconnected()  # a part is published: the client says it again
-    part = topic.message_count
+    part = topic.intake.message_count
     assert part < MANY
     again = Wire(wire.node, LIMITS)
     hello(again)
     again.send(batch_mpub(b" key", MANY))
     assert again.replies() == [b"OK"]
-    assert topic.message_count == part + MANY
+    assert topic.intake.message_count == part + MANY
     again.send(batch_mpub(b" key", MANY))
     assert again.replies() == [b"OK"]
-    assert topic.message_count == part + MANY
-    assert topic.duplicate_count == MANY
+    assert topic.intake.message_count == part + MANY
+    assert topic.intake.duplicate_count == MANY
 
 
 def test_of_a_numbered_one_nothing_is_published_twice(wire: Wire) -> None:
     hello(wire)
     turn(wire, batch_mpub(b" producer 100", MANY))
     topic = wire.node.broker.topics["t"]
-    while not topic.message_count:
+    while not topic.intake.message_count:
         turn(wire)
     wire.peer.disconnected()
-    assert 0 < topic.message_count < MANY
+    assert 0 < topic.intake.message_count < MANY
     again = Wire(wire.node, LIMITS)
     hello(again)
     again.send(batch_mpub(b" producer 100", MANY))
     assert again.replies() == [b"OK"]
-    assert topic.message_count == MANY
-    assert topic.seen.producers["producer"] == 100 + MANY - 1
+    assert topic.intake.message_count == MANY
+    assert topic.intake.seen.producers["producer"] == 100 + MANY - 1
 
 
 def test_a_batch_gives_each_portion_once() -> None:

@@ -143,7 +143,7 @@ def test_fatal_errors(line: bytes, error: bytes) -> None:
     wire = Wire(settings=SMALL)
     assert wire.send(line + b"PUB t\n" + body(b"never")).frames() == [(ERROR, error)]
     assert wire.peer.closing
-    assert sum(topic.message_count for topic in wire.node.broker.topics.values()) == 0
+    assert sum(topic.intake.message_count for topic in wire.node.broker.topics.values()) == 0
     wire.node.broker.check()
 
 
@@ -181,7 +181,7 @@ def test_input_that_ends_in_the_middle(start: bytes, error: bytes) -> None:
     wire.send(start)
     wire.peer.receive_eof()
     assert wire.frames() == [(ERROR, error)]
-    assert wire.node.broker.topics.get("t") is None or wire.node.broker.topics["t"].message_count == 0
+    assert wire.node.broker.topics.get("t") is None or wire.node.broker.topics["t"].intake.message_count == 0
 
 
 def test_input_that_ends_between_commands_or_in_a_line_is_silent() -> None:

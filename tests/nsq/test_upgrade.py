@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from nsqd.protocols.nsq.identify import Upgrade
 from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, Settings
+from nsqd.protocols.transport import Upgrade
 from shared.tls_info import TlsInfo
 from tests.core.node import MS
 from tests.nsq.wire import ERROR, Wire, body

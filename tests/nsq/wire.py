@@ -1,12 +1,14 @@
 """A client's end of a Peer: bytes in, frames out, in virtual time. No socket."""
 
 import struct
+from collections.abc import Callable
 
 from nsqd.core.limits import Limits
-from nsqd.protocols.nsq.authorization import Question
-from nsqd.protocols.nsq.identify import Upgrade
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
+from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
+from nsqd.protocols.transport import Begin, Upgrade
 from tests.core.node import MS, Node
 
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
@@ -17,14 +19,15 @@ class Wire:
 
     def __init__(self, node: Node | None = None, settings: Settings | None = None, magic: bool = True) -> None:
         self.node = node or Node(Limits())
-        self.pending = 0  # bytes the network has not taken
         self.wants_output = False
         self.received = bytearray()
         self.upgrades: list[Upgrade] = []
         self.questions: list[Question] = []
         self.unregistered: list[str] = []  # topics that nsqlookupd must know before the peer goes on
-        wall = self.node.broker.wall
-        self.peer = Peer(self.node.broker, settings or Settings(), self, "10.0.0.1", "5555", self.node.now, wall)
+        self.answers: list[Callable[[Authorization | AuthRefused], None]] = []  # who waits for them, the last one last
+        self.is_over = False  # what the peer waited for outside is over
+        context = Context(self.node.broker, settings or Settings(), self._ask, self._register)
+        self.peer = Peer(context, self, "10.0.0.1", "5555", self.node.now, self.node.broker.wall)
         self.node.after_turn = self._chain(self.node.after_turn)
         if magic:
             self.peer.receive(b"  V2", self.node.now)
@@ -37,19 +40,52 @@ class Wire:
     def timer_changed(self) -> None:
         pass
 
-    def unsent(self) -> int:
-        return self.pending
+    @property
+    def is_scarce(self) -> bool:
+        return False
 
     def upgrade(self, upgrade: Upgrade) -> None:
         self.upgrades.append(upgrade)
 
-    def authorize(self, question: Question) -> None:
-        self.questions.append(question)
+    def suspend(self, begin: Begin) -> None:
+        self.is_over = False
+        begin(self._over)
 
-    def await_registration(self, topic: str) -> None:
+    def _over(self) -> None:
+        self.is_over = True
+
+    # whom the peer asks
+
+    def _ask(self, question: Question, answered: Callable[[Authorization | AuthRefused], None]) -> None:
+        self.questions.append(question)
+        self.answers.append(answered)
+
+    def _register(self, topic: str, then: Callable[[], None]) -> None:
         self.unregistered.append(topic)
+        self.registered = then
 
     # the test's side
+
+    @property
+    def pending(self) -> int:
+        """Bytes that the network has not taken."""
+        return self.peer.outbox.unsent
+
+    @pending.setter
+    def pending(self, size: int) -> None:
+        self.peer.outbox.unsent = size
+
+    def answer(self, said: Authorization | AuthRefused) -> None:
+        """The authorization servers have answered the question that was asked last."""
+        self.answers[-1](said)
+        assert self.is_over
+        self.peer.resume(self.node.now)
+
+    def register(self) -> None:
+        """nsqlookupd knows the topic, or the time is over."""
+        self.registered()
+        assert self.is_over
+        self.peer.resume(self.node.now)
 
     def send(self, data: bytes) -> "Wire":
         """Bytes arrive; the node takes its turn."""

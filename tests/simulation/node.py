@@ -1,14 +1,18 @@
 """A whole node as nsqd/daemon.py wires it, on a simulated disk, clock and network; and operators who call it as HTTP does."""
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, cast
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability
-from nsqd.net.reactor import Reactor, Served
+from nsqd.net.promised import Served
+from nsqd.net.reactor import Reactor
 from nsqd.net.system import System
+from nsqd.protocols.nsq.context import Context
+from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
 from tests.simulation.net import Network, Poller
 from tests.storage.sim_disk import SimDisk
@@ -43,14 +47,9 @@ class WholeNode(SimNode):
         system = System(cast(Any, lambda: Poller(self.network)), cast(Any, self.network.pair))
         settings = Settings(msg_timeout=2 * SECOND)
         self.reactor = Reactor(
-            self.broker,
-            settings,
-            lambda: (clock.now, clock.wall),
-            self._serve_calls,
-            lambda: self.broker.fetch_changes() and None,
-            system=system,
+            self.broker, lambda: (clock.now, clock.wall), self._serve_calls, lambda changes: None, system=system
         )
-        self.reactor.listen(cast(Any, self.network.listener))
+        self.reactor.listen(cast(Any, self.network.listener), partial(Peer, Context(self.broker, settings)))
 
     def _wake(self) -> None:
         super()._wake()

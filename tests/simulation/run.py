@@ -213,7 +213,7 @@ class WholeRun:
     def start(self) -> WholeNode:
         """A node over the disk, with its topics."""
         self.node = node = WholeNode(self.disk, self.durability, self.clock, self.random, self.limits, *self.sizes)
-        assert not node.log.damage.spots, f"a crash looks like damage: {node.log.damage.spots}"
+        assert not node.log.found.damage.spots, f"a crash looks like damage: {node.log.found.damage.spots}"
         node.broker.check()
 
         def make(broker: Broker) -> None:
@@ -251,7 +251,7 @@ class WholeRun:
             if operator is not None and random.random() < 0.0005:
                 cast(Any, random.choice(links).socket).reset()
             self._turn(node, min(until, now + step))
-            assert not node.broker.store.broken
+            assert not node.store.durable.broken
 
     def stop(self, ns: int) -> None:
         """The process is stopped (SIGSTOP) for so long: clocks go on, and then all time-outs and delays are over at once."""

@@ -11,7 +11,7 @@ import pytest
 from bench.crash.link import Link
 from bench.crash.messages import Verdict
 from bench.crash.mix import MS
-from nsqd.core.retention.keeping import WRITTEN, Durability, Keeping
+from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.writer import SyncJob
@@ -65,7 +65,7 @@ def test_acknowledging_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_strict_topic_that_is_acknowledged_like_the_others_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Keeping, "promise", property(lambda keeping: WRITTEN))
+    monkeypatch.setattr(LogStore, "_marks_of", lambda store, durability: (store.written,))
     assert_found(Durability.OS, 40)
 
 

@@ -24,7 +24,7 @@ def assert_bounded(node: SimNode, more: int) -> None:
 
     Of a segment that was cleaned a census tells less than is wanted: all of it was when it was cleaned.
     """
-    segments, checkpoints = node.log.tidying, node.log.checkpoints
+    segments, checkpoints = node.log.tidying, node.log.upkeep.checkpoints
     assert segments is not None
     assert checkpoints is not None
     census = Census(node.store.logged(), frozenset(segments.segments), 0)
@@ -98,7 +98,7 @@ class CrashRun:
             node.broker.check()
             if random.random() < 0.3:
                 node.log.close()
-                self.written = node.log.writer.written
+                self.written = node.log.writer.written.position
         except PowerCut:
             pass
         self._crash()
@@ -155,8 +155,8 @@ class CrashRun:
     def _crash(self) -> None:
         random = self.random
         if self.node is not None:
-            self.safe = max(self.safe, self.node.log.writer.durable)
-            self.safe = max(self.safe, self.node.store.durable)  # replies may have left
+            self.safe = max(self.safe, self.node.log.writer.durable.position)
+            self.safe = max(self.safe, self.node.store.durable.position)  # replies may have left
         cut = not self.jumps and random.random() < 0.7
         self.disk = self.disk.crash(random) if cut else self.disk.kill()
         away = random.choice((0, 1, 300, 5000)) * MS
@@ -166,7 +166,7 @@ class CrashRun:
     def _look(self, least: int) -> None:
         """See what is there, with a copy of the disk. The log must not end before `least`."""
         node = self._open(self.disk.kill(), self.clock.after(0, self.clock.now, rebooted=False))
-        assert not node.log.damage.spots, f"a crash looks like damage: {node.log.damage.spots}"
+        assert not node.log.found.damage.spots, f"a crash looks like damage: {node.log.found.damage.spots}"
         assert node.end >= least, f"the log ends at {node.end}, but everything up to {least} was promised"
         node.broker.check()
         seen = judge(self.history, node.end, self.clock.true, survey(node, self.history.ids))

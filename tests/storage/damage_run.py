@@ -150,7 +150,7 @@ class DamageRun:
         if settled:
             assert reader.stated >= reader.content_end, "an idle log or a clean stop does not state its mark"
         node = self._open(self.disk)
-        assert not settled or node.log.torn == 0, "an end in order looks torn"
+        assert not settled or node.log.found.torn == 0, "an end in order looks torn"
         seen = survey(self._open(self.disk.kill()), {})
         served = set(seen["t"].channels["c"].arrivals) if "t" in seen and "c" in seen["t"].channels else set()
         return Whole(found, served, reader.segments[-1].name if reader.segments else "")
@@ -199,7 +199,7 @@ class DamageRun:
         served = set(seen["t"].channels["c"].arrivals) if "t" in seen and "c" in seen["t"].channels else set()
         assert all(self._is_ours(body) for body in served), "it delivers what was never published"
         missing = whole.served - served
-        told = node.log.damage.size + node.log.torn + copy.cache.failures
+        told = node.log.found.damage.size + node.log.found.torn + copy.cache.failures
         findings = verify(spoiled, lambda done, total: None)
         if not hits:
             assert not missing, f"without damage {missing} are missing"

@@ -1,6 +1,6 @@
 """A node's core over the commit log on a simulated disk: opened, driven and lost as nsqd/daemon.py and the reactor do it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -9,6 +9,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
 from nsqd.core.retention.keeping import Durability
+from nsqd.core.sequence.mark import Promise
 from nsqd.storage.log.cache import Cache, Read
 from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.cleaner import Cleaner, Job
@@ -82,7 +83,7 @@ class SteppedSyncer(Syncer):
         except OSError as failure:
             error = failure
         if error is not None or not self.steps:
-            self._done.append((self.job, 0.0, error))
+            self.done.append((self.job, 0.0, error))
             self.job = None
 
 
@@ -100,7 +101,7 @@ class SteppedCache(Cache):
         read = self._jobs.popleft()
         assert read is not None
         self._do(read)
-        self._done.append(read)
+        self.done.append(read)
         return True
 
 
@@ -162,18 +163,18 @@ class SimNode:
             self._wake,
             Simulated(clock.clocks(), segment_size, SteppedSyncer, SteppedCache, SteppedCleaner, SteppedSpare, tail),
         )
-        self.end = self.log.writer.written  # where the log ended
+        self.end = self.log.writer.written.position  # where the log ended
         assert isinstance(self.log.syncer, SteppedSyncer)
         assert isinstance(self.log.cache, SteppedCache)
         self.syncer, self.cache = self.log.syncer, self.log.cache
         self.syncer.random = random
         self.store = self.log.store
-        ids = IdSource(NODE, max(1, self.log.lease), self.store.lease)
+        ids = IdSource(NODE, max(1, self.log.found.lease), self.store.lease)
         limits = limits or Limits()
         limits = replace(limits, keeping=replace(limits.keeping, durability=durability))
         self.broker = Broker(limits, self.store, ids, random.randrange)
         self.eager = False  # True: what is to be read is read at once
-        self.waiting: list[tuple[int, Callable[[], None]]] = []  # replies by the position they wait for
+        self.waiting: list[tuple[Sequence[Promise], Callable[[], None]]] = []  # replies, with what they wait for
         self.before_seal: Callable[[], None] = lambda: None
         self.before_commit: Callable[[], None] = lambda: None
         self.after_commit: Callable[[int], None] = lambda position: None  # the log's position behind the group
@@ -184,7 +185,6 @@ class SimNode:
             recover(self.broker, picture, clock.now)
         self.broker.commit()
         self.log.serve(self.broker)
-        assert self.log.tidying is not None
         cleaner = self.log.tidying._cleaner
         assert isinstance(cleaner, SteppedCleaner)
         self.cleaner = cleaner
@@ -209,25 +209,26 @@ class SimNode:
         self.broker.serve()
         self.after_serve()
         self.before_commit()
-        position = self.broker.commit()
-        self.after_commit(self.log.writer.written)
-        self.waiting += [(position, reply) for reply in replies]
+        promises = self.broker.commit()
+        self.after_commit(self.log.writer.written.position)
+        self.waiting += [(promises, reply) for reply in replies]
         self.release()
         self.broker.fetch_changes()
 
     def release(self) -> None:
         """Send the replies that need not wait any more."""
-        durable = self.store.durable
-        ready = [reply for position, reply in self.waiting if position <= durable]
-        self.waiting = [entry for entry in self.waiting if entry[0] > durable]
-        for reply in ready:
-            reply()
+        waiting, self.waiting = self.waiting, []
+        for promises, reply in waiting:
+            if all(promise.is_kept for promise in promises):
+                reply()
+            else:
+                self.waiting.append((promises, reply))
 
     def advance(self, ns: int) -> None:
         """Let time pass, with a turn whenever something is due."""
         left = ns
         while True:
-            while self.broker.awake or self.woken or (self.eager and self.cache.step()):
+            while self.broker.agenda.awake or self.woken or (self.eager and self.cache.step()):
                 self.turn()
             due = self.broker.scan.next_turn()
             step = left if due is None else max(0, min(left, due - self.clock.now))

@@ -127,6 +127,6 @@ def test_so_is_a_job() -> None:
 
 
 def work(node: SimNode) -> Tube:
-    tube = node.broker.topics["default"].tube
+    tube = node.broker.tubes.tube("default")
     assert tube is not None
     return tube

@@ -91,8 +91,8 @@ def test_what_is_read_back_keeps_to_the_budget_though_nothing_is_published() -> 
     node = new_node(disk.kill())
     topic = node.broker.topics["a"]
     position, most = 0, 0
-    while position < topic.end:
-        extent = node.store.read(topic.number, position)
+    while position < topic.edge.end:
+        extent = topic.journal.read(position)
         if extent is not None:
             position = extent.end
         node.cache.step()
@@ -115,10 +115,10 @@ def test_what_was_just_read_back_stays_until_somebody_could_take_it() -> None:
     node.cache.budget = 0
     node.cache.share(0)
     topic = node.broker.topics["a"]
-    assert node.store.read(topic.number, 0) is None
+    assert topic.journal.read(0) is None
     node.cache.step()
     found = []
-    node.after_serve = lambda: found.append(node.store.read(topic.number, 0))
+    node.after_serve = lambda: found.append(topic.journal.read(0))
     node.turn(lambda: publish(node, "other", 1))
     assert found[0] is not None
     node.turn()
@@ -138,7 +138,7 @@ def test_what_could_not_be_written_yet_is_never_given_up() -> None:
     node.cache.share(0)
     node.turn()
     topic = node.broker.topics["slow"]
-    extent = node.store.read(topic.number, 1)
+    extent = topic.journal.read(1)
     assert extent is not None
     assert extent.frames[1].endswith(BODY)
 

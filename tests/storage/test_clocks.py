@@ -69,10 +69,9 @@ def test_dues_go_to_and_fro() -> None:
 
 def test_an_anchor_is_made_once_a_second() -> None:
     log = clock(WALL, 5, OTHER)
-    assert log.wants_anchor(0)
+    assert log.anchor_due == 0
     assert log.anchor() == Anchor(WALL, WALL, 5, OTHER)
-    assert not log.wants_anchor(8 * SECOND - 1)
-    assert log.wants_anchor(8 * SECOND)
+    assert log.anchor_due == 8 * SECOND
 
 
 def test_this_machine_tells_its_clocks() -> None:

@@ -82,7 +82,6 @@ def test_in_portions_of_any_size(node: SimNode, portion: int) -> None:
 
 
 def test_by_file(node: SimNode) -> None:
-    assert node.log.tidying is not None
     files = counted(node, 10).files(1000)
     assert [file.name for file in files] == sorted(name for name in node.disk.names() if name.endswith(".log"))
     assert [file.number for file in files] == sorted(file.number for file in files)

@@ -62,7 +62,7 @@ def served(disk: SimDisk) -> tuple[set[bytes], int]:
     assert node.cache.failures == 0
     bodies = set(seen["t"].channels["kept"].arrivals)
     assert bodies <= {body(number) for number in range(MESSAGES)}
-    return bodies, len(node.log.damage.spots)
+    return bodies, len(node.log.found.damage.spots)
 
 
 def behind_the_topology(disk: SimDisk) -> list[tuple[str, int, int, int]]:
@@ -141,7 +141,7 @@ def test_a_damaged_checkpoint_leaves_the_one_before_it() -> None:
         wrong[at] ^= 4
         disk.put(name, bytes(wrong))
         node = open_node(disk)
-        assert f"{node.log.roots[0]:020d}.0.log" == roots[1]
+        assert f"{node.log.found.roots[0]:020d}.0.log" == roots[1]
         assert len(survey(node, {})["t"].channels["kept"].arrivals) == MESSAGES
 
 

@@ -72,7 +72,7 @@ def test_after_any_failed_sync_nothing_is_acknowledged_any_more() -> None:
             producer.publish(20)
             told = list(producer.acknowledged)
             assert len(told) < 22
-            assert node.log.writer.broken
+            assert node.log.writer.durable.broken
             assert "Input/output error" in node.log.writer.failure
             assert node.store.refusal == node.log.writer.failure == producer.refused[-1]
             disk.repair()
@@ -134,13 +134,13 @@ def test_what_is_finished_on_a_full_disk_makes_space_by_itself() -> None:
         node.turn()
         assert node.broker.refusal == ""
         assert disk.free() > disk.total() // 10
-    assert node.log.checkpoints is not None
-    written = node.log.checkpoints.written
+    assert node.log.upkeep is not None
+    written = node.log.upkeep.checkpoints.written
     disk.others = disk.free()
     for _ in range(60):
         node.advance(SECOND)
         node.syncer.timer()
-    assert node.log.checkpoints.written <= written + 2  # there is nothing that more of them could free
+    assert node.log.upkeep.checkpoints.written <= written + 2  # there is nothing that more of them could free
 
 
 def test_a_write_for_which_there_is_no_space_is_acknowledged_when_there_is() -> None:
@@ -178,7 +178,7 @@ def test_a_segment_that_cannot_be_made_holds_replies_back_and_damages_nothing(co
     assert not node.log.writer.failure
     crashed = disk.crash(Random(1))
     assert seen_after(crashed.kill()) == set(producer.acknowledged)
-    assert not new_node(crashed).log.damage.spots
+    assert not new_node(crashed).log.found.damage.spots
 
 
 def test_every_failing_call_of_a_run_loses_nothing_that_was_acknowledged() -> None:
@@ -232,4 +232,4 @@ def test_nothing_is_synced_in_the_turn_while_the_thread_is_at_it() -> None:
     assert syncer.job is not None
     assert syncer.now()
     assert syncer.job is None
-    assert writer.durable == writer.written
+    assert writer.durable.position == writer.written.position

@@ -39,8 +39,8 @@ def rest(node: SimNode, seconds: int) -> None:
 
 
 def checkpoints(node: SimNode) -> int:
-    assert node.log.checkpoints is not None
-    return node.log.checkpoints.written
+    assert node.log.upkeep is not None
+    return node.log.upkeep.checkpoints.written
 
 
 def files(node: SimNode) -> int:
@@ -145,13 +145,13 @@ def test_a_small_log_is_not_looked_at(node: SimNode, monkeypatch: pytest.MonkeyP
 
 def test_under_load_there_are_no_more_checkpoints(node: SimNode) -> None:
     backlog = Backlog(node, 1000)
-    before, written = checkpoints(node), node.log.writer.written
+    before, written = checkpoints(node), node.log.writer.written.position
     for _ in range(90):
         bodies = [b"x" * BODY] * 20
         node.turn(lambda bodies=bodies: backlog.topic.publish(bodies, len(bodies) * BODY))
         backlog.finish()
         rest(node, 1)
-    assert checkpoints(node) - before <= (node.log.writer.written - written) // CHEAP
+    assert checkpoints(node) - before <= (node.log.writer.written.position - written) // CHEAP
 
 
 def test_a_backlog_that_came_and_went_between_two_looks_goes(node: SimNode) -> None:
@@ -240,9 +240,11 @@ class IdleRun:
             rest(node, 90)
             assert_bounded(node, self.cheap + 2 * self.segment + 2000)
             if not any(consumer.in_flight for consumer in self.consumers):
-                before, written = checkpoints(node), node.log.writer.written
+                before, written = checkpoints(node), node.log.writer.written.position
                 rest(node, 90)
-                assert (checkpoints(node), node.log.writer.written) == (before, written), "it does not come to rest"
+                assert (checkpoints(node), node.log.writer.written.position) == (before, written), (
+                    "it does not come to rest"
+                )
             self._end(node)
 
     def _open(self) -> SimNode:

@@ -48,14 +48,14 @@ def test_after_a_clean_stop_ids_go_on_at_the_next_one() -> None:
 def test_a_clean_stop_behind_a_checkpoint_gives_back_too() -> None:
     node = start(SimDisk(Random(1)))
     publish(node, 3)
-    assert node.log.checkpoints is not None
-    node.log.checkpoints._begin()
+    assert node.log.upkeep is not None
+    node.log.upkeep.checkpoints._begin()
     node.advance(0)
     node = start(stopped(node))
     assert issued(node) == 4
     publish(node)
-    assert node.log.checkpoints is not None
-    node.log.checkpoints._begin()
+    assert node.log.upkeep is not None
+    node.log.upkeep.checkpoints._begin()
     node.advance(0)
     assert issued(start(node.disk.kill())) == 4 + ids.LEASE
 
@@ -80,7 +80,7 @@ def edited(disk: SimDisk, name: str, change: Callable[[bytearray], None]) -> Sim
 def test_a_stop_that_is_torn_anywhere_gives_nothing_back_that_was_issued() -> None:
     node = start(SimDisk(Random(1)))
     publish(node, 3)
-    written, name = node.log.writer.written, segment_name(node.log.writer.base, 0)
+    written, name = node.log.writer.written.position, segment_name(node.log.writer.base, 0)
     before = HEADER_SIZE + written - node.log.writer.base
     disk = stopped(node)
     size = len(disk.content(name))

@@ -19,7 +19,7 @@ def start(disk: SimDisk, clock: Clock) -> SimNode:
 
 
 def chosen(node: SimNode, topic: Topic, *ordinals: int) -> list[Chosen]:
-    return [Chosen(one, message_id(node.store.look(topic.number, one))) for one in ordinals]
+    return [Chosen(one, message_id(topic.journal.look(one))) for one in ordinals]
 
 
 def test_a_delayed_message_that_was_finished_stays_finished() -> None:
@@ -32,8 +32,8 @@ def test_a_delayed_message_that_was_finished_stays_finished() -> None:
             node.turn(partial(topic.publish_deferred, b"7", clock.now + 600 * SECOND))
         else:
             node.turn(partial(topic.publish, [b"x"], 1))
-    requeue(channel, chosen(node, topic, 5), 0, clock.now)
-    finish(channel, chosen(node, topic, *range(3, 11)))
+    requeue(topic, channel, chosen(node, topic, 5), 0, clock.now)
+    finish(topic, channel, chosen(node, topic, *range(3, 11)))
     node.turn()
     assert (channel.depth, channel.deferred_count) == (4, 0)
     again = start(node.disk.kill(), clock.after(0, clock.now, rebooted=False)).broker.topics["t"].channels["c"]
@@ -87,7 +87,7 @@ def test_a_channel_from_the_past_waits_for_what_others_wait_for_alone() -> None:
     topic.channel("a")
     topic.channel("b")
     node.turn(partial(topic.publish_deferred, b"later", clock.now + 600 * SECOND))
-    finish(topic.channels["a"], chosen(node, topic, 0))
+    finish(topic, topic.channels["a"], chosen(node, topic, 0))
     late = topic.channel_from("late", 0, clock.now)
     node.turn()
     assert (late.depth, late.deferred_count) == (0, 1)

@@ -155,6 +155,6 @@ def test_what_is_found_at_a_start_is_said_at_error_with_the_copy(caplog: pytest.
         node = open_node(disk)
     (line,) = [one for one in caplog.records if "may have been acknowledged" in one.message]
     assert line.levelno == logging.ERROR
-    assert f"{node.log.torn} bytes" in line.message
+    assert f"{node.log.found.torn} bytes" in line.message
     assert next(iter(copies(disk))) in line.message
-    assert node.log.figures().torn == node.log.torn > len(b"acknowledged")
+    assert node.log.figures().torn == node.log.found.torn > len(b"acknowledged")

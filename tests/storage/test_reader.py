@@ -33,7 +33,7 @@ def test_a_tail_that_is_cut_anywhere_is_cut_off_at_a_record() -> None:
     writer = new_writer(disk)
     write(writer, b"a" * 10)
     writer.sync()
-    promised = writer.durable
+    promised = writer.durable.position
     write(writer, b"b" * 10, b"c" * 10)
     (name,) = disk.names()
     whole = disk.content(name)
@@ -56,8 +56,8 @@ def test_zeros_at_the_end_are_cut_off() -> None:
     (name,) = disk.names()
     disk.put(name, disk.content(name) + bytes(4096))
     reader, contents = read(disk)
-    assert (contents, reader.torn, reader.end) == ([b"a"], 0, writer.written)
-    assert len(disk.content(name)) == HEADER_SIZE + writer.written
+    assert (contents, reader.torn, reader.end) == ([b"a"], 0, writer.written.position)
+    assert len(disk.content(name)) == HEADER_SIZE + writer.written.position
 
 
 def test_zeros_where_records_were_promised_are_damage_up_to_there_and_no_further() -> None:
@@ -65,10 +65,10 @@ def test_zeros_where_records_were_promised_are_damage_up_to_there_and_no_further
     writer = new_writer(disk)
     write(writer, b"a")
     writer.sync()
-    first = writer.durable
+    first = writer.durable.position
     write(writer, b"b")
     writer.sync()
-    promised = writer.durable
+    promised = writer.durable.position
     write(writer, b"c")
     (name,) = disk.names()
     whole = disk.content(name)
@@ -78,7 +78,7 @@ def test_zeros_where_records_were_promised_are_damage_up_to_there_and_no_further
     reader, contents = read(disk)
     assert contents == [b"a", b"c"]
     assert reader.damage.spots == [(name, first + HEADER_SIZE, promised + HEADER_SIZE)]
-    assert reader.end == writer.written
+    assert reader.end == writer.written.position
 
 
 def test_a_segment_that_a_crash_left_too_long_ends_where_the_next_one_begins() -> None:
@@ -107,7 +107,7 @@ def test_a_tail_that_is_there_twice_counts_once() -> None:
         disk.put(name, whole + whole[-size:])
         reader, contents = read(disk)
         assert contents == [b"a", b"b", b"c"]
-        assert reader.end == writer.written
+        assert reader.end == writer.written.position
 
 
 def three_segments() -> tuple[SimDisk, list[str]]:

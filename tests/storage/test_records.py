@@ -16,11 +16,13 @@ from nsqd.storage.log.records import (
     PREFIX_SIZE,
     VERSION,
     NotASegment,
+    Record,
     SegmentHeader,
     WrongVersion,
     decode,
     decode_header,
     encode,
+    encode_all,
     repaired,
 )
 
@@ -52,6 +54,7 @@ CONTENTS = {
     Kind.JOB: records.CHANNEL_OF,
     Kind.JOBS: records.JOBS,
     Kind.NEXT_ID: records.NEXT_ID,
+    Kind.READER: records.READER,
 }
 HEADER = SegmentHeader(node=7, generation=2, log_id=bytes(range(16)), base=1 << 40, made=1_800_000_000_000_000_000)
 
@@ -83,6 +86,21 @@ def test_a_record_is_read_as_it_was_written(
     assert written[PREFIX_SIZE] == kind
     assert written[PREFIX_SIZE + 1 :] == content + frames
     assert layout.unpack_from(written, PREFIX_SIZE + 1) == values
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(0, 1 << 33),
+    st.lists(st.tuples(st.sampled_from((Kind.GROUP, Kind.PUBLISH, Kind.FINISH)), st.binary(), st.binary())),
+)
+def test_records_of_a_group_are_what_each_is_alone(seed: int, start: int, group: list[Record]) -> None:
+    pieces, published, end = encode_all(seed, start, group)
+    at, places, alone = start, [], b""
+    for kind, content, frames in group:
+        record = b"".join(encode(seed, at, kind, content, frames))
+        places += [(at, at + len(record))] * (kind == Kind.PUBLISH)
+        at, alone = at + len(record), alone + record
+    assert (b"".join(pieces), published, end) == (alone, places, at)
 
 
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=30), st.data())

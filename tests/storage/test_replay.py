@@ -96,8 +96,8 @@ def test_what_was_buried_ahead_of_the_cursor_can_be_kicked_after_a_checkpoint_an
     assert consumer.requeue(delayed.id, 0, node.clock.now) == ""  # it is buried; the cursor has not come by
     consumer.set_ready(0)
     node.turn()
-    assert node.log.checkpoints is not None
-    node.log.checkpoints._begin()
+    assert node.log.upkeep is not None
+    node.log.upkeep.checkpoints._begin()
     node.advance(0)
     assert channel.kick([delayed.id]) == 1
     node.turn()
@@ -111,8 +111,8 @@ def test_what_a_checkpoint_knows_of_does_not_grow_with_what_is_behind_it() -> No
     node = start(disk)
     node.broker.topic("t").channel("a")
     publish(node, b"before")
-    assert node.log.checkpoints is not None
-    node.log.checkpoints._begin()
+    assert node.log.upkeep is not None
+    node.log.upkeep.checkpoints._begin()
     node.advance(0)
     publish(node, b"behind")  # the segment of the first may go before this is done with
     node = start(disk.kill())
@@ -133,7 +133,7 @@ def test_a_node_that_stops_leaves_a_checkpoint_if_there_is_much_to_replay() -> N
         disk = disk.kill()
         node = start(disk)
         assert node.broker.topics["t"].channels["a"].depth == 30
-        assert bool(node.log.roots) == bool(expected), "it is where replay begins"
+        assert bool(node.log.found.roots) == bool(expected), "it is where replay begins"
         node.log.close()
         assert checkpoints(disk) == expected, "another one would say the same"
 

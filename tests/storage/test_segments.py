@@ -93,7 +93,7 @@ def test_a_node_whose_only_segment_has_lost_its_beginning_starts_and_serves_what
     node.log.close()
     zero(disk, ONLY, lost)
     node = open_node(disk)
-    assert node.log.damage.size >= 64
+    assert node.log.found.damage.size >= 64
     if lost == 64:
         assert node.broker.topics["t"].depth == MESSAGES
 
@@ -128,8 +128,8 @@ def test_a_log_of_which_only_an_unfinished_segment_is_there_begins_anew() -> Non
         write_identity(disk, LogIdentity(7, LOG_ID))
         disk.put(ONLY, left)
         node = open_node(disk)
-        assert (node.log.picture, node.log.damage.size) == (None, 0)
-        assert node.log.torn == (len(left) - HEADER_SIZE) * any(left)
+        assert (node.log.picture, node.log.found.damage.size) == (None, 0)
+        assert node.log.found.torn == (len(left) - HEADER_SIZE) * any(left)
         node.turn(lambda node=node: node.broker.topic("t").publish([b"one"], 3))  # type: ignore[misc]
         assert open_node(disk.kill()).broker.topics["t"].depth == 1
 

@@ -55,7 +55,7 @@ def test_what_was_not_used_is_cut_off_when_the_segment_ends_and_when_the_log_is_
     assert len(disk.content(disk.names()[-1])) == 1600
     writer.sync()
     writer.close()
-    assert len(disk.content(disk.names()[-1])) == 64 + writer.written - writer.base
+    assert len(disk.content(disk.names()[-1])) == 64 + writer.written.position - writer.base
     assert not spares(disk)
 
 

@@ -52,7 +52,7 @@ def test_a_topic_is_read_as_it_was_written() -> None:
     consumer.requeue(taken[1].id, HOUR, one.clock.now)
     one.turn(lambda: one.broker.pause(topic, True), lambda: topic.publish_deferred(b"z", one.clock.now + 10 * SECOND))
     wall, offset = one.clock.wall, one.clock.wall - one.clock.now
-    state, sequence = read(encode_topic(state_of(topic), one.store.known_sequence(topic.number), offset))
+    state, sequence = read(encode_topic(state_of(topic, one.clock.now), one.store.known_sequence(topic.number), offset))
     assert (state.number, state.name, state.paused, state.end, state.distributed) == (topic.number, "t", True, 12, 11)
     assert state.delayed == {11: wall + 10 * SECOND}
     assert state.config == topic.config

@@ -57,7 +57,7 @@ def test_within_two_ticks_an_idle_log_states_that_all_of_it_is_durable(durabilit
     node = new_node(disk, durability)
     publish(node, 5)
     work(node)
-    end = node.log.writer.written
+    end = node.log.writer.written.position
     assert looked_at(disk)[0] < end
     tick(node)
     tick(node)
@@ -72,11 +72,11 @@ def test_an_idle_log_is_written_once_and_then_left_alone(durability: Durability)
     publish(node, 5)
     for _ in range(3):
         tick(node)
-    written, operations = node.log.writer.written, dict(disk.operations)
+    written, operations = node.log.writer.written.position, dict(disk.operations)
     for _ in range(5):
         tick(node)
     changed = {name for name, count in disk.operations.items() if count != operations[name]} - {"reserve"}
-    assert (node.log.writer.written, changed) == (written, set())
+    assert (node.log.writer.written.position, changed) == (written, set())
 
 
 def test_in_the_mode_os_nothing_is_synced_while_writing_goes_on() -> None:
@@ -95,7 +95,7 @@ def test_a_clean_stop_states_that_all_is_durable_however_little_it_is(durability
     disk = SimDisk(Random(1))
     node = new_node(disk, durability)
     publish(node)
-    published = node.log.writer.written
+    published = node.log.writer.written.position
     node.log.close()
     end = node.log.writer.content_end  # behind what a stop has to say
     assert end > published
@@ -130,11 +130,11 @@ def test_a_mark_for_which_there_is_no_space_is_written_when_there_is_and_takes_n
     publish(node)
     work(node)
     node.syncer.timer()
-    end, held = node.log.writer.written, disk.held
+    end, held = node.log.writer.written.position, disk.held
     assert held
     disk.fail("append", 1, errno.ENOSPC)
     node.syncer.timer()
-    assert (node.log.writer.written, node.log.writer.failure, disk.held) == (end, "", held)
+    assert (node.log.writer.written.position, node.log.writer.failure, disk.held) == (end, "", held)
     node.syncer.timer()
     work(node)
     assert looked_at(disk)[0] == end
@@ -159,6 +159,6 @@ def test_a_trickle_that_is_never_idle_is_made_durable_in_the_mode_os_too() -> No
     for _ in range(100):
         publish(node)
         tick(node)
-    written, durable = node.log.writer.written, node.log.writer.durable
+    written, durable = node.log.writer.written.position, node.log.writer.durable.position
     assert written - durable <= (MOST_TICKS_BEHIND + 2) * written // 100
     assert looked_at(disk)[0] > written // 2

@@ -17,11 +17,11 @@ def test_two_segments_that_begin_in_one_turn_are_both_known_and_copied() -> None
         node.turn(lambda: topic.publish([b"x" * 300], 300))
         node.syncer.step()
         node.syncer.step()
-    assert node.log.checkpoints is not None
-    node.log.checkpoints._begin()  # a segment of its own, while the one made ahead is not ready
+    assert node.log.upkeep is not None
+    node.log.upkeep.checkpoints._begin()  # a segment of its own, while the one made ahead is not ready
     node.spare.step()  # now it is, and the next group begins it
     node.turn(lambda: topic.publish([b"x" * 300], 300))
     names = [name for name in node.disk.names() if name.endswith(".log")]
-    assert [int(name.split(".")[0]) for name in names] == node.log.segments
+    assert [int(name.split(".")[0]) for name in names] == node.log.tidying.segments
     _, parts = node.log.backup().begin()
     assert [part.name for part in parts if part.name.endswith(".log")] == names

@@ -36,7 +36,7 @@ class Torn:
         self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
         self.node = start(SimDisk(Random(1)), self.clock)
         self.node.turn(lambda: before(self.node.broker))
-        self.written = self.node.log.writer.written
+        self.written = self.node.log.writer.written.position
         self.node.turn(lambda: last(self.node.broker))
 
     def restarts(self) -> Iterator[SimNode]:
@@ -87,7 +87,7 @@ def test_what_is_for_one_channel_alone_never_comes_to_another(attributes: Attrib
 
 def chosen(broker: Broker, ordinal: int) -> list[Chosen]:
     topic = broker.topics["t"]
-    return [Chosen(ordinal, message_id(topic.store.look(topic.number, ordinal)))]
+    return [Chosen(ordinal, message_id(topic.journal.look(ordinal)))]
 
 
 @pytest.mark.parametrize("more", ["nothing", "empty", "delete", "create"])
@@ -101,9 +101,9 @@ def test_a_message_that_is_moved_is_there_or_here(more: str) -> None:
 
         def publish(ordinals: list[int]) -> None:
             other.publish([b"moved"] * len(ordinals), 5 * len(ordinals))
-            other.seal(broker.now, broker.wall)
+            other.seal(broker.wall)
 
-        assert move(channel, chosen(broker, 0), publish) == 1
+        assert move(broker.topics["t"], channel, chosen(broker, 0), publish) == 1
         if more == "empty":
             topic.channels["b"].empty()
         elif more == "delete":
@@ -117,7 +117,7 @@ def test_a_message_that_is_moved_is_there_or_here(more: str) -> None:
 
 def test_a_message_that_is_buried_in_the_turn_of_its_delivery_stays_owed() -> None:
     def last(broker: Broker) -> None:
-        assert bury(broker.topics["t"].channels["a"], chosen(broker, 0), "by hand") == 1
+        assert bury(broker.topics["t"], broker.topics["t"].channels["a"], chosen(broker, 0), "by hand") == 1
 
     reasons = [seen["t"].channels["a"].arrivals[b"0."].buried for seen in Torn(with_channels("a"), last).seen()]
     assert reasons == [""] * (len(reasons) - 1) + ["by hand"]
@@ -144,22 +144,22 @@ def test_a_config_is_kept_whole_and_what_it_retains_begins_with_it() -> None:
 
 def test_jobs_that_are_put_together_come_together_and_one_that_was_deleted_stays_so() -> None:
     def put(broker: Broker) -> None:
-        broker.topic("t").work()
+        broker.tubes.work(broker.topic("t"))
         broker.topics["t"].put([b"0", b"1"], Terms(5, 60, 0, 0, True))
 
     def last(broker: Broker) -> None:
         topic = broker.topics["t"]
         topic.put([b"2", b"3"], Terms(5, 60, 0, 0, True))
         broker.settle()
-        assert topic.tube is not None
-        job = topic.tube.jobs.get(0)
+        assert broker.tubes.tube(topic.name) is not None
+        job = broker.tubes.tube(topic.name).jobs.get(0)
         assert job is not None
-        topic.tube.bury(job, 7)
-        topic.tube.finish(job)
+        broker.tubes.tube(topic.name).bury(job, 7)
+        broker.tubes.tube(topic.name).finish(job)
 
     found = []
     for node in Torn(put, last).restarts():
-        tube = node.broker.topics["t"].tube
+        tube = node.broker.tubes.tube("t")
         assert tube is not None
         found.append([job.ordinal for job in tube.jobs])
     assert found[0] == [0, 1]
@@ -182,7 +182,7 @@ def test_a_topic_that_is_deleted_and_made_again_never_shows_the_old_messages() -
 
 def test_channels_that_nsqlookupd_names_get_what_was_published_before() -> None:
     def before(broker: Broker) -> None:
-        broker.ask_for_channels = True
+        broker.directory.ask_for_channels = True
         broker.topic("t").publish([b"0."], 2)
 
     def last(broker: Broker) -> None:

@@ -40,8 +40,8 @@ def look(node: SimNode) -> World:
     """All jobs by tube and id, and the order of the buried ones."""
     world: World = {}
     for name, topic in node.broker.topics.items():
-        if topic.tube is not None:
-            tube = topic.tube
+        tube = node.broker.tubes.tube(topic.name)
+        if tube is not None:
             buried = [job.id for job in tube.first_buried(1 << 30)]
             world[name] = {job.id: told(job, node.clock) for job in tube.jobs}, buried
     return world
@@ -159,8 +159,9 @@ class Run:
 
     def _put(self, client: Client) -> None:
         random, now, broker = self.random, self.node.clock.now, self.node.broker
-        topic = broker.tubes.made(client.worker.using).topic
-        first, jobs = topic.end, []
+        broker.tubes.made(client.worker.using)
+        topic = broker.topics[client.worker.using]
+        first, jobs = topic.edge.end, []
         for _ in range(random.choice((1, 1, 5))):
             bodies = [b"x" * random.choice((0, 5, 300)) for _ in range(random.choice((1, 1, 3)))]
             delay = random.choice((0, 0, 0, 1, 90))
@@ -190,7 +191,7 @@ class Run:
             self._reserve(client)
             return
         number, ordinal = random.choice(list(client.worker.holds))
-        tubes = [topic.tube for topic in self.node.broker.topics.values() if topic.tube is not None]
+        tubes = list(self.node.broker.tubes._tubes.values())
         (tube,) = [tube for tube in tubes if tube.number == number]
         job = tube.jobs.get(ordinal)
         assert job is not None
@@ -202,7 +203,7 @@ class Run:
         elif deed == 2:
             tube.touch(job, client.worker, now)
         else:
-            name = tube.topic.name
+            name = tube.topic_name
             tube.finish(job)
             self.gone.add(job.id)
             self.node.broker.tubes.leave_empty(name)
@@ -244,7 +245,7 @@ class Run:
         if topic is not None and self.random.random() < 0.3:
             self.gone.update(
                 self.places[topic.number, ordinal]
-                for ordinal in range(topic.distributed, topic.end)
+                for ordinal in range(topic.edge.distributed, topic.edge.end)
                 if (topic.number, ordinal) in self.places
             )
             topic.empty()
@@ -253,12 +254,12 @@ class Run:
 
     def _crash(self) -> None:
         random = self.random
-        self.safe = max(self.safe, self.node.log.writer.durable)
+        self.safe = max(self.safe, self.node.log.writer.durable.position)
         cut = random.random() < 0.6
         self.disk = self.disk.crash(random) if cut else self.disk.kill()
         self.clock = self.clock.after(random.choice((0, 1, 300)) * MS, random.choice((5, 10**6)) * SECOND, rebooted=cut)
         node = self._open(self.disk.kill())
-        assert not node.log.damage.spots
+        assert not node.log.found.damage.spots
         assert node.end >= (self.safe if cut else self.written)
         node.broker.check()
         node.broker.tubes.check()
@@ -268,9 +269,7 @@ class Run:
             world, self.gone = self.worlds[node.end][0], set(self.worlds[node.end][1])
             self._compare(node, world)
         self._drain(node)
-        self.gone -= {
-            job.id for topic in node.broker.topics.values() if topic.tube is not None for job in topic.tube.jobs
-        }
+        self.gone -= {job.id for tube in node.broker.tubes._tubes.values() for job in tube.jobs}
         self.worlds, self.written = {}, node.end
 
     def _compare(self, node: SimNode, before: World) -> None:
@@ -296,12 +295,12 @@ class Run:
         """Every job is there with its body, once, in the right order."""
         node.turn()
         for name, topic in list(node.broker.topics.items()):
-            tube: Tube | None = topic.tube
+            tube: Tube | None = node.broker.tubes.tube(topic.name)
             if tube is None:
                 continue
             node.broker.pause(topic, False)
             node.turn()
-            while tube.edge < topic.distributed:  # what is no job yet becomes one
+            while tube.edge < topic.edge.distributed:  # what is no job yet becomes one
                 node.cache.step()
                 node.turn()
             for job in list(tube.jobs):

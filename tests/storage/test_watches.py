@@ -77,4 +77,4 @@ def test_it_is_told_when_the_topic_goes(node: SimNode) -> None:
     node.turn(lambda: node.broker.delete_topic("t"))
     node.turn()
     assert len(told) == 1
-    assert not node.store.watches
+    assert not node.store.retention.watches.waiting

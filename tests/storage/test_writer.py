@@ -24,14 +24,14 @@ def test_a_group_is_one_write_and_begins_with_the_durable_mark() -> None:
     disk = new_disk()
     writer = new_writer(disk)
     write(writer, b"a", b"b")
-    first = writer.written
+    first = writer.written.position
     assert writer.sync()
     before = disk.operations["append"]
     write(writer, b"c")
     assert disk.operations["append"] == before + 1
     reader, contents = read(disk.kill())
     assert contents == [b"a", b"b", b"c"]
-    assert reader.end == writer.written
+    assert reader.end == writer.written.position
     groups = [record for record in all_records(reader) if record.kind == Kind.GROUP]
     assert [int.from_bytes(group.content[:8], "big") for group in groups] == [0, first]
 
@@ -49,7 +49,7 @@ def test_positions_count_bytes_of_records_over_all_segments() -> None:
         assert (header.base, header.node, header.log_id) == (end, IDENTITY.node, IDENTITY.log_id)
         assert name == segment_name(end, 0)
         end += len(disk.content(name)) - HEADER_SIZE
-    assert end == writer.written
+    assert end == writer.written.position
 
 
 def test_what_is_synced_survives_a_power_cut_over_all_segments() -> None:
@@ -58,7 +58,7 @@ def test_what_is_synced_survives_a_power_cut_over_all_segments() -> None:
     for number in range(6):
         write(writer, b"%d" % number * 30)
     assert writer.sync()
-    assert writer.durable == writer.written
+    assert writer.durable.position == writer.written.position
     assert len(read(disk.crash(disk.random))[1]) == 6
 
 
@@ -71,9 +71,9 @@ def test_a_sync_of_what_was_written_before_does_not_cover_what_came_since() -> N
     write(writer, b"b" * 60)  # a segment of its own, while the sync runs
     job.run()
     writer.synced(job)
-    assert writer.durable == covered < writer.written
+    assert writer.durable.position == covered < writer.written.position
     assert writer.sync()
-    assert writer.durable == writer.written
+    assert writer.durable.position == writer.written.position
     assert read(disk.crash(disk.random))[1] == [b"a" * 60, b"b" * 60]
 
 
@@ -95,10 +95,10 @@ def test_a_group_that_cannot_be_written_stays_and_keeps_its_order() -> None:
     write(writer, b"a")
     disk.fail("append", 1, errno.ENOSPC, times=2)
     waits_for = write(writer, b"b")
-    assert waits_for > writer.written
+    assert waits_for > writer.written.position
     assert "No space left" in writer.failure
     assert writer.sync()
-    assert writer.durable < waits_for
+    assert writer.durable.position < waits_for
     write(writer, b"c")
     assert writer.failure
     assert write(writer, b"d") >= waits_for
@@ -143,12 +143,12 @@ def test_after_a_failed_sync_nothing_becomes_durable_any_more() -> None:
         write(writer, b"a")
         disk.fail(operation, 1, errno.EIO)
         assert not writer.sync()
-        assert writer.broken
+        assert writer.durable.broken
         assert "Input/output error" in writer.failure
         write(writer, b"b")
         assert not writer.sync()
         assert writer.sync_job() is None
-        assert writer.durable == 0
+        assert writer.durable.position == 0
         assert "Input/output error" in writer.failure
 
 

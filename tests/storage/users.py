@@ -155,9 +155,9 @@ class Users:
     def _publish_to_one(self) -> None:
         """For one channel alone: the others never see it."""
         channel = self._some_channel()
-        if channel is None or channel.topic.ephemeral or channel.topic.paused:
+        if channel is None or self._topic_of(channel).ephemeral or self._topic_of(channel).paused:
             return
-        topic, random = channel.topic, self._random
+        topic, random = self._topic_of(channel), self._random
         keyed = random.random() < 0.3
         bodies = [self._body(f"k{random.getrandbits(30)}" if keyed else "") for _ in range(1 if keyed else 3)]
         state, attributes = self._history.world[topic.name], attributes_in(bodies[0])
@@ -184,19 +184,19 @@ class Users:
         name = self._random.choice([name for name in TOPICS if not is_ephemeral(name)])
         topic = self._broker.topics.get(name)
         free = [channel for channel in CHANNELS if topic is not None and channel not in topic.channels]
-        if topic is None or not free or self._changed or self._node.store.stuck:
+        if topic is None or not free or self._changed or self._node.log.writer.group:
             return
         window = self._node.log.history().window(topic.number)
-        if window.first >= topic.distributed:
+        if window.first >= topic.edge.distributed:
             return
         self._changed = True
-        channel, start = self._random.choice(free), self._random.randrange(window.first, topic.distributed)
+        channel, start = self._random.choice(free), self._random.randrange(window.first, topic.edge.distributed)
         topic.channel_from(channel, start, self._node.clock.now)
         state = self._history.world[name]
-        newest = len(state.retained) - topic.end  # of `retained` to the ordinal, as an index
-        given = state.retained[newest + start : newest + topic.distributed]
+        newest = len(state.retained) - topic.edge.end  # of `retained` to the ordinal, as an index
+        given = state.retained[newest + start : newest + topic.edge.distributed]
         assert newest + start >= 0
-        assert len(given) == topic.distributed - start
+        assert len(given) == topic.edge.distributed - start
         dues = state.dues
         items = {body: Item(dues.get(body, 0), vague=body in dues, in_sequence=body not in dues) for body in given}
         state.channels[channel] = ChannelState(items=items)
@@ -206,14 +206,17 @@ class Users:
         channels = [channel for topic in self._broker.topics.values() for channel in topic.channels.values()]
         return self._random.choice(channels) if channels else None
 
+    def _topic_of(self, channel: Channel) -> Topic:
+        return self._node.broker.topics[channel.topic_name]
+
     def _state(self, channel: Channel) -> ChannelState:
-        return self._history.world[channel.topic.name].channels[channel.name]
+        return self._history.world[channel.topic_name].channels[channel.name]
 
     def _delete_channel(self) -> None:
         channel = self._some_channel()
         if channel is not None and not self._changed:
             self._changed = True
-            channel.topic.delete_channel(channel.name)
+            self._node.broker.directory.delete_channel(self._topic_of(channel), channel.name)
             self._settle()
 
     def _delete_topic(self) -> None:
@@ -283,7 +286,7 @@ class Users:
 
     def _graves(self, channel: Channel, most: int) -> list[bytes]:
         """Buried messages of a channel that lasts. Not of this turn: a group may be cut between that and what comes of it."""
-        if channel.ephemeral or channel.topic.ephemeral:
+        if channel.ephemeral or self._topic_of(channel).ephemeral:
             return []
         items = self._state(channel).items
         return [one for one in channel.buried.oldest(most) if items[self._bodies[one]].buried]
@@ -298,43 +301,45 @@ class Users:
     def _act(self) -> None:
         """On single messages of a channel, wherever they are."""
         channel = self._some_channel()
-        if channel is None or channel.ephemeral or channel.topic.ephemeral:
+        if channel is None or channel.ephemeral or self._topic_of(channel).ephemeral:
             return
         random, items = self._random, self._state(channel).items
         page, _ = listed(channel, random.choice(list(State)), "", 20)
         some = random.sample(page, min(len(page), random.choice((1, 1, 2, 5))))
-        frames = [self._frame(channel.topic, one.ordinal) for one in some]
+        frames = [self._frame(self._topic_of(channel), one.ordinal) for one in some]
         known = [(one, frame) for one, frame in zip(some, frames, strict=True) if frame]  # else it is not written yet
         chosen = [Chosen(one.ordinal, message_id(frame)) for one, frame in known]
         bodies = [frame[HEADER_SIZE:] for _, frame in known]
         for one, body in zip(chosen, bodies, strict=True):
             self._bodies[one.message_id] = body
             assert self._history.ids.setdefault(body, one.message_id) == one.message_id
-        in_lane = set(channel.topic.delayed_ordinals(0)).intersection(one.ordinal for one in chosen)
-        if in_lane and len(channel.topic.channels) > 1:
+        in_lane = set(channel.edge.lane.ordinals(0, channel.edge.distributed)).intersection(
+            one.ordinal for one in chosen
+        )
+        if in_lane and len(self._topic_of(channel).channels) > 1:
             return  # each channel would wait for it alone, which the history does not know
         now, what = self._node.clock.now, random.randrange(4)
         if what == 0:
-            assert finish(channel, chosen) == len(chosen)
+            assert finish(self._topic_of(channel), channel, chosen) == len(chosen)
             for body in bodies:
                 del items[body]
         elif what == 1 or any(items[body].buried for body in bodies):
-            assert requeue(channel, chosen, 0, now, afresh=True) == len(chosen)
+            assert requeue(self._topic_of(channel), channel, chosen, 0, now, afresh=True) == len(chosen)
             items.update((body, Item(in_sequence=False)) for body in bodies)
         elif what == 2:
             delay = random.choice(DELAYS) * MS
-            assert requeue(channel, chosen, now + delay if delay else 0, now) == len(chosen)
+            assert requeue(self._topic_of(channel), channel, chosen, now + delay if delay else 0, now) == len(chosen)
             due = self._node.clock.true + delay if delay else 0
             for one, body in zip(some, bodies, strict=False):
                 items[body] = Item(due, one.attempts, one.attempts, in_sequence=False)
         else:
-            assert bury(channel, chosen, "by hand") == len(chosen)
+            assert bury(self._topic_of(channel), channel, chosen, "by hand") == len(chosen)
             for body in bodies:
                 items[body] = replace(items[body], vague=False, in_sequence=False)
 
     def _frame(self, topic: Topic, ordinal: int) -> bytes:
         """A message's."""
-        frame = self._node.store.look(topic.number, ordinal)
+        frame = topic.journal.look(ordinal)
         for plan in self._node.log.history().plans_of(topic.number, [ordinal]) if not frame else ():
             frame = next((one for batch in plan.read()[0] for at, one in batch.messages() if at == ordinal), frame)
         return frame
@@ -365,7 +370,7 @@ class Users:
         user = self._user()
         if user is not None and not (self._changed and user.consumer.channel.ephemeral):
             self._users.remove(user)
-            user.consumer.channel.unsubscribe(user.consumer)
+            self._node.broker.unsubscribe(user.consumer)
             self._settle()
 
     def _finish(self) -> None:
@@ -413,7 +418,7 @@ class Users:
         arrived = [(one.number, user, one) for user in self._users for one in user.inbox.take()]
         for _, user, one in sorted(arrived, key=lambda entry: entry[0]):
             user.holds.append(one)
-            if not user.consumer.channel.ephemeral and not user.consumer.channel.topic.ephemeral:
+            if not user.consumer.channel.ephemeral and not self._topic_of(user.consumer.channel).ephemeral:
                 self._delivered(self._state(user.consumer.channel), one)
         self._look_at_graves()
 

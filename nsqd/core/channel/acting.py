@@ -6,8 +6,9 @@ first, for each of which it waits alone from then on. Walks what waits: for rare
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from nsqd.core.channel.buried import Grave
 from nsqd.core.channel.channel import Channel
@@ -23,50 +24,55 @@ class Chosen:
     message_id: bytes
 
 
-def finish(channel: Channel, chosen: Iterable[Chosen]) -> int:
+class Lane(Protocol):
+    """The topic, as far as it is of interest here."""
+
+    def hand_over(self, ordinals: Collection[int]) -> None:
+        """What of these waits in the delay lane waits in each of the readers from now on."""
+
+
+def finish(topic: Lane, channel: Channel, chosen: Iterable[Chosen]) -> int:
     """Be done with these. Returns how many the channel had."""
-    return move(channel, chosen, lambda ordinals: None)
+    return move(topic, channel, chosen, lambda ordinals: None)
 
 
-def move(channel: Channel, chosen: Iterable[Chosen], publish: Callable[[list[int]], None]) -> int:
+def move(topic: Lane, channel: Channel, chosen: Iterable[Chosen], publish: Callable[[list[int]], None]) -> int:
     """Have these published elsewhere, then be done with them. Returns how many the channel had.
 
     `publish` gets their ordinals and leaves records: a log that ends between them and ours has a message twice, not never.
     """
-    taken = take_out(channel, chosen)
+    taken = take_out(topic, channel, chosen)
     publish([message.ordinal for message, _ in taken])
-    topic = channel.topic
-    topic.store.promise(topic.number)
+    channel.journal.promise()
     for message, _ in taken:
-        topic.store.finish(topic.number, channel.number, message.ordinal, 1)
+        channel.journal.finish(message.ordinal, 1)
     return len(taken)
 
 
-def requeue(channel: Channel, chosen: Iterable[Chosen], due: int, now: int, afresh: bool = False) -> int:
+def requeue(topic: Lane, channel: Channel, chosen: Iterable[Chosen], due: int, now: int, afresh: bool = False) -> int:
     """Make these ready at `due` (ns; 0: at once). `afresh`: as if they had never been delivered. Returns how many it had."""
-    taken = take_out(channel, chosen)
-    topic = channel.topic
-    topic.store.promise(topic.number)
+    taken = take_out(topic, channel, chosen)
+    channel.journal.promise()
     for message, _ in taken:
         attempts = 0 if afresh else message.attempts
-        topic.store.requeue(topic.number, channel.number, message.ordinal, attempts, due)
+        channel.journal.requeue(message.ordinal, attempts, due)
         channel.wait(Message(message.ordinal, attempts), due, now)
     return len(taken)
 
 
-def bury(channel: Channel, chosen: Iterable[Chosen], reason: str) -> int:
+def bury(topic: Lane, channel: Channel, chosen: Iterable[Chosen], reason: str) -> int:
     """Give these up. Returns how many it had."""
-    taken = take_out(channel, chosen)
-    channel.topic.store.promise(channel.topic.number)
+    taken = take_out(topic, channel, chosen)
+    channel.journal.promise()
     for message, message_id in taken:
         channel.bury(message_id, message.ordinal, message.attempts, reason)
     return len(taken)
 
 
-def take_out(channel: Channel, chosen: Iterable[Chosen]) -> list[tuple[Message, bytes]]:
+def take_out(topic: Lane, channel: Channel, chosen: Iterable[Chosen]) -> list[tuple[Message, bytes]]:
     """Remove messages from wherever the channel has them; what it does not have is passed over."""
     wanted = {one.ordinal: one.message_id for one in chosen}
-    channel.topic.hand_over(wanted.keys())
+    topic.hand_over(wanted.keys())
     taken = [
         *_from_consumers(channel, wanted),
         *_from_graves(channel, wanted),

@@ -7,8 +7,7 @@ A read that is not in memory makes the channel wait (`reading`), never the turn.
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
 
 from nsqd.core.channel.buried import Buried, Grave
 from nsqd.core.channel.consumer import (
@@ -23,17 +22,14 @@ from nsqd.core.channel.consumer import (
     Sink,
 )
 from nsqd.core.message.frame import ID_SIZE, STAMP, message_id, with_attempts
-from nsqd.core.observation.outcomes import BURIED, REQUEUED, TIMED_OUT
-from nsqd.core.reader import Kind
+from nsqd.core.observation.latency import Latency
+from nsqd.core.observation.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
+from nsqd.core.reader import Batch, Kind, Parts
+from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.puts import Terms
 from nsqd.core.sequence.spans import without
-from nsqd.core.sequence.store import Extent
 from nsqd.core.timing.deferred import Deferred, Message
 from nsqd.core.timing.duequeue import SLACK, DueQueue
-
-if TYPE_CHECKING:
-    from nsqd.core.broker import Broker
-    from nsqd.core.topic import Topic
-
 
 END_OF_ALL = 1 << 63  # no ordinal is as high
 LOST_AT_ONCE = 100  # retried messages that turn out to be lost or buried before others get their turn: about 1 ms
@@ -41,13 +37,20 @@ STOPPED = "in flight when the node stopped"  # why a message is buried that nobo
 
 
 class Channel:
-    """See above. Created by Topic.channel."""
+    """See above. Created by Topic.channel. Implements Reader."""
+
+    kind = Kind.CHANNEL
+    takes_terms = False
 
     __slots__ = (
+        "_agenda",
+        "_bounded",
         "_extent",
         "_holes",
+        "_limits",
+        "_max_attempts",
         "_messages_before",
-        "broker",
+        "_random_below",
         "buried",
         "consumers",
         "cursor",
@@ -56,10 +59,13 @@ class Channel:
         "deleted",
         "deliveries",
         "dropped_count",
+        "edge",
         "ephemeral",
+        "extents",
         "fresh",
         "in_flight",
         "in_flight_count",
+        "journal",
         "latency",
         "leavers",
         "loose",
@@ -75,23 +81,39 @@ class Channel:
         "spent",
         "start",
         "timeout_count",
-        "topic",
+        "topic_name",
         "watched",
     )
 
-    kind = Kind.CHANNEL
-
-    def __init__(self, broker: "Broker", topic: "Topic", name: str, number: int, ephemeral: bool) -> None:
-        self.broker = broker
-        self.topic = topic
+    def __init__(
+        self,
+        name: str,
+        parts: Parts,
+        ephemeral: bool,
+        bounded: bool,
+        latency: Latency | None,
+        outcomes: Outcomes | None,
+        random_below: Callable[[int], int],
+    ) -> None:
+        """`ephemeral`: it goes with its last consumer; `bounded`: its topic is ephemeral: only memory holds its messages."""
+        edge = parts.edge
         self.name = name
-        self.number = number  # never used again on this node
+        self.topic_name = parts.topic
+        self.number = parts.number  # never used again on this node
         self.ephemeral = ephemeral
+        self.edge = edge
+        self.extents = parts.extents
+        self.journal = parts.journal
+        self._agenda = parts.agenda
+        self._limits = parts.limits
+        self._max_attempts = parts.max_attempts
+        self._bounded = bounded or ephemeral
+        self._random_below = random_below
         self.paused = False
         self.deleted = False
-        self.start = topic.distributed  # messages before it are not ours
-        self.cursor = self.start  # ordinal of the next message to take that was never taken; <= topic.distributed
-        self.passed = topic.ordinary  # of topic.ordinary, how many are behind the cursor or in a hole
+        self.start = edge.distributed  # messages before it are not ours
+        self.cursor = self.start  # ordinal of the next message to take that was never taken; <= edge.distributed
+        self.passed = edge.ordinary  # of edge.ordinary, how many are behind the cursor or in a hole
         self.delayed = 0  # messages in the topic's delay lane that will come to us
         self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
         self.spent: set[int] = set()  # ordinals: in flight at their last allowed delivery when the node stopped
@@ -101,7 +123,7 @@ class Channel:
         self.fresh: list[
             Run
         ] = []  # all first deliveries in flight, and some that are over, ids ascending: to find an owner
-        self.deferred = Deferred(number)  # requeued with a delay
+        self.deferred = Deferred(parts.number)  # requeued with a delay
         self.buried = Buried()  # delivered too often
         self.consumers: dict[Consumer, None] = {}  # in the order of subscribing
         self.leavers: dict[Consumer, None] = {}  # gone, but with messages in flight until those time out
@@ -112,9 +134,9 @@ class Channel:
         self.timeout_count = 0
         self.dropped_count = 0  # messages an ephemeral channel had no room for
         self.deliveries = [0, 0, 0]  # by the consumer's distance, when delivery is topology-aware
-        self.latency = broker.new_latency()  # from publish to FIN; None: nobody wants to know
-        self.outcomes = broker.new_outcomes(topic, name)  # likewise
-        self._messages_before = topic.put_count
+        self.latency = latency  # from publish to FIN; None: nobody wants to know
+        self.outcomes = outcomes  # likewise
+        self._messages_before = edge.put_count
         self._holes: deque[tuple[int, int]] = deque()  # spans ahead of the cursor to be skipped, ascending, disjoint
         self._extent: Extent | None = None  # the one the cursor was in last
 
@@ -126,19 +148,18 @@ class Channel:
         self.consumers[consumer] = None
         return consumer
 
-    def unsubscribe(self, consumer: Consumer) -> None:
-        """The consumer is gone. What it had in flight waits for its time-outs; an ephemeral channel goes with its last."""
+    def unsubscribe(self, consumer: Consumer) -> bool:
+        """The consumer is gone. What it had in flight waits for its time-outs. True if the channel, ephemeral, is to go."""
         self.ready.pop(consumer, None)
         consumer.ready = 0
         consumer.sink = GONE
         if self.consumers.pop(consumer, self) is self:
-            return  # the channel was deleted first
-        if self.broker.limits.requeue_on_disconnect:
+            return False  # the channel was deleted first
+        if self._limits.requeue_on_disconnect:
             self._take_back(consumer)
         if consumer.in_flight:
             self.leavers[consumer] = None
-        if self.ephemeral and not self.consumers:
-            self.topic.delete_channel(self.name)
+        return self.ephemeral and not self.consumers
 
     def _take_back(self, consumer: Consumer) -> None:
         """What the consumer has in flight is ready again at once, as if it had handed it back."""
@@ -150,19 +171,19 @@ class Channel:
     def finished(self, run: Run, first: int, ids: bytes) -> None:
         """Messages first.. of a run, with these ids, are done with."""
         count = len(ids) // ID_SIZE
-        self.topic.store.finish(self.topic.number, self.number, first, count)
+        self.journal.finish(first, count)
         if self.latency is None and self.outcomes is None:
             return
-        wall = self.broker.wall
+        wall = self._agenda.wall
         latencies = [wall - stamp for stamp in run.published(first, count)] if run.stamps else []
         if self.latency is not None and latencies:
-            self.latency.record_many(latencies, self.broker.now)
+            self.latency.record_many(latencies, self._agenda.now)
         if self.outcomes is not None:
             self.outcomes.finished(first, ids, run.attempts, latencies, wall)
 
     def discarded(self, ordinal: int) -> None:
         """A message was sampled out."""
-        self.topic.store.finish(self.topic.number, self.number, ordinal, 1)
+        self.journal.finish(ordinal, 1)
 
     def requeued(self, message_id: bytes, ordinal: int, attempts: int, delay: int, now: int) -> None:
         """A consumer handed a message back."""
@@ -172,7 +193,7 @@ class Channel:
             self.bury(message_id, ordinal, attempts, "requeued")
             return
         due = now + delay if delay else 0
-        self.topic.store.requeue(self.topic.number, self.number, ordinal, attempts, due)
+        self.journal.requeue(ordinal, attempts, due)
         self.wait(Message(ordinal, attempts), due, now)
 
     def wait(self, message: Message, due: int, now: int) -> None:
@@ -197,7 +218,7 @@ class Channel:
     def pause(self, paused: bool) -> None:
         """Stop or resume deliveries; all else goes on."""
         self.paused = paused
-        self.topic.store.pause(self.topic.number, self.number, paused)
+        self.journal.pause(paused)
         if paused:
             for consumer in self.consumers:
                 consumer.sink.flush()
@@ -205,10 +226,10 @@ class Channel:
 
     def empty(self) -> None:
         """Drop all messages: ready, in flight, deferred."""
-        end = self.topic.distributed
-        self.topic.store.finish_all(self.topic.number, self.number, end, list(self._owed()))
+        end = self.edge.distributed
+        self.journal.finish_all(end, list(self._owed()))
         self.start = self.cursor = end
-        self.passed = self.topic.ordinary
+        self.passed = self.edge.ordinary
         self.delayed = 0
         self.retry.clear()
         self.spent.clear()
@@ -228,10 +249,9 @@ class Channel:
     def delete(self) -> None:
         """Drop all messages and disconnect the consumers. Called by the topic."""
         self.empty()
-        self.topic.store.drop_channel(self.topic.number, self.number)
+        self.journal.drop()
         self.deleted = True
         self.ready.clear()
-        self.broker.unwatch(self)
         consumers, self.consumers = list(self.consumers), {}
         for consumer in consumers:
             consumer.ready = 0
@@ -242,7 +262,7 @@ class Channel:
     def resume(self, start: int, cursor: int, ready: int, paused: bool) -> None:
         """It stands here, with `ready` messages from the cursor to the edge."""
         self.start, self.cursor, self.paused = start, cursor, paused
-        self.passed = self.topic.ordinary - ready
+        self.passed = self.edge.ordinary - ready
 
     def take_back(self, message: Message, due: int, now: int) -> None:
         """A message from before the cursor that is not finished: the next to be delivered, or at its time."""
@@ -261,6 +281,34 @@ class Channel:
         self._watch_deferred()
 
     # what the topic tells
+
+    def extend(self, batch: Batch) -> None:
+        """There is more: the edge is behind these messages now."""
+        self.delayed += batch.delayed
+        if self._bounded:
+            self._bound(batch)
+        self.wake()
+
+    def _bound(self, batch: Batch) -> None:
+        """A memory-only channel holds mem-queue-size ready messages; of the new ones without a delay the rest is dropped."""
+        excess = min(batch.ordinary, self.depth - self._limits.mem_queue_size)
+        if excess <= 0:
+            return
+        self.dropped_count += excess
+        for start, stop in self._newest(batch, excess):
+            self.skip(start, stop, stop - start)
+            self.journal.finish(start, stop - start)
+
+    def _newest(self, batch: Batch, count: int) -> list[tuple[int, int]]:
+        """The last `count` messages without a delay of a batch, as ascending spans."""
+        if not batch.delayed:
+            return [(batch.end - count, batch.end)]
+        delayed = self.edge.lane.delayed()
+        plain = [ordinal for ordinal in range(batch.first, batch.end) if ordinal not in delayed]
+        return [(ordinal, ordinal + 1) for ordinal in plain[-count:]]
+
+    def expect(self, first: int, count: int, terms: Terms) -> None:
+        """Nothing: messages have no terms here."""
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Messages first..end, ahead of the cursor, are not for us; `ordinary` of them were counted as ready."""
@@ -296,17 +344,17 @@ class Channel:
     def wake(self) -> None:
         """There may be something to deliver, to somebody."""
         if self.ready and not self.paused and not self.reading and self.depth > 0:
-            self.broker.awake[self] = None
+            self._agenda.awake[self] = None
 
     def serve(self, now: int) -> None:
         """Give each ready consumer its share, once. Wakes the channel again if there is more to give at once."""
         before = self.cursor
-        if self.broker.limits.topology_aware:
+        if self._limits.topology_aware:
             self._serve_by_distance(now)
         else:
             self._serve(len(self.ready), now)
         if self.cursor != before:
-            self.topic.store.advance(self.topic.number, self.number, self.cursor)
+            self.journal.advance(self.cursor)
 
     def _serve_by_distance(self, now: int) -> None:
         """The nearest consumers first: others get what these have no room for (specs/nsq.md a12)."""
@@ -348,7 +396,7 @@ class Channel:
             if not taken:
                 break
             count -= len(taken)
-            if consumer.sample_rate and self.broker.random_below(100) > consumer.sample_rate:
+            if consumer.sample_rate and self._random_below(100) > consumer.sample_rate:
                 consumer.discard(message_id(taken[0]))
                 continue
             frames += taken
@@ -363,7 +411,7 @@ class Channel:
         At least one if there is any; none if it is being read, or if LOST_AT_ONCE retried ones were lost or buried.
         """
         lost = 0
-        while self.retry or self.cursor < self.topic.distributed:
+        while self.retry or self.cursor < self.edge.distributed:
             if self.retry and self.retry[0][0] <= self.cursor:
                 retried = self._take_retry(consumer, now)
                 if retried is not None:
@@ -377,7 +425,7 @@ class Channel:
                 continue
             extent = self._extent
             if extent is None or not extent.first <= self.cursor < extent.end:
-                extent = self._extent = self.topic.store.read(self.topic.number, self.cursor)
+                extent = self._extent = self.extents.read(self.cursor)
                 if extent is None:
                     self.reading = True
                     return []
@@ -389,13 +437,13 @@ class Channel:
                 continue
             return self._take_stretch(consumer, extent, min(count, max(1, room // extent.largest)), now)
         self.passed = (
-            self.topic.ordinary
+            self.edge.ordinary
         )  # what was counted and did not come was damaged on disk: nobody shall wait for it
         return []
 
     def _limit(self) -> int:
         """The ordinal before which the cursor must stop."""
-        limit = self.topic.distributed
+        limit = self.edge.distributed
         if self.retry:
             limit = min(limit, self.retry[0][0])
         return min(limit, self._holes[0][0]) if self._holes else limit
@@ -420,7 +468,7 @@ class Channel:
     def _take_retry(self, consumer: Consumer, now: int) -> list[bytes] | None:
         """The first retried message; none while it is being read; None if it is damaged on disk, or is buried now."""
         message = self.retry[0][1]
-        extent = self.topic.store.read(self.topic.number, message.ordinal)
+        extent = self.extents.read(message.ordinal)
         if extent is None:
             self.reading = True
             return []
@@ -435,7 +483,7 @@ class Channel:
             self.bury(ids, message.ordinal, message.attempts, STOPPED)
             return None
         frame = extent.frames[index]
-        self.topic.store.requeue(self.topic.number, self.number, message.ordinal, attempts, 0)
+        self.journal.requeue(message.ordinal, attempts, 0)
         run = Run(consumer, message.ordinal, ids, attempts, now, now + consumer.msg_timeout)
         if self.latency is not None or self.outcomes is not None:
             run.stamps = frame[STAMP]
@@ -452,7 +500,7 @@ class Channel:
     def watch(self, due: int) -> None:
         """Something here is due at `due`: the scan must look by then."""
         if self.watched is None or due < self.watched[0]:
-            self.broker.watch(self, due)
+            self._agenda.watch(self, due)
 
     def scan(self, now: int, limit: int) -> int:
         """Expire what is in flight and release what was deferred, up to about `limit` messages. Returns how many it moved."""
@@ -490,45 +538,44 @@ class Channel:
             if given_up:
                 self.bury(name, ordinal, attempts, reason)
         for ordinal in () if given_up else ordinals:
-            self.topic.store.requeue(self.topic.number, self.number, ordinal, attempts, 0)
+            self.journal.requeue(ordinal, attempts, 0)
             self._retry(Message(ordinal, attempts))
         return len(ordinals)
 
     def _note(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
         if self.outcomes is not None:
-            self.outcomes.returned(what, ordinal, message_id, attempts, self.broker.wall)
+            self.outcomes.returned(what, ordinal, message_id, attempts, self._agenda.wall)
 
     # dead letters
 
     def kick(self, message_ids: Iterable[bytes]) -> int:
         """Make buried messages ready again, as if they had never been delivered. Returns how many were buried."""
         graves = self.buried.take(message_ids)
-        self.topic.store.promise(self.topic.number)
+        self.journal.promise()
         for grave in graves:
-            self.topic.store.requeue(self.topic.number, self.number, grave.ordinal, 0, 0)
+            self.journal.requeue(grave.ordinal, 0, 0)
             self._retry(Message(grave.ordinal, 0))
         return len(graves)
 
     def finish_buried(self, message_ids: Iterable[bytes]) -> int:
         """Be done with buried messages. Returns how many were buried."""
         graves = self.buried.take(message_ids)
-        self.topic.store.promise(self.topic.number)
+        self.journal.promise()
         for grave in graves:
-            self.topic.store.finish(self.topic.number, self.number, grave.ordinal, 1)
+            self.journal.finish(grave.ordinal, 1)
         return len(graves)
 
     def _is_given_up(self, attempts: int) -> bool:
-        return 0 < self.topic.max_attempts <= attempts
+        return 0 < self._max_attempts <= attempts
 
     def bury(self, message_id: bytes, ordinal: int, attempts: int, reason: str) -> None:
         """Give up on a message that is in no other place."""
-        self.topic.store.bury(self.topic.number, self.number, ordinal, message_id, attempts, reason)
+        self.journal.bury(ordinal, message_id, attempts, reason)
         self._note(BURIED, ordinal, message_id, attempts)
-        self.buried.add(message_id, Grave(ordinal, attempts, reason, self.broker.wall))
+        self.buried.add(message_id, Grave(ordinal, attempts, reason, self._agenda.wall))
 
     def _retry(self, message: Message) -> None:
-        topic = self.topic
-        self.retry.append((min(topic.distributed, self.cursor + self.broker.limits.mem_queue_size), message))
+        self.retry.append((min(self.edge.distributed, self.cursor + self._limits.mem_queue_size), message))
         self.wake()
 
     def _watch_deferred(self) -> None:
@@ -541,13 +588,12 @@ class Channel:
     @property
     def depth(self) -> int:
         """Messages ready to be delivered."""
-        return self.topic.ordinary - self.passed + len(self.retry)
+        return self.edge.ordinary - self.passed + len(self.retry)
 
     @property
     def backend_depth(self) -> int:
         """Of those, the ones that are on disk only."""
-        topic = self.topic
-        return min(self.depth, topic.store.cold(topic.number, self.cursor, topic.distributed))
+        return min(self.depth, self.extents.cold(self.cursor, self.edge.distributed))
 
     @property
     def deferred_count(self) -> int:
@@ -557,7 +603,12 @@ class Channel:
     @property
     def message_count(self) -> int:
         """Messages that came to this channel since the process started."""
-        return self.topic.put_count - self._messages_before
+        return self.edge.put_count - self._messages_before
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What operators call it: its topic's name, and its own."""
+        return self.topic_name, self.name
 
     @property
     def skips(self) -> bool:
@@ -578,13 +629,12 @@ class Channel:
         yield from ((message.ordinal, 1) for _, message in self.retry)
         yield from ((message.ordinal, 1) for _, message in self.deferred.items())
         yield from ((ordinal, 1) for ordinal in self.buried.ordinals())
-        yield from ((ordinal, 1) for ordinal in self.topic.delayed_ordinals(self.start))
+        yield from ((ordinal, 1) for ordinal in self.edge.lane.ordinals(self.start, self.edge.distributed))
         yield from self.ahead(self.cursor)
 
     def ahead(self, start: int, end: int = END_OF_ALL) -> Iterator[tuple[int, int]]:
         """Every (first, count) from `start` on, not before the cursor, that will be taken as it comes by."""
-        topic = self.topic
-        for first, stop, delayed in topic.store.extents(topic.number, start, min(end, topic.distributed)):
+        for first, stop, delayed in self.extents.extents(start, min(end, self.edge.distributed)):
             if not delayed:
                 yield from ((low, high - low) for low, high in without(first, stop, self._holes))
 
@@ -592,7 +642,7 @@ class Channel:
         """Raise AssertionError if a sentence above is false."""
         self.in_flight.check()
         self.deferred.check()
-        assert self.start <= self.cursor <= self.topic.distributed
+        assert self.start <= self.cursor <= self.edge.distributed
         assert self.in_flight_count == sum(map(len, self.in_flight.values()))
         assert self.in_flight_count == sum(c.in_flight for c in (*self.consumers, *self.leavers))
         assert all(consumer.in_flight for consumer in self.leavers)
@@ -603,7 +653,7 @@ class Channel:
         assert self.spent <= {message.ordinal for _, message in self.retry}
         positions = [position for position, _ in self.retry]
         assert positions == sorted(positions)
-        assert all(position <= self.topic.distributed for position in positions)
+        assert all(position <= self.edge.distributed for position in positions)
         assert self.depth >= 0
         assert all(consumer in self.consumers for consumer in self.ready)
         assert not (self.deleted and self.consumers)

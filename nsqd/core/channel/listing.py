@@ -101,7 +101,7 @@ def _deferred(channel: Channel, after: str, limit: int) -> Page:
         if len(found) == limit:
             return found, "t:" if channel.delayed else ""
     waiting, place = _page(
-        channel.topic.delay_lane, place, limit - len(found), channel.start, channel.topic.distributed
+        channel.edge.lane.waiting, place, limit - len(found), channel.start, channel.edge.distributed
     )
     return found + waiting, f"t:{place}" if place else ""
 

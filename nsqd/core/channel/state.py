@@ -22,6 +22,7 @@ from nsqd.core import records
 from nsqd.core.channel.buried import Grave
 from nsqd.core.channel.channel import Channel
 from nsqd.core.reader import Kind as ReaderKind
+from nsqd.core.reader import Reader
 from nsqd.core.reader_state import Kinds
 from nsqd.core.records import Kind
 from nsqd.core.sequence.finished import Finished, Span
@@ -29,7 +30,6 @@ from nsqd.core.sequence.puts import Terms
 from nsqd.core.sequence.spans import overlap, remove, without
 from nsqd.core.timing.deferred import MINUTE, Message, pack
 from nsqd.core.timing.pages import Page, WaitingPages, page_of, shifted
-from nsqd.core.topic import Topic
 
 
 @dataclass(slots=True)
@@ -222,7 +222,7 @@ class ChannelState:
     # the live channel
 
     @classmethod
-    def of(cls, reader: object) -> ChannelState:
+    def of(cls, reader: Reader) -> ChannelState:
         """What of a live channel survives a restart, by the monotonic clock. What waits is copied as it lies in memory.
 
         What waits in the topic's delay lane is the topic's to tell.
@@ -242,14 +242,11 @@ class ChannelState:
             buried={grave.ordinal: (message_id, grave) for message_id, grave in reader.buried.items()},
         )
 
-    def revive(self, topic: Topic, plain: list[Span], offset: int, now: int) -> None:
-        """Make the live channel of a settled state, whose times are later by `offset` than the monotonic clock's.
-
-        `plain`: what there is of the topic's messages that were published without a delay, up to the edge.
-        """
-        channel = topic.channels[self.name] = Channel(topic.broker, topic, self.name, self.number, False)
-        topic.broker.channel_created(channel)
-        channel.resume(self.start, self.cursor, self._ready(topic.distributed, plain), self.paused)
+    def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
+        """Fill a live channel that was just made with the state, which is settled. See ReaderState."""
+        assert isinstance(reader, Channel)
+        channel = reader
+        channel.resume(self.start, self.cursor, self._ready(channel.edge.distributed, plain), self.paused)
         for first, end in self.passed.spans(self.cursor):
             channel.skip(first, end, 0)
         far, near = [], [(ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items()]

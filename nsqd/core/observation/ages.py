@@ -11,16 +11,15 @@ from nsqd.core.topic import Topic
 
 def of_topic(topic: Topic) -> int:
     """Of the next message that no channel was given yet. What was published with a delay is not looked at."""
-    if topic.distributed == topic.end:
+    if not topic.depth:
         return 0
-    return topic.store.published_plain(topic.number, topic.distributed)
+    return topic.journal.published_plain(topic.edge.distributed)
 
 
 def of_channel(channel: Channel) -> int:
     """Of the next of the retry lane, or of the next in the sequence, whichever was published first."""
-    topic = channel.topic
-    returned = topic.store.published(topic.number, channel.retry[0][1].ordinal) if channel.retry else 0
-    if topic.ordinary <= channel.passed:
+    returned = channel.extents.published(channel.retry[0][1].ordinal) if channel.retry else 0
+    if channel.edge.ordinary <= channel.passed:
         return returned
     following = _following(channel)
     return min(returned, following) if returned and following else returned or following
@@ -28,7 +27,7 @@ def of_channel(channel: Channel) -> int:
 
 def _following(channel: Channel) -> int:
     """Of the next in the sequence."""
-    topic, ordinal = channel.topic, channel.cursor
+    ordinal = channel.cursor
     if channel.skips:
-        ordinal = next(channel.ahead(ordinal), (topic.distributed, 0))[0]
-    return topic.store.published_plain(topic.number, ordinal)
+        ordinal = next(channel.ahead(ordinal), (channel.edge.distributed, 0))[0]
+    return channel.extents.published_plain(ordinal)

@@ -40,16 +40,16 @@ def walk(broker: Broker, aside: str) -> Iterator[Left]:
     for topic in list(broker.topics.values()):
         if topic.deleted or topic.name == aside:
             continue
-        yield _of_topic(topic)
+        yield _of_topic(topic, broker.tubes.tube(topic.name))
         for channel in list(topic.channels.values()):
             if not channel.deleted:
                 yield _of_channel(channel)
 
 
-def _of_topic(topic: Topic) -> Left:
+def _of_topic(topic: Topic, tube: Tube | None) -> Left:
     """With its tube, which may have nothing to do with a channel."""
     own = Left(depth=topic.depth)
-    return own if topic.tube is None else own.plus(_of_tube(topic, topic.tube))
+    return own if tube is None else own.plus(_of_tube(topic, tube))
 
 
 def _of_channel(channel: Channel) -> Left:
@@ -59,4 +59,4 @@ def _of_channel(channel: Channel) -> Left:
 def _of_tube(topic: Topic, tube: Tube) -> Left:
     """What was handed out and is no job yet, for it is being read from disk, counts as one, about."""
     waiting = sum(tube.counts[state] for state in (JobState.READY, JobState.RESERVED, JobState.DELAYED))
-    return Left(buried=tube.counts[JobState.BURIED], jobs=waiting + topic.distributed - tube.edge)
+    return Left(buried=tube.counts[JobState.BURIED], jobs=waiting + topic.edge.distributed - tube.edge)

@@ -125,7 +125,7 @@ def _state(topic: Topic) -> tuple[Counts, int, int]:
         waiting += depth
         in_flight += flying
         left += came - held
-    return (topic.message_count, left), waiting, in_flight
+    return (topic.intake.message_count, left), waiting, in_flight
 
 
 def _channels(topic: Topic) -> Iterator[tuple[int, int, int, int]]:

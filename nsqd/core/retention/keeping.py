@@ -6,9 +6,6 @@ The node has a Keeping; a topic may have its own word on each part of it.
 from dataclasses import dataclass
 from enum import Enum
 
-WRITTEN = 1  # a reply that promises: what it tells of is written
-SYNCED = 3  # likewise: it is synced to disk (and written)
-
 
 class Durability(Enum):
     """What an OK means. See docs/operating.md for what each can lose."""
@@ -30,11 +27,6 @@ class Keeping:
     def retains(self) -> bool:
         """Finished messages stay. With both bounds they stay within both; with none they go at once."""
         return self.retention > 0 or self.retention_bytes > 0
-
-    @property
-    def promise(self) -> int:
-        """WRITTEN or SYNCED."""
-        return SYNCED if self.durability is Durability.ALWAYS else WRITTEN
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import Keeping, TopicConfig
-from nsqd.core.sequence.store import Extent
+from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.mark import Mark
 
 
 class Extents(Protocol):
@@ -46,7 +47,7 @@ class ReaderJournal(Protocol):
     """What becomes of messages in one reader."""
 
     def promise(self) -> None:
-        """Somebody will be told of what is recorded in this turn: `Store.commit` shall say what to wait for."""
+        """Somebody will be told of what is recorded in this turn, once the topic's marks have come to it."""
 
     def finish(self, first: int, count: int) -> None:
         """The reader is done with messages first..first+count."""
@@ -80,7 +81,7 @@ class TopicJournal(Extents, Protocol):
     """What becomes of a topic."""
 
     def promise(self) -> None:
-        """Somebody will be told of what is recorded in this turn: `Store.commit` shall say what to wait for."""
+        """Somebody will be told of what is recorded in this turn, once the topic's marks have come to it."""
 
     def publish(
         self,
@@ -119,8 +120,11 @@ class TopicJournal(Extents, Protocol):
     def pause(self, paused: bool) -> None:
         """The topic was paused or is not any more."""
 
-    def keep(self, keeping: Keeping) -> None:
-        """This is how the topic's messages are kept from now on."""
+    def keep(self, keeping: Keeping) -> tuple[Mark, ...]:
+        """This is how the topic's messages are kept from now on. Returns the marks that replies about them wait for.
+
+        Topics that wait for the same marks get the same tuple.
+        """
 
     def configure(self, config: TopicConfig) -> None:
         """The topic has these words of its own on that, also after a restart."""

@@ -27,6 +27,10 @@ class Server(Protocol):
         """Give each consumer that has room its share, once."""
 
 
+class Reader(Queue, Server, Protocol):
+    """What is both."""
+
+
 class Source(Protocol):
     """What takes in messages during a turn."""
 
@@ -50,6 +54,28 @@ class Agenda:
         self.unsettled: list[Source] = []  # with jobs put in this turn
         self.index: DueQueue[Queue] = DueQueue()  # queues by a lower bound of their earliest due time
 
+    def settle(self) -> None:
+        """The jobs that were put so far exist: for whoever looks at them in the same turn."""
+        if self.unsettled:
+            unsettled, self.unsettled = self.unsettled, []
+            for source in unsettled:
+                source.settle()
+
+    def seal(self) -> None:
+        """What was published so far in this turn has its ids and places: it can be delivered from now on."""
+        self.settle()
+        if self.unsealed:
+            unsealed, self.unsealed = self.unsealed, []
+            for source in unsealed:
+                source.seal(self.wall)
+
+    def serve(self) -> None:
+        """Every reader that can deliver gives each of its consumers its share, once."""
+        if self.awake:
+            awake, self.awake = self.awake, {}
+            for reader in awake:
+                reader.serve(self.now)
+
     def watch(self, queue: Queue, due: int) -> None:
         """See to it that `queue` is scanned by `due` (monotonic ns)."""
         watched = queue.watched
@@ -64,6 +90,11 @@ class Agenda:
         if queue.watched is not None:
             self.index.remove(queue.watched[1])
             queue.watched = None
+
+    def forget(self, reader: "Reader") -> None:
+        """The reader is gone."""
+        self.unwatch(reader)
+        self.awake.pop(reader, None)
 
     def __repr__(self) -> str:
         return f"<Agenda: {len(self.awake)} awake, {len(self.index)} watched>"

@@ -11,27 +11,14 @@ first message, and random choice decides nothing but what is looked at besides.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
-from nsqd.core.timing.duequeue import DueQueue
+from nsqd.core.timing.agenda import Agenda, Queue
 
 RESOLUTION = 25_000_000  # ns between turns that scan when nothing is overdue: 40 wake-ups a second at most
 INTERVAL = 100_000_000  # ns between passes that only look around, as in NSQ
 TURN_MESSAGES = 400  # after so many a turn goes on with I/O, however much is due: about 10 ms, their delivery included
 WORKER_MESSAGES = 100  # messages a worker expires or releases in a pass: about 2 ms, their delivery included
 DIRTY = 0.25  # share of a pass that had something due, above which another pass follows
-
-
-class Queue(Protocol):
-    """What has messages that wait for a time: a channel, or a topic's delay lane."""
-
-    watched: tuple[int, int] | None
-
-    def scan(self, now: int, limit: int) -> int:
-        """Serve up to about `limit` messages that are due; return how many: 0 means that nothing was due."""
-
-    def next_due(self) -> int | None:
-        """When scan has something to do."""
 
 
 @dataclass(slots=True)
@@ -49,12 +36,15 @@ class ScanStatistics:
 class ScanPool:
     """See above. `random_below(n)` gives a number in 0..n-1."""
 
-    def __init__(self, selection_count: int, workers_max: int, random_below: Callable[[int], int]) -> None:
+    def __init__(
+        self, agenda: Agenda, selection_count: int, workers_max: int, random_below: Callable[[int], int]
+    ) -> None:
+        self._agenda = agenda
+        self._index = agenda.index
         self._selection_count = selection_count
         self._workers_max = workers_max
         self._random_below = random_below
-        self._index: DueQueue[Queue] = DueQueue()  # queues by a lower bound of their earliest due time
-        self._queues: list[Queue] = []  # all channels, to choose from at random
+        self._queues: list[Queue] = []  # all readers, to choose from at random
         self._places: dict[int, int] = {}  # id() of a channel -> its place in _queues
         self._next_turn = 0  # ns; no scan before it
         self.statistics = ScanStatistics()
@@ -62,30 +52,19 @@ class ScanPool:
     # queues come and go
 
     def add(self, queue: Queue) -> None:
-        """A channel was created."""
+        """A reader was made."""
         self._places[id(queue)] = len(self._queues)
         self._queues.append(queue)
         self._resize()
 
     def discard(self, queue: Queue) -> None:
-        """A channel was deleted."""
+        """A reader was deleted."""
         place = self._places.pop(id(queue))
         last = self._queues.pop()
         if last is not queue:
             self._queues[place] = last
             self._places[id(last)] = place
         self._resize()
-
-    def watch(self, queue: Queue, due: int) -> None:
-        """`queue` has something due at `due`, earlier than it is watched for."""
-        self.unwatch(queue)
-        queue.watched = (due, self._index.push(due, queue))
-
-    def unwatch(self, queue: Queue) -> None:
-        """`queue` waits for nothing."""
-        if queue.watched is not None:
-            self._index.remove(queue.watched[1])
-            queue.watched = None
 
     def _resize(self) -> None:
         self.statistics.workers = max(1, min(len(self._queues) // 4, self._workers_max))
@@ -157,9 +136,10 @@ class ScanPool:
     def _keep_watching(self, queue: Queue) -> None:
         due = queue.next_due()
         if due is None:
-            self.unwatch(queue)
+            self._agenda.unwatch(queue)
         elif queue.watched is None or queue.watched[0] != due:
-            self.watch(queue, due)
+            self._agenda.unwatch(queue)
+            self._agenda.watch(queue, due)
 
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""

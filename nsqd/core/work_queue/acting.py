@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from nsqd.core.work_queue.jobs import Job, JobState
 from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.tubes import Tubes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +33,20 @@ BURY = Action("buried", frozenset((JobState.READY, JobState.DELAYED)), lambda tu
 RELEASE = Action("released", frozenset((JobState.RESERVED,)), _release)
 
 
-def act(tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
+def act(tubes: Tubes, tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
     """Do it to those of the tube's jobs, none of them twice, that are in one of its states. Returns how many."""
-    topic, count = tube.topic, 0
-    topic.store.promise(topic.number)
+    count = 0
+    tube.journal.promise()
     for job in jobs:
         if job.state in action.states:
             action.do(tube, job)
             count += 1
     if count:
-        tube.broker.tubes.leave_empty(topic.name)
+        tubes.leave_empty(tube.topic_name)
     return count
 
 
-def named(tube: Tube, ids: Iterable[int]) -> list[Job]:
+def named(tubes: Tubes, tube: Tube, ids: Iterable[int]) -> list[Job]:
     """The tube's jobs among these."""
-    found = map(tube.broker.tubes.find, ids)
+    found = map(tubes.find, ids)
     return [job for holder, job in filter(None, found) if holder is tube]

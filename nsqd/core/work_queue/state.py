@@ -17,13 +17,13 @@ from typing import Any, ClassVar
 
 from nsqd.core import records
 from nsqd.core.reader import Kind as ReaderKind
+from nsqd.core.reader import Reader
 from nsqd.core.reader_state import Kinds
 from nsqd.core.records import Kind
 from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.sequence.spans import remove
 from nsqd.core.timing.pages import Page
-from nsqd.core.topic import Topic
 from nsqd.core.work_queue.jobs import ROW, Jobs, JobState, moved, rows_on_terms
 from nsqd.core.work_queue.tube import Tube
 
@@ -178,21 +178,21 @@ class TubeState:
     # the live tube
 
     @classmethod
-    def of(cls, reader: object) -> TubeState:
+    def of(cls, reader: Reader) -> TubeState:
         """What of a live tube survives a restart, by the monotonic clock. Its jobs are not copied."""
         assert isinstance(reader, Tube)
-        terms = {ordinal: one for ordinal, one in reader.topic.terms.items() if ordinal >= reader.edge}
+        terms = {ordinal: one for ordinal, one in reader.terms.items() if ordinal >= reader.edge}
         finished = Finished(reader.start, reader.holes())
         edge = max(reader.edge, finished.floor)
         return cls(reader.number, reader.name, reader.start, edge, finished, reader.jobs, terms)
 
-    def revive(self, topic: Topic, plain: list[Span], offset: int, now: int) -> None:
-        """Make the live tube of a settled state, whose times are later by `offset` than the monotonic clock's."""
-        tube = topic.tube = Tube(topic.broker, topic, self.number)
-        topic.broker.scan.add(tube)
-        topic.broker.tubes.added(tube)
+    def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
+        """Fill a live tube that was just made with the state, which is settled. See ReaderState."""
+        assert isinstance(reader, Tube)
+        tube = reader
+        tube.terms.clear()
         tube.resume(self.start, self.edge, self.finished.spans(self.edge), self.jobs, offset)
         for ordinal, terms in self.terms.items():
             if ordinal >= tube.edge and ordinal not in tube.jobs:
-                topic.terms[ordinal] = terms._replace(due=max(now, terms.due - offset) if terms.due else 0)
+                tube.terms[ordinal] = terms._replace(due=max(now, terms.due - offset) if terms.due else 0)
         tube.wake()

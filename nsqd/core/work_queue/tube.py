@@ -12,22 +12,17 @@ from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.core.reader import Kind
-from nsqd.core.sequence.puts import USUAL, Puts
+from nsqd.core.reader import Batch, Kind, Parts
+from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.puts import USUAL, Puts, Terms
 from nsqd.core.sequence.spans import without
-from nsqd.core.sequence.store import Extent
 from nsqd.core.timing.deferred import Message
 from nsqd.core.timing.duequeue import SLACK
 from nsqd.core.work_queue.jobs import PAGE, Job, Jobs, JobState, rows_of_puts
 from shared.values import SECOND
-
-if TYPE_CHECKING:
-    from nsqd.core.broker import Broker
-    from nsqd.core.topic import Topic
-    from nsqd.core.work_queue.tubes import Worker
 
 WORK = ":work"  # the channel's name: no client of NSQ can name it
 ABSORBED_AT_ONCE = 2000  # messages that become jobs in a turn: about 10 ms
@@ -52,20 +47,65 @@ class Reading(Exception):
         self.tube = tube
 
 
+class Worker(Protocol):
+    """Who reserves jobs."""
+
+    def hold(self, tube: int, ordinal: int, end: int) -> None:
+        """It has that reservation until then."""
+
+    def lost(self, tube: int, ordinal: int) -> None:
+        """It has that reservation no more."""
+
+
+class Home(Protocol):
+    """All tubes of the node, as far as one of them needs to know."""
+
+    timeouts: int
+
+    def came(self, job_id: int, tube: Tube, ordinal: int) -> None:
+        """There is a job of that id."""
+
+    def came_together(self, job_ids: list[int], tube: Tube, first: int) -> None:
+        """There are jobs of these ids, ascending, and of ordinals from `first` on."""
+
+    def went(self, job_id: int) -> None:
+        """It is gone."""
+
+    def serve(self, tube: Tube, now: int) -> None:
+        """It may have jobs for those who wait."""
+
+    def read_completed(self, tube: Tube) -> None:
+        """What it waited for can be read now."""
+
+    def dropped(self, tube: Tube) -> None:
+        """It is gone."""
+
+    def find(self, job_id: int) -> tuple[Tube, Job] | None:
+        """The job of that id, and its tube."""
+
+
 class Tube:
-    """See above. Created by Topic.work."""
+    """See above. Created by Tubes. Implements Reader."""
+
+    kind = Kind.WORK_QUEUE
+    ephemeral = False
+    takes_terms = True
 
     __slots__ = (
         "_buried_last",
         "_heaps",
         "_holes",
-        "broker",
+        "_max_attempts",
+        "_topic_edge",
+        "agenda",
         "buried",
         "counts",
         "delayed",
         "deleted",
         "edge",
+        "extents",
         "jobs",
+        "journal",
         "name",
         "number",
         "pause_asked",
@@ -73,22 +113,32 @@ class Tube:
         "reading",
         "reserved",
         "start",
-        "topic",
+        "terms",
+        "topic_name",
         "total",
+        "tubes",
         "urgent",
         "watched",
     )
 
-    kind = Kind.WORK_QUEUE
-    ephemeral = False
-
-    def __init__(self, broker: Broker, topic: Topic, number: int) -> None:
-        self.broker = broker
-        self.topic = topic
+    def __init__(self, parts: Parts, tubes: Home) -> None:
+        self.agenda = parts.agenda
+        self.extents = parts.extents
+        self.journal = parts.journal
+        self.tubes = tubes
+        self._topic_edge = parts.edge
+        self._max_attempts = parts.max_attempts
+        self.topic_name = parts.topic
         self.name = WORK
-        self.number = number  # never used again on this node
+        self.number = parts.number  # never used again on this node
         self.deleted = False
-        self.start = self.edge = topic.distributed  # messages before the edge are jobs, or are gone
+        self.start = self.edge = parts.edge.distributed  # messages before the edge are jobs, or are gone
+        # by ordinal, of messages that will be jobs: others are put on the usual terms
+        self.terms = {
+            message.ordinal: Terms(due=due)
+            for due, message in parts.edge.lane.waiting.items()
+            if message.ordinal >= self.edge
+        }
         self._holes: deque[tuple[int, int]] = deque()  # spans from the edge on that are not for us, ascending
         self.delayed = 0  # messages in the topic's delay lane that the topic counts as ours; they are jobs already
         self.jobs = Jobs()
@@ -106,16 +156,31 @@ class Tube:
 
     # what the topic tells
 
+    def extend(self, batch: Batch) -> None:
+        """There is more: the edge of the topic is behind these messages now."""
+        self.delayed += batch.delayed
+        puts = batch.puts
+        if puts is not None:  # they need not be looked for, whatever stands before them
+            if puts.first == self.edge and not self._holes:
+                self.edge = puts.end
+            self._come_together(puts)
+        self.wake()
+
+    def expect(self, first: int, count: int, terms: Terms) -> None:
+        """Messages `first`.. will come on these terms."""
+        self.terms.update(dict.fromkeys(range(first, first + count), terms))
+
     def wake(self) -> None:
         """There may be more messages, or somebody to give jobs to."""
         self._absorb()
         if self.counts[JobState.READY]:
-            self.broker.awake[self] = None
+            self.agenda.awake[self] = None
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Messages first..end are not for us, or not any more."""
         if first >= self.edge:
             self._holes.append((first, end))
+            self.terms = {ordinal: terms for ordinal, terms in self.terms.items() if not first <= ordinal < end}
             return
         for ordinal in range(first, end):
             job = self.jobs.get(ordinal)
@@ -132,25 +197,19 @@ class Tube:
 
     def _absorb(self) -> None:
         """What the topic has handed out becomes jobs, as far as it can be read at once."""
-        topic, puts = self.topic, self.topic.putting
-        if puts is not None and not puts.came:  # they need not be looked for, whatever stands before them
-            puts.came = True
-            if puts.first == self.edge and not self._holes:
-                self.edge = puts.end
-            self._come_together(puts)
         left = ABSORBED_AT_ONCE
-        while self.edge < topic.distributed and not self.reading:
+        while self.edge < self._topic_edge.distributed and not self.reading:
             if left <= 0:
-                self.broker.awake[self] = None  # `serve` goes on
+                self.agenda.awake[self] = None  # `serve` goes on
                 return
             if self._holes and self._holes[0][0] <= self.edge:
                 self.edge = max(self.edge, self._holes.popleft()[1])
                 continue
-            extent = topic.store.read(topic.number, self.edge)
+            extent = self.extents.read(self.edge)
             if extent is None:
                 self.reading = True
                 return
-            limit = self._holes[0][0] if self._holes else topic.distributed
+            limit = self._holes[0][0] if self._holes else self._topic_edge.distributed
             if (
                 extent.first > self.edge or not extent.frames
             ):  # somebody has finished what was between, or it was damaged
@@ -165,22 +224,22 @@ class Tube:
             self.edge = stop
 
     def _come(self, ordinal: int, frame: bytes) -> None:
-        terms = self.topic.terms.pop(ordinal, USUAL)
+        terms = self.terms.pop(ordinal, USUAL)
         number, created = int(message_id(frame)[4:], 16), int.from_bytes(frame[STAMP], "big")
         job = Job(ordinal, number, terms.priority, terms.delay, terms.ttr, created)
-        self.broker.tubes.came(number, self, ordinal)
+        self.tubes.came(number, self, ordinal)
         self.total += 1
-        late = terms.due > self.broker.now
+        late = terms.due > self.agenda.now
         job.due = terms.due if late else 0
         self._enter(job, JobState.DELAYED if late else JobState.READY, note=True)
 
     def _come_together(self, puts: Puts) -> None:
         """As `_come` for each of them, for a fifth of what that costs."""
         terms, first, count = puts.terms, puts.first, len(puts.frames)
-        late = terms.due > self.broker.now
+        late = terms.due > self.agenda.now
         state, due = (JobState.DELAYED, terms.due) if late else (JobState.READY, 0)
         self.jobs.put_rows(first, rows_of_puts(puts, due, state))
-        self.broker.tubes.came_together(puts.numbers, self, first)
+        self.tubes.came_together(puts.numbers, self, first)
         self.total += count
         self.counts[state] += count
         if not late and terms.priority < URGENT:
@@ -191,7 +250,7 @@ class Tube:
         if late:
             self._watch_by(due)
         else:
-            self.broker.awake[self] = None
+            self.agenda.awake[self] = None
 
     # after a restart
 
@@ -199,9 +258,9 @@ class Tube:
         """It begins with `start`; messages before `edge` are among `jobs`, or gone. `offset`: see Jobs.restart."""
         self.start, self.edge, self.jobs = start, edge, jobs
         self._holes.extend(holes)
-        reserved = jobs.in_state(JobState.RESERVED, -1) if self.topic.max_attempts else ()
+        reserved = jobs.in_state(JobState.RESERVED, -1) if self._max_attempts else ()
         given_up = [job.ordinal for job in reserved if self.is_given_up(job)]
-        now = self.broker.now
+        now = self.agenda.now
         ready, delayed = self._heaps[JobState.READY], self._heaps[JobState.DELAYED]
         buried: list[tuple[int, int]] = []  # due, ordinal
         is_ready, is_delayed = int(JobState.READY), int(JobState.DELAYED)
@@ -232,13 +291,13 @@ class Tube:
             assert job is not None
             self.bury(job, job.priority)
         if ready:
-            self.broker.awake[self] = None
+            self.agenda.awake[self] = None
         self._watch()
 
     def _found_again(self, ids: list[int], end: int) -> None:
         """Jobs with ordinals up to `end` have these ids, which are noted and taken from the list."""
         if ids:
-            self.broker.tubes.came_together(ids, self, end - len(ids))
+            self.tubes.came_together(ids, self, end - len(ids))
             ids.clear()
 
     # states
@@ -249,7 +308,7 @@ class Tube:
         self._count(job, state, 1)
         row = self.jobs.put(job)
         if note:
-            self.topic.store.job(self.topic.number, self.number, job.ordinal, row)
+            self.journal.job(job.ordinal, row)
         self._index(job)
 
     def _leave(self, job: Job) -> None:
@@ -282,7 +341,7 @@ class Tube:
             heap[:] = {entry for entry in heap if self.found(state, entry) is not None}
             heapify(heap)
         if state is JobState.READY:
-            self.broker.awake[self] = None
+            self.agenda.awake[self] = None
         else:
             self._watch_by(job.due)
 
@@ -297,7 +356,7 @@ class Tube:
         if job.ordinal >= self.edge:  # known from before a restart: it is not to come again
             insort(self._holes, (job.ordinal, job.ordinal + 1))
         self.jobs.remove(job.ordinal)
-        self.broker.tubes.went(job.id)
+        self.tubes.went(job.id)
 
     # what workers do
 
@@ -313,7 +372,7 @@ class Tube:
 
     def body(self, job: Job) -> bytes | None:
         """None: it is damaged on disk, and the job is gone. Raises Reading."""
-        extent: Extent | None = self.topic.store.read(self.topic.number, job.ordinal)
+        extent: Extent | None = self.extents.read(job.ordinal)
         if extent is None:
             self.reading = True
             raise Reading(self)
@@ -346,7 +405,7 @@ class Tube:
 
     def is_given_up(self, job: Job) -> bool:
         """It has been reserved as often as its topic allows (-max-attempts)."""
-        return 0 < self.topic.max_attempts <= job.reserves
+        return 0 < self._max_attempts <= job.reserves
 
     def hand_back(self, job: Job, priority: int, delay: int, now: int) -> None:
         """It is ready again, or delayed, with that priority; or buried if it is given up."""
@@ -388,7 +447,7 @@ class Tube:
     def finish(self, job: Job) -> None:
         """It is done with."""
         self._forget(job)
-        self.topic.store.finish(self.topic.number, self.number, job.ordinal, 1)
+        self.journal.finish(job.ordinal, 1)
 
     def first_buried(self, count: int = 1) -> list[Job]:
         """The ones that were buried first."""
@@ -402,7 +461,7 @@ class Tube:
     def pause_for(self, ns: int, now: int) -> None:
         """No job is given out for so long; 0: they are again."""
         self.pause_until, self.pause_asked = (now + ns if ns else 0), ns
-        self.broker.awake[self] = None
+        self.agenda.awake[self] = None
         self._watch()
 
     def is_paused(self, now: int) -> bool:
@@ -418,7 +477,7 @@ class Tube:
             while moved < limit and (job := self.head(state)) is not None and job.due <= now:
                 if state is JobState.RESERVED:
                     job.timeouts += 1
-                    self.broker.tubes.timeouts += 1
+                    self.tubes.timeouts += 1
                 moved += 1
                 if state is JobState.RESERVED and self.is_given_up(job):
                     self.bury(job, job.priority)
@@ -429,7 +488,7 @@ class Tube:
         if self.pause_until and self.pause_until <= now:
             self.pause_until = self.pause_asked = 0
             moved += 1
-            self.broker.awake[self] = None
+            self.agenda.awake[self] = None
         return moved
 
     def may_be_due(self, now: int) -> bool:
@@ -455,29 +514,29 @@ class Tube:
 
     def _watch_by(self, due: int) -> None:
         if self.watched is None or due < self.watched[0]:
-            self.broker.watch(self, due)
+            self.agenda.watch(self, due)
 
     def serve(self, now: int) -> None:
         """Give jobs to those who wait."""
         self._absorb()
-        self.broker.tubes.serve(self, now)
+        self.tubes.serve(self, now)
 
     def read_completed(self) -> None:
         """What we waited for can be read now."""
         self.reading = False
         self.wake()
-        self.broker.tubes.read_completed(self)
+        self.tubes.read_completed(self)
 
     # operators, and what NSQ's side asks of a channel
 
     def empty(self) -> None:
         """All jobs are gone, and what is to become one."""
-        end = self.topic.distributed
+        end = self._topic_edge.distributed
         owed = [(ordinal, 1) for ordinal in self.jobs.ordinals()]
-        for first, stop, _ in self.topic.store.extents(self.topic.number, self.edge, end):
+        for first, stop, _ in self.extents.extents(self.edge, end):
             for start, upto in without(first, stop, self._holes):
                 owed += [(ordinal, 1) for ordinal in range(start, upto) if self.jobs.get(ordinal) is None]
-        self.topic.store.finish_all(self.topic.number, self.number, end, owed)
+        self.journal.finish_all(end, owed)
         for job in list(self.jobs):
             self._forget(job)
         self.start = self.edge = end
@@ -489,10 +548,9 @@ class Tube:
     def delete(self) -> None:
         """All jobs are gone, and the tube. Called by the topic."""
         self.empty()
-        self.topic.store.drop_channel(self.topic.number, self.number)
+        self.journal.drop()
         self.deleted = True
-        self.broker.unwatch(self)
-        self.broker.tubes.dropped(self)
+        self.tubes.dropped(self)
 
     def heap(self, state: JobState) -> Sequence[int]:
         """The entries of the jobs in that state, which is not BURIED, as a heap; some do not hold any more (see `found`)."""
@@ -512,7 +570,7 @@ class Tube:
             assert job.state is JobState.BURIED or entry_of(job) in entries[job.state]
             assert (job.state is JobState.BURIED) == (job.ordinal in self.buried)
             assert (job.state is JobState.RESERVED) == (job.ordinal in self.reserved)
-            assert self.broker.tubes.find(job.id) == (self, job)
+            assert self.tubes.find(job.id) == (self, job)
         assert found == self.counts
         assert self.urgent == sum(job.state is JobState.READY and job.priority < URGENT for job in self.jobs)
         assert all(len(heap) <= 2 * self.counts[state] + SLACK for state, heap in self._heaps.items())

@@ -11,16 +11,16 @@ from array import array
 from collections import Counter
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from nsqd.core.directory import Directory
+from nsqd.core.reader import Kind, Parts
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.timing.duequeue import SLACK
+from nsqd.core.topic import Topic
 from nsqd.core.work_queue.jobs import Job, JobState
-from nsqd.core.work_queue.tube import Reading, Tube
+from nsqd.core.work_queue.tube import WORK, Reading, Tube
 from shared.values import SECOND
-
-if TYPE_CHECKING:
-    from nsqd.core.broker import Broker
 
 DEFAULT = "default"
 MARGIN = SECOND  # ns before a reservation ends that its worker is warned
@@ -125,8 +125,15 @@ class Users:
 class Tubes:
     """See above. One of a broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, directory: Directory) -> None:
+        commons = directory.commons
+        self._directory = directory
+        self._agenda = commons.agenda
+        self._registry = commons.registry
+        self._limits = commons.limits
+        self._ids = commons.ids
+        self._tubes: dict[str, Tube] = {}  # by topic
+        directory.on_created.append(self._created)
         self._by_number: dict[int, Tube] = {}
         self._pages: dict[int, tuple[array[int], array[int]]] = {}  # by id: ordinals + 1 (0: none), and tubes' numbers
         self._counts: dict[int, int] = {}  # jobs of each page
@@ -143,45 +150,52 @@ class Tubes:
 
     def tube(self, name: str) -> Tube | None:
         """The tube of that name, if it has been made."""
-        topic = self._broker.topics.get(name)
-        return topic.tube if topic is not None else None
+        return self._tubes.get(name)
+
+    def _created(self, topic: Topic) -> None:
+        """A topic was made: if it had been deleted while workers were there, they find its tube again."""
+        if topic.name in self.users:
+            self.work(topic)
+
+    def work(self, topic: Topic) -> Tube:
+        """The topic's tube, made if it is not there. Raises TooMany."""
+        tube = self._tubes.get(topic.name)
+        return tube if tube is not None else topic.attach(Kind.WORK_QUEUE, WORK, self.added)
 
     def made(self, name: str) -> Tube:
         """The tube of that name, made if it is not there. Raises TooMany."""
         tube = self.tube(name)
         if tube is not None:
             return tube
-        is_new = name not in self._broker.topics
-        topic = self._broker.topic(name)
+        is_new = name not in self._directory.topics
+        topic = self._directory.topic(name)
         topic.is_tubes_own |= is_new
-        return topic.work()
+        return self.work(topic)
 
     def names_of_all(self) -> list[str]:
         """Of tubes that were made, and of those that somebody uses or watches other than `default`."""
-        topics = self._broker.topics
-        made = [name for name, topic in topics.items() if topic.tube is not None]
-        return made + [
-            name for name in self.users if name != DEFAULT and (name not in topics or topics[name].tube is None)
-        ]
+        return [*self._tubes, *(name for name in self.users if name != DEFAULT and name not in self._tubes)]
 
-    def added(self, tube: Tube) -> None:
-        """A topic has made it."""
-        self._by_number[tube.number] = tube
-        self._show(tube.topic.name)
+    def added(self, parts: Parts) -> Tube:
+        """A topic gets a tube."""
+        tube = Tube(parts, self)
+        self._by_number[tube.number] = self._tubes[tube.topic_name] = tube
+        self._show(tube.topic_name)
+        return tube
 
     def dropped(self, tube: Tube) -> None:
         """Its topic has dropped it."""
-        del self._by_number[tube.number]
-        self._hide(tube.topic.name)
+        del self._by_number[tube.number], self._tubes[tube.topic_name]
+        self._hide(tube.topic_name)
         self.read_completed(tube)  # who waits for its bodies asks again, and is told that they are gone
 
     def _meet(self, name: str) -> None:
         """Somebody is about to use or watch it: what the topic of that name has become jobs. Raises TooMany."""
-        topic = self._broker.topics.get(name)
+        topic = self._directory.topics.get(name)
         if topic is not None:
-            topic.work()
-        elif name not in self.of_tube and len(self.names) >= self._broker.limits.max_topics:
-            raise self._broker.exceeded("max_topics", f"tubes exceed limit of {self._broker.limits.max_topics}")
+            self.work(topic)
+        elif name not in self.of_tube and len(self.names) >= self._limits.max_topics:
+            raise self._registry.exceeded("max_topics", f"tubes exceed limit of {self._limits.max_topics}")
 
     def _show(self, name: str) -> None:
         if name not in self.of_tube:
@@ -198,12 +212,12 @@ class Tubes:
     def leave_empty(self, name: str) -> None:
         """If nobody uses or watches a tube without jobs it goes, and its topic too if that is nothing but the tube."""
         tube = self.tube(name)
-        has_jobs = tube is not None and (tube.jobs.count or tube.reading or tube.topic.depth)
+        has_jobs = tube is not None and (tube.jobs.count or tube.reading or self._directory.topics[name].depth)
         if name in self.users or name == DEFAULT or has_jobs:
             return
-        topic = self._broker.topics.get(name)
+        topic = self._directory.topics.get(name)
         if topic is not None and tube is not None and topic.may_go:
-            self._broker.delete_topic(name)
+            self._directory.delete(name)
         self._hide(name)
 
     # workers
@@ -247,7 +261,7 @@ class Tubes:
         """It is given jobs of that tube, too. Raises TooMany."""
         if name not in worker.watching:
             if len(worker.watching) >= MOST_WATCHED:
-                raise self._broker.exceeded("max_watched_tubes", f"watched tubes exceed limit of {MOST_WATCHED}")
+                raise self._registry.exceeded("max_watched_tubes", f"watched tubes exceed limit of {MOST_WATCHED}")
             self._meet(name)
             self._show(name)
             self.users.setdefault(name, Users()).watching += 1
@@ -286,7 +300,7 @@ class Tubes:
 
     def came(self, job_id: int, tube: Tube, ordinal: int) -> None:
         """There is a job of that id."""
-        self._show(tube.topic.name)
+        self._show(tube.topic_name)
         ordinals, numbers, at = self._page(job_id)
         ordinals[at], numbers[at] = ordinal + 1, tube.number
         self._counts[job_id // _PAGE] += 1
@@ -298,7 +312,7 @@ class Tubes:
             for ordinal, job_id in enumerate(job_ids, first):
                 self.came(job_id, tube, ordinal)
             return
-        self._show(tube.topic.name)
+        self._show(tube.topic_name)
         done = 0
         while done < count:
             ordinals, numbers, at = self._page(start + done)
@@ -340,7 +354,7 @@ class Tubes:
 
     def put(self, worker: Worker, bodies: list[bytes], terms: Terms) -> int:
         """New jobs in the tube it uses: the id of the first; the others' follow it. Raises TooMany."""
-        topic = self.made(worker.using).topic
+        topic = self._topic(worker.using)
         self.total += len(bodies)
         number = topic.put(bodies, terms)
         if self._waiting:
@@ -349,7 +363,7 @@ class Tubes:
 
     def put_unique(self, worker: Worker, body: bytes, terms: Terms, key: str) -> int:
         """A new job in the tube it uses: its id; 0: it was given one with that key already. Raises TooMany."""
-        topic = self.made(worker.using).topic
+        topic = self._topic(worker.using)
         if topic.knows(key):
             return 0
         self.total += 1
@@ -360,13 +374,19 @@ class Tubes:
 
     def put_to(self, name: str, body: bytes, terms: Terms) -> int:
         """A new job in a tube: its id. Raises TooMany."""
-        number = self.made(name).topic.put([body], terms)
-        self._broker.settle()  # what follows, in the log too, may count upon it
+        topic = self._topic(name)
+        number = topic.put([body], terms)
+        topic.settle()  # what follows, in the log too, may count upon it
         return number
+
+    def _topic(self, name: str) -> Topic:
+        """The topic of a tube, both made if they are not there. Raises TooMany."""
+        self.made(name)
+        return self._directory.topics[name]
 
     def burn_id(self) -> None:
         """One is taken, and no job has it."""
-        self._broker.ids.one()
+        self._ids.one()
 
     def next_for(self, worker: Worker, now: int) -> tuple[Tube, Job, bytes] | None:
         """The most urgent job of the tubes it watches, and its body; None: there is none. Raises Reading."""
@@ -386,11 +406,11 @@ class Tubes:
 
     def match(self) -> None:
         """Jobs that are ready now are for those who wait, before anybody else asks."""
-        broker = self._broker
-        broker.settle()
+        agenda = self._agenda
+        agenda.settle()
         if self._waiting:
-            for tube in [one for one in broker.awake if isinstance(one, Tube)]:
-                tube.serve(broker.now)
+            for tube in [tube for tube in self._tubes.values() if tube in agenda.awake]:
+                tube.serve(agenda.now)
 
     def release_due(self, worker: Worker, now: int) -> None:
         """What is due in the tubes it watches is ready, and given to those who wait, before it is told that there is nothing.
@@ -403,7 +423,7 @@ class Tubes:
                 continue
             if tube.may_be_due(now):
                 tube.scan(now, RELEASED_AT_ONCE)
-            if tube in self._broker.awake:
+            if tube in self._agenda.awake:
                 self.serve(tube, now)
 
     @property
@@ -418,7 +438,7 @@ class Tubes:
 
     def serve(self, tube: Tube, now: int) -> None:
         """It may have jobs for those who wait."""
-        users = self.users.get(tube.topic.name)
+        users = self.users.get(tube.topic_name)
         for worker in list(users.waiting) if users is not None else ():
             if tube.is_paused(now) or tube.head() is None:
                 return
@@ -442,11 +462,6 @@ class Tubes:
             del self._blocked[worker]
             worker.sink.read_completed()
 
-    @property
-    def draining(self) -> bool:
-        """No job is taken any more."""
-        return self._broker.draining_since > 0
-
     def counts(self, state: JobState) -> int:
         """Jobs in that state."""
         return sum(tube.counts[state] for tube in self._by_number.values())
@@ -461,7 +476,7 @@ class Tubes:
         assert len(set(self.names)) == len(self.names)
         assert set(self.names) == set(self.of_tube)
         for tube in self._by_number.values():
-            assert tube.topic.name in self.of_tube or not tube.jobs.count
+            assert tube.topic_name in self.of_tube or not tube.jobs.count
             assert not tube.deleted
         assert sum(self._counts.values()) == sum(tube.jobs.count for tube in self._by_number.values())
         for users in self.users.values():

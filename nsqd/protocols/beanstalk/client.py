@@ -19,7 +19,8 @@ from nsqd.core.work_queue.tube import Reading
 from nsqd.core.work_queue.tubes import Worker
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.commands import HTTP, MAX_LINE, MOST_VERB, BadFormat, UnknownCommand, is_http, verb_of
-from nsqd.protocols.nsq.outbox import NEVER, Outbox, Transport
+from nsqd.protocols.outbox import Outbox
+from nsqd.protocols.transport import NEVER, Transport
 
 UNITS_OF_A_TURN = 1024  # commands and replies count one each, and what is large more: no client gets a long turn
 BYTES_OF_A_UNIT = 1024  # of replies: a megabyte in a turn
@@ -31,7 +32,7 @@ DEADLINE_SOON, TIMED_OUT = b"DEADLINE_SOON\r\n", b"TIMED_OUT\r\n"
 
 
 @dataclass(slots=True)
-class Hall:
+class Context:
     """What the connections to a node have in common."""
 
     max_job_size: int = 65_535  # bytes
@@ -69,11 +70,11 @@ class Client(ABC):
     __slots__ = (
         "_broker",
         "_buffer",
+        "_context",
         "_deadline",
         "_discard",
         "_eof",
         "_half_put",
-        "_hall",
         "_is_gone",
         "_long",
         "_now",
@@ -92,9 +93,11 @@ class Client(ABC):
         "worker",
     )
 
-    def __init__(self, broker: Broker, hall: Hall, transport: Transport, remote_ip: str, port: str, now: int) -> None:
+    def __init__(
+        self, broker: Broker, context: Context, transport: Transport, remote_ip: str, port: str, now: int
+    ) -> None:
         self._broker = broker
-        self._hall = hall
+        self._context = context
         self._transport = transport
         self.remote_ip = remote_ip  # "" for a unix socket
         self.port = port
@@ -207,7 +210,7 @@ class Client(ABC):
             self._skips_line = True
             return at
         line = data[at:newline]
-        usual = self._hall.usual.get(line)
+        usual = self._context.usual.get(line)
         if usual is not None:
             end = self._put_together(usual, data, at, newline + 2)
             if end:
@@ -230,7 +233,7 @@ class Client(ABC):
                 self._broker.tubes.commands["pause-tube"] += 1
             arguments = reader(line, len(verb))
             if verb == b"put ":
-                self._hall.learn(line, arguments)
+                self._context.learn(line, arguments)
             self._do(verb, arguments)
         except BadFormat:
             self._reply(b"BAD_FORMAT\r\n")
@@ -320,16 +323,6 @@ class Client(ABC):
 
     # what the reactor asks of every peer
 
-    @property
-    def closing(self) -> bool:
-        """The connection ends with its output."""
-        return self.outbox.closing
-
-    @property
-    def promises(self) -> int:
-        """What its replies wait for."""
-        return self.outbox.promises
-
     def take_output(self) -> list[bytes]:
         """Everything that waits to be sent."""
         return self.outbox.take()
@@ -345,8 +338,8 @@ class Client(ABC):
         """The reply waits for what the tube's records are promised to be."""
         topic = self._broker.topics.get(name)
         if topic is not None:
-            topic.store.promise(topic.number)
-            self.outbox.promises |= topic.promise
+            topic.journal.promise()
+            self.outbox.wait_for(topic.marks)
 
     def _count(self, command: str) -> None:
         self._broker.tubes.commands[command] += 1

@@ -71,7 +71,7 @@ class Operator(Client):
             self._reply(NOT_FOUND)
             return
         found[0].kick(found[1])
-        self._promise(found[0].topic.name)
+        self._promise(found[0].topic_name)
         self._reply(b"KICKED\r\n")
 
     def _clear_tube(self, name: str) -> None:
@@ -107,7 +107,7 @@ class Operator(Client):
         if found is None or found[0].reserved.get(found[1].ordinal, self.worker) is not self.worker:
             self._reply(NOT_FOUND)
             return
-        if tubes.draining:
+        if self._broker.draining_since:
             self._reply(b"DRAINING\r\n")
             return
         tube, job = found
@@ -146,7 +146,8 @@ class Operator(Client):
     def _stats(self) -> None:
         self._spent += len(self._broker.tubes.names) // TUBES_OF_A_UNIT
         self._count("stats")
-        self._reply(stats.dictionary(stats.of_all(self._broker.tubes, self._hall.figures())))
+        figures, draining = self._context.figures(), self._broker.draining_since > 0
+        self._reply(stats.dictionary(stats.of_all(self._broker.tubes, figures, draining)))
 
     def _stats_job(self, job_id: int) -> None:
         self._count("stats-job")
@@ -182,7 +183,7 @@ class Operator(Client):
         if found is None or found[0].reserved.get(found[1].ordinal, self.worker) is not self.worker:
             return False
         tube, job = found
-        name = tube.topic.name
+        name = tube.topic_name
         tube.finish(job)
         tubes.of_tube[name]["delete"] += 1
         self._promise(name)

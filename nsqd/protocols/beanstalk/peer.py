@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nsqd.core.limits import TooMany
 from nsqd.core.sequence.puts import Terms
@@ -20,11 +20,8 @@ from nsqd.protocols.beanstalk.client import (
 )
 from nsqd.protocols.beanstalk.commands import BadFormat
 from nsqd.protocols.beanstalk.operators import Operator
-from nsqd.protocols.nsq.outbox import NEVER
+from nsqd.protocols.transport import NEVER
 from shared.values import SECOND
-
-if TYPE_CHECKING:
-    from nsqd.protocols.nsq.authorization import Authorization, AuthRefused
 
 
 class Peer(Operator):
@@ -75,7 +72,7 @@ class Peer(Operator):
 
     def _begin_put(self, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
         self._count("put")
-        if size > self._hall.max_job_size:
+        if size > self._context.max_job_size:
             self._discard = size + 2
             return
         if trailing:
@@ -92,7 +89,7 @@ class Peer(Operator):
         if data[end - 2 : end] != b"\r\n":
             tubes.burn_id()
             self._reply(b"EXPECTED_CRLF\r\n")
-        elif tubes.draining:
+        elif self._broker.draining_since:
             tubes.burn_id()
             self._reply(b"DRAINING\r\n")
         elif self._broker.refusal:
@@ -213,7 +210,7 @@ class Peer(Operator):
         found = self._own(job_id)
         if found is not None:
             found[0].hand_back(found[1], priority, delay, self._now)
-            self._promise(found[0].topic.name)
+            self._promise(found[0].topic_name)
             self._reply(b"BURIED\r\n" if found[1].state is JobState.BURIED else b"RELEASED\r\n")
 
     def _bury(self, job_id: int, priority: int) -> None:
@@ -221,7 +218,7 @@ class Peer(Operator):
         found = self._own(job_id)
         if found is not None:
             found[0].bury(found[1], priority)
-            self._promise(found[0].topic.name)
+            self._promise(found[0].topic_name)
             self._reply(b"BURIED\r\n")
 
     def _touch(self, job_id: int) -> None:
@@ -250,10 +247,7 @@ class Peer(Operator):
     # what the reactor asks of every peer, and is nothing here
 
     def network_ready(self) -> None:
-        """The network has taken what there was."""
-
-    def authorized(self, answer: Authorization | AuthRefused, now: int) -> None:
-        """Nobody is asked."""
+        """Nobody was refused room."""
 
     def resume(self, now: int) -> None:
         """Nothing is waited for."""

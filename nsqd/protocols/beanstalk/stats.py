@@ -69,7 +69,7 @@ def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def of_all(tubes: Tubes, figures: Figures) -> dict[str, object]:
+def of_all(tubes: Tubes, figures: Figures, draining: bool) -> dict[str, object]:
     """What `stats` tells."""
     oldest, current, migrated, written, largest = figures.binlog
     told: dict[str, object] = {
@@ -100,7 +100,7 @@ def of_all(tubes: Tubes, figures: Figures) -> dict[str, object]:
         "binlog-records-migrated": migrated,
         "binlog-records-written": written,
         "binlog-max-size": largest,
-        "draining": "true" if tubes.draining else "false",
+        "draining": "true" if draining else "false",
         "id": figures.instance,
         "hostname": _quoted(figures.hostname),
         "os": _quoted(figures.os),
@@ -136,14 +136,14 @@ def of_job(tube: Tube, job: Job, now: int, wall: int) -> dict[str, object]:
     left = (job.due - now) / SECOND if job.state in (JobState.RESERVED, JobState.DELAYED) else 0
     return {
         "id": job.id,
-        "tube": _quoted(tube.topic.name),
+        "tube": _quoted(tube.topic_name),
         "state": STATES[job.state],
         "pri": job.priority,
         "age": max(0, wall - job.created) // SECOND,
         "delay": job.delay,
         "ttr": job.ttr,
         "time-left": int(left),
-        "file": tube.topic.store.file_number(tube.topic.number, job.ordinal),
+        "file": tube.extents.file_number(job.ordinal),
         "reserves": job.reserves,
         "timeouts": job.timeouts,
         "releases": job.releases,

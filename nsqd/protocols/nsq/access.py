@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, answer
 from nsqd.protocols.nsq.errors import WireError, quote
-from nsqd.protocols.nsq.outbox import NEVER
+from nsqd.protocols.transport import NEVER
 
 MOST_ALLOWED = 256  # topics a connection's permissions are remembered for
 

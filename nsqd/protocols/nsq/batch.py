@@ -29,7 +29,7 @@ class Batch:
     def skip_known(self, topic: Topic) -> int:
         """If the topic knows the batch by its key, all is done. Returns how many messages were published before."""
         key, count = self._attributes.key, len(self._bodies)
-        if not key or self._at or count <= PORTION or not topic.seen.knows(key, topic.broker.now):
+        if not key or self._at or count <= PORTION or not topic.intake.recognizes(key):
             return 0
         self._at = count
         return topic.publish_with(self._bodies, self._attributes)

@@ -5,27 +5,34 @@ the topic has the channels that nsqlookupd names, as in the original. So who loo
 else waits, not even for the same topic.
 """
 
-from collections.abc import Callable
+from functools import partial
 
-from nsqd.core.broker import Broker
+from nsqd.core.channel.consumer import Consumer
 from nsqd.core.topic import Topic
 from nsqd.protocols.nsq.access import Waiting
+from nsqd.protocols.nsq.context import Context
+from nsqd.protocols.transport import Transport
 
 
 class Topics:
-    """See above. `await_registration` has the peer resumed when nsqlookupd knows the topic, or the time is over."""
+    """See above."""
 
-    __slots__ = ("_await_registration", "_broker")
+    __slots__ = ("_broker", "_transport", "_until_registered")
 
-    def __init__(self, broker: Broker, await_registration: Callable[[str], None]) -> None:
-        self._broker = broker
-        self._await_registration = await_registration
+    def __init__(self, context: Context, transport: Transport) -> None:
+        self._broker = context.broker
+        self._until_registered = context.until_registered
+        self._transport = transport
 
     def find_or_create(self, name: str, *, may_wait: bool = True) -> Topic:
         """The topic. Raises TooMany, and Waiting if it was created just now: then the command is read again later."""
         known = name in self._broker.topics
         topic = self._broker.topic(name)
-        if may_wait and not known and self._broker.ask_for_channels:
-            self._await_registration(name)
+        if may_wait and not known and self._broker.directory.ask_for_channels:
+            self._transport.suspend(partial(self._until_registered, name))
             raise Waiting
         return topic
+
+    def unsubscribe(self, consumer: Consumer) -> None:
+        """The client consumes no more."""
+        self._broker.unsubscribe(consumer)

@@ -1,5 +1,8 @@
 """Errors of the wire: the peer's fault, told in NSQ's words."""
 
+from nsqd.core.message.frame import error
+from nsqd.protocols.outbox import Outbox
+
 NOT_FATAL = frozenset({"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"})
 
 
@@ -20,6 +23,13 @@ class WireError(Exception):
 
 class Dropped(Exception):
     """The connection closes without a word, as the original does for a command line beyond its buffer."""
+
+
+def fail(outbox: Outbox, failure: WireError) -> None:
+    """Send an error; most end the connection."""
+    outbox.reply(error(failure.data))
+    if failure.fatal:
+        outbox.closing = True
 
 
 def quote(name: bytes) -> str:

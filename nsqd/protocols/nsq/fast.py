@@ -12,6 +12,7 @@ from nsqd.protocols.nsq.commands import INT32
 FIN_SIZE = 21  # "FIN " + 16 bytes + "\n"
 _FIN_COLUMNS = ((0, b"F"), (1, b"I"), (2, b"N"), (3, b" "), (20, b"\n"))
 _MOST_FINS = 512  # looked at together: a row that soon ends must not cost the whole buffer
+_FIN = b"FIN "
 _NEWLINE, _RETURN = 10, 13
 _FIN_LETTERS = b"FIN \n"
 
@@ -19,12 +20,13 @@ _FIN_LETTERS = b"FIN \n"
 def fins(data: bytes, start: int) -> bytes | None:
     """The ids of the FINs that stand in a row at `start`, end to end; None if they are not plain ones.
 
-    The caller has seen that the first begins with "FIN ".
+    The caller has seen that the first begins with "F".
     """
     count = min((len(data) - start) // FIN_SIZE, _MOST_FINS)
     if count <= 1:  # of a consumer that works on one message at a time
         ids = data[start + 4 : start + 20]
-        return ids if count and data[start + 20] == _NEWLINE and ids.isalnum() else None
+        plain = count and data[start + 20] == _NEWLINE and data.startswith(_FIN, start) and ids.isalnum()
+        return ids if plain else None
     chunk = data if start == 0 and len(data) == count * FIN_SIZE else data[start : start + count * FIN_SIZE]
     for column, letter in _FIN_COLUMNS:
         found = chunk[column::FIN_SIZE]

@@ -8,11 +8,11 @@ from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.settings import (
     CLIENT_TIMEOUT,
     DEFAULT_OUTPUT_BUFFER,
-    DEFLATE_LEVEL,
     MILLISECOND,
     SECOND,
     Settings,
 )
+from nsqd.protocols.transport import DEFLATE_LEVEL, Upgrade
 from shared.text import without_surrogates
 
 _FIELDS: dict[str, type] = {
@@ -36,21 +36,6 @@ _FIELDS: dict[str, type] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Upgrade:
-    """What the connection's bytes pass through from IDENTIFY's answer on. Never both compressions."""
-
-    tls: bool = False
-    snappy: bool = False
-    deflate: bool = False
-    deflate_level: int = DEFLATE_LEVEL  # 1 to 9
-
-    @property
-    def changes(self) -> bool:
-        """True if the bytes change at all."""
-        return self.tls or self.snappy or self.deflate
-
-
-@dataclass(frozen=True, slots=True)
 class Identity:
     """What is agreed with a client. Times in ns; 0 means off."""
 
@@ -63,7 +48,7 @@ class Identity:
     sample_rate: int = 0  # percent; 0: all messages
     msg_timeout: int = 60 * SECOND
     negotiates: bool = field(default=False, compare=False)  # the answer is JSON, not just OK
-    upgrade: Upgrade = Upgrade()
+    upgrade: Upgrade = field(default_factory=Upgrade)
     topology_region: str = ""
     topology_zone: str = ""
     deduplication: bool = False  # PUB, DPUB and MPUB may name a key, or a producer and a sequence (publisher.py)

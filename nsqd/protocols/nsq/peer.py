@@ -10,22 +10,24 @@ server, or for nsqlookupd to know a new topic, and nothing behind it is looked a
 
 from collections.abc import Callable
 
-from nsqd.core.broker import Broker
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.message.frame import HEARTBEAT, OK, response
 from nsqd.protocols.nsq.access import Access, Waiting
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.commands import AUTH_BODY, IDENTIFY_BODY, Later, NeedMore, read_body, read_line, require
+from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.creation import Topics
-from nsqd.protocols.nsq.errors import Dropped, WireError
-from nsqd.protocols.nsq.identify import Identity, Upgrade, answer, apply, decode
-from nsqd.protocols.nsq.outbox import NEVER, Outbox, Transport
+from nsqd.protocols.nsq.errors import Dropped, WireError, fail
+from nsqd.protocols.nsq.identify import Identity, answer, apply, decode
 from nsqd.protocols.nsq.publisher import Publisher
-from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, MAX_IDENTIFY, Settings
+from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, MAX_IDENTIFY
 from nsqd.protocols.nsq.subscription import INIT, Subscription
+from nsqd.protocols.outbox import Outbox
+from nsqd.protocols.transport import NEVER, Transport, Upgrade
 from shared.tls_info import TlsInfo
 
 MAGIC = b"  V2"
+_F, _PUBLISHES = ord("F"), b"PM"  # the letters that FIN, and PUB and MPUB, begin with
 # Commands in a row, or stretches of fast ones: the dearest take 10 us, and a turn has other clients (16,384 RDYs in 64 KiB
 # were 30 ms).
 MOST_COMMANDS = 1024
@@ -36,8 +38,8 @@ class Peer:
 
     __slots__ = (
         "_agreed",
-        "_broker",
         "_buffer",
+        "_context",
         "_heartbeat_due",
         "_need",
         "_opened",
@@ -63,16 +65,15 @@ class Peer:
         "waiting",
     )
 
-    def __init__(
-        self, broker: Broker, settings: Settings, transport: Transport, remote_ip: str, port: str, now: int, wall: int
-    ) -> None:
-        self._broker = broker
+    def __init__(self, context: Context, transport: Transport, remote_ip: str, port: str, now: int, wall: int) -> None:
+        self._context = context
+        broker, settings = context.broker, context.settings
         self._settings = settings
         self._transport = transport
         self.remote_ip = remote_ip  # "" for a unix socket
         self.port = port
         self.connected = wall  # ns since the epoch
-        self.waiting = False  # input is kept, not looked at, until `authorized` or `resume`
+        self.waiting = False  # input is kept, not looked at, until `resume`
         self.buffered = 0  # bytes that the command at hand takes when it is complete; 0: none is half-received
         self.body_since = -1  # ns: when its body began to come; -1: its line is not complete
         # True: `receive` has stopped at MOST_COMMANDS, or in a large MPUB; call it again, with nothing, next turn
@@ -89,7 +90,7 @@ class Peer:
         self.tls: TlsInfo | None = None  # of the handshake, once it is done
         self.access = Access(settings.auth_required, self._ask)
         self.outbox = Outbox(transport)
-        topics = Topics(broker, transport.await_registration)
+        topics = Topics(context, transport)
         self._publisher = Publisher(broker, topics, settings, self.access, self.outbox)
         self.subscription = Subscription(topics, settings, self.access, self.outbox)
         self.last_activity = -1  # ns of the last complete command; negative: there was none
@@ -137,7 +138,7 @@ class Peer:
                 self.waiting = True
                 break
             except WireError as failure:
-                outbox.fail(failure)
+                fail(outbox, failure)
             except Dropped:
                 outbox.break_off()
         else:
@@ -155,21 +156,15 @@ class Peer:
     def receive_eof(self) -> None:
         """The peer sends no more."""
         if self.at_eof is not None and not self.closing:
-            self.outbox.fail(self.at_eof)
+            fail(self.outbox, self.at_eof)
         self.outbox.closing = True
 
     def break_off(self) -> None:
         """End the connection without a word: what came is not of this protocol, TLS or compression."""
         self.outbox.break_off()
 
-    def authorized(self, answer: Authorization | AuthRefused, now: int) -> None:
-        """What the authorization servers say to the question asked last: go on with the command that waited."""
-        self.access.answered(answer)
-        self._publisher.forget()  # what was allowed before
-        self.resume(now)
-
     def resume(self, now: int) -> None:
-        """Go on with the command that waited."""
+        """Go on with the command that waited for somebody outside."""
         self.waiting = False
         self._need = 0
         self.receive(b"", now)
@@ -199,7 +194,7 @@ class Peer:
             self._buffer += data
             return len(data)
         if not data.startswith(MAGIC):
-            self.outbox.fail(WireError("E_BAD_PROTOCOL"))
+            fail(self.outbox, WireError("E_BAD_PROTOCOL"))
             return 0
         self._started = True
         return len(MAGIC)
@@ -217,11 +212,15 @@ class Peer:
         elif scan is not None:
             end = self._publisher.go_on(scan, data, start)
         else:
-            end = (
-                self.subscription.fast_fin(data, start)
-                or self._publisher.fast(data, start, now)
-                or self._slow(data, start, now)
-            )
+            letter = data[start]
+            if letter == _F:
+                end = self.subscription.fast_fin(data, start)
+            elif letter in _PUBLISHES:
+                end = self._publisher.fast(data, start, now)
+            else:
+                end = 0
+            if not end:
+                end = self._slow(data, start, now)
         self._done(now)
         return end
 
@@ -329,7 +328,7 @@ class Peer:
             return
         if now >= self._read_deadline():
             if self.last_activity < 0:
-                self._broker.refused["identify_timeout"] += 1
+                self._context.broker.refused["identify_timeout"] += 1
             self.outbox.end()
             return
         if self.last_activity < 0 or self._upgrade_due != NEVER:
@@ -370,11 +369,6 @@ class Peer:
             consumer.refresh()
 
     @property
-    def promises(self) -> int:
-        """WRITTEN or SYNCED if the output says that this is so, and waits for it; 0: it says nothing of the kind."""
-        return self.outbox.promises
-
-    @property
     def state(self) -> int:
         """INIT, SUBSCRIBED or CLOSING."""
         return self.subscription.state
@@ -399,8 +393,19 @@ class Peer:
         self._transport.upgrade(upgrade)
 
     def _ask(self, secret: bytes) -> None:
+        """Have the authorization servers asked, and the command at hand wait for what they say."""
         common_name = self.tls.common_name if self.tls else ""
-        self._transport.authorize(Question(self.remote_ip, self.tls is not None, common_name, secret))
+        question = Question(self.remote_ip, self.tls is not None, common_name, secret)
+
+        def begin(over: Callable[[], None]) -> None:
+            def answered(answer: Authorization | AuthRefused) -> None:
+                self.access.answered(answer)
+                self._publisher.forget()  # what was allowed before
+                over()
+
+            self._context.ask(question, answered)
+
+        self._transport.suspend(begin)
 
 
 _Handler = Callable[[Peer, list[bytes], bytes, int, int, int], int]

@@ -35,8 +35,8 @@ from nsqd.protocols.nsq.commands import (
 )
 from nsqd.protocols.nsq.creation import Topics
 from nsqd.protocols.nsq.errors import WireError
-from nsqd.protocols.nsq.outbox import Outbox
 from nsqd.protocols.nsq.settings import MILLISECOND, Settings
+from nsqd.protocols.outbox import Outbox
 
 COST_OF_DELAY, COST_OF_TOPIC = 16, 64  # of a DPUB, and of a new topic, in messages of an MPUB
 MOST_KNOWN = 256  # topics a connection remembers: honest producers have a few
@@ -222,5 +222,7 @@ class Publisher:
 
     def _published(self, topic: Topic, count: int) -> None:
         self.counts[topic.name] = self.counts.get(topic.name, 0) + count
-        self._outbox.promises |= topic.promise
-        self._outbox.reply(OK)
+        outbox = self._outbox
+        if outbox.marks is not topic.marks:
+            outbox.wait_for(topic.marks)
+        outbox.reply(OK)

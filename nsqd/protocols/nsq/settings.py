@@ -9,7 +9,6 @@ CLIENT_TIMEOUT = 60 * SECOND  # without IDENTIFY: heartbeats at half of it, clos
 DEFAULT_OUTPUT_BUFFER = 16 * 1024  # bytes
 MAX_LINE = 16 * 1024  # bytes of a command line, its newline included: the original's read buffer
 MAX_PENDING_OUTPUT = 256 * 1024  # bytes: no message is taken for a consumer that has so many waiting
-DEFLATE_LEVEL = 6  # unless the client asks for another
 MAX_IDENTIFY = 64 * 1024  # bytes of its body: reading 5 MB of odd JSON takes most of a second
 HANDSHAKE_TIMEOUT = 5 * SECOND  # for TLS, as in the original
 

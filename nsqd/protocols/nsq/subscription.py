@@ -10,13 +10,13 @@ from nsqd.protocols.nsq import fast
 from nsqd.protocols.nsq.access import Access
 from nsqd.protocols.nsq.commands import Later, parse_number, read_name, require
 from nsqd.protocols.nsq.creation import Topics
-from nsqd.protocols.nsq.errors import WireError
+from nsqd.protocols.nsq.errors import WireError, fail
 from nsqd.protocols.nsq.identify import Identity
-from nsqd.protocols.nsq.outbox import Outbox
 from nsqd.protocols.nsq.settings import MAX_PENDING_OUTPUT, MILLISECOND, Settings
+from nsqd.protocols.outbox import Outbox
+from shared.budget import FREE
 
 INIT, SUBSCRIBED, CLOSING = 0, 3, 4
-_FIN = b"FIN "
 MOST_FAILURES = 500  # FINs that fail in a turn: some 5 ms, for an error costs ten times as much as a FIN
 
 
@@ -91,10 +91,10 @@ class Subscription:
     def fast_fin(self, data: bytes, start: int) -> int:
         """As many whole FINs as follow each other at `start`: where they end. 0: read the command exactly.
 
-        Raises Later after MOST_FAILURES that failed: that is enough for a turn.
+        The caller has seen that it begins with "F". Raises Later after MOST_FAILURES that failed: that is enough for a turn.
         """
         consumer = self.consumer
-        if consumer is None or not data.startswith(_FIN, start):
+        if consumer is None:
             return 0
         ids = fast.fins(data, start)
         if ids is None:
@@ -145,7 +145,7 @@ class Subscription:
         """The connection is gone; what is in flight waits for its time-out."""
         if self.consumer is not None:
             consumer, self.consumer = self.consumer, None
-            consumer.channel.unsubscribe(consumer)
+            self._topics.unsubscribe(consumer)
 
     # Sink of the consumer
 
@@ -177,8 +177,13 @@ class Subscription:
         self._outbox.flush()
 
     def room(self) -> int:
-        """Bytes of messages that may be taken for the client now."""
-        return self._outbox.room(MAX_PENDING_OUTPUT)
+        """Bytes of messages that may be taken for the client now; 0: Peer.network_ready follows when there may be room."""
+        outbox = self._outbox
+        room = MAX_PENDING_OUTPUT - outbox.size - outbox.unsent
+        if room > 0 and not outbox.closing and (outbox.unsent <= FREE or not outbox.is_scarce):
+            return room
+        outbox.refused = True
+        return 0
 
     def flush(self) -> None:
         """The client has stopped being ready: nothing is held back."""
@@ -205,7 +210,7 @@ class Subscription:
     def _failed(self, command: str, message_id: bytes, why: str) -> None:
         """FIN, REQ or TOUCH of a message that the client does not have."""
         text = b"%s %s failed %s" % (command.encode(), message_id, why.encode())
-        self._outbox.fail(WireError(f"E_{command}_FAILED", text))
+        fail(self._outbox, WireError(f"E_{command}_FAILED", text))
 
 
 def _distance(settings: Settings, identity: Identity) -> int:

@@ -60,7 +60,7 @@ class LogBackup:
     def _part(self, base: int) -> LogPart:
         name = self._tidying.file_name(base)
         if base == self._writer.base:
-            return LogPart(self._disk, name, HEADER_SIZE + self._writer.durable - base)
+            return LogPart(self._disk, name, HEADER_SIZE + self._writer.durable.position - base)
         return LogPart(self._disk, name, self._disk.size(name))
 
     def go_on(self, number: int) -> None:

@@ -12,7 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 
-from nsqd.core.sequence.store import Extent
+from nsqd.core.sequence.extent import Extent
 from nsqd.storage.held import Held, Piece
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.pieces import Found, find, find_cached
@@ -44,9 +44,12 @@ class Cache:
 
     def __init__(self, disk: Disk, log_id: bytes, budget: int, wake: Callable[[], None]) -> None:
         self.budget = budget  # bytes of frames
-        self._limit = budget  # of it, what is left to frames
+        self.limit = budget  # of it, what is left to frames; beyond it, `keep_to_budget`
         self.held_bytes = 0  # bytes of frames in memory, those that were freed in extents that live included
         self.on_read: Callable[[int], None] = lambda topic: None  # what was asked for of that topic can be read now
+        self.just_read: list[Held] = []  # read back in this turn; not empty: `keep_to_budget` takes note of them
+        self.done: deque[Read] = deque()  # by the thread; if there are some, `collect`
+        self.inline = 0  # extents read in this turn; whoever begins a turn sets it to 0
         self.failures = 0  # messages that are damaged or gone
         self.retries = 0  # reads that failed and were tried again
         self.generations: dict[int, int] = {}  # of segments that were cleaned, by base
@@ -58,13 +61,10 @@ class Cache:
         self._new_bytes = 0  # of them
         self._old: dict[Held, None] = {}  # those published before, as far as they are in memory
         self._read_back: OrderedDict[Held, None] = OrderedDict()  # extents that came back, the oldest first
-        self._just_read: list[Held] = []  # likewise, in this turn: nobody has had the time to look at them
         self._reading: dict[int, Read] = {}  # by id of the Held
         self._jobs: deque[Read | None] = deque()
         self._there_are_jobs = threading.Semaphore(0)
-        self._done: deque[Read] = deque()
         self._thread: threading.Thread | None = None
-        self._inline = 0  # extents read in this turn
 
     # what comes in and goes out
 
@@ -73,10 +73,11 @@ class Cache:
         self.held_bytes += size
         self._new_bytes += size
         self._new[held] = self._new.get(held, 0) + size
-        self._age()
+        if self._new_bytes > self.limit // KEPT_NEW:
+            self._age()
 
     def _age(self) -> None:
-        while self._new_bytes > self._limit // KEPT_NEW and len(self._new) > 1:
+        while self._new_bytes > self.limit // KEPT_NEW and len(self._new) > 1:
             oldest, grown = self._new.popitem(last=False)
             self._new_bytes -= grown
             if oldest.extent is not None:
@@ -84,7 +85,7 @@ class Cache:
 
     def share(self, others: int) -> None:
         """Other things take so many bytes of the budget; an eighth of it is left to frames whatever they do."""
-        self._limit = self.budget - min(others, self.budget // 8 * 7)
+        self.limit = self.budget - min(others, self.budget // 8 * 7)
         self._age()
 
     def dropped(self, held: Held) -> None:
@@ -103,19 +104,20 @@ class Cache:
             held.freed = held.count
 
     def keep_to_budget(self, unwritten: Container[Held]) -> None:
-        """Called once a turn: give up extents until there is some room again, or nothing more can be given up.
+        """Give up extents until there is some room again, or nothing more can be given up.
 
-        Of the `unwritten` ones something is nowhere but in memory.
+        To be called at the end of a turn if `held_bytes` is beyond `limit`, or extents were `just_read`.
+        Of the `unwritten` extents something is nowhere but in memory: they stay.
         """
-        if self.held_bytes > self._limit:
-            room = self._limit - self._limit // 8
+        if self.held_bytes > self.limit:
+            room = self.limit - self.limit // 8
             while self.held_bytes > room and self._read_back:
                 self._give_up(self._read_back.popitem(last=False)[0], unwritten)
             while self.held_bytes > room and self._old:
                 self._give_up(self._old.popitem()[0], unwritten)
-        if self._just_read:
-            self._read_back.update((held, None) for held in self._just_read if held.extent is not None)
-            self._just_read.clear()
+        if self.just_read:
+            self._read_back.update((held, None) for held in self.just_read if held.extent is not None)
+            self.just_read.clear()
 
     def _give_up(self, held: Held, unwritten: Container[Held]) -> None:
         if held.extent is None or not held.pieces or held.freed == held.count or held in unwritten:
@@ -135,9 +137,9 @@ class Cache:
 
     def read_now(self, topic: int, sequence: Sequence, held: Held) -> Extent | None:
         """The extent, if the system has it in memory and this turn has the time; else None."""
-        if self._inline >= MOST_INLINE or not held.pieces or id(held) in self._reading:
+        if self.inline >= MOST_INLINE or not held.pieces or id(held) in self._reading:
             return None
-        self._inline += 1
+        self.inline += 1
         try:
             found = find_cached(self._disk, self._log_id, self.generations, topic, held, held.pieces)
         except OSError:  # the thread will see what to make of it
@@ -166,7 +168,7 @@ class Cache:
             if read is None:
                 return
             self._do(read)
-            self._done.append(read)
+            self.done.append(read)
             self._wake()
 
     def _do(self, read: Read) -> None:
@@ -180,11 +182,10 @@ class Cache:
 
     def collect(self) -> list[Read]:
         """Take over what was read; returns what could not be, with what was `lost`."""
-        self._inline = 0
         failed = []
         topics = dict[int, None]()
-        while self._done:
-            read = self._done.popleft()
+        while self.done:
+            read = self.done.popleft()
             del self._reading[id(read.held)]
             if self._may_succeed_later(read):
                 self._again(read)
@@ -223,7 +224,7 @@ class Cache:
         extent.frames, extent.ids, extent.largest = found.frames, found.ids, found.largest
         held.extent = extent
         self.held_bytes += held.size
-        self._just_read.append(held)
+        self.just_read.append(held)
 
     def close(self) -> None:
         """Let the thread end."""

@@ -32,6 +32,7 @@ SHORT_TAIL = 256 * 1024  # bytes that a start may as well replay
 # ns between looks at how much of the log is finished, while the node is quiet. It is the same whatever a look takes: on a busy
 # machine that is mostly the time of others.
 LOOK_EVERY = 15_000_000_000
+INSPECT_EVERY = 100_000_000  # ns between looks at what depends on time alone, while nothing else is to be done
 QUIET = 4  # the node is quiet if it writes less than this part of Tail.cheap between two looks
 
 
@@ -75,27 +76,38 @@ class Checkpoints:
         self._root = 0  # of the one being written
         self._ended = 0  # position that must be durable before the one that was written counts; 0: none
         before = [*tidying.segments[:1], *roots]
-        self._since = before[-1] if before else writer.written  # position of the last one, or of the log's beginning
+        self._since = (
+            before[-1] if before else writer.written.position
+        )  # position of the last one, or of the log's beginning
         self._size = 0  # bytes of the last one
         self._size_before = 0  # likewise, of the one before it
         self._quiet = False  # little was written between the last two looks
         self._look_at = 0  # time of the next look (monotonic ns)
-        self._looked = writer.written  # the log's end at the last look
+        self._looked = writer.written.position  # the log's end at the last look
         self._counted = -1  # records that are not of checkpoints, when what is finished was counted last
         self._records = writer.records  # written before it
         self._own = 0  # records of checkpoints
         self._others = (-1, -1)  # records of all else there were when each of the last two began
         self._began = 0  # when the last one did (monotonic ns)
         self._took = 0  # ns of turns that it has taken
+        self._due = 0  # until then (monotonic ns) `turn` has nothing to do ...
+        self._due_end = self._due_records = 0  # ... unless the log ends behind that, or has more records
 
     def turn(self) -> None:
-        """Go on with a checkpoint, or begin one if it is time."""
+        """Go on with a checkpoint, or begin one if it is time. Most turns end with the first comparisons: nothing is due."""
         writer = self._writer
+        if (
+            self._broker.now < self._due
+            and writer.written.position <= self._due_end
+            and writer.records <= self._due_records
+            and not writer.begun
+        ):
+            return
         if writer.failure:
             return
         self._tidying.turn()
         if self._ended:
-            if writer.durable >= self._ended:
+            if writer.durable.position >= self._ended:
                 self._complete()
         elif self._waiting is not None:
             self._go_on(self._waiting)
@@ -105,11 +117,22 @@ class Checkpoints:
             self._look()
         if self._waiting is not None or self._tidying.active:
             self._wake()
+        self._plan()
+
+    def _plan(self) -> None:
+        """Note until when, and up to which position and number of records, `turn` has nothing to do."""
+        tail = self._tail
+        busy = self._waiting is not None or self._ended or self._tidying.busy
+        self._due = 0 if busy else self._broker.now + INSPECT_EVERY
+        self._due_end = self._since + self._size + min(tail.cheap, tail.most)
+        self._due_records = self._records + tail.records
 
     def finish(self) -> bool:
         """The node stops: leave a checkpoint behind from which the next start is quick. False if there is no need."""
         writer = self._writer
-        if writer.failure or (self._waiting is None and writer.written - self._since - self._size < SHORT_TAIL):
+        if writer.failure or (
+            self._waiting is None and writer.written.position - self._since - self._size < SHORT_TAIL
+        ):
             return False
         if self._waiting is None:
             self._begin()
@@ -119,14 +142,14 @@ class Checkpoints:
 
     def _is_time(self) -> bool:
         writer = self._writer
-        behind, since = writer.written - self._since - self._size, self._broker.now - self._began
+        behind, since = writer.written.position - self._since - self._size, self._broker.now - self._began
         if behind > self._tail.most or writer.records - self._records > self._tail.records:
             return True
         if behind > self._tail.cheap and since > self._took * SHARE:
             return True
-        if self._store.overdue and since > OVERDUE_PAUSE:
+        if since > OVERDUE_PAUSE and self._store.overdue:
             return True
-        if self._quiet and self._is_worth_it() and since > self._took * SHARE:
+        if self._quiet and since > self._took * SHARE and self._is_worth_it():
             return True
         if not self._syncer.space.full or since < FULL_PAUSE:
             return False
@@ -146,8 +169,8 @@ class Checkpoints:
         """Have what is finished counted, if the node is quiet, something has changed, and it may be enough to matter."""
         tidying, writer = self._tidying, self._writer
         others = writer.records - self._own
-        self._quiet = writer.written - self._looked < self._tail.cheap // QUIET
-        self._looked = writer.written
+        self._quiet = writer.written.position - self._looked < self._tail.cheap // QUIET
+        self._looked = writer.written.position
         self._look_at = self._broker.now + LOOK_EVERY
         if self._quiet and others != self._counted and tidying.size - self._own_bytes > self._tail.cheap:
             self._counted = others
@@ -155,19 +178,20 @@ class Checkpoints:
 
     def _begin(self) -> None:
         self._began, self._took = self._broker.now, 0
+        self._due = 0
         self._tidying.finished = 0  # until it is counted anew
         self._others = self._others[1], self._writer.records - self._own
         self._own += 2
-        self._writer.begin_state(records.STATE.pack(self._broker.highest_number, self._store.leased))
+        self._writer.begin_state(records.STATE.pack(self._broker.registry.highest_number, self._store.leased))
         self._store.write_anchor()  # replay may begin here
         self._writer.write()
         self._root = self._writer.base
-        self._since, self._records = self._writer.written, self._writer.records
+        self._since, self._records = self._writer.written.position, self._writer.records
         self._size_before, self._size = self._size, 0
         self._waiting = list(self._broker.topics)
 
     def _go_on(self, waiting: list[str]) -> None:
-        began, before = self._monotonic(), self._writer.written
+        began, before = self._monotonic(), self._writer.written.position
         done = False
         while not done:
             detail = next(self._details, None)
@@ -192,11 +216,11 @@ class Checkpoints:
             self._syncer.want()
             self.written += 1
         self._took += self._monotonic() - began
-        self._size += self._writer.written - before
+        self._size += self._writer.written.position - before
 
     def _describe(self, topic: Topic) -> None:
         offset = self._store.clock_offset
-        state = state_of(topic)
+        state = state_of(topic, self._broker.now)
         self._own += 1
         self._writer.append(Kind.STATE_TOPIC, encode_topic(state, self._store.known_sequence(topic.number), offset))
         self._details = state.details(offset)

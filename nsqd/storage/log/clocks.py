@@ -44,7 +44,7 @@ class LogClock:
     def __init__(self, clocks: Clocks) -> None:
         self.clocks = clocks
         self.offset = clocks.wall() - clocks.monotonic()  # from the monotonic clock; a log begins at the wall's time
-        self._anchored = -ANCHOR_EVERY  # when the last anchor was made (monotonic)
+        self.anchor_due = 0  # when the next anchor is to be noted (monotonic ns): a second after the last one
 
     def now(self) -> int:
         """ns."""
@@ -76,13 +76,9 @@ class LogClock:
             away = 0
         self.offset = max(last, anchor.steady + max(0, away)) - self.clocks.monotonic()
 
-    def wants_anchor(self, now: int) -> bool:
-        """True if the last one is a second old at `now` (monotonic)."""
-        return now - self._anchored >= ANCHOR_EVERY
-
     def anchor(self) -> Anchor:
-        """To be noted now."""
-        self._anchored = self.clocks.monotonic()
+        """What the three clocks tell now, to be noted in the log."""
+        self.anchor_due = self.clocks.monotonic() + ANCHOR_EVERY
         return Anchor(self.now(), self.clocks.wall(), self.clocks.boot(), self.clocks.boot_id)
 
 

@@ -44,7 +44,7 @@ class LogCount:
 
     def _file(self, base: int) -> FileContent:
         newest = base == self._writer.base
-        size = HEADER_SIZE + self._writer.written - base if newest else self._tidying.sizes.get(base, 0)
+        size = HEADER_SIZE + self._writer.written.position - base if newest else self._tidying.sizes.get(base, 0)
         number, name = self._writer.number_of(base), self._tidying.file_name(base)
         live = min(size, round(self._live.get(base, 0)))
         return FileContent(number, name, size, live, self._first.get(base, 0))

@@ -79,30 +79,29 @@ def read_from(disk: Disk, name: str, at: int, size: int) -> bytes:
 
 
 _MOST_CACHED = 4 * 1024 * 1024  # bytes read at once in a turn
-_buffer = bytearray()  # what `read_cached` reads into: new memory each time costs as much again. One thread
 
 
 class RealFile:
     """Implements File."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_buffer", "_fd")
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, buffer: bytearray) -> None:
+        """`buffer`: what `read_cached` reads into; it grows."""
         self._fd = fd
+        self._buffer = buffer
 
     def append(self, pieces: list[bytes], at: int) -> None:
         for start in range(0, len(pieces), _MOST_PIECES):
-            at = self._append(pieces[start : start + _MOST_PIECES], at)
-
-    def _append(self, pieces: list[bytes], at: int) -> int:
-        size = sum(map(len, pieces))
-        written = os.pwritev(self._fd, pieces, at)
-        if written < size:  # a disk that is nearly full, or 2 GiB at once
-            rest = memoryview(b"".join(pieces))[written:]
-            while rest:
-                written = os.pwrite(self._fd, rest, at + size - len(rest))
-                rest = rest[written:]
-        return at + size
+            part = pieces[start : start + _MOST_PIECES]
+            size = sum(map(len, part))
+            written = os.pwritev(self._fd, part, at)
+            at += size
+            if written < size:  # a disk that is nearly full, or 2 GiB at once
+                rest = memoryview(b"".join(part))[written:]
+                while rest:
+                    written = os.pwrite(self._fd, rest, at - len(rest))
+                    rest = rest[written:]
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
@@ -118,9 +117,10 @@ class RealFile:
     def read_cached(self, at: int, size: int) -> bytes | None:
         if size > _MOST_CACHED:
             return None
-        if size > len(_buffer):
-            _buffer.extend(bytes(size - len(_buffer)))
-        part = memoryview(_buffer)[:size]
+        buffer = self._buffer
+        if size > len(buffer):
+            buffer.extend(bytes(size - len(buffer)))
+        part = memoryview(buffer)[:size]
         try:
             count = os.preadv(self._fd, [part], at, os.RWF_NOWAIT)
             return bytes(part) if count == size else None
@@ -146,15 +146,19 @@ class RealDisk:
             sync_directory(path.parent)
         # for as long as the process lives: a sync must not fail because there is no descriptor left
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._buffer = (
+            bytearray()
+        )  # for all files, which one thread reads: new memory each time costs as much as reading
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self.path))
 
     def create(self, name: str) -> File:
-        return RealFile(os.open(self.path / name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600))
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        return RealFile(os.open(self.path / name, flags, 0o600), self._buffer)
 
     def open(self, name: str) -> File:
-        return RealFile(os.open(self.path / name, os.O_RDWR | os.O_CLOEXEC))
+        return RealFile(os.open(self.path / name, os.O_RDWR | os.O_CLOEXEC), self._buffer)
 
     def size(self, name: str) -> int:
         return os.stat(self.path / name).st_size

@@ -13,7 +13,8 @@ from nsqd.storage.held import Held, Piece
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.pieces import publishes, read_piece
 from nsqd.storage.log.records import seed_of
-from nsqd.storage.log.store import UNBOUNDED, LogStore
+from nsqd.storage.log.retention import UNBOUNDED
+from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.watches import Watch
 
 
@@ -87,7 +88,7 @@ class LogHistory:
         return Amount(sum(held.size for held in entries), entries[0].oldest, entries[-1].newest)
 
     def watch(self, topic: int, end: int, until: int, ready: Callable[[], None]) -> None:
-        self._store.watches.add(Watch(topic, end, until, ready))
+        self._store.retention.watches.add(Watch(topic, end, until, ready))
 
     def plan(self, topic: int, start: int, end: int, most: int) -> LogPlan:
         sequence = self._store.known_sequence(topic)

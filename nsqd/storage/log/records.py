@@ -29,8 +29,11 @@ Times are ns of the log's own clock (clocks.py), which is near the time since th
 """
 
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import Struct
+
+from nsqd.core.records import Kind
 
 MAGIC = b"penstock"
 VERSION = 6
@@ -44,6 +47,9 @@ _HEADER = Struct(">8sHHI16sQQ?11x")
 _SEED = Struct(">16sQI")
 _CRC = Struct(">I")
 _PREFIX = Struct(">II")
+
+
+Record = tuple[int, bytes, bytes]  # kind, content, frames
 
 
 class NotASegment(Exception):
@@ -115,11 +121,28 @@ def encode(seed: int, at: int, kind: int, content: bytes, frames: bytes = b"") -
 
     `frames` follow the content, and are not copied.
     """
-    head = _KINDS[kind] + content
-    crc = zlib.crc32(head, (seed ^ at) & 0xFFFFFFFF)
-    if not frames:
-        return [_PREFIX.pack(len(head), crc), head]
-    return [_PREFIX.pack(len(head) + len(frames), zlib.crc32(frames, crc)), head, frames]
+    return encode_all(seed, at, ((kind, content, frames),))[0]
+
+
+def encode_all(seed: int, at: int, records: Iterable[Record]) -> tuple[list[bytes], list[tuple[int, int]], int]:
+    """Encode records that will stand one behind the other from offset `at` of the file on.
+
+    Returns the pieces to be written, where each PUBLISH begins and ends, and where the last record ends (offsets in the file).
+    """
+    pieces: list[bytes] = []
+    published: list[tuple[int, int]] = []
+    for kind, content, frames in records:
+        head = _KINDS[kind] + content
+        crc = zlib.crc32(head, (seed ^ at) & 0xFFFFFFFF)
+        end = at + PREFIX_SIZE + len(head) + len(frames)
+        if frames:
+            pieces += _PREFIX.pack(len(head) + len(frames), zlib.crc32(frames, crc)), head, frames
+        else:
+            pieces += _PREFIX.pack(len(head), crc), head
+        if kind == Kind.PUBLISH:
+            published.append((at, end))
+        at = end
+    return pieces, published, at
 
 
 def decode(data: bytes, at: int, seed: int, start: int = 0) -> int:

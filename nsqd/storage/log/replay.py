@@ -69,8 +69,8 @@ class Replay:
         for first, end in spans:
             sequence = self.sequences[number]
             for held, start, stop in sequence.present_spans(first, end):
-                if held.freed < held.count and held.finish(start, stop):
-                    sequence.drop()
+                if held.freed < held.count:
+                    sequence.finish(held.first + start, held.first + stop)
 
     # records of the log itself
 

@@ -19,19 +19,15 @@ class Space:
         self._disk = disk
         self._held = disk.reserved()  # bytes
         self._look_after = LOOK_AFTER
-        self._looked_at = -LOOK_AFTER  # the log's end when it was looked at last
-
-    def written(self, end: int) -> None:
-        """The log ends there now."""
-        if end - self._looked_at >= self._look_after:
-            self.look(end)
+        self.look_at = 0  # log position at which `look` is to be called again
 
     def look(self, end: int) -> None:
-        """See how much there is."""
-        self._looked_at = end
+        """See how much room there is. `end`: the log's end now."""
+        self.look_at = end + self._look_after
         try:
             free, reserve = self._disk.free(), min(RESERVE, self._disk.total() // MOST_OF_DISK)
             self._look_after = min(LOOK_AFTER, reserve // 8)
+            self.look_at = end + self._look_after
             if not self._held and free >= reserve:
                 self._disk.reserve(reserve // 2)
                 self._held = reserve // 2

@@ -36,52 +36,59 @@ class Syncer:
         self.space = space
         self.relaxed = False  # nobody has to sync what nobody waits for
         self.latencies = Histogram()  # ns that syncs took
+        self.done: deque[tuple[SyncJob, float, OSError | None]] = deque()  # by the thread; if there are some, `collect`
         self._writer = writer
         self._every = every
         self._wake = wake
         self._average = 0.0  # s that a sync took lately
         self._unsynced = 0  # messages published in the mode `interval` since the last sync began
         self._running: SyncJob | None = None  # in the thread
-        self._done: deque[tuple[SyncJob, float, OSError | None]] = deque()  # by the thread, not looked at yet
         self._jobs: deque[SyncJob | None] = deque()  # for the thread; None: end
         self._there_are_jobs = threading.Semaphore(0)
         self._idle = threading.Event()  # set: the thread has done something; maybe the job before, it is late then
         self._thread: threading.Thread | None = None
         self._wanted = False  # somebody waits for what the running job does not cover
-        self._end = writer.written  # the log's end at the last tick of the timer, or behind the mark written since
+        self._end = (
+            writer.written.position
+        )  # the log's end at the last tick of the timer, or behind the mark written since
         self._idle_tick = False  # nothing was written between the last two ticks
-        self._durable = writer.durable  # the durable mark when it last moved, as the timer saw it
+        self._durable = writer.durable.position  # the durable mark when it last moved, as the timer saw it
         self._ticks_behind = 0  # calls of the timer since then, while something is not durable
 
     def written(self, promised: bool, published: int) -> None:
-        """A group was written. `promised`: somebody waits for its sync; `published`: its messages of the mode `interval`."""
+        """Sync what was written, if it is time. Called once a turn.
+
+        `promised`: somebody waits for the sync; `published`: messages of this turn in topics of the mode `interval`.
+        """
         self._unsynced += published
         writer = self._writer
-        behind = writer.written - writer.durable
+        behind = writer.written.position - writer.durable.position
         if promised:
-            writer.expect_syncs()
+            if writer.written.position > writer.spare_due:
+                writer.expect_syncs()
             self._sync(in_turn=self._average < QUICK)
         elif self._every and self._unsynced >= self._every:
             self._sync(in_turn=False)
         if behind > MOST_UNSYNCED:
             self._sync(in_turn=False)
-        self.space.written(writer.written)
+        if writer.written.position >= self.space.look_at:
+            self.space.look(writer.written.position)
 
     def timer(self, due: bool = True) -> None:
         """Called every second or more often. `due`: sync what nobody waits for, unless all topics leave it to the system."""
-        end = self._writer.written
+        end = self._writer.written.position
         self._idle_tick, self._end = end == self._end, end
         if due and not self.relaxed:
             self._sync(in_turn=False)
         self._rest()
         self._catch_up()
-        self.space.look(self._writer.written)
+        self.space.look(self._writer.written.position)
 
     def _catch_up(self) -> None:
         """A log that is never idle and never has MOST_UNSYNCED bytes is made durable every MOST_TICKS_BEHIND, in every mode."""
         writer = self._writer
-        if writer.durable != self._durable or writer.durable >= writer.written:
-            self._durable, self._ticks_behind = writer.durable, 0
+        if writer.durable.position != self._durable or writer.durable.position >= writer.written.position:
+            self._durable, self._ticks_behind = writer.durable.position, 0
             return
         self._ticks_behind += 1
         if self._ticks_behind >= MOST_TICKS_BEHIND:
@@ -89,10 +96,10 @@ class Syncer:
 
     def _rest(self) -> None:
         """While the log is idle, make it durable and state that it is. Does nothing once that is done."""
-        if not self._idle_tick or self._writer.written != self._end:
+        if not self._idle_tick or self._writer.written.position != self._end:
             return
         if self._writer.unstated and self._writer.write_mark():
-            self._end = self._writer.written
+            self._end = self._writer.written.position
         self._sync(in_turn=False)
 
     def want(self) -> None:
@@ -101,10 +108,15 @@ class Syncer:
 
     def collect(self) -> None:
         """Take over what the thread has done."""
-        while self._done:
-            job, took, error = self._done.popleft()
+        while self.done:
+            job, took, error = self.done.popleft()
             self._running = None
-            self._finish(job, took, error)
+            if error is None:
+                self._writer.synced(job)
+                self._note(took)
+            else:
+                self._writer.sync_failed(error)
+                self._report()
             if self._wanted:
                 self._wanted = False
                 self._sync(in_turn=False)
@@ -146,15 +158,25 @@ class Syncer:
         if self._running is not None:
             self._wanted = True
             return
+        if in_turn:
+            self._sync_in_turn()
+            return
         job = self._writer.sync_job()
-        if job is None:
+        if job is not None:
+            self._unsynced = 0
+            self._running = job
+            self._hand_over(job)
+
+    def _sync_in_turn(self) -> None:
+        writer = self._writer
+        if writer.durable.broken or writer.durable.position >= writer.written.position:
             return
         self._unsynced = 0
-        if in_turn:
-            self._finish(job, *_run(job))
-            return
-        self._running = job
-        self._hand_over(job)
+        began = time.perf_counter()
+        if writer.sync():
+            self._note(time.perf_counter() - began)
+        else:
+            self._report()
 
     def _hand_over(self, job: SyncJob) -> None:
         if self._thread is None:
@@ -164,14 +186,14 @@ class Syncer:
         self._jobs.append(job)
         self._there_are_jobs.release()
 
-    def _finish(self, job: SyncJob, took: float, error: OSError | None) -> None:
-        if error is not None:
-            self._writer.sync_failed(error)
-            log.critical("LOG: %s: nothing is acknowledged any more", self._writer.failure)
-            return
-        self._writer.synced(job)
+    def _note(self, took: float) -> None:
+        """A sync took so many seconds."""
         self._average += (min(took, 2 * QUICK) - self._average) / 8  # one that took long says little of the next
         self.latencies.record(round(took * 1e9))
+
+    def _report(self) -> None:
+        """A sync has failed."""
+        log.critical("LOG: %s: nothing is acknowledged any more", self._writer.failure)
 
     def _work(self) -> None:
         while True:
@@ -179,7 +201,7 @@ class Syncer:
             job = self._jobs.popleft()
             if job is None:
                 return
-            self._done.append((job, *_run(job)))
+            self.done.append((job, *_run(job)))
             self._idle.set()
             self._wake()
 

@@ -87,14 +87,14 @@ class Tidying:
     def size(self) -> int:
         """Bytes of all segments."""
         newest = self.segments[-1] if self.segments else 0
-        return sum(self.sizes.get(base, 0) for base in self.segments[:-1]) + self._writer.written - newest
+        return sum(self.sizes.get(base, 0) for base in self.segments[:-1]) + self._writer.written.position - newest
 
     @property
     def recent(self) -> int:
         """Bytes of the segments that are not old."""
         newest = self.segments[-1] if self.segments else 0
         full = sum(self.sizes.get(base, 0) for base in self.segments[:-1] if base >= self._oldest_root)
-        return full + self._writer.written - newest
+        return full + self._writer.written.position - newest
 
     @property
     def active(self) -> bool:
@@ -129,6 +129,11 @@ class Tidying:
         """Messages were finished since the last census: take another one."""
         self._again = True
 
+    @property
+    def busy(self) -> bool:
+        """True while something is to be done, or waits for the disk or the cleaner."""
+        return self._census is not None or self._again or self._decided > 0 or self._cleaner.busy
+
     def turn(self) -> None:
         """Some of what is to be done."""
         self.note_segments()
@@ -139,7 +144,7 @@ class Tidying:
             if cleaned is not None:
                 self.sizes[cleaned], self._dense[cleaned] = self._cleaner.size, UNKNOWN
                 self._again = True  # there may be more
-        if self._decided and self._writer.durable >= self._decided:
+        if self._decided and self._writer.durable.position >= self._decided:
             self._carry_out()
         elif self._census is not None:
             self._go_on(self._census)
@@ -195,7 +200,7 @@ class Tidying:
             base = min(sparse)[1]
             self._cleaner.take(base, census.wanted[base])
         if self._unneeded or self._cleaner.busy:  # the FINs by which they became so must not be lost behind them
-            self._decided = self._writer.written
+            self._decided = self._writer.written.position
             self._syncer.want()
 
     def _density(self, census: Census, base: int) -> float:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from nsqd.core.reader import Kind
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.frozen import FrozenDisk
-from nsqd.storage.log.opening import replayed
 from nsqd.storage.log.reader import Reader, resume
+from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.records import HEADER_SIZE, decode
 from nsqd.storage.log.segments import Segment
 from nsqd.storage.sequence import Sequence

@@ -10,10 +10,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from nsqd.core.records import ANCHOR, GROUP, Kind
+from nsqd.core.sequence.mark import Mark
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk, File
 from nsqd.storage.log.identity import LogIdentity
-from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, SegmentHeader, encode
+from nsqd.storage.log.records import HEADER_SIZE, Record, SegmentHeader, encode_all
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from shared.log import log
@@ -21,6 +22,7 @@ from shared.log import log
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 SEGMENT_SIZE = 64 * 1024 * 1024  # bytes; a group is never split, so a segment may be longer by one
 SPARE_AFTER = 16  # the next segment is made ahead when this part of one is filled
+NEVER = 1 << 63  # no log position is as high
 
 
 @dataclass(slots=True)
@@ -65,53 +67,58 @@ class Writer:
         self._space = space
         self._spare = spare
         self._segment_size = segment_size
-        self._group: list[tuple[int, bytes, bytes]] = []  # (kind, content, frames) of the records to be written
+        # Records for the next group: whoever has one appends it. Not empty after `write`: the group could not be written.
+        self.group: list[Record] = []
+        self.places: list[tuple[int, int, int]] = []  # see `write`
         self._file: File | None = None  # of the newest segment
         self._base = position  # of it
         self._seed = 0
         self._size = 0  # bytes in it
         self._ahead = False  # its file was made ahead, and reaches beyond them
-        self._places: list[tuple[int, int, int]] = []  # (segment, from, to) of the PUBLISH records that were written
         self._unsynced: list[File] = []  # older segments with bytes that are not durable
         self._new = False  # the newest segment's name is not durable
-        self.written = position  # the log's end
-        self.durable = position  # everything before it survives a power cut
+        self.written = Mark("written", position)  # the log's end
+        self.durable = Mark("durable", position)  # everything before it survives a power cut; broken by a failed sync
+        self.spare_due = NEVER  # behind this position it is worth making the next segment ahead, see `expect_syncs`
         self.stated = position if stated is None else stated  # the highest durable mark in a group that was written
         self.content_end = position if content_end is None else content_end  # the end of the last group that is no mark
         self.failure = ""  # why the last write or sync failed; "": it did not
-        self.broken = False  # a sync has failed: nothing becomes durable any more
         self.records = 0  # written, without those of marks
         self.begun: list[int] = []  # bases of segments that nobody has taken note of
         self._begins_state = False  # the next group begins a segment, with a STATE
         self._numbers = {one: number for number, one in enumerate(bases, 1)}
 
     def append(self, kind: int, content: bytes, frames: bytes = b"") -> None:
-        """A record for the next group."""
-        self._group.append((kind, content, frames))
-
-    @property
-    def has_records(self) -> bool:
-        """True if there are some that are not written; after `write`, if that failed."""
-        return bool(self._group)
+        """Add a record to the next group."""
+        self.group.append((kind, content, frames))
 
     def write(self) -> int:
-        """Write the group. Returns the position behind it: when `durable` is there, the group is."""
-        if not self._group:
-            return self.written
+        """Write the group. Returns the position behind it: when `durable` is there, the group is durable.
+
+        `places` gets (segment, start, end) of each PUBLISH record in it, in their order; whoever publishes empties the list.
+        """
+        if not self.group:
+            return self.written.position
         try:
-            self._try()
+            full = self._size > self._segment_size or (self._spare.ready and not self._ahead)
+            if full or self._file is None or self._begins_state:
+                self._begin_segment()
+            self._write_group()
         except OSError as error:
+            if error.errno in NO_SPACE and self._space.give_up():
+                log.error("LOG: the disk is full to the last byte: what was reserved is used now")
+                return self.write()  # once: there is no second reserve
             self._failed(error)
-            return self.written + 1  # the group will end beyond that
-        if self.failure and not self.broken:
+            return self.written.position + 1  # the group will end beyond that
+        if self.failure and not self.durable.broken:
             self.failure = ""
             log.info("LOG: it can be written again")
-        return self.written
+        return self.written.position
 
     @property
     def unstated(self) -> bool:
         """True if records are durable and no group says so: a start would take damage to them for a torn tail."""
-        return self.durable >= self.content_end > self.stated and not self._group and not self.failure
+        return self.durable.position >= self.content_end > self.stated and not self.group and not self.failure
 
     def write_mark(self) -> bool:
         """Write a group that only states the durable mark, while there are no records to be written.
@@ -119,14 +126,14 @@ class Writer:
         Returns False if the disk does not take it: then the next group states the mark. The reserve is not used for it.
         """
         content_end, records = self.content_end, self.records
-        if self._clock.wants_anchor(self._clock.clocks.monotonic()):
+        if self._clock.clocks.monotonic() >= self._clock.anchor_due:
             self.append_anchor()
         try:
             if self._file is None:
                 self._begin_segment()
             self._write_group()  # never in a segment of its own: behind a clean stop none may be begun
         except OSError:  # nobody waits for this group
-            self._group.clear()
+            self.group.clear()
             return False
         self.content_end, self.records = content_end, records
         return True
@@ -136,62 +143,42 @@ class Writer:
         anchor = self._clock.anchor()
         self.append(Kind.ANCHOR, ANCHOR.pack(anchor.steady, anchor.wall, anchor.boot, anchor.boot_id))
 
-    def _try(self) -> None:
-        try:
-            self._write_all()
-        except OSError as error:
-            if error.errno not in NO_SPACE or not self._space.give_up():
-                raise
-            log.error("LOG: the disk is full to the last byte: what was reserved is used now")
-            self._write_all()
-
-    def _write_all(self) -> None:
-        full = self._size > self._segment_size or (self._spare.ready and not self._ahead)
-        if self._file is None or full or self._begins_state:
-            self._begin_segment()
-        self._write_group()
-
     def expect_syncs(self) -> None:
-        """Somebody waits for each group's sync: if that goes on, it is worth making the next segment ahead."""
-        if self._size > self._segment_size // SPARE_AFTER:
+        """Somebody waits for each group's sync: behind `spare_due`, make the next segment ahead."""
+        if self.written.position > self.spare_due:
+            self.spare_due = NEVER
             self._spare.prepare()
 
     def _failed(self, error: OSError) -> None:
         failure = f"cannot write to the log: {error.strerror or error}"
-        if self.failure != failure and not self.broken:
+        if self.failure != failure and not self.durable.broken:
             self.failure = failure
             log.error("LOG: %s: nothing is acknowledged until it can be", failure)
 
     def _write_group(self) -> None:
         assert self._file is not None
-        seed = self._seed
-        pieces = encode(seed, self._size, Kind.GROUP, GROUP.pack(self.durable, self._clock.now()))
-        places, at = [], self._size + sum(map(len, pieces))
-        for kind, content, frames in self._group:
-            end = at + PREFIX_SIZE + 1 + len(content) + len(frames)
-            pieces += encode(seed, at, kind, content, frames)
-            if kind == Kind.PUBLISH:
-                places.append((self._base, at, end))
-            at = end
-        self._file.append(pieces, self._size)
-        self._places += places
-        self.records += len(self._group)
-        size = at - self._size
-        self._size = at
-        self.written += size
-        self.stated = self.durable
-        self.content_end = self.written
-        self._group.clear()
+        clock, start = self._clock, self._size
+        head = Kind.GROUP, GROUP.pack(self.durable.position, clock.clocks.monotonic() + clock.offset), b""
+        pieces, published, end = encode_all(self._seed, start, (head, *self.group))
+        self._file.append(pieces, start)
+        for place in published:
+            self.places.append((self._base, *place))
+        self.records += len(self.group)
+        self._size = end
+        self.written.position += end - start
+        self.stated = self.durable.position
+        self.content_end = self.written.position
+        self.group.clear()
 
     def begin_state(self, content: bytes) -> None:
         """A checkpoint: the next group begins a segment, with a STATE. Nothing was appended to it yet."""
-        self._group.insert(0, (Kind.STATE, content, b""))
+        self.group.insert(0, (Kind.STATE, content, b""))
         self._begins_state = True
 
     def _begin_segment(self) -> None:
         identity = self._identity
         made = self._clock.clocks.wall()
-        header = SegmentHeader(identity.node, 0, identity.log_id, self.written, made, self._begins_state)
+        header = SegmentHeader(identity.node, 0, identity.log_id, self.written.position, made, self._begins_state)
         if self._ahead:
             self._cut_end()
         name = segment_name(header.base, 0)
@@ -207,6 +194,7 @@ class Writer:
         self._numbers.setdefault(header.base, len(self._numbers) + 1)
         self.begun.append(header.base)
         self._file, self._base, self._seed, self._size = file, header.base, header.seed, HEADER_SIZE
+        self.spare_due = self.written.position + self._segment_size // SPARE_AFTER
         self._ahead = made_ahead is not None
         self._new = True
         self._begins_state = False
@@ -216,11 +204,6 @@ class Writer:
         assert self._file is not None
         self._file.truncate(self._size)
         self._ahead = False
-
-    def take_places(self) -> list[tuple[int, int, int]]:
-        """Where the PUBLISH records stand that were written since the last call: (segment, from, to), in their order."""
-        places, self._places = self._places, []
-        return places
 
     @property
     def base(self) -> int:
@@ -240,13 +223,13 @@ class Writer:
 
     def sync_job(self) -> SyncJob | None:
         """What is to be synced now; None if there is nothing, or no sense in it."""
-        if self.broken or self._file is None or self.durable >= self.written:
+        if self.durable.broken or self._file is None or self.durable.position >= self.written.position:
             return None
-        return SyncJob(self.written, [*self._unsynced, self._file], self._disk if self._new else None)
+        return SyncJob(self.written.position, [*self._unsynced, self._file], self._disk if self._new else None)
 
     def synced(self, job: SyncJob) -> None:
         """The job is done."""
-        self.durable = max(self.durable, job.position)
+        self.durable.position = max(self.durable.position, job.position)
         for file in job.files[:-1]:
             if file in self._unsynced:  # else somebody synced it meanwhile, in the turn
                 self._unsynced.remove(file)
@@ -255,21 +238,27 @@ class Writer:
             self._new = False
 
     def sync_failed(self, error: OSError) -> None:
-        """It is not, and nothing more can be promised."""
-        self.broken = True
+        """The sync failed. From now on nothing becomes durable."""
+        self.durable.broken = True
         self.failure = f"cannot sync the log: {error.strerror or error}"
 
     def sync(self) -> bool:
-        """Do it all here and now. False if it failed."""
-        job = self.sync_job()
-        if job is None:
-            return not self.broken
+        """Make all that is written durable, here and now. Returns False if that fails, or a sync failed before."""
+        if self.durable.broken or self._file is None or self.durable.position >= self.written.position:
+            return not self.durable.broken
         try:
-            job.run()
+            for file in self._unsynced:
+                file.sync()
+            self._file.sync()
+            if self._new:
+                self._disk.sync_directory()
         except OSError as error:
             self.sync_failed(error)
             return False
-        self.synced(job)
+        while self._unsynced:
+            self._unsynced.pop().close()
+        self._new = False
+        self.durable.position = self.written.position
         return True
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ def bury(node: Node, count: int, topic: str = "t", channel: str = "c") -> bytes:
         for delivery in got:
             assert consumer.requeue(delivery.id, 0, node.now) == ""
         node.turn()
-    consumer.channel.unsubscribe(consumer)
+    node.broker.unsubscribe(consumer)
     assert len(consumer.channel.buried) == count
     return message_ids
 
@@ -152,10 +152,10 @@ def test_a_disconnect_buries(limit: int) -> None:
     node = Node(Limits(max_attempts={"": limit}, requeue_on_disconnect=True))
     for _ in range(limit):
         consumer, inbox = node.subscribe("t", "c", 10)
-        if not consumer.channel.topic.end:
+        if not consumer.channel.edge.end:
             node.publish("t", b"0", b"1", b"2")
         consumer.finish(inbox.take()[1].id if consumer.channel.depth + consumer.in_flight == 3 else b"")
-        consumer.channel.unsubscribe(consumer)
+        node.broker.unsubscribe(consumer)
         node.broker.check()
     channel = node.channel("t", "c")
     assert reasons(channel) == [(0, limit, "disconnected"), (2, limit, "disconnected")]
@@ -194,7 +194,7 @@ def test_a_kicked_message_begins_anew(node: Node) -> None:
 def test_what_an_operator_requeues_with_its_attempts_gets_one_more_delivery(node: Node) -> None:
     message_id = bury(node, 1)
     consumer, inbox = node.subscribe("t", "c", 1)
-    assert requeue(consumer.channel, [Chosen(0, message_id)], 0, node.now) == 1
+    assert requeue(node.broker.topics["t"], consumer.channel, [Chosen(0, message_id)], 0, node.now) == 1
     node.turn()
     assert [one.attempts for one in inbox.take()] == [3]
     consumer.requeue(message_id, 0, node.now)
@@ -263,7 +263,7 @@ def test_empty_and_delete_take_the_buried_ones_too(node: Node, end: str) -> None
         channel.empty()
     elif end == "delete channel":
         node.channel("t", "other")  # its messages come after these
-        channel.topic.delete_channel("c")
+        node.broker.directory.delete_channel(node.broker.topics["t"], "c")
     else:
         node.broker.delete_topic("t")
     assert node.held() == 0

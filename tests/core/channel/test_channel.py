@@ -5,9 +5,9 @@ import weakref
 
 import pytest
 
-from nsqd.core.broker import ChangeKind
 from nsqd.core.channel.consumer import NOT_IN_FLIGHT, NOT_OWNER
 from nsqd.core.limits import Limits
+from nsqd.core.registry import ChangeKind
 from tests.core.node import MS, SECOND, Inbox, Node, bodies, ids
 
 
@@ -210,7 +210,7 @@ def test_disconnect_leaves_messages_to_their_time_out(node: Node) -> None:
     node.publish("t", b"x")
     assert bodies(inbox.take()) == [b"x"]
     _, other_inbox = node.subscribe("t", "c", 1)
-    consumer.channel.unsubscribe(consumer)
+    node.broker.unsubscribe(consumer)
     node.turn()
     assert other_inbox.take() == []
     node.broker.check()
@@ -317,7 +317,7 @@ def test_empty_topic_drops_only_what_no_channel_has(node: Node) -> None:
 def test_delete_channel_disconnects_and_starts_clean(node: Node) -> None:
     _, inbox = node.subscribe("t", "c", 1)
     node.publish("t", b"1", b"2")
-    node.broker.topic("t").delete_channel("c")
+    node.broker.directory.delete_channel(node.broker.topics["t"], "c")
     assert inbox.gone
     assert node.held() == 0
     node.publish("t", b"3")
@@ -348,9 +348,9 @@ def test_messages_published_in_the_turn_of_the_deletion_do_not_harm(node: Node) 
 def test_ephemeral_channel_goes_with_its_last_consumer(node: Node) -> None:
     a, _ = node.subscribe("t", "c#ephemeral", 1)
     b, _ = node.subscribe("t", "c#ephemeral", 1)
-    a.channel.unsubscribe(a)
+    node.broker.unsubscribe(a)
     assert "c#ephemeral" in node.broker.topic("t").channels
-    b.channel.unsubscribe(b)
+    node.broker.unsubscribe(b)
     assert node.broker.topic("t").channels == {}
     assert "t" in node.broker.topics
 
@@ -359,7 +359,7 @@ def test_ephemeral_topic_goes_with_its_last_channel(node: Node) -> None:
     node.broker.topic("e#ephemeral")
     assert "e#ephemeral" in node.broker.topics
     a, _ = node.subscribe("e#ephemeral", "c#ephemeral", 1)
-    a.channel.unsubscribe(a)
+    node.broker.unsubscribe(a)
     assert "e#ephemeral" not in node.broker.topics
 
 
@@ -437,7 +437,7 @@ def test_a_deferred_message_waits_while_its_topic_is_paused(node: Node) -> None:
 
 
 def test_a_starting_topic_hands_out_nothing_until_its_channels_are_known(node: Node) -> None:
-    node.broker.ask_for_channels = True
+    node.broker.directory.ask_for_channels = True
     _, inbox = node.subscribe("t", "mine", 10)
     node.publish("t", b"first")
     assert inbox.take() == []
@@ -452,7 +452,7 @@ def test_a_starting_topic_hands_out_nothing_until_its_channels_are_known(node: N
 def test_changes_are_told(node: Node) -> None:
     node.subscribe("t", "c", 0)
     node.broker.pause(node.channel("t", "c"), True)
-    node.broker.topic("t").delete_channel("c")
+    node.broker.directory.delete_channel(node.broker.topics["t"], "c")
     node.broker.topic("e#ephemeral")
     kinds = [(change.kind, change.channel, change.lasting) for change in node.broker.fetch_changes()]
     assert kinds == [
@@ -509,7 +509,7 @@ def test_the_last_consumer_of_an_ephemeral_channel_leaves_nothing_behind(node: N
     gc.collect()
     gc.disable()  # the daemon never collects old garbage: reference counts must do
     try:
-        consumer.channel.unsubscribe(consumer)
+        node.broker.unsubscribe(consumer)
         del consumer, inbox
         assert alive() is None
     finally:
@@ -521,7 +521,7 @@ def test_a_leaver_keeps_its_messages_but_not_its_connection(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", 5)
     node.publish("t", b"1")
     alive = weakref.ref(inbox)
-    consumer.channel.unsubscribe(consumer)
+    node.broker.unsubscribe(consumer)
     del inbox
     gc.collect()
     assert alive() is None
@@ -543,7 +543,7 @@ def test_a_smaller_window_flushes_like_none(node: Node) -> None:
 
 def test_an_ephemeral_topic_is_bounded_while_it_starts() -> None:
     node = Node(Limits(mem_queue_size=3))
-    node.broker.ask_for_channels = True
+    node.broker.directory.ask_for_channels = True
     node.channel("e#ephemeral", "c")
     node.publish("e#ephemeral", *(b"%d" % i for i in range(9)))
     assert node.broker.topic("e#ephemeral").depth == 3

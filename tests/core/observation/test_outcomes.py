@@ -85,14 +85,14 @@ def test_a_consumer_that_leaves_requeues() -> None:
     node.publish("t", b"1", b"2")
     node.turn()
     assert len(inbox.take()) == 2
-    node.channel("t", "c").unsubscribe(consumer)
+    node.broker.unsubscribe(consumer)
     assert told(node) == {"": (0, 0, 2, 0, 0, 0)}
 
 
 def test_what_nobody_measures_costs_nothing() -> None:
     node = Node()
     node.publish("t", b"1")
-    assert node.broker.topic("t").producers is None
+    assert node.broker.topic("t").intake.producers is None
     assert node.channel("t", "c").outcomes is None
 
 
@@ -105,13 +105,13 @@ def test_events_of_all() -> None:
     node.advance(SECOND)
     assert consumer.finish(ids([first])) == []
     assert consumer.requeue(second.id, 0, node.now) == ""
-    events = node.broker.events.fetch()
+    events = node.broker.commons.events.fetch()
     assert [(e.what, e.message_id, e.producer, e.attempts, e.latency) for e in events] == [
         ("finished", first.id, "ann", 1, SECOND),
         ("requeued", second.id, "ann", 1, -1),
     ]
     assert {(e.topic, e.channel) for e in events} == {("t", "c")}
-    assert node.broker.events.fetch() == []
+    assert node.broker.commons.events.fetch() == []
 
 
 def test_events_of_a_share_are_all_of_a_message_or_none() -> None:
@@ -137,7 +137,7 @@ def test_what_is_for_one_channel_reaches_no_other() -> None:
     node = Node()
     topic = node.broker.topic("t")
     channels = [topic.channel(name) for name in ("a", "b")]
-    work = topic.work()
+    work = node.broker.tubes.work(topic)
     node.publish("t", b"before")
     node.turn()
     assert topic.publish_to(channels[0], [b"1", b"2"], Attributes(key="k")) == 0
@@ -152,7 +152,7 @@ def test_what_is_for_one_channel_reaches_no_other() -> None:
         node.turn()
         assert [delivery.body for delivery in inbox.take()] == wanted
     assert work.counts[JobState.READY] == 2
-    assert (topic.message_count, topic.duplicate_count) == (5, 2)
+    assert (topic.intake.message_count, topic.intake.duplicate_count) == (5, 2)
     node.broker.check()
 
 

@@ -4,130 +4,148 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.storage.held import EXTENT_BYTES, EXTENT_MESSAGES, MOST_IN_A_BYTE
-from nsqd.storage.memory import MemoryStore
-
-TOPIC, CHANNEL = 1, 2
-
-
-def store() -> MemoryStore:
-    return MemoryStore(lambda ceiling: True)
+from nsqd.storage.memory import MemoryTopic
+from nsqd.storage.sequence import Sequence
 
 
-def publish(memory: MemoryStore, first: int, count: int, due: int = 0, channels: int = 1) -> None:
+def topic() -> MemoryTopic:
+    return MemoryTopic(Sequence())
+
+
+def publish(
+    memory: MemoryTopic, first: int, count: int, due: int = 0, channels: int = 1, *, at_once: bool = True
+) -> None:
     frames = [b"frame %d" % (first + i) for i in range(count)]
-    memory.publish(TOPIC, first, frames, b"i" * 16 * count, 20, due)
-    memory.distribute(TOPIC, first, first + count, channels)
+    memory.publish(first, frames, b"i" * 16 * count, 20, due, b"", channels if at_once else 0)
+    if not at_once:
+        memory.distribute(first, first + count, channels)
 
 
-def extents(memory: MemoryStore) -> int:
-    return len(memory._topics[TOPIC].held)
+def finish(memory: MemoryTopic, first: int, count: int) -> None:
+    memory.reader(1, "c", 0, 0).finish(first, count)
+
+
+def held(memory: MemoryTopic) -> tuple[int, int]:
+    """Messages in memory, and the bytes of their frames."""
+    frames = [frame for one in memory.sequence.held if one.extent for frame in one.extent.frames if frame]
+    return len(frames), sum(map(len, frames))
+
+
+def extents(memory: MemoryTopic) -> int:
+    return len(memory.sequence.held)
 
 
 def test_small_batches_share_an_extent_and_a_full_one_is_closed() -> None:
-    memory = store()
+    memory = topic()
     for first in range(0, EXTENT_MESSAGES + 10, 2):
         publish(memory, first, 2)
     assert extents(memory) == 2
-    assert memory.read(TOPIC, 5).frames[5] == b"frame 5"
-    assert memory.read(TOPIC, EXTENT_MESSAGES + 3).first == EXTENT_MESSAGES
+    assert memory.read(5).frames[5] == b"frame 5"
+    assert memory.read(EXTENT_MESSAGES + 3).first == EXTENT_MESSAGES
 
 
 def test_delayed_messages_stand_apart() -> None:
-    memory = store()
+    memory = topic()
     publish(memory, 0, 1)
     publish(memory, 1, 1, due=5)
     publish(memory, 2, 1, due=9)
     publish(memory, 3, 1)
-    assert [memory.read(TOPIC, i).delayed for i in range(4)] == [False, True, True, False]
+    assert [memory.read(i).delayed for i in range(4)] == [False, True, True, False]
     assert extents(memory) == 3
 
 
 def test_finished_extents_are_dropped() -> None:
-    memory = store()
+    memory = topic()
     for first in range(0, 10 * EXTENT_MESSAGES, EXTENT_MESSAGES):
         publish(memory, first, EXTENT_MESSAGES)
     for first in range(0, 9 * EXTENT_MESSAGES, 64):
-        memory.finish(TOPIC, CHANNEL, first, 64)
-    assert memory.held()[0] == EXTENT_MESSAGES
+        finish(memory, first, 64)
+    assert held(memory)[0] == EXTENT_MESSAGES
     assert extents(memory) <= 2  # swept when half are dead
-    memory.finish(TOPIC, CHANNEL, 9 * EXTENT_MESSAGES, EXTENT_MESSAGES)
-    assert memory.held() == (0, 0)
+    finish(memory, 9 * EXTENT_MESSAGES, EXTENT_MESSAGES)
+    assert held(memory) == (0, 0)
     publish(memory, 10 * EXTENT_MESSAGES, 3)
-    assert memory.held()[0] == 3
+    assert held(memory)[0] == 3
 
 
 def test_more_channels_than_a_byte_counts() -> None:
-    memory, channels = store(), MOST_IN_A_BYTE + 10
+    memory, channels = topic(), MOST_IN_A_BYTE + 10
     publish(memory, 0, 2, channels=3)
     publish(memory, 2, 2, channels=channels)
     for channel in range(channels):
-        assert memory.held()[0] == (4 if channel < 3 else 2)
-        memory.finish(TOPIC, channel, 2, 2)
+        assert held(memory)[0] == (4 if channel < 3 else 2)
+        finish(memory, 2, 2)
         if channel < 3:
-            memory.finish(TOPIC, channel, 0, 2)
-    assert memory.held()[0] == 0
+            finish(memory, 0, 2)
+    assert held(memory)[0] == 0
 
 
 def test_a_large_batch_is_split() -> None:
-    memory = store()
+    memory = topic()
     publish(memory, 0, 3 * EXTENT_MESSAGES + 1)
     assert extents(memory) == 4
-    assert memory.read(TOPIC, 2 * EXTENT_MESSAGES).first == 2 * EXTENT_MESSAGES
+    assert memory.read(2 * EXTENT_MESSAGES).first == 2 * EXTENT_MESSAGES
 
 
 def test_what_is_gone_leads_to_what_comes_next() -> None:
-    memory = store()
+    memory = topic()
     publish(memory, 0, 1)
     publish(memory, 1, 1, due=5)
     publish(memory, 2, 1)
-    memory.finish(TOPIC, CHANNEL, 1, 1)
-    memory._topics[TOPIC]._dead = 10
-    memory._topics[TOPIC].drop()
+    finish(memory, 1, 1)
+    memory.sequence.sweep()
     assert extents(memory) == 2
-    assert memory.read(TOPIC, 1).first == 2
-    assert (memory.read(TOPIC, 3).first, memory.read(TOPIC, 3).frames) == (3, [])
+    assert memory.read(1).first == 2
+    assert (memory.read(3).first, memory.read(3).frames) == (3, [])
 
 
 def test_a_hole_takes_the_end_away() -> None:
-    memory = store()
+    memory = topic()
     publish(memory, 0, 4)
-    memory.publish(TOPIC, 4, [b"x", b"y"], b"i" * 32, 20, 0)
-    memory.hole(TOPIC, 4, 6)
-    assert memory.held()[0] == 4
-    memory.finish(TOPIC, CHANNEL, 0, 4)
-    assert memory.held()[0] == 0
+    memory.publish(4, [b"x", b"y"], b"i" * 32, 20, 0, b"", 0)
+    memory.hole(4, 6)
+    assert held(memory)[0] == 4
+    finish(memory, 0, 4)
+    assert held(memory)[0] == 0
     publish(memory, 6, 1)
-    assert memory.read(TOPIC, 6).frames[6 - memory.read(TOPIC, 6).first] == b"frame 6"
+    assert memory.read(6).frames[6 - memory.read(6).first] == b"frame 6"
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.integers(1, 4), st.randoms(use_true_random=False))
-def test_a_frame_lives_exactly_as_long_as_somebody_owes_it(sizes: list[int], channels: int, random) -> None:  # type: ignore[no-untyped-def]
-    memory, first = store(), 0
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=30),
+    st.integers(1, 4),
+    st.randoms(use_true_random=False),
+    st.booleans(),
+)
+def test_a_frame_lives_exactly_as_long_as_somebody_owes_it(
+    sizes: list[int], channels: int, random, at_once: bool
+) -> None:  # type: ignore[no-untyped-def]
+    memory, first = topic(), 0
     for size in sizes:
-        publish(memory, first, size, channels=channels)
+        publish(memory, first, size, channels=channels, at_once=at_once)
         first += size
     owed = dict.fromkeys(range(first), channels)
     steps = [(channel, ordinal) for channel in range(channels) for ordinal in range(first)]
     random.shuffle(steps)
-    for channel, ordinal in steps:
-        memory.finish(TOPIC, channel, ordinal, 1)
+    for _, ordinal in steps:
+        finish(memory, ordinal, 1)
         owed[ordinal] -= 1
         if ordinal % 7 == 0:
-            assert memory.held()[0] == sum(count > 0 for count in owed.values())
-    assert memory.held() == (0, 0)
+            assert held(memory)[0] == sum(count > 0 for count in owed.values())
+    assert held(memory) == (0, 0)
 
 
 def test_large_messages_make_small_extents() -> None:
     """An extent is kept in memory, and read back, as a whole: a gigabyte would be too much."""
-    memory = MemoryStore(lambda ceiling: True)
+    memory = topic()
     frames = [bytes(EXTENT_BYTES // 2)] * 5
-    memory.publish(TOPIC, 0, frames, bytes(5 * 16), len(frames[0]), 0)
-    assert [len(held.extent.frames) for held in memory.sequence(TOPIC).held if held.extent] == [2, 2, 1]
-    memory.publish(TOPIC, 5, [b"small"], bytes(16), 5, 0)
-    memory.publish(TOPIC, 6, frames[:2], bytes(2 * 16), len(frames[0]), 0)
-    memory.publish(TOPIC, 8, frames[:1], bytes(16), len(frames[0]), 0)
-    assert [held.first for held in memory.sequence(TOPIC).held] == [0, 2, 4, 8]
-    cold = memory.sequence(TOPIC + 1)
+    memory.publish(0, frames, bytes(5 * 16), len(frames[0]), 0, b"", 0)
+    assert [len(one.extent.frames) for one in memory.sequence.held if one.extent] == [2, 2, 1]
+    memory.publish(5, [b"small"], bytes(16), 5, 0, b"", 0)
+    memory.publish(6, frames[:2], bytes(2 * 16), len(frames[0]), 0, b"", 0)
+    memory.publish(8, frames[:1], bytes(16), len(frames[0]), 0, b"", 0)
+    assert [one.first for one in memory.sequence.held] == [0, 2, 4, 8]
+    cold = Sequence()
     cold.append_cold(0, 5, False, 5 * EXTENT_BYTES // 2)
     cold.append_cold(5, 1, False, 10)
-    assert [held.first for held in cold.held] == [0, 2, 4]
+    assert [one.first for one in cold.held] == [0, 2, 4]

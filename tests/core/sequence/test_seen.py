@@ -94,7 +94,7 @@ def test_what_is_published_twice_is_delivered_once() -> None:
     assert topic.publish_with([b"3", b"4"], by("p", 8)) == 1
     node.turn()
     assert bodies(inbox.take()) == [b"1", b"2", b"3", b"4"]
-    assert (topic.message_count, topic.message_bytes, topic.duplicate_count) == (4, 4, 3)
+    assert (topic.intake.message_count, topic.intake.message_bytes, topic.intake.duplicate_count) == (4, 4, 3)
     node.broker.check()
 
 
@@ -124,7 +124,7 @@ def test_an_ephemeral_topic_keeps_to_its_bound() -> None:
     topic = node.broker.topic("t#ephemeral")
     assert topic.publish_with([b"1", b"2", b"3"], by("p", 0)) == 0
     node.turn()
-    assert (topic.depth, topic.dropped_count) == (2, 1)
+    assert (topic.depth, topic.intake.dropped_count) == (2, 1)
 
 
 def test_a_part_of_the_messages_keeps_the_bytes_of_the_attributes() -> None:

@@ -3,6 +3,7 @@
 from random import Random
 
 from nsqd.core.limits import Limits
+from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.scan import TURN_MESSAGES, WORKER_MESSAGES, ScanPool
 from tests.core.node import MS, SECOND, Node
 
@@ -31,14 +32,14 @@ class FakeQueue:
 
 
 def pool(selection: int = 20, workers: int = 4) -> ScanPool:
-    return ScanPool(selection, workers, Random(1).randrange)
+    return ScanPool(Agenda(), selection, workers, Random(1).randrange)
 
 
 def filled(scan: ScanPool, queues: list[FakeQueue]) -> list[FakeQueue]:
     for queue in queues:
         scan.add(queue)
         if queue.due is not None:
-            scan.watch(queue, queue.due)
+            scan._agenda.watch(queue, queue.due)
     return queues
 
 
@@ -123,7 +124,7 @@ def test_nothing_to_wait_for_means_no_wake_up() -> None:
 def test_a_discarded_queue_is_forgotten() -> None:
     scan = pool()
     first, second = filled(scan, [FakeQueue(due=1), FakeQueue(due=1)])
-    scan.unwatch(first)
+    scan._agenda.unwatch(first)
     scan.discard(first)
     scan.turn(1)
     assert (first.scans, second.scans > 0) == (0, True)

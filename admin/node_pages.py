@@ -1,0 +1,165 @@
+"""The pages of nodes: the list of all, one node, what their logs take, who reads back from them, and nsqlookupd's view."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from itertools import islice
+
+from starlette.requests import Request
+
+from admin.access import who_asks
+from admin.api import JsonApi, Settings, parameters
+from admin.cluster import Producer
+from admin.frame import Fields, View
+from admin.looks import SELDOM, Looks
+from admin.merge import number, objects, text
+from admin.options import AdminOptions
+from admin.storage import drain_view, storage_view
+from admin.views import MOST_CURSORS, count, page_of, reader_rows, topic_row, whole
+from shared.http.api import query
+
+MOST_INACTIVE = 1_000  # topics without a node on the lookup page
+
+
+@dataclass(slots=True)
+class NodePages:
+    """See above. Views return the fields of their templates."""
+
+    options: AdminOptions
+    settings: Settings
+    looks: Looks
+    api: JsonApi
+
+    def views(self) -> Mapping[str, View]:
+        """By path."""
+        return {
+            "/nodes": self.nodes,
+            "/nodes/{node}": self.node,
+            "/storage": self.storage,
+            "/readers": self.readers,
+            "/lookup": self.lookup,
+        }
+
+    async def nodes(self, request: Request) -> Fields:
+        found, stale, who = await self.looks.producers(), self.looks.patient.stale(), who_asks(request)
+        topics = {one.address: len(who.seen(dict(one.topics))) for one in found.producers}
+        ours = await self.looks.ours(found.producers)
+        draining = await self.looks.soon(ours, "/node/drain", SELDOM / 2)
+        return {
+            "page_of": "nodes",
+            "title": "Nodes",
+            "place": "/nodes",
+            "producers": found.producers,
+            "topics_of": topics,
+            "ages": stale,
+            "draining": {node for node, one in draining.answers.items() if one.get("draining") is True},
+            "errors": found.errors,
+            "lookupds": len(self.settings.lookupds),
+            "table": [
+                {"node": one.address, "hostname": one.hostname, "version": one.version, "topics": topics[one.address]}
+                for one in found.producers
+            ],
+        }
+
+    async def node(self, request: Request) -> Fields:
+        asked, who = query(request), who_asks(request)
+        producer = await self.looks.node(parameters(request, self.options, 2)[1])
+        ours = await self.looks.ours([producer])
+        names, totals, errors = await self._of_node(producer, is_ours=bool(ours))
+        names = [name for name in who.seen(names) if asked.get("q", "").lower() in name.lower()]
+        shown, page, pages = page_of(names, whole(asked.get("page", "1")))
+        found = await self.looks.rows_at(producer, list(shown), is_ours=bool(ours))
+        rows = [found[name] for name in shown if name in found]
+        drain = await self.looks.of(ours, "/node/drain")
+        return {
+            "page_of": "node",
+            "title": f"Node {producer.address}",
+            "place": "",
+            "node": producer.address,
+            "rows": rows,
+            "page": page,
+            "pages": pages,
+            "q": asked.get("q", "")[:64],
+            "totals": [("version", producer.version), *(totals if who.sees_all else ())],
+            "drain": drain_view(drain.answers.get(producer.address, {})),
+            "extended": bool(ours),
+            "errors": errors,
+            "lookupds": self.settings.lookupds,
+            "names": names[:1000],
+            "table": [asdict(row) for row in rows],
+        }
+
+    async def _of_node(
+        self, producer: Producer, *, is_ours: bool
+    ) -> tuple[list[str], list[tuple[str, str]], list[str]]:
+        """Names of its topics, what it has in all, and what went wrong."""
+        if is_ours:
+            told = await self.looks.of([producer], "/topics/figures", {"columns": ""})
+            answer = told.answers.get(producer.address, {})
+            totals, names = answer.get("totals"), answer.get("names")
+            sums = totals if isinstance(totals, dict) else {}
+            pairs = [(name.replace("_", " "), count(number(value))) for name, value in sums.items()]
+            return [text(name) for name in names or ()] if isinstance(names, list) else [], pairs, told.errors
+        stats = (
+            await self.looks.watch.ask(("node", producer.address), lambda: self.looks.cluster.stats([producer]))
+        ).now
+        rows = [topic_row(one["topic_name"], [one]) for one in stats.topics]
+        names = ("channels", "depth", "in_flight", "deferred", "messages", "clients")
+        pairs = [(name.replace("_", " "), count(sum(getattr(row, name) for row in rows))) for name in names]
+        return [row.name for row in rows], [("topics", count(len(rows))), *pairs], stats.errors
+
+    async def storage(self, request: Request) -> Fields:
+        who = who_asks(request)
+        ours = await self.looks.all_ours()
+        told = await self.looks.of(ours, "/storage")
+        node = query(request).get("node", "")
+        views = {address: storage_view(one, who) for address, one in told.answers.items()}
+        return {
+            "page_of": "storage",
+            "title": "Storage",
+            "place": "/storage",
+            "rows": views,
+            "node": node if node in views else "",
+            "errors": told.errors,
+            "table": [
+                {"node": address} | {key: value for key, value in view.items() if not isinstance(value, list)}
+                for address, view in views.items()
+            ],
+        }
+
+    async def readers(self, request: Request) -> Fields:
+        asked, who = query(request), who_asks(request)
+        ours = await self.looks.all_ours()
+        arguments = {"limit": str(MOST_CURSORS)} | ({"after": asked["after"]} if asked.get("after") else {})
+        told = await self.looks.of(ours, "/cursors", arguments)
+        rows = reader_rows({node: objects(one.get("cursors")) for node, one in told.answers.items()}, "")
+        rows = [row for row in rows if who.sees(row["topic"])]
+        return {
+            "page_of": "readers",
+            "title": "Readers",
+            "place": "/readers",
+            "rows": rows,
+            "errors": told.errors,
+            "table": rows,
+        }
+
+    async def lookup(self, request: Request) -> Fields:
+        who = who_asks(request)
+        inactive: dict[str, list[str] | None] = {}
+        errors: list[str] = []
+        if self.settings.lookupds:
+            found = (await self.looks.watch.ask("topics", self.looks.cluster.topics)).now
+            errors = found.errors
+            question = lambda: self.api.inactive(found.names)  # noqa: E731
+            inactive = (await self.looks.watch.ask("inactive", question, SELDOM)).now
+        seen = {name: channels for name, channels in inactive.items() if who.sees(name)}
+        return {
+            "page_of": "lookup",
+            "title": "Lookup",
+            "place": "/lookup",
+            "lookupds": self.settings.lookupds,
+            "inactive": dict(islice(seen.items(), MOST_INACTIVE)),
+            "inactive_left_out": max(0, len(seen) - MOST_INACTIVE),
+            "errors": errors,
+        }

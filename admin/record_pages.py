@@ -1,0 +1,95 @@
+"""The pages of what was: the history that a lake holds, tasks, and the audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from admin.access import who_asks
+from admin.api import parameters
+from admin.audit import Audit
+from admin.frame import Fields, View
+from admin.history import GRAINS, History, history_view
+from admin.options import AdminOptions
+from admin.tasks import Tasks
+from admin.views import whole
+from shared.http.api import query
+from shared.http.errors import HttpError
+
+MOST_LISTED = 100  # records on a page of the audit trail
+
+
+@dataclass(slots=True)
+class RecordPages:
+    """See above. Views return the fields of their templates."""
+
+    options: AdminOptions
+    tasks: Tasks
+    audit_trail: Audit
+    past: History
+
+    def views(self) -> Mapping[str, View]:
+        """By path."""
+        return {
+            "/history": self.all_history,
+            "/history/{topic}": self.history,
+            "/tasks": self.all_tasks,
+            "/tasks/{task}": self.task,
+            "/audit": self.audit,
+        }
+
+    async def all_history(self, request: Request) -> Fields:
+        return await self._history(request, "")
+
+    async def history(self, request: Request) -> Fields:
+        return await self._history(request, parameters(request, self.options, 2)[1])
+
+    async def _history(self, request: Request, topic: str) -> Fields:
+        if not self.options.lake:
+            raise HttpError(404, "no lake was named: -lake, of what penstock pipeline archives")
+        if not topic and not who_asks(request).sees_all:
+            raise HttpError(403, "the history of everything is for those who see all topics")
+        grain = query(request).get("grain", "hour")
+        view = history_view(await self.past.told(topic, grain))
+        return {
+            "page_of": "history",
+            "title": f"History of {topic}" if topic else "History",
+            "place": "" if topic else "/history",
+            "topic": topic,
+            "lake": self.options.lake,
+            "grains": list(GRAINS),
+            "history": view,
+            "still": True,
+            "table": [{key: bar[key] for key in ("at", "messages", "bytes")} for bar in view["bars"]],
+        }
+
+    async def all_tasks(self, request: Request) -> Fields:
+        who = who_asks(request)
+        tasks = [task for task in self.tasks.all() if who.sees(task.topic)]
+        return {"page_of": "tasks", "title": "Tasks", "place": "/tasks", "tasks": tasks}
+
+    async def task(self, request: Request) -> Fields:
+        word = parameters(request, self.options, 2)[1]
+        task = self.tasks.find(whole(word, 0))
+        if task is None or not who_asks(request).sees(task.topic):
+            raise HttpError(404, "there is no such task, or it is forgotten: the audit page tells what was done")
+        return {"page_of": "task", "title": f"Task {task.number}", "place": "", "task": task}
+
+    async def audit(self, request: Request) -> Fields:
+        asked = query(request)
+        words, before = asked.get("q", "")[:200], asked.get("before", "")[:40]
+        records = await self.audit_trail.search(words, before, MOST_LISTED)
+        return {
+            "page_of": "audit",
+            "title": "Audit",
+            "place": "/audit",
+            "records": records,
+            "q": words,
+            "before": before,
+            "following": records[-1]["time"] if len(records) == MOST_LISTED else "",
+            "path": self.audit_trail.path,
+            "still": bool(before),
+            "table": records,
+        }

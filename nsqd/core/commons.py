@@ -1,0 +1,44 @@
+"""What all topics of a node share: the leaves they are made with."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from nsqd.core.limits import Limits
+from nsqd.core.message.ids import IdSource
+from nsqd.core.observation.latency import Latency
+from nsqd.core.observation.outcomes import Events, Outcomes, Producers
+from nsqd.core.registry import Registry
+from nsqd.core.sequence.seen import Remembered
+from nsqd.core.sequence.store import Store
+from nsqd.core.timing.agenda import Agenda
+from nsqd.core.timing.scan import ScanPool
+from shared.histogram import Histogram
+
+
+@dataclass(slots=True)
+class Commons:
+    """See above."""
+
+    limits: Limits
+    store: Store
+    ids: IdSource
+    random_below: Callable[[int], int]
+    agenda: Agenda
+    registry: Registry
+    scan: ScanPool
+    events: Events
+    remembered: Remembered = field(default_factory=Remembered)  # by the topics, of their publishers
+    latencies: Histogram = field(
+        default_factory=Histogram
+    )  # of all messages finished, while percentiles are configured
+
+    def new_latency(self) -> Latency | None:
+        """What a new channel measures with; None: nobody wants to know."""
+        limits = self.limits
+        if not limits.latency_percentiles:
+            return None
+        return Latency(limits.latency_percentiles, limits.latency_window, self.latencies)
+
+    def new_outcomes(self, topic: str, channel: str, producers: Producers | None) -> Outcomes | None:
+        """Likewise, for the statistics topic."""
+        return Outcomes(topic, channel, producers, self.events) if producers is not None else None

@@ -1,0 +1,215 @@
+"""What is published to a topic in a turn, until it is sealed: bodies, their delays and attributes, and jobs.
+
+A batch of bodies becomes frames with ids when the turn is sealed. Jobs have their ids at once. What a publisher sends again is
+recognized here, and not taken again.
+"""
+
+from typing import NamedTuple
+
+from nsqd.core.message.attributes import NONE, Attributes, pack_job
+from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE, encode, encode_one
+from nsqd.core.message.ids import IdSource
+from nsqd.core.observation.outcomes import Producers
+from nsqd.core.sequence.puts import Puts, Terms
+from nsqd.core.sequence.seen import Seen
+from nsqd.core.timing.agenda import Agenda, Source
+
+
+class Sealed(NamedTuple):
+    """Messages that have their frames and ids, and get their places now: one record."""
+
+    frames: list[bytes]
+    ids: bytes  # 16 bytes each, end to end
+    largest: int  # bytes of the largest frame
+    due: int = 0  # monotonic ns; 0: they have no delay
+    attributes: bytes = b""  # packed (nsqd/core/message/attributes.py)
+
+
+class _Gone:
+    """The source of an intake whose topic was deleted."""
+
+    def seal(self, wall: int) -> None:
+        pass
+
+    def settle(self) -> None:
+        pass
+
+
+class Intake:
+    """See above. Of one topic, which it enters into the agenda as soon as there is something to seal."""
+
+    __slots__ = (
+        "_agenda",
+        "_ids",
+        "_pending",
+        "_pending_apart",
+        "_puts",
+        "_topic",
+        "dropped_count",
+        "duplicate_count",
+        "is_foreign",
+        "message_bytes",
+        "message_count",
+        "producers",
+        "seen",
+    )
+
+    def __init__(self, topic: Source, agenda: Agenda, ids: IdSource, seen: Seen, producers: Producers | None) -> None:
+        self._topic = topic
+        self._agenda = agenda
+        self._ids = ids
+        self.seen = seen
+        self.producers = producers  # of whom the messages are; None: nobody wants to know
+        self.is_foreign = False  # somebody published who is no client of beanstalkd
+        self.message_count = 0  # published since the process started
+        self.message_bytes = 0  # of bodies
+        self.dropped_count = 0  # messages that an ephemeral topic had no room for
+        self.duplicate_count = 0  # messages that were published before, and so not again
+        self._pending: list[bytes] = []  # bodies published in this turn
+        # likewise, with a delay or attributes: due or 0, bodies, attributes
+        self._pending_apart: list[tuple[int, list[bytes], Attributes]] = []
+        self._puts: list[Puts] = []  # jobs put in this turn
+
+    # messages
+
+    def publish(self, bodies: list[bytes], size: int) -> None:
+        """Take messages (`size` bytes of body in all); they exist from the turn's commit on."""
+        if not self._pending and not self._pending_apart:
+            self._agenda.unsealed.append(self._topic)
+            self.is_foreign = True
+        self._pending += bodies
+        self.message_count += len(bodies)
+        self.message_bytes += size
+
+    def publish_apart(self, bodies: list[bytes], attributes: Attributes, due: int) -> None:
+        """Take messages with attributes, or a delay until `due` (monotonic ns; 0: none): behind the others of this turn."""
+        if not self._pending and not self._pending_apart:
+            self._agenda.unsealed.append(self._topic)
+            self.is_foreign = True
+        self._pending_apart.append((due, bodies, attributes))
+        self.count(bodies)
+
+    def count(self, bodies: list[bytes]) -> None:
+        """These were published."""
+        self.message_count += len(bodies)
+        self.message_bytes += sum(map(len, bodies))
+
+    def admit(self, attributes: Attributes, count: int) -> int:
+        """`count` messages are to be published: how many of them, the first ones, were before. The rest is remembered."""
+        known = self.seen.admit(attributes, count, self._agenda.now)
+        self.duplicate_count += known
+        return known
+
+    def recognizes(self, key: str) -> bool:
+        """Something was published with that key lately. Nothing is remembered."""
+        return self.seen.knows(key, self._agenda.now)
+
+    # jobs
+
+    def put(self, bodies: list[bytes], terms: Terms, key: str) -> int:
+        """Take jobs: the number of the first one's id; the others' follow. `key`: of the one job that there is; "": none."""
+        self.count(bodies)
+        puts = self._puts[-1] if self._puts else None
+        if puts is None or puts.terms != terms or puts.key or key:
+            if puts is None:
+                self._agenda.unsettled.append(self._topic)
+            puts = Puts(terms, self._agenda.wall, key)
+            self._puts.append(puts)
+        return puts.add(bodies, self._ids)
+
+    def put_known(self, body: bytes, terms: Terms, number: int, created: int) -> Puts:
+        """One job that has its id, higher than all before and lower than any to be issued, and was put at `created`."""
+        self.count([body])
+        puts = Puts(terms, created)
+        puts.add_one(body, number, self._ids.named(number))
+        return puts
+
+    def take_puts(self) -> list[Puts]:
+        """The jobs put since the last call."""
+        puts, self._puts = self._puts, []
+        return puts
+
+    # sealing
+
+    def seal(self, wall: int, first: int, room: int) -> list[Sealed]:
+        """What was published since the last call, from ordinal `first` on, stamped with `wall` (ns since the epoch).
+
+        `room`: the topic takes so many messages; those beyond that have a delay, or are dropped.
+        """
+        sealed: list[Sealed] = []
+        end = first + room
+        pending, self._pending = self._pending, []
+        if pending:
+            first = self._seal(sealed, pending, wall, first, end - first, NONE)
+        if self._pending_apart:
+            apart, self._pending_apart = self._pending_apart, []
+            for due, bodies, attributes in apart:
+                if not due:
+                    first = self._seal(sealed, bodies, wall, first, end - first, attributes)
+                    continue
+                for index, body in enumerate(bodies):
+                    sealed.append(self._seal_one(body, wall, first, attributes.behind(index), due))
+                    first += 1
+        return sealed
+
+    def _seal(
+        self, sealed: list[Sealed], bodies: list[bytes], wall: int, first: int, room: int, attributes: Attributes
+    ) -> int:
+        """Likewise, of messages without a delay. Returns the ordinal behind the last."""
+        if len(bodies) > room:
+            self.dropped_count += len(bodies) - max(0, room)
+            bodies = bodies[: max(0, room)]
+        if len(bodies) <= 1:
+            sealed += [self._seal_one(body, wall, first, attributes, 0) for body in bodies]
+            return first + len(bodies)
+        ids = self._ids.take(len(bodies))
+        sizes = set(map(len, bodies))
+        frames = encode(bodies, sizes, ids, wall)
+        joined = b"".join([block.joined for block in ids])
+        packed = self._pack(attributes, first)
+        sealed.append(Sealed(frames, joined, max(sizes) + HEADER_SIZE, 0, packed))
+        return first + len(bodies)
+
+    def _seal_one(self, body: bytes, wall: int, first: int, attributes: Attributes, due: int) -> Sealed:
+        """For a third of what a batch of one costs: many topics get no more than one message a turn."""
+        message_id = self._ids.one()
+        frame = encode_one(body, message_id, wall)
+        packed = self._pack(attributes, first) if attributes is not NONE or self.producers is not None else b""
+        return Sealed([frame], message_id, len(frame), due, packed)
+
+    def seal_known(self, messages: list[tuple[int, bytes]], first: int, attributes: Attributes) -> Sealed:
+        """Messages that were published elsewhere: (when, in ns since the epoch; body)."""
+        ids = b"".join([block.joined for block in self._ids.take(len(messages))])
+        frames = [
+            encode_one(body, ids[index * ID_SIZE : (index + 1) * ID_SIZE], stamp)
+            for index, (stamp, body) in enumerate(messages)
+        ]
+        return Sealed(frames, ids, max(map(len, frames)), 0, self._pack(attributes, first))
+
+    def seal_puts(self, puts: Puts, first: int) -> Sealed:
+        """Jobs, which have their frames already."""
+        terms = puts.terms
+        puts.first = first
+        self._pack(NONE, first)
+        if puts.key:
+            packed = Attributes(key=puts.key, job=(terms.priority, terms.ttr, terms.delay)).pack(first)
+        else:
+            packed = pack_job(terms.priority, terms.ttr, terms.delay)
+        return Sealed(puts.frames, b"".join(puts.ids), puts.largest, terms.due, packed)
+
+    def _pack(self, attributes: Attributes, first: int) -> bytes:
+        """Attributes of messages from `first` on, packed; whose they are is noted."""
+        if self.producers is not None:
+            self.producers.note(first, attributes.producer)
+        return attributes.pack(first) if attributes else b""
+
+    def close(self) -> None:
+        """The topic is gone, and what was published in this turn with it."""
+        self._pending.clear()
+        self._pending_apart.clear()
+        self._puts.clear()
+        self.seen.clear()
+        self._topic = _Gone()  # they hold each other, and the daemon never collects old garbage
+
+    def __repr__(self) -> str:
+        return f"<Intake: {len(self._pending)} + {len(self._pending_apart)} + {len(self._puts)} pending>"

@@ -1,0 +1,293 @@
+"""What becomes of a topic and of its readers, each verb a record in the commit log.
+
+FINs, cursors and jobs are collected: one record a reader and turn. What a promise waits for is the topic's to say: in the mode
+`always` a sync, else the write. What is ephemeral has nsqd/storage/memory.py instead of this.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from nsqd.core import records
+from nsqd.core.records import Kind
+from nsqd.core.retention.cursors import Cursor
+from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
+from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.mark import Mark
+from nsqd.core.work_queue.jobs import time_of, with_time
+from nsqd.storage.log.recorder import Recorder
+from nsqd.storage.log.retention import Retained, Retention
+from nsqd.storage.memory import KeptExtents, MemoryReader
+from nsqd.storage.sequence import Sequence
+from penstock.protocol.names import is_ephemeral
+
+_NO_CURSOR = -1
+
+
+class Modes(Protocol):
+    """How durable the topics are: for whoever decides when to sync."""
+
+    def set_mode(self, topic: int, mode: Durability | None) -> tuple[Mark, ...]:
+        """The topic is in that mode; None: it is gone. Returns what its replies wait for."""
+
+
+class LogTopic(KeptExtents):
+    """See above. Implements TopicJournal."""
+
+    __slots__ = ("_cursors", "_logged", "_mode", "_modes", "_recorder", "_retained", "_retention", "marks", "number")
+
+    def __init__(
+        self, number: int, sequence: Sequence, recorder: Recorder, retention: Retention, modes: Modes, mode: Durability
+    ) -> None:
+        super().__init__(sequence)
+        self.number = number
+        self._recorder = recorder
+        self._retention = retention
+        self._modes = modes
+        self._mode = mode
+        self._cursors: Mapping[str, Cursor] = {}
+        self._retained: Retained | None = None  # it keeps finished messages
+        self._logged: set[int] = set()  # readers that are not ephemeral
+        self.marks = modes.set_mode(number, mode)  # what replies about it wait for
+
+    # reading
+
+    def read(self, ordinal: int) -> Extent | None:
+        sequence = self.sequence
+        place = sequence.place(ordinal)
+        if place == len(sequence.held):
+            return sequence.nothing()
+        extent = sequence.held[place].extent
+        if extent is None:
+            extent = self._recorder.cache.read_now(self.number, sequence, sequence.held[place])
+            if extent is not None:
+                return extent
+        if extent is None or (place + 1 < len(sequence.held) and sequence.held[place + 1].extent is None):
+            self._recorder.cache.fetch(self.number, sequence, place)
+        return extent
+
+    def file_number(self, ordinal: int) -> int:
+        held, writer = self.sequence.holder(ordinal), self._recorder.writer
+        if held is None:
+            return 0
+        pieces = held.pieces or [(writer.base, 0, 0, 1)]
+        at = (ordinal - held.first) * sum(end - start for _, _, start, end in pieces) // held.count  # about
+        for base, _, start, end in pieces:
+            at -= end - start
+            if at < 0:
+                return writer.number_of(base)
+        return 0
+
+    # messages
+
+    def promise(self) -> None:
+        self._recorder.promise(self.marks)
+
+    def publish(
+        self,
+        first: int,
+        frames: list[bytes],
+        ids: bytes,
+        largest: int,
+        due: int,
+        attributes: bytes,
+        owing: int,
+        owners: Collection[int] | None = None,
+    ) -> None:
+        recorder = self._recorder
+        touched = self.sequence.append(first, frames, ids, largest, due != 0, owing if owners is None else len(owners))
+        if attributes:
+            for held in touched:
+                held.attributed = True
+        if due:
+            due = recorder.clock.at(due)
+        if owners is not None:
+            owners = [one for one in owners if one in self._logged]
+        count = len(frames)
+        head = records.pack_publish(self.number, first, count, due, largest, owing > 0, attributes, owners)
+        recorder.append(Kind.PUBLISH, head, frames[0] if count == 1 else b"".join(frames))
+        recorder.unplaced.append((count, touched))
+        if self._retained is not None:
+            self._retention.grown.add(self.number)
+        awaited = recorder.awaited
+        if not awaited or awaited[-1] is not self.marks:
+            awaited.append(self.marks)
+        if self._mode is Durability.INTERVAL:
+            recorder.interval += count
+
+    def distribute(self, first: int, end: int, owing: int) -> None:
+        self.sequence.distribute(first, end, owing)
+        self._recorder.append(Kind.DISTRIBUTE, records.DISTRIBUTE.pack(self.number, first, end))
+
+    def owe_again(self, first: int, end: int) -> list[tuple[int, int, bool]]:
+        for held in self.sequence.owe_again(first, end):
+            self._recorder.cache.dropped(held)  # frames that nobody owed are gone in memory
+        return list(self.sequence.kinds(first, end))
+
+    def hole(self, first: int, end: int) -> None:
+        self.sequence.cut(first)
+        self._record(Kind.HOLE, records.HOLE.pack(self.number, first, end))
+
+    def _record(self, kind: Kind, content: bytes) -> None:
+        """A record that somebody waits for."""
+        self._recorder.append(kind, content)
+        self.promise()
+
+    # readers
+
+    def reader(self, number: int, name: str, kind: int, start: int) -> "LogReader | MemoryReader":
+        if is_ephemeral(name):
+            return MemoryReader(self.sequence)
+        if number not in self._recorder.known:
+            self._recorder.known.add(number)
+            self._record(Kind.READER, records.READER.pack(self.number, number, start, kind) + name.encode())
+        self._logged.add(number)
+        return LogReader(self, number)
+
+    def forget_reader(self, number: int) -> None:
+        """It is gone."""
+        self._recorder.known.discard(number)
+        self._logged.discard(number)
+
+    # the topic itself
+
+    def pause(self, paused: bool) -> None:
+        self._record(Kind.PAUSE, records.PAUSE.pack(self.number, 0, paused))
+
+    def configure(self, config: TopicConfig) -> None:
+        self._record(Kind.CONFIG, records.pack_config(self.number, config))
+
+    def hold(self, cursors: Mapping[str, Cursor]) -> None:
+        self._cursors = cursors
+
+    def set_cursor(self, name: str, cursor: Cursor | None) -> None:
+        self._record(Kind.CURSOR, records.pack_cursor(self.number, name, cursor))
+
+    def keep(self, keeping: Keeping) -> tuple[Mark, ...]:
+        self._mode = keeping.durability
+        self.marks = self._modes.set_mode(self.number, keeping.durability)
+        sequence, retained = self.sequence, self._retained
+        if not keeping.retains:
+            self._retained = None
+            self._retention.topics.pop(self.number, None)
+        elif retained is not None:
+            retained.keeping = keeping
+        else:
+            self._retained = Retained(sequence, keeping, self._cursors, self._recorder.clock)
+            self._retention.topics[self.number] = self._retained
+        if keeping.retains:
+            sequence.keep(keeping)
+        if keeping.retains != (sequence.first is not None):
+            sequence.retain(sequence.end if keeping.retains else None)
+            self.write_first()
+        return self.marks
+
+    def write_first(self) -> None:
+        """Note from where on finished messages are retained."""
+        first = records.UNRETAINED if self.sequence.first is None else self.sequence.first
+        self._recorder.append(Kind.FIRST, records.FIRST.pack(self.number, first))
+
+    def drop(self) -> None:
+        recorder = self._recorder
+        recorder.cache.forget(self.sequence)
+        recorder.flush()
+        recorder.known.discard(self.number)
+        self._record(Kind.DROP_TOPIC, records.TOPIC.pack(self.number))
+        self._modes.set_mode(self.number, None)
+        self._retention.topics.pop(self.number, None)
+        self._retention.grown.discard(self.number)
+
+    def __repr__(self) -> str:
+        return f"<LogTopic {self.number}: {self._mode.value}>"
+
+
+class LogReader:
+    """See above. Implements ReaderJournal."""
+
+    __slots__ = ("_cursor", "_finished", "_is_collecting", "_jobs", "_number", "_recorder", "_sequence", "_topic")
+
+    def __init__(self, topic: LogTopic, number: int) -> None:
+        self._topic = topic
+        self._number = number
+        self._recorder = topic._recorder
+        self._sequence = topic.sequence
+        self._is_collecting = False  # True: the recorder knows that something is to be flushed
+        self._cursor = _NO_CURSOR  # how far it has delivered in this turn
+        self._finished: list[tuple[int, int]] = []  # runs of this turn
+        self._jobs: list[bytes] = []  # ordinals and rows of jobs that have changed in this turn
+
+    def promise(self) -> None:
+        self._topic.promise()
+
+    # collected
+
+    def finish(self, first: int, count: int) -> None:
+        self._sequence.finish(first, first + count)
+        self._finished.append((first, count))
+        if not self._is_collecting:
+            self._collect()
+
+    def advance(self, cursor: int) -> None:
+        self._cursor = cursor
+        if not self._is_collecting:
+            self._collect()
+
+    def job(self, ordinal: int, row: bytes) -> None:
+        due = time_of(row)
+        self._jobs += records.ORDINAL.pack(ordinal), with_time(row, self._recorder.clock.at(due)) if due else row
+        if not self._is_collecting:
+            self._collect()
+
+    def _collect(self) -> None:
+        self._is_collecting = True
+        self._recorder.collecting.append(self)
+
+    def flush(self) -> None:
+        self._is_collecting = False
+        topic, number, append = self._topic.number, self._number, self._recorder.append
+        self._write_cursor()
+        if self._jobs:
+            jobs, self._jobs = self._jobs, []
+            append(Kind.JOB, records.CHANNEL_OF.pack(topic, number) + b"".join(jobs))
+        if self._finished:
+            finished, self._finished = self._finished, []
+            append(Kind.FINISH, records.CHANNEL_OF.pack(topic, number) + records.runs(finished))
+
+    def _write_cursor(self) -> None:
+        """What was delivered must be known to be before what came of it: a group may be cut off in the middle."""
+        if self._cursor != _NO_CURSOR:
+            content = records.ADVANCE.pack(self._topic.number, self._number, self._cursor)
+            self._cursor = _NO_CURSOR
+            self._recorder.append(Kind.ADVANCE, content)
+
+    # at once
+
+    def requeue(self, ordinal: int, attempts: int, due: int) -> None:
+        self._write_cursor()
+        returned = records.RETURNED.pack(ordinal, attempts, self._recorder.clock.at(due))
+        self._recorder.append(Kind.REQUEUE, records.CHANNEL_OF.pack(self._topic.number, self._number) + returned)
+
+    def bury(self, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
+        self._write_cursor()
+        wall = self._recorder.wall
+        head = records.BURY.pack(self._topic.number, self._number, ordinal, attempts, wall, message_id)
+        self._recorder.append(Kind.BURY, head + reason.encode())
+
+    def finish_all(self, end: int, owed: Iterable[tuple[int, int]]) -> None:
+        self._recorder.flush()  # what was finished before is not finished by this
+        for first, count in owed:
+            self._sequence.finish(first, first + count)
+        self._recorder.append(Kind.FINISH_ALL, records.FINISH_ALL.pack(self._topic.number, self._number, end))
+        self.promise()
+
+    def pause(self, paused: bool) -> None:
+        self._recorder.append(Kind.PAUSE, records.PAUSE.pack(self._topic.number, self._number, paused))
+        self.promise()
+
+    def drop(self) -> None:
+        self._recorder.flush()
+        self._topic.forget_reader(self._number)
+        self._recorder.append(Kind.DROP_CHANNEL, records.CHANNEL_OF.pack(self._topic.number, self._number))
+        self.promise()
+
+    def __repr__(self) -> str:
+        return f"<LogReader {self._number} of topic {self._topic.number}>"

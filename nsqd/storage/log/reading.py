@@ -1,0 +1,114 @@
+"""The start of a log: its files are read once, its end is repaired, and what happened in it is replayed."""
+
+import time
+from dataclasses import dataclass
+
+from nsqd.core.recovery import LogPicture
+from nsqd.storage.log.clocks import LogClock
+from nsqd.storage.log.disk import Disk
+from nsqd.storage.log.identity import LogIdentity
+from nsqd.storage.log.reader import Damage, Reader
+from nsqd.storage.log.replay import Replay
+from shared.log import log
+
+MISSING = "they are missing"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What is remembered of a start for as long as the log is open."""
+
+    lease: int  # message ids below it may have been issued
+    roots: list[int]  # base of the segment that replay began with, if that was a complete checkpoint
+    damage: Damage
+    torn: int  # bytes that the start cut off at the log's end, and that may have been acknowledged
+    seconds: float  # that reading took
+
+
+class LogReading:
+    """A log that was read, as far as opening it needs that; it may be large, and is dropped afterwards."""
+
+    def __init__(self, disk: Disk) -> None:
+        """Read all of it and repair its end. Raises LogError, OSError."""
+        began = time.perf_counter()
+        self.reader = Reader(disk)
+        self.replay, root = replayed(self.reader)
+        self.messages = self.replay.sequences  # by topic
+        seconds = time.perf_counter() - began
+        roots = [root] if self.replay.complete else []
+        self.found = Found(first_id(self.reader, self.replay), roots, self.reader.damage, self.reader.torn, seconds)
+
+    @property
+    def identity(self) -> LogIdentity | None:
+        """Whose log it is; None if there is none, or it was only begun."""
+        return self.reader.files.identity
+
+    @property
+    def bases(self) -> list[int]:
+        """Log positions at which the segments begin."""
+        return [segment.base for segment in self.reader.segments]
+
+    @property
+    def generations(self) -> dict[int, int]:
+        """How often each segment was rewritten, by base; those that never were are left out."""
+        headers = [segment.header for segment in self.reader.segments]
+        return {header.base: header.generation for header in headers if header.generation}
+
+    def resume(self, clock: LogClock) -> LogPicture | None:
+        """Let the clock go on from the log's last time. Returns the state of the broker; None if the log is new."""
+        if self.replay.last:
+            clock.resume(self.replay.anchor, self.replay.last)
+        if not self.reader.end:  # a log that was only begun knows nothing
+            return None
+        replay = self.replay
+        replay.settle()
+        return LogPicture(list(replay.topics.values()), replay.highest + 1, clock.offset)
+
+    def report(self) -> None:
+        """Log what was read, repaired and lost."""
+        reader = self.reader
+        notes = reader.quarantine.notes
+        for name in reader.files.unreadable:
+            log.error("LOG: %s is no log segment, or was never finished: it is set aside as %s.unreadable", name, name)
+        if not reader.segments:
+            return
+        log.info("LOG: %d messages found, read in %.2f s", self.replay.messages, self.found.seconds)
+        for name in reader.files.rebuilt:
+            log.error("LOG: the header of %s was damaged, and is rebuilt; of what stood there %s", name, notes[name, 0])
+        for name, start, end in reader.cuts:
+            told = "LOG: %d bytes may have been acknowledged, and are cut off %s at %d, the end of what is whole; %s"
+            log.error(told, end - start, name, start, notes.get((name, start), MISSING))
+        for name, start, end in reader.damage.spots:
+            told = "LOG: DAMAGE in %s: %d bytes from %d on cannot be read; all else is served; %s"
+            log.error(told, name, end - start, start, notes.get((name, start), MISSING))
+
+
+def replayed(reader: Reader) -> tuple[Replay, int]:
+    """Replay the log from the latest good checkpoint on, else from its beginning.
+
+    Returns the state with its messages, and the base of the segment where replay began. A checkpoint is good if it is complete
+    and undamaged, and what stands before it was durable: else messages that it speaks of may be lost.
+    """
+    for root in reader.roots() if reader.segments else [0]:
+        replay = Replay()
+        whole = False
+        for record in reader.records(root):
+            if not replay.apply(record):
+                log.warning("LOG: a record of kind %d at %d is not known here", record.kind, record.position)
+            whole = whole or (replay.complete and not reader.damage.spots)
+        if root == 0 or (whole and reader.stated >= reader.segments[root].base):
+            return replay, reader.segments[root].base if reader.segments else 0
+    raise AssertionError("the beginning is always a root")
+
+
+def first_id(reader: Reader, replay: Replay) -> int:
+    """The lowest message id that was surely never issued.
+
+    What a clean stop gave back is believed only if the whole log could be read, and no segment was begun behind that of the
+    stop, as each life begins one: in a record that is missing there, ids may have been leased again. The highest lease counts
+    then, and that is more than was issued even if the newest one is missing: a lease is renewed when half of it is used up.
+    """
+    whole = not (reader.torn or reader.damage.spots or reader.files.unreadable)
+    if replay.next_id and whole and replay.stopped_in == reader.segments[-1].base:
+        return replay.next_id
+    return replay.lease

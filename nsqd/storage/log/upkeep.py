@@ -1,0 +1,48 @@
+"""What an open log needs while a broker lives on it: checkpoints, syncs by time, and a limit to the memory that frames take."""
+
+from collections.abc import Callable
+
+from nsqd.core.broker import Broker
+from nsqd.storage.log.cache import Cache
+from nsqd.storage.log.checkpoint import Checkpoints
+from nsqd.storage.log.store import LogStore
+from nsqd.storage.log.syncer import Syncer
+
+COUNT_EVERY = 1_000_000_000  # ns between counts of the memory that is taken by what waits
+
+
+class Upkeep:
+    """See above. In the reactor's thread."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        store: LogStore,
+        syncer: Syncer,
+        cache: Cache,
+        checkpoints: Checkpoints,
+        monotonic: Callable[[], int],
+    ) -> None:
+        """From now on a checkpoint may follow each commit. `monotonic`: a clock in ns."""
+        self.checkpoints = checkpoints
+        self._broker = broker
+        self._store = store
+        self._syncer = syncer
+        self._cache = cache
+        self._monotonic = monotonic
+        self._count_at = 0  # when to count again (monotonic ns)
+        cache.on_read = broker.read_completed
+        store.after_commit = checkpoints.turn
+
+    def timer(self, due: bool) -> None:
+        """To be called every second or more often. `due`: sync what was written and nobody waits for."""
+        self._syncer.timer(due)
+        now = self._monotonic()
+        if now >= self._count_at:
+            self._count_at = now + COUNT_EVERY
+            self._cache.share(self._broker.waiting_bytes)
+
+    def finish(self) -> None:
+        """The node stops: leave a checkpoint, and give back the message ids that were leased and not issued."""
+        self.checkpoints.finish()
+        self._store.give_back(self._broker.ids.next)
