@@ -40,7 +40,16 @@ class Anybody:
         self._usual += [self.requeue] * 2 + [self.put] * 3 + [self.reserve] * 2 + [self.act_on_job] * 4
         self._rare = [self.create_channel, self.begin_in_the_past, self.delete_channel, self.pause, self.configure]
         self._rare += [self.empty_channel, self.empty_topic, self.kick, self.touch, self.leave, self.set_cursor]
-        self._rare += [self.act, self.act, self.act, self.kick_jobs, self.drop_jobs, self.delete_topic]
+        self._rare += [
+            self.act,
+            self.act,
+            self.act,
+            self.kick,
+            self.kick,
+            self.kick_jobs,
+            self.drop_jobs,
+            self.delete_topic,
+        ]
 
     def commands(self) -> list[Callable[[], None]]:
         """For the next turn."""
@@ -56,6 +65,9 @@ class Anybody:
 
     def _topic(self) -> Topic:
         return self._broker.topic(self._random.choice(TOPICS))
+
+    def _of(self, channel: Channel) -> Topic:
+        return self._broker.topics[channel.topic_name]
 
     def _due(self) -> int:
         delay = self._random.choice(DELAYS) * MS
@@ -79,9 +91,9 @@ class Anybody:
 
     def publish_to_one(self) -> None:
         channel = self._channel()
-        if channel is not None and not channel.topic.paused and not channel.topic.ephemeral:
+        if channel is not None and not self._of(channel).paused and not self._of(channel).ephemeral:
             self._broker.seal()
-            channel.topic.publish_to(channel, [b"for one"] * 2, Attributes())
+            self._of(channel).publish_to(channel, [b"for one"] * 2, Attributes())
 
     # operators
 
@@ -90,21 +102,23 @@ class Anybody:
         return self._random.choice(channels) if channels else None
 
     def create_channel(self) -> None:
-        self._topic().channel(self._random.choice(CHANNELS))
+        topic = self._topic()
+        topic.channel(self._random.choice(CHANNELS[:4] if topic.name == "t" else CHANNELS))
 
     def begin_in_the_past(self) -> None:
-        topic = self._topic()
-        free = [name for name in CHANNELS if name not in topic.channels]
-        if free and not topic.ephemeral and not self._node.store.stuck:
+        """A channel of `t`, which has none that is ephemeral: the log does not know if one waited for a delayed job."""
+        topic = self._broker.topic("t")
+        free = [name for name in CHANNELS[:4] if name not in topic.channels]
+        if free and not self._node.log.writer.group:
             window = self._node.log.history().window(topic.number)
-            if window.first < topic.distributed:
-                start = self._random.randrange(window.first, topic.distributed)
+            if window.first < topic.edge.distributed:
+                start = self._random.randrange(window.first, topic.edge.distributed)
                 topic.channel_from(self._random.choice(free), start, self._now)
 
     def delete_channel(self) -> None:
         channel = self._channel()
         if channel is not None and self._random.random() < 0.5:
-            channel.topic.delete_channel(channel.name)
+            self._broker.directory.delete_channel(self._of(channel), channel.name)
 
     def delete_topic(self) -> None:
         if self._broker.topics and self._random.random() < 0.2:
@@ -125,7 +139,7 @@ class Anybody:
         if name in topic.cursors:
             topic.set_cursor(name, None)
         else:
-            topic.set_cursor(name, Cursor(self._random.randrange(topic.end + 1), "me"))
+            topic.set_cursor(name, Cursor(self._random.randrange(topic.edge.end + 1), "me"))
 
     def empty_channel(self) -> None:
         channel = self._channel()
@@ -145,19 +159,20 @@ class Anybody:
     def act(self) -> None:
         """On single messages, wherever they are."""
         channel, random = self._channel(), self._random
-        if channel is None or channel.topic.ephemeral:
+        if channel is None or self._of(channel).ephemeral:
             return
+        topic = self._of(channel)
         page, _ = listed(channel, random.choice(list(State)), "", 20)
-        frames = [(one.ordinal, self._node.store.look(channel.topic.number, one.ordinal)) for one in page]
+        frames = [(one.ordinal, topic.journal.look(one.ordinal)) for one in page]
         known = [Chosen(ordinal, message_id(frame)) for ordinal, frame in frames if frame]
         chosen = random.sample(known, min(len(known), random.choice((1, 1, 2, 5))))
         deed = random.randrange(4)
         if deed == 0:
-            acting.finish(channel, chosen)
-        elif deed == 1:
-            acting.bury(channel, chosen, "by hand")
+            acting.finish(topic, channel, chosen)
+        elif deed == 1 or not channel.buried:
+            acting.bury(topic, channel, chosen, "by hand")
         else:
-            acting.requeue(channel, chosen, self._due(), self._now, afresh=deed == 2)
+            acting.requeue(topic, channel, chosen, self._due(), self._now, afresh=deed == 2)
 
     # consumers
 
@@ -204,7 +219,7 @@ class Anybody:
         if self._consumers:
             consumer, inbox = self._consumers.pop(self._random.randrange(len(self._consumers)))
             if not inbox.gone:
-                consumer.channel.unsubscribe(consumer)
+                self._broker.unsubscribe(consumer)
 
     # workers
 
@@ -219,7 +234,7 @@ class Anybody:
         worker, name = self._random.choice(self._workers), self._random.choice(TOPICS[:3])
         self._broker.tubes.watch(worker, name)
         if self._random.random() < 0.2:
-            self._broker.topic(name).work()
+            self._broker.tubes.made(name)
 
     def put(self) -> None:
         random, tubes, worker = self._random, self._broker.tubes, self._random.choice(self._workers)
@@ -241,8 +256,12 @@ class Anybody:
         if found is not None:
             found[0].reserve(found[1], worker, self._now)
 
+    def _tubes(self) -> list[Tube]:
+        tubes = [self._broker.tubes.tube(name) for name in self._broker.topics]
+        return [tube for tube in tubes if tube is not None]
+
     def _tube(self) -> Tube | None:
-        tubes = [topic.tube for topic in self._broker.topics.values() if topic.tube is not None]
+        tubes = self._tubes()
         return self._random.choice(tubes) if tubes else None
 
     def act_on_job(self) -> None:
@@ -251,8 +270,7 @@ class Anybody:
             self.reserve()
             return
         number, ordinal = random.choice(list(worker.holds))
-        tubes = [topic.tube for topic in self._broker.topics.values() if topic.tube is not None]
-        tube = next(tube for tube in tubes if tube.number == number)
+        tube = next(tube for tube in self._tubes() if tube.number == number)
         job = tube.jobs.get(ordinal)
         assert job is not None
         deed = random.randrange(5)
@@ -278,4 +296,5 @@ class Anybody:
             tube.empty()
         elif tube is not None and self._random.random() < 0.3:
             self._broker.settle()
-            tube.topic.delete_tube()
+            topic = next(topic for topic in self._broker.topics.values() if tube.number in topic.readers)
+            topic.detach(tube)

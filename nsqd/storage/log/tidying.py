@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from nsqd.storage.log.cleaner import Cleaner, Wanted
 from nsqd.storage.log.disk import Disk
-from nsqd.storage.log.store import LogStore
+from nsqd.storage.log.sources import Messages
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import Writer, segment_name
 from nsqd.storage.sequence import Sequence
@@ -27,7 +27,7 @@ class Census:
 
     topics: list[int]  # to be asked still
     old: frozenset[int]  # bases
-    reshaped: int  # LogStore.reshaped when it began: should that change, it begins anew
+    reshaped: int  # Messages.reshaped when it began: should that change, it begins anew
     total: float = 0.0  # bytes wanted, of all segments
     share: dict[int, float] = field(default_factory=dict)  # old base -> bytes wanted
     wanted: dict[int, list[Wanted]] = field(default_factory=dict)  # old base -> whose they are
@@ -51,7 +51,7 @@ class Tidying:
 
     def __init__(
         self,
-        store: LogStore,
+        messages: Messages,
         writer: Writer,
         syncer: Syncer,
         disk: Disk,
@@ -68,7 +68,7 @@ class Tidying:
         self.finished = (
             0  # bytes of those segments that nobody wants, at the last census; 0 while a checkpoint is written
         )
-        self._store = store
+        self._messages = messages
         self._writer = writer
         self._syncer = syncer
         self._disk = disk
@@ -169,19 +169,19 @@ class Tidying:
             return 0
 
     def _take_census(self) -> None:
-        if self._store.retire():
+        if self._messages.retire():
             self._writer.write()
         old = frozenset(base for base in self.segments if base < self._oldest_root)
-        self._census = Census(self._store.logged(), old, self._store.reshaped)
+        self._census = Census(self._messages.logged(), old, self._messages.reshaped)
 
     def _go_on(self, census: Census) -> None:
-        if census.reshaped != self._store.reshaped:
+        if census.reshaped != self._messages.reshaped:
             self._census, self._again = None, True
             return
         until = self._monotonic() + SLICE
         while census.topics:
             topic = census.topics.pop()
-            sequence = self._store.known_sequence(topic)
+            sequence = self._messages.known_sequence(topic)
             if sequence is not None:
                 census.ask(topic, sequence)
             if self._monotonic() >= until:
