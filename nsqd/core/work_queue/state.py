@@ -11,14 +11,14 @@ terms is (ordinal, priority, ttr, delay, due, was put) of what is no job yet and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from nsqd.core import records
 from nsqd.core.reader import Kind as ReaderKind
 from nsqd.core.reader import Reader
-from nsqd.core.reader_state import Kinds
+from nsqd.core.reader_state import Kinds, ReaderState
 from nsqd.core.records import Kind
 from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.puts import Terms
@@ -29,15 +29,12 @@ from nsqd.core.work_queue.tube import Tube
 
 
 @dataclass(slots=True)
-class TubeState:
+class TubeState(ReaderState):
     """See above."""
 
     kind: ClassVar[ReaderKind] = ReaderKind.WORK_QUEUE
     has_own_times: ClassVar[bool] = True
 
-    number: int
-    name: str
-    start: int  # messages before it are not the tube's
     edge: int  # messages before it are jobs, or finished
     finished: Finished
     jobs: Jobs = field(default_factory=Jobs)
@@ -46,7 +43,6 @@ class TubeState:
     # what is recorded
 
     def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
-        """A record that names the tube. Returns what it does not owe any more because of that, as (first, end)."""
         if kind is Kind.JOB:
             for at in range(records.CHANNEL_OF.size, len(content), records.ORDINAL.size + ROW.size):
                 (ordinal,) = records.ORDINAL.unpack_from(content, at)
@@ -90,16 +86,12 @@ class TubeState:
             self.terms.update(dict.fromkeys(range(first, first + count), terms))
 
     def drop(self, edge: int) -> list[Span]:
-        """Everything it owes of what is before `edge`, the topic's."""
         return list(self.finished.missing(edge))
 
     # what follows from it
 
     def settle(self, edge: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
-        """All pages of a checkpoint were read: before the tube's edge, what has no row is finished. Returns that.
-
-        `edge`: the topic's; `kinds`: what there is of the topic's messages.
-        """
+        """All pages of a checkpoint were read: before the tube's edge, what has no row is finished. Returns that."""
         gone: list[Span] = []
         reached = edge
         for first, end in self.finished.missing(edge):
@@ -116,7 +108,6 @@ class TubeState:
 
     @property
     def reached(self) -> int:
-        """The ordinal behind the last message that the tube knows of."""
         return max(self.start, self.edge, self.finished.end, self.jobs.end)
 
     def figures(self, edge: int, plain: list[Span]) -> dict[str, int]:
@@ -125,14 +116,9 @@ class TubeState:
         ready = found[JobState.READY] + found[JobState.RESERVED]
         return {"ready": ready, "delayed": found[JobState.DELAYED], "buried": found[JobState.BURIED]}
 
-    def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
-        """A job has its own time."""
-        return {}
-
     # what a checkpoint holds
 
     def dump(self) -> list[Any]:
-        """The array. The jobs follow it: see `details`."""
         terms = [(ordinal, *one) for ordinal, one in self.terms.items()]
         return [self.number, self.name, self.start, self.edge, self.finished.spans(self.edge), terms]
 
@@ -145,12 +131,10 @@ class TubeState:
 
     @staticmethod
     def begin(number: int, name: str, start: int) -> list[Any]:
-        """The array of a tube that was just made."""
         return [number, name, start, start, [], []]
 
     @classmethod
     def load(cls, array: list[Any], offset: int, edge: int, lane: Page, kinds: Kinds) -> TubeState:
-        """The state that an array tells of, with every time moved by `offset`."""
         number, name, start, tube_edge, holes, waiting = array
         terms = {
             ordinal: Terms(priority, ttr, delay, due + offset if due else 0, put)
@@ -168,12 +152,7 @@ class TubeState:
         self.jobs = before.jobs
 
     def owed(self, edge: int, kinds: Kinds) -> Iterator[Span]:
-        """What a state that was just loaded owes."""
         return self.finished.missing(edge)
-
-    def flags(self, first: int, end: int) -> bytes:
-        """No message waits in a page."""
-        return b""
 
     # the live tube
 
