@@ -7,6 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import trio
@@ -23,7 +24,7 @@ from nsqd.storage.binlog_import import BinlogImport
 from nsqd.storage.directory import Directory, DirectoryError, Metadata
 from nsqd.storage.diskqueue import QueueError
 from nsqd.storage.log.disk import RealDisk
-from nsqd.storage.log.opening import OpenLog, open_log
+from nsqd.storage.log.opening import LogOptions, OpenLog, open_log
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.nsq_import import NsqImport
 from nsqd.storage.takeover import TakeOverError
@@ -65,13 +66,31 @@ def imports(directory: Directory) -> tuple[NsqImport, BinlogImport]:
 
 def read_log(options: NsqdOptions, directory: Directory, wake: Callable[[], None], segment_size: int = 0) -> OpenLog:
     """Read the log. `segment_size`: bytes; 0: the usual. Raises DirectoryError."""
-    durability = Durability(options.durability)
+    log_options = LogOptions(
+        options.node_number(), Durability(options.durability), options.sync_every, options.mem_budget, segment_size
+    )
     try:
-        disk = RealDisk(directory.path / "log")
-        node, every, budget = options.node_number(), options.sync_every, options.mem_budget
-        return open_log(disk, node, durability, every, budget, wake, segment_size=segment_size)
+        return open_log(RealDisk(directory.path / "log"), log_options, wake)
     except (LogError, OSError) as error:
         raise DirectoryError(f"failed to open the log in {directory.path / 'log'} - {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What there is when the data directory has been read."""
+
+    metadata: Metadata
+    log: OpenLog
+    broker: Broker
+    wake: Wake  # of the reactor to be
+
+
+def open_directory(options: NsqdOptions, directory: Directory, segment_size: int = 0) -> Opened:
+    """Read the log and build the broker. `segment_size`: bytes; 0: the usual. Raises DirectoryError."""
+    metadata, wake = directory.load(), Wake()
+    taking, binlogs = imports(directory)
+    opened = read_log(options, directory, wake, segment_size)
+    return Opened(metadata, opened, make_broker(options, metadata, opened, taking, binlogs), wake)
 
 
 def make_broker(
@@ -81,22 +100,21 @@ def make_broker(
 
     Raises DirectoryError.
     """
-    now, wall = clocks()
     first = max(metadata.ids, opened.found.lease, binlogs.binlog.highest + 1)
     ids = IdSource(options.node_number(), first, opened.store.lease)
     if opened.writer.failure:
         raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
     broker = Broker(options.limits(), opened.store, ids, random.Random().randrange)
-    broker.begin(now, wall)
+    broker.begin(*clocks())
     picture = opened.take_picture()
     topics = taking.topology(metadata.topics) if picture is None else []
     if picture is None:
         restore(broker, map(unpaused, topics) if taking.queues else topics)
     else:
-        recover(broker, picture, now)
+        recover(broker, picture, broker.now)
         if not metadata.is_ours:
             _tell_ignored(metadata, snapshot(broker))
-    unknown = restore_pauses(broker, metadata.pauses, wall // SECOND)
+    unknown = restore_pauses(broker, metadata.pauses, broker.wall // SECOND)
     if unknown:
         log.info("PAUSE: %d that are remembered are over: ignored", unknown)
     broker.commit()

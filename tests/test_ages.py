@@ -61,7 +61,7 @@ def test_what_was_pulled_out_ahead_of_the_cursor_is_not_next() -> None:
     node.advance(SECOND)
     node.publish("t", b"b")
     first = ages.of_channel(channel)
-    assert channel.pull(0)
+    assert channel.backlog.pull(0)
     channel.journal.finish(0, 1)
     assert ages.of_channel(channel) == first + SECOND
     channel.check()

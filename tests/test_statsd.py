@@ -39,9 +39,8 @@ def test_a_topic_and_its_channels() -> None:
     node = Node()
     node.channel("a", "c")
     node.channel("a", "B")
-    _, inbox = node.subscribe("a", "c", ready=3)
+    consumer, inbox = node.subscribe("a", "c", ready=3)
     node.publish("a", b"hello", b"hello", b"hello")
-    (consumer,) = node.channel("a", "c").consumers
     consumer.set_ready(0)
     first, second, _ = inbox.take()
     consumer.finish(first.id)
@@ -136,12 +135,11 @@ def test_a_channel_deleted_meanwhile_is_left_out() -> None:
 
 def test_percentiles() -> None:
     node = Node(Limits(latency_percentiles=(1, 0.999, 0.995, 0.5, 0.005)))
-    _, inbox = node.subscribe("a", "c", ready=1)
+    consumer, inbox = node.subscribe("a", "c", ready=1)
     node.channel("empty", "c")
     node.broker.topic("alone")
     node.publish("a", b"x")
     node.advance(2 * SECOND)
-    (consumer,) = node.channel("a", "c").consumers
     consumer.finish(ids(inbox.take()))
     told = [line for line in lines(report(node)) if "latency" in line]
     names = [f"e2e_processing_latency_{percent}" for percent in ("100", "100", "100", "50", "0")]  # %.0f rounds

@@ -48,7 +48,7 @@ class Broker:
         self.topic = self.directory.topic  # finds or creates one
         self.delete_topic = self.directory.delete
         self.tubes = Tubes(self.directory)
-        self._makers: dict[Kind, Callable[[Parts], Reader]] = {Kind.WORK_QUEUE: self.tubes.added}  # of further kinds
+        self._makers: dict[Kind, Callable[[Parts], Reader]] = {Kind.WORK_QUEUE: self.tubes.new_tube}  # of further kinds
         self.refusal = ""  # why nothing can be published in this turn; "": it can
         self.draining_since = 0  # ns since the epoch; 0: it does not drain
 
@@ -125,9 +125,9 @@ class Broker:
             return topic.revive_channel(name, number)
         return topic.attach(kind, name, self._makers[kind], number)
 
-    def unsubscribe(self, consumer: Consumer) -> None:
+    def unsubscribe(self, channel: Channel, consumer: Consumer) -> None:
         """The consumer is gone; an ephemeral channel, and with it an ephemeral topic, goes with its last one."""
-        self.directory.unsubscribe(consumer)
+        self.directory.unsubscribe(channel, consumer)
 
     def fetch_changes(self) -> list[Change]:
         """What happened to the topology since the last call."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.commons import Commons
 from nsqd.core.registry import ChangeKind
@@ -56,9 +57,8 @@ class Directory:
         if topic.delete_channel(name):
             self.delete(topic.name)
 
-    def unsubscribe(self, consumer: Consumer) -> None:
+    def unsubscribe(self, channel: Channel, consumer: Consumer) -> None:
         """The consumer is gone. An ephemeral channel goes with its last one."""
-        channel = consumer.channel
         if channel.unsubscribe(consumer):
             self.delete_channel(self.topics[channel.topic_name], channel.name)
 

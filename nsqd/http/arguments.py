@@ -92,7 +92,7 @@ def topic_of_channel(broker: Broker, topic: str, channel: str) -> Topic:
 def existing_tube(broker: Broker, name: str) -> Tube:
     """404 if it is not there. One that is only used or watched is made."""
     tube = broker.tubes.tube(name)
-    if tube is None and name in broker.tubes.of_tube:
+    if tube is None and name in broker.tubes.listed.counters:
         with suppress(TooMany):
             tube = broker.tubes.made(name)
     if tube is None:

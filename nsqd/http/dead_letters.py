@@ -16,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.broker import Broker
+from nsqd.core.channel import acting
 from nsqd.core.channel.buried import Grave
 from nsqd.core.channel.channel import Channel
 from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE, STAMP
@@ -41,8 +42,8 @@ class DeadLetters:
         """Every path and its method."""
         return {
             "/channel/buried": {"GET": self.buried},
-            "/channel/buried/finish": {"POST": self._acting("finished", Channel.finish_buried)},
-            "/channel/buried/kick": {"POST": self._acting("kicked", Channel.kick)},
+            "/channel/buried/finish": {"POST": self._acting("finished", acting.finish_buried)},
+            "/channel/buried/kick": {"POST": self._acting("kicked", acting.kick)},
         }
 
     async def buried(self, request: Request) -> Response:

@@ -16,9 +16,8 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.sequence.store import LogFigures
 from nsqd.core.timing.scan import ScanStatistics
 from nsqd.core.topic import Topic
-from nsqd.core.work_queue.jobs import JobState
+from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
-from nsqd.core.work_queue.tubes import Users
 from nsqd.http.node import Node
 from shared.budget import BudgetFigures
 from shared.histogram import Histogram
@@ -108,7 +107,7 @@ def _walk(broker: Broker) -> Iterator[tuple[str, Row]]:
         yield "topics", _topic(topic)
         tube = broker.tubes.tube(topic.name)
         if tube is not None:
-            yield "tubes", _tube(tube, broker.tubes.users.get(topic.name))
+            yield "tubes", _tube(tube, broker.tubes.waiters.count_at(topic.name))
         for channel in list(topic.channels.values()):
             if not channel.deleted:
                 yield "channels", _channel(channel)
@@ -128,9 +127,9 @@ def _channel(channel: Channel) -> Row:
     return Row((channel.topic_name, channel.name), (*waiting, len(channel.consumers)), counters)
 
 
-def _tube(tube: Tube, users: Users | None) -> Row:
+def _tube(tube: Tube, waiting: int) -> Row:
     states = (JobState.READY, JobState.RESERVED, JobState.DELAYED, JobState.BURIED)
-    gauges = (*(tube.counts[state] for state in states), tube.urgent, len(users.waiting) if users is not None else 0)
+    gauges = (*(tube.table.counts[state] for state in states), tube.table.urgent, waiting)
     return Row((tube.topic_name,), gauges, (tube.total,))
 
 

@@ -27,10 +27,9 @@ from starlette.responses import Response
 
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.acting import BURY, DELETE, KICK, RELEASE, Action, act, named
-from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import listed
 from nsqd.core.work_queue.tube import Tube
-from nsqd.core.work_queue.tubes import Tubes
 from nsqd.http.arguments import bounded, existing_tube, numbers, tube_name
 from nsqd.http.looking import Bodies, Look, read_page
 from nsqd.http.node import Node
@@ -69,10 +68,10 @@ class Jobs:
         def choose() -> tuple[Topic, list[int]]:
             tube = existing_tube(broker, name)
             try:
-                told.jobs, told.following = listed(tube, state, page.after, page.limit)
+                told.jobs, told.following = listed(tube.table, state, page.after, page.limit)
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
-            told.total = tube.counts[state]
+            told.total = tube.table.counts[state]
             told.now, told.wall = broker.now, broker.wall
             told.pause_left = max(0, tube.pause_until - told.now) // SECOND
             return broker.topics[name], [job.ordinal for job in told.jobs]
@@ -89,7 +88,7 @@ class Jobs:
             arguments = query(request)
             name, choose, broker = (
                 tube_name(arguments),
-                _choice(self._node.broker.tubes, arguments, action),
+                _choice(arguments, action),
                 self._node.broker,
             )
 
@@ -141,11 +140,11 @@ def _read_state(arguments: dict[str, str]) -> JobState:
         raise HttpError(400, "INVALID_ARG_STATE") from None
 
 
-def _choice(tubes: Tubes, arguments: dict[str, str], action: Action) -> Callable[[Tube], list[Job]]:
+def _choice(arguments: dict[str, str], action: Action) -> Callable[[Tube], list[Job]]:
     """Which jobs of a tube."""
     if "id" in arguments:
         ids = numbers(arguments, "id", MOST)
-        return lambda tube: named(tubes, tube, ids)
+        return lambda tube: named(tube, ids)
     if "state" not in arguments:
         raise HttpError(400, "MISSING_ARG_ID")
     state, count = _read_state(arguments), bounded(arguments, "count", 0, MOST)
@@ -153,4 +152,4 @@ def _choice(tubes: Tubes, arguments: dict[str, str], action: Action) -> Callable
         raise HttpError(400, "INVALID_ARG_STATE")
     if not count:
         raise HttpError(400, "MISSING_ARG_COUNT")
-    return lambda tube: listed(tube, state, "", count)[0]
+    return lambda tube: listed(tube.table, state, "", count)[0]

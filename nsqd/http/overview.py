@@ -182,7 +182,7 @@ class Look:
         )
         tube = self._tubes.tube(topic.name)
         self.names.append(topic.name)
-        self.rows.append((*row, held, oldest, sum(tube.counts.values()) if tube is not None else 0))
+        self.rows.append((*row, held, oldest, sum(tube.table.counts.values()) if tube is not None else 0))
         self.stopped.append(len(self.paused) > known)
 
     def told(self, wanted: Sequence[str] | None) -> dict[str, Any]:

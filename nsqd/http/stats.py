@@ -103,8 +103,7 @@ class Stats:
     def _tube(self, name: str, now: int) -> dict[str, Any]:
         """What is told of a topic's tube, if it has one."""
         tubes = self._node.broker.tubes
-        tube = tubes.tube(name)
-        return {"tube": tube_picture(tube, tubes.users.get(name), now)} if tube is not None else {}
+        return {"tube": tube_picture(tubes, name, now)} if tubes.tube(name) is not None else {}
 
     async def _producers(self, wanted: Wanted) -> list[dict[str, Any]]:
         """Connections that have published, whatever was asked for."""
@@ -140,7 +139,9 @@ def _topic(topic: Topic, wanted: Wanted, owners: dict[Any, Peer], now: int) -> d
 
 
 def _channel(channel: Channel, wanted: Wanted, owners: dict[Any, Peer], now: int) -> dict[str, Any]:
-    peers = [owners[consumer] for consumer in channel.consumers if consumer in owners] if wanted.clients else []
+    peers = (
+        [owners[consumer] for consumer in channel.consumers.values() if consumer in owners] if wanted.clients else []
+    )
     return {
         "channel_name": channel.name,
         "depth": channel.depth,
@@ -164,7 +165,7 @@ def _latency(channel: Channel, now: int) -> Snapshot | None:
 
 def _not_in_1_3_0(channel: Channel) -> dict[str, int]:
     """Counts that the release of 1.3.0 does not know, where they are not 0: who uses none of it sees no new key."""
-    zone, region, elsewhere = channel.deliveries
+    zone, region, elsewhere = channel.dispatch.deliveries
     counts = {
         "zone_local_msg_count": zone,
         "region_local_msg_count": region,

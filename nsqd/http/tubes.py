@@ -13,9 +13,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.work_queue.jobs import JobState
-from nsqd.core.work_queue.tube import Tube
-from nsqd.core.work_queue.tubes import Users
+from nsqd.core.work_queue.job import JobState
+from nsqd.core.work_queue.tubes import Tubes
 from nsqd.http.arguments import bounded, existing_tube, tube_name
 from nsqd.http.node import Node
 from shared.http.api import Routes, empty_response, json_response, query
@@ -57,24 +56,23 @@ class TubesRoute:
         tubes, now = self._node.broker.tubes, time.monotonic_ns()
         named = tubes.names_of_all()
         found = nsmallest(limit, (name for name in named if name > after))
-        told = [{"tube_name": name, **picture(tubes.tube(name), tubes.users.get(name), now)} for name in found]
+        told = [{"tube_name": name, **picture(tubes, name, now)} for name in found]
         return {"tube_count": len(named), "tubes": told}
 
 
-def picture(tube: Tube | None, users: Users | None, now: int) -> dict[str, int]:
-    """Jobs in each state, jobs that came, clients that use, watch, and wait for it; s for which it is paused.
-
-    None: nobody has put to it; nobody uses or watches it.
-    """
+def picture(tubes: Tubes, name: str, now: int) -> dict[str, int]:
+    """Count a tube's jobs in each state, those that came, and its clients; `pause_left` is s."""
+    tube, users = tubes.tube(name), tubes.listed.users.get(name)
+    counts = tube.table.counts if tube is not None else dict.fromkeys(JobState, 0)
     return {
-        "urgent_count": tube.urgent if tube is not None else 0,
-        "ready_count": tube.counts[JobState.READY] if tube is not None else 0,
-        "reserved_count": tube.counts[JobState.RESERVED] if tube is not None else 0,
-        "delayed_count": tube.counts[JobState.DELAYED] if tube is not None else 0,
-        "buried_count": tube.counts[JobState.BURIED] if tube is not None else 0,
+        "urgent_count": tube.table.urgent if tube is not None else 0,
+        "ready_count": counts[JobState.READY],
+        "reserved_count": counts[JobState.RESERVED],
+        "delayed_count": counts[JobState.DELAYED],
+        "buried_count": counts[JobState.BURIED],
         "job_count": tube.total if tube is not None else 0,
         "using_count": users.using if users is not None else 0,
         "watching_count": users.watching if users is not None else 0,
-        "waiting_count": len(users.waiting) if users is not None else 0,
+        "waiting_count": tubes.waiters.count_at(name),
         "pause_left": max(0, tube.pause_until - now) // SECOND if tube is not None else 0,
     }

@@ -34,8 +34,10 @@ class Outbox:
         self.refused = False  # a consumer was refused room: Conversation.network_ready is to be called when all is sent
         self.flush_due = NEVER  # when held messages are sent at the latest (ns)
 
-    def reply(self, frame: bytes) -> None:
-        """Send a response, an error or a heartbeat with this turn."""
+    def reply(self, frame: bytes, marks: tuple[Mark, ...] = ()) -> None:
+        """Send a response, an error or a heartbeat with this turn. `marks`: what it waits for, as in `wait_for`."""
+        if marks is not self.marks and marks:
+            self.wait_for(marks)
         if not self._replies:
             self._transport.output_ready()
         self._replies.append(frame)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from nsqd.core.broker import Broker
 from nsqd.core.sequence.puts import Terms
-from nsqd.core.work_queue.jobs import JobState
 from nsqd.storage.binlog import BURIED, DELAYED, Binlog, LoggedJob, find_binlogs, read_binlogs
 from nsqd.storage.takeover import TakeOver
 from shared.log import log
@@ -66,5 +65,4 @@ def _put(broker: Broker, job: LoggedJob) -> None:
     topic = broker.topics[job.tube]
     ordinal = topic.edge.end
     topic.put_known(job.body, Terms(job.priority, ttr, delay, due, True), job.id, max(0, job.created))
-    state = JobState.BURIED if job.state == BURIED else None
-    tube.amend(ordinal, job.counts, state)
+    tube.amend(ordinal, job.counts, job.state == BURIED)

@@ -4,7 +4,7 @@ import pytest
 
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.puts import Terms
-from nsqd.core.work_queue.jobs import JobState
+from nsqd.core.work_queue.job import JobState
 from nsqd.protocols.beanstalk.client import Context
 from tests.beanstalk.wire import Wire, facts, put
 from tests.core.node import MS, SECOND, Node
@@ -298,7 +298,7 @@ def test_emptying_a_topic_leaves_what_was_handed_out_on_its_terms(wire: Wire) ->
     for _ in range(3):
         wire.node.turn()
     assert broker.tubes.tube(topic.name) is not None
-    assert broker.tubes.tube(topic.name).counts[JobState.DELAYED] == 3000
+    assert broker.tubes.tube(topic.name).table.counts[JobState.DELAYED] == 3000
     assert {(job.priority, job.delay) for job in broker.tubes.tube(topic.name).jobs} == {(5, 1000)}
 
 
@@ -661,10 +661,10 @@ def test_kicking_and_clearing_many_take_several_turns_and_tell_all(wire: Wire) -
     for _ in range(12):
         wire.ask(put(b"x", delay=1000) * 100)
     assert wire.ask(b"kick 1150\r\nlist-tube-used\r\n") == b"KICKED 1150\r\nUSING default\r\n"
-    assert wire.node.broker.tubes.counts(JobState.DELAYED) == 50
+    assert wire.node.broker.tubes.count(JobState.DELAYED) == 50
     wire.peer.receive(b"clear-tube default\r\n", wire.node.now)
     assert wire.peer.has_more
-    assert 0 < wire.node.broker.tubes.counts(JobState.READY) < 1150
+    assert 0 < wire.node.broker.tubes.count(JobState.READY) < 1150
     assert wire.said() == b"CLEARED 1200\r\n"
     assert wire.ask(b"kick 5\r\n") == b"KICKED 0\r\n"
     wire.node.broker.tubes.check()
@@ -741,7 +741,7 @@ def test_what_the_scan_of_this_turn_has_released_is_given_before_a_workers_time_
     wire.node.now += SECOND
     wire.node.broker.begin(wire.node.now, 0)
     wire.node.broker.tick()  # as the reactor does it: what is due, then the timers of connections
-    assert wire.node.broker.tubes.counts(JobState.READY) == 1
+    assert wire.node.broker.tubes.count(JobState.READY) == 1
     wire.peer.tick(wire.node.now)
     assert wire.said().endswith(b"RESERVED 1 4\r\nlate\r\n")
 

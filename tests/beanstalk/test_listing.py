@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import FAR, ascending, listed
 from nsqd.core.work_queue.tube import Tube
 from tests.beanstalk.wire import Wire, put
@@ -25,7 +25,7 @@ def pages(tube: Tube, state: JobState, limit: int) -> list[Job]:
     """All, a page at a time."""
     found, after = [], ""
     while True:
-        page, after = listed(tube, state, after, limit)
+        page, after = listed(tube.table, state, after, limit)
         assert len(page) <= limit
         found += page
         if not after:
@@ -68,7 +68,7 @@ def test_pages_are_all_there_is_in_order(seed: int, count: int, limit: int) -> N
     assert pages(tube, JobState.READY, limit) == sorted(of[JobState.READY], key=lambda job: (job.priority, job.id))
     for state in (JobState.RESERVED, JobState.DELAYED, JobState.BURIED):
         assert pages(tube, state, limit) == by_due[state]
-    assert [job.ordinal for job in pages(tube, JobState.BURIED, limit)] == list(tube.buried)
+    assert [job.ordinal for job in pages(tube, JobState.BURIED, limit)] == list(tube.table.buried)
     wire.node.broker.tubes.check()
 
 
@@ -94,11 +94,11 @@ def test_what_is_far_in_a_large_tube_comes_by_id() -> None:
     for limit in (700, 1000):
         assert [job.id for job in pages(tube, JobState.READY, limit)] == ordered[:FAR] + sorted(ordered[FAR:])
     wire.ask(b"kick 1\r\n" + put(b"urgent"))  # what comes between goes to the front: nobody is told twice for it
-    page, after = listed(tube, JobState.READY, "", 1000)
+    page, after = listed(tube.table, JobState.READY, "", 1000)
     assert [job.id for job in page[1000 - 4 :]] == ordered[996:1000]
     rest = []
     while after:
-        page, after = listed(tube, JobState.READY, after, 1000)
+        page, after = listed(tube.table, JobState.READY, after, 1000)
         rest += [job.id for job in page]
     assert len(set(rest)) == len(rest) == count - 1000 + 1
 
@@ -109,7 +109,7 @@ def test_looking_changes_nothing() -> None:
     before = [pages(tube, state, 4) for state in JobState]
     for _ in range(300):
         for state in JobState:
-            listed(tube, state, "", 5)
+            listed(tube.table, state, "", 5)
     assert [pages(tube, state, 4) for state in JobState] == before
     wire.node.broker.tubes.check()
 
@@ -121,7 +121,7 @@ def test_looking_changes_nothing() -> None:
 def test_what_is_no_place_is_refused(state: JobState, after: str) -> None:
     wire = busy(2, 10)
     with pytest.raises(ValueError):
-        listed(tube_of(wire), state, after, 5)
+        listed(tube_of(wire).table, state, after, 5)
 
 
 @given(st.lists(st.integers(0, 50), max_size=200))

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Keeping, TopicConfig
 from nsqd.core.topic import Topic
-from nsqd.core.work_queue.jobs import JobState
+from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tubes import MOST_WATCHED
 from tests.beanstalk.wire import Wire, facts, put
 from tests.core.node import SECOND, Node, bodies
@@ -81,9 +81,9 @@ def test_a_long_backlog_becomes_jobs_over_several_turns() -> None:
     wire.peer.receive(b"watch t\r\n", node.now)
     tube = node.broker.tubes.tube("t")
     assert tube is not None
-    assert 0 < tube.counts[JobState.READY] < 7000
+    assert 0 < tube.table.counts[JobState.READY] < 7000
     node.turn()
-    assert tube.counts[JobState.READY] == 7000
+    assert tube.table.counts[JobState.READY] == 7000
     node.broker.tubes.check()
 
 
@@ -134,7 +134,7 @@ def test_one_worker_watches_so_many_tubes_and_no_more() -> None:
     assert wire.ask(b"watch w1\r\n") == b"WATCHING %d\r\n" % MOST_WATCHED  # it does already
     assert Wire(node).ask(b"watch another\r\n") == b"WATCHING 2\r\n"
     wire.leave()
-    assert len(node.broker.tubes.names) == 2
+    assert len(node.broker.tubes.listed.names) == 2
     node.broker.tubes.check()
 
 

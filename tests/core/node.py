@@ -6,11 +6,11 @@ from random import Random
 
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.consumer import Consumer
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
 from nsqd.core.sequence.store import Store
 from nsqd.storage.memory import MemoryStore, MemoryTopic
+from tests.core.client import Client
 
 MS = 1_000_000
 SECOND = 1_000_000_000
@@ -88,9 +88,9 @@ class Node:
     def channel(self, topic: str, name: str) -> Channel:
         return self.broker.topic(topic).channel(name)
 
-    def subscribe(self, topic: str, channel: str, ready: int = 0, timeout: int = 60 * SECOND) -> tuple[Consumer, Inbox]:
+    def subscribe(self, topic: str, channel: str, ready: int = 0, timeout: int = 60 * SECOND) -> tuple[Client, Inbox]:
         inbox = Inbox()
-        consumer = self.channel(topic, channel).subscribe(inbox, timeout, 0)
+        consumer = Client(self.channel(topic, channel), inbox, timeout, 0)
         consumer.set_ready(ready)
         self.turn()
         return consumer, inbox

@@ -76,7 +76,7 @@ def test_an_ephemeral_one_frees_its_place_when_it_goes(node: Node) -> None:
         consumer, _ = node.subscribe("e#ephemeral", "e#ephemeral")
         with pytest.raises(TooMany):
             node.channel("c", "c")
-        node.broker.unsubscribe(consumer)
+        consumer.leave(node.broker)
         assert list(node.broker.topics) == ["a"]
     assert node.broker.refused == {"max_topics": 5}
     assert node.broker.registry.channel_count == 1

@@ -12,11 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
+from nsqd.core.channel import acting
+from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE
 from nsqd.core.limits import Limits
 from nsqd.core.topic import Topic
 from nsqd.storage import held
 from nsqd.storage.held import EXTENT_MESSAGES
+from tests.core.client import Client
 from tests.core.node import MS, SECOND, Delivery, Inbox, Node
 
 EXAMPLES = int(os.environ.get("MODEL_EXAMPLES", "300"))  # more of them now and then, by hand
@@ -33,7 +35,7 @@ class ModelChannel:
     deferred: dict[bytes, int] = field(default_factory=dict)  # -> due
     buried: set[bytes] = field(default_factory=set)
     attempts: dict[bytes, int] = field(default_factory=dict)
-    owner: dict[bytes, Consumer] = field(default_factory=dict)  # of the latest delivery
+    owner: dict[bytes, Client] = field(default_factory=dict)  # of the latest delivery
     kicked: set[bytes] = field(default_factory=set)  # ever: they are delivered for the first time anew
     paused: bool = False
     last_first: int = -1  # number of the message that was delivered first last: FIFO
@@ -53,8 +55,8 @@ class TopicMachine(RuleBasedStateMachine):
         self.numbers = count()
         self.model: dict[str, ModelChannel] = {}
         self.backlog: list[tuple[bytes, int]] = []  # (body, due or 0) that no channel was given
-        self.consumers: list[tuple[str, Consumer, Inbox]] = []
-        self.deliveries: list[tuple[str, Consumer, Delivery]] = []  # what may still be in flight
+        self.consumers: list[tuple[str, Client, Inbox]] = []
+        self.deliveries: list[tuple[str, Client, Delivery]] = []  # what may still be in flight
         self.bodies: dict[bytes, bytes] = {}  # of all that was delivered, by id
         self.finished = 0
         self.node.after_turn = self.settle
@@ -120,7 +122,7 @@ class TopicMachine(RuleBasedStateMachine):
     def subscribe(self, data: st.DataObject, ready: int, distance: int) -> None:
         name = data.draw(st.sampled_from(sorted(self.model)))
         inbox = Inbox()
-        consumer = self.topic.channels[name].subscribe(inbox, TIMEOUT, 0, distance)
+        consumer = Client(self.topic.channels[name], inbox, TIMEOUT, 0, distance)
         self.consumers.append((name, consumer, inbox))
         consumer.set_ready(ready)
         self.node.turn()
@@ -136,7 +138,7 @@ class TopicMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def disconnect(self, data: st.DataObject) -> None:
         name, consumer, _ = entry = data.draw(st.sampled_from(self.consumers))
-        self.node.broker.unsubscribe(consumer)
+        consumer.leave(self.node.broker)
         self.consumers.remove(entry)
         channel = self.model[name]
         if self.node.broker.commons.limits.requeue_on_disconnect:
@@ -171,7 +173,7 @@ class TopicMachine(RuleBasedStateMachine):
             self._requeue(entry, delay)
         self.node.turn()
 
-    def _requeue(self, entry: tuple[str, Consumer, Delivery], delay: int) -> None:
+    def _requeue(self, entry: tuple[str, Client, Delivery], delay: int) -> None:
         name, consumer, delivery = entry
         done = consumer.requeue(delivery.id, delay * MS, self.node.now) == ""
         assert done == self.owns(entry) or self.overdue(entry)
@@ -203,7 +205,7 @@ class TopicMachine(RuleBasedStateMachine):
         channel, model = self.topic.channels[name], self.model[name]
         chosen = [message_id, *(found for found, _ in channel.buried.after(message_id, many - 1))]
         named = [b"0123456789abcdef", *chosen, chosen[0]]
-        assert (channel.kick(named) if kick else channel.finish_buried(named)) == len(chosen)
+        assert (acting.kick if kick else acting.finish_buried)(channel, named) == len(chosen)
         for body in map(self.bodies.__getitem__, chosen):
             model.buried.discard(body)
             model.in_flight.pop(body, None)  # it has timed out, and the model was about to see it
@@ -261,7 +263,7 @@ class TopicMachine(RuleBasedStateMachine):
 
     # the model's own laws
 
-    def connected_deliveries(self) -> list[tuple[str, Consumer, Delivery]]:
+    def connected_deliveries(self) -> list[tuple[str, Client, Delivery]]:
         """Those whose consumer is still there: nobody else can touch them."""
         present = {id(consumer) for _, consumer, _ in self.consumers}
         return [entry for entry in self.deliveries if id(entry[1]) in present]
@@ -270,7 +272,7 @@ class TopicMachine(RuleBasedStateMachine):
         """(channel, id) of all that is buried."""
         return [(name, found) for name in self.model for found in self.topic.channels[name].buried.oldest(1000)]
 
-    def owns(self, entry: tuple[str, Consumer, Delivery]) -> bool:
+    def owns(self, entry: tuple[str, Client, Delivery]) -> bool:
         """True if that very delivery is still in flight."""
         name, consumer, delivery = entry
         channel = self.model[name]
@@ -278,7 +280,7 @@ class TopicMachine(RuleBasedStateMachine):
         mine = latest[1] is consumer  # the id is the same for all attempts: only the owner counts
         return mine and delivery.body in channel.in_flight
 
-    def overdue(self, entry: tuple[str, Consumer, Delivery]) -> bool:
+    def overdue(self, entry: tuple[str, Client, Delivery]) -> bool:
         """True if its time-out has passed, but the scan may not have seen it: both answers are right."""
         deadline = self.model[entry[0]].in_flight.get(entry[2].body)
         return deadline is not None and deadline <= self.node.now
@@ -311,7 +313,7 @@ class TopicMachine(RuleBasedStateMachine):
                         channel.ready.add(body)
             self.backlog.clear()
 
-    def _delivered(self, name: str, consumer: Consumer, delivery: Delivery) -> None:
+    def _delivered(self, name: str, consumer: Client, delivery: Delivery) -> None:
         channel, body, now = self.model[name], delivery.body, self.node.now
         assert not channel.paused or body in channel.ready | set(channel.in_flight) | set(channel.deferred)
         was_deferred = channel.deferred.pop(body, None)
@@ -357,7 +359,8 @@ class TopicMachine(RuleBasedStateMachine):
                 assert {self.bodies[found] for found in channel.buried.oldest(1000)} == model.buried
             owed |= model.owed()
         for _, consumer, inbox in self.consumers:
-            assert (consumer.ready > consumer.in_flight and inbox.room() > 0) == (consumer in consumer.channel.ready)
+            is_ready = consumer.consumer in consumer.channel.dispatch.ready
+            assert (consumer.ready > consumer.in_flight and inbox.room() > 0) == is_ready
         assert self.topic.depth == len(self.backlog)
         assert self.node.held() == len(owed)
         assert self.node.broker.commons.latencies.count == (

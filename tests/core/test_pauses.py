@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from nsqd.core.pauses import Key, Pause, Pauses
 from nsqd.core.topology import pauses_to_keep, restore_pauses
 from nsqd.resuming import AT_ONCE, end_pauses
+from tests.core.client import Client
 from tests.core.node import SECOND, Inbox, Node, bodies
 
 T0 = 1_800_000_000  # s: where the nodes' wall clocks begin
@@ -73,10 +74,10 @@ def test_deleting_forgets_it_for_the_next_of_that_name(node: Node) -> None:
 
 def test_an_ephemeral_channel_takes_its_pause_with_it(node: Node) -> None:
     channel = node.channel("t", "e#ephemeral")
-    consumer = channel.subscribe(Inbox(), SECOND, 0)
+    consumer = Client(channel, Inbox(), SECOND, 0)
     pause(node, ("t", "e#ephemeral"), "ann", T0 + 60)
     assert pauses_to_keep(node.broker) == ()
-    node.broker.unsubscribe(consumer)
+    consumer.leave(node.broker)
     assert node.broker.registry.pauses.known == {}
     node.broker.check()
 

@@ -136,8 +136,7 @@ class Wire:
         if self.wants_output and not self.pending:
             self.wants_output = False
             self.received += b"".join(self.peer.take_output())
-            if self.peer.consumer is not None:
-                self.peer.consumer.refresh()
+            self.peer.network_ready()
 
     def _chain(self, before):  # type: ignore[no-untyped-def]
         def after_turn() -> None:

@@ -6,7 +6,6 @@ from random import Random
 from nsqd.core.channel import acting
 from nsqd.core.channel.acting import Chosen
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.consumer import Consumer
 from nsqd.core.channel.listing import State, listed
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import message_id
@@ -14,9 +13,11 @@ from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import Durability, TopicConfig
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.topic import Topic
-from nsqd.core.work_queue.jobs import Job, JobState
-from nsqd.core.work_queue.tube import Reading, Tube
-from nsqd.core.work_queue.tubes import Worker
+from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.waiters import Reading
+from nsqd.core.work_queue.worker import Worker
+from tests.core.client import Client
 from tests.core.node import MS, SECOND, Inbox
 from tests.storage.sim_node import SimNode
 
@@ -31,7 +32,7 @@ class Anybody:
 
     def __init__(self, node: SimNode, random: Random) -> None:
         self._node, self._broker, self._random = node, node.broker, random
-        self._consumers: list[tuple[Consumer, Inbox]] = []
+        self._consumers: list[tuple[Client, Inbox]] = []
         self._workers = [Worker(self) for _ in range(2)]
         for worker in self._workers:
             node.broker.tubes.join(worker)
@@ -153,8 +154,8 @@ class Anybody:
         channel = self._channel()
         if channel is not None:
             graves = channel.buried.oldest(3)
-            channel.kick(graves[:2])
-            channel.finish_buried(graves[2:])
+            acting.kick(channel, graves[:2])
+            acting.finish_buried(channel, graves[2:])
 
     def act(self) -> None:
         """On single messages, wherever they are."""
@@ -182,17 +183,17 @@ class Anybody:
             self.create_channel()
         elif len(self._consumers) < 8:
             inbox = Inbox()
-            consumer = channel.subscribe(inbox, self._random.choice((200 * MS, 60 * SECOND)), 0)
+            consumer = Client(channel, inbox, self._random.choice((200 * MS, 60 * SECOND)), 0)
             consumer.set_ready(self._random.choice((1, 5, 50)))
             self._consumers.append((consumer, inbox))
 
-    def _held(self) -> tuple[Consumer, list[bytes]] | None:
+    def _held(self) -> tuple[Client, list[bytes]] | None:
         """A consumer, and ids of messages that it has in flight."""
         self._consumers = [one for one in self._consumers if not one[1].gone]
         if not self._consumers:
             return None
         consumer, _ = self._random.choice(self._consumers)
-        runs = [run for run in consumer.channel.in_flight.values() if run.owner is consumer]
+        runs = consumer.channel.in_flight.runs(consumer.consumer)
         ids = [one for run in runs for one in run.members(20)]
         return (consumer, ids) if ids else None
 
@@ -219,7 +220,7 @@ class Anybody:
         if self._consumers:
             consumer, inbox = self._consumers.pop(self._random.randrange(len(self._consumers)))
             if not inbox.gone:
-                self._broker.unsubscribe(consumer)
+                consumer.leave(self._broker)
 
     # workers
 
@@ -250,7 +251,7 @@ class Anybody:
     def reserve(self) -> None:
         worker = self._random.choice(self._workers)
         try:
-            found = self._broker.tubes.next_for(worker, self._now)
+            found = self._broker.tubes.waiters.next_for(worker, self._now)
         except Reading:
             return
         if found is not None:
@@ -286,7 +287,7 @@ class Anybody:
     def kick_jobs(self) -> None:
         tube = self._tube()
         if tube is not None:
-            for job in (*tube.first_buried(2), tube.head(JobState.DELAYED)):
+            for job in (*tube.table.first_buried(2), tube.table.head(JobState.DELAYED)):
                 if job is not None:
                     tube.kick(job)
 

@@ -15,6 +15,7 @@ from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import verify
+from tests.core.client import Client
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import PowerCut, SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -87,7 +88,7 @@ class DamageRun:
         """Publish, finish, checkpoint, clean, and end. True if the log must state that all of it is durable."""
         random, node = self.random, self._open(self.disk)
         inbox = Inbox(1 << 30)
-        consumer = node.broker.topic("t").channel("c").subscribe(inbox, 60 * SECOND, 0)
+        consumer = Client(node.broker.topic("t").channel("c"), inbox, 60 * SECOND, 0)
         consumer.set_ready(random.choice((0, 3, 1000)))
         end = random.choice(("cut", "kill", "idle", "stop"))
         self.disk.cut_in = random.randrange(1, 100) if end == "cut" else None

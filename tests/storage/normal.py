@@ -9,7 +9,7 @@ from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import TopicConfig
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.topic_state import TopicState
-from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.state import TubeState
 from nsqd.storage.sequence import Sequence
 

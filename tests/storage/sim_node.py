@@ -14,7 +14,7 @@ from nsqd.storage.log.cache import Cache, Read
 from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.cleaner import Cleaner, Job
 from nsqd.storage.log.clocks import Clocks
-from nsqd.storage.log.opening import Simulated, open_log
+from nsqd.storage.log.opening import LogOptions, Simulated, open_log
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import SyncJob
@@ -156,10 +156,7 @@ class SimNode:
         tail = Tail(tail_records, tail_bytes, tail_bytes)
         self.log = open_log(
             disk,
-            NODE,
-            durability,
-            SYNC_EVERY,
-            budget,
+            LogOptions(NODE, durability, SYNC_EVERY, budget),
             self._wake,
             Simulated(clock.clocks(), segment_size, SteppedSyncer, SteppedCache, SteppedCleaner, SteppedSpare, tail),
         )

@@ -1,10 +1,10 @@
 """What a node shows after a restart, found out as its clients would: by reading every message of every channel."""
 
 from nsqd.core.channel.channel import STOPPED, Channel
-from nsqd.core.channel.consumer import Consumer
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE
 from nsqd.core.topic import Topic
+from tests.core.client import Client
 from tests.core.node import SECOND, Inbox
 from tests.storage.history import Arrival, SeenChannel, SeenTopic
 from tests.storage.sim_node import SimNode
@@ -28,7 +28,7 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
     for name, topic in list(node.broker.topics.items()):
         for channel in (*topic.channels.values(), topic.channel(PROBE)):
             inbox = Inbox(1 << 40)
-            consumer = channel.subscribe(inbox, 2 * LONG, 0)
+            consumer = Client(channel, inbox, 2 * LONG, 0)
             consumer.set_ready(RDY)
             readers.append((name, consumer, inbox))
             _look_at_graves(found, name, channel, node, bodies)
@@ -104,7 +104,7 @@ def _look_at_graves(
 
 
 def _look_at_new_graves(
-    readers: list[tuple[str, Consumer, Inbox]], found: dict[str, SeenTopic], node: SimNode, bodies: dict[bytes, bytes]
+    readers: list[tuple[str, Client, Inbox]], found: dict[str, SeenTopic], node: SimNode, bodies: dict[bytes, bytes]
 ) -> None:
     """What was in flight at its last allowed delivery is buried when its turn comes."""
     for topic, consumer, _ in readers:
@@ -115,7 +115,7 @@ def _look_at_new_graves(
 
 
 def _collect(
-    readers: list[tuple[str, Consumer, Inbox]], found: dict[str, SeenTopic], ids: dict[bytes, bytes], wall: int
+    readers: list[tuple[str, Client, Inbox]], found: dict[str, SeenTopic], ids: dict[bytes, bytes], wall: int
 ) -> None:
     for topic, consumer, inbox in readers:
         deliveries = inbox.take()

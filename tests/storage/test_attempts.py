@@ -4,12 +4,13 @@ from random import Random
 
 import pytest
 
+from nsqd.core.channel.acting import kick
 from nsqd.core.channel.channel import LOST_AT_ONCE, STOPPED
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.puts import Terms
-from nsqd.core.work_queue.jobs import JobState
+from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
-from nsqd.core.work_queue.tubes import Worker
+from nsqd.core.work_queue.worker import Worker
 from tests.core.node import MS, bodies, ids
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import SimNode
@@ -63,7 +64,7 @@ def test_a_message_in_flight_at_each_of_so_many_kills_is_buried() -> None:
     channel = node.broker.topics["t"].channels["a"]
     assert len(channel.buried) == 1
     _, inbox = subscribe(node, "t", "a")
-    assert channel.kick([one for one, _ in channel.buried.after(None, 10)]) == 1
+    assert kick(channel, [one for one, _ in channel.buried.after(None, 10)]) == 1
     node.advance(0)
     assert [one.attempts for one in inbox.take()] == [1]
     node.broker.check()
@@ -105,7 +106,7 @@ def test_so_is_a_job() -> None:
     for reserves in (1, 2, 3):
         worker = Worker(Hand())
         node.broker.tubes.join(worker)
-        job = work(node).head()
+        job = work(node).table.head()
         assert job is not None
         work(node).reserve(job, worker, node.clock.now)
         node.turn()

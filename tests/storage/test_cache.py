@@ -9,6 +9,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability
 from nsqd.core.timing.deferred import Message
 from nsqd.storage.log import cache
+from tests.core.client import Client
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -153,7 +154,7 @@ def cold_node() -> tuple[SimNode, SimDisk, Inbox]:
     disk = disk.kill()
     node = new_node(disk)
     inbox = Inbox()
-    node.broker.topics["a"].channels["c"].subscribe(inbox, 60 * SECOND, 0).set_ready(100)
+    Client(node.broker.topics["a"].channels["c"], inbox, 60 * SECOND, 0).set_ready(100)
     return node, disk, inbox
 
 

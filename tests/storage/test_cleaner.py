@@ -8,6 +8,7 @@ from random import Random
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log.writer import segment_name
+from tests.core.client import Client
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -22,7 +23,7 @@ def work_until(node: SimNode, done: Callable[[], bool]) -> None:
     """Messages come and are finished, all but each 20th."""
     topic = node.broker.topic("t")
     inbox = Inbox()
-    consumer = topic.channel("a").subscribe(inbox, 600 * SECOND, 0)
+    consumer = Client(topic.channel("a"), inbox, 600 * SECOND, 0)
     consumer.set_ready(1000)
     number = 0
     while not done():
@@ -84,7 +85,7 @@ def test_a_segment_with_large_attributes_does_not_grow_by_being_cleaned() -> Non
     node = SimNode(disk, Durability.OS, clock, Random(1), segment_size=64 * 1024, tail_records=40)
     headers = Attributes(tuple((f"h{number}", "v" * 100) for number in range(20)))
     topic, other, inbox = node.broker.topic("t"), node.broker.topic("o"), Inbox()
-    consumer = topic.channel("a").subscribe(inbox, 600 * SECOND, 0)
+    consumer = Client(topic.channel("a"), inbox, 600 * SECOND, 0)
     consumer.set_ready(1000)
 
     def publish() -> None:
@@ -99,7 +100,7 @@ def test_a_segment_with_large_attributes_does_not_grow_by_being_cleaned() -> Non
     given = inbox.take()
     assert len(given) == 900
     node.turn(finish)
-    fill = other.channel("a").subscribe(Inbox(), 600 * SECOND, 0)
+    fill = Client(other.channel("a"), Inbox(), 600 * SECOND, 0)
     fill.set_ready(100)
     number = 0
     while not node.cleaner.cleaned:

@@ -8,6 +8,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
 from nsqd.storage.log.contents import LogCount
 from nsqd.storage.log.tidying import Census
+from tests.core.client import Client
 from tests.core.node import MS, SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -27,7 +28,7 @@ def node() -> SimNode:
     node.broker.topic("kept").configure(TopicConfig(retention=HOUR))
     for name, count in (("waiting", 40), ("kept", 30), ("done", 30)):
         topic, inbox = node.broker.topic(name), Inbox()
-        consumer = topic.channel("c").subscribe(inbox, HOUR, 0)
+        consumer = Client(topic.channel("c"), inbox, HOUR, 0)
         consumer.set_ready(100)
         for number in range(count):
             topic.publish([BODY], len(BODY))

@@ -9,6 +9,7 @@ from nsqd.core.records import Kind
 from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log.reader import Reader
 from nsqd.storage.log.segments import LogError
+from tests.core.client import Client
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -37,7 +38,7 @@ def filled(tail_records: int = 1 << 30) -> SimDisk:
     topic = node.broker.topic("t")
     kept, busy = topic.channel("kept"), topic.channel("busy")
     inbox = Inbox()
-    consumer = busy.subscribe(inbox, 60 * SECOND, 0)
+    consumer = Client(busy, inbox, 60 * SECOND, 0)
     consumer.set_ready(1000)
     node.turn()
     for number in range(MESSAGES):
@@ -151,7 +152,7 @@ def test_what_is_damaged_behind_a_running_node_is_given_up_and_nobody_waits_for_
         node = open_node(disk)
         topic = node.broker.topic("t")
         inbox = Inbox(1 << 30)
-        topic.channel("a").subscribe(inbox, 60 * SECOND, 0).set_ready(2000 if delivered else 0)
+        Client(topic.channel("a"), inbox, 60 * SECOND, 0).set_ready(2000 if delivered else 0)
         bodies = [body(number) for number in range(1000)]
         node.turn(lambda topic=topic, bodies=bodies: topic.publish(bodies, sum(map(len, bodies))))  # type: ignore[misc]
         node.turn()
@@ -162,7 +163,7 @@ def test_what_is_damaged_behind_a_running_node_is_given_up_and_nobody_waits_for_
         channel = node.broker.topics["t"].channels["a"]
         assert channel.depth == len(bodies)
         node.eager = True
-        channel.subscribe(inbox, 60 * SECOND, 0).set_ready(2000)
+        Client(channel, inbox, 60 * SECOND, 0).set_ready(2000)
         node.advance(SECOND)
         assert inbox.take() == []
         assert channel.depth == 0
@@ -179,7 +180,7 @@ def test_the_numbers_of_damaged_messages_are_not_given_to_new_ones() -> None:
         node = open_node(disk)
         topic = node.broker.topic("t")
         inbox = Inbox()
-        consumer = topic.channel("early").subscribe(inbox, 60 * SECOND, 0)
+        consumer = Client(topic.channel("early"), inbox, 60 * SECOND, 0)
         consumer.set_ready(10)
         node.turn(lambda topic=topic: topic.publish([b"damaged one", b"damaged two"], 22))  # type: ignore[misc]
         if late:
@@ -210,7 +211,7 @@ def test_new_messages_are_delivered_though_what_stood_before_them_is_damaged(how
     topic = node.broker.topic("t")
     inbox = Inbox()
     if how != "emptied":
-        consumer = topic.channel("c").subscribe(inbox, 60 * SECOND, 0)
+        consumer = Client(topic.channel("c"), inbox, 60 * SECOND, 0)
         consumer.set_ready(1000)
         node.turn()
     if how == "distributed later":
@@ -231,7 +232,7 @@ def test_new_messages_are_delivered_though_what_stood_before_them_is_damaged(how
     node = SimNode(disk, Durability.ALWAYS, clock(), Random(1))
     node.broker.check()
     topic, inbox = node.broker.topics["t"], Inbox()
-    consumer = topic.channel("c").subscribe(inbox, 60 * SECOND, 0)
+    consumer = Client(topic.channel("c"), inbox, 60 * SECOND, 0)
     consumer.set_ready(1000)
     node.eager = True
     new = [b"new %d" % number for number in range(5)]

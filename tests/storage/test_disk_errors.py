@@ -9,6 +9,7 @@ import pytest
 from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.space import RESERVE
+from tests.core.client import Client
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode, SteppedSyncer
@@ -88,7 +89,7 @@ def test_with_no_space_publishes_are_refused_and_fins_still_taken_until_there_is
     node = new_node(disk)
     producer = Producer(node)
     inbox = Inbox()
-    consumer = node.broker.topic("t").channel("a").subscribe(inbox, 60 * SECOND, 0)
+    consumer = Client(node.broker.topic("t").channel("a"), inbox, 60 * SECOND, 0)
     consumer.set_ready(100)
     producer.publish(4)
     disk.others = disk.capacity - RESERVE // 2 + 1  # the other half is held
@@ -114,7 +115,7 @@ def test_what_is_finished_on_a_full_disk_makes_space_by_itself() -> None:
     node.eager = True
     body = b"x" * 200_000
     inbox = Inbox()
-    consumer = node.broker.topic("t").channel("a").subscribe(inbox, 60 * SECOND, 0)
+    consumer = Client(node.broker.topic("t").channel("a"), inbox, 60 * SECOND, 0)
     consumer.set_ready(1000)
     for _ in range(3):
         kept = 0

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from nsqd.core.channel.consumer import Consumer
 from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability, Keeping
 from nsqd.storage.log import tidying
 from nsqd.storage.log.store import LogStore
+from tests.core.client import Client
 from tests.core.node import MS, SECOND, Inbox
 from tests.storage.crash_run import assert_bounded
 from tests.storage.sim_disk import SimDisk
@@ -59,7 +59,7 @@ class Backlog:
             node.turn(lambda bodies=bodies: self.topic.publish(bodies, sum(map(len, bodies))))
             node.syncer.step()
         self.inbox = Inbox(1 << 30)
-        self.consumer = self.topic.channel("a").subscribe(self.inbox, 36_000 * SECOND, 0)
+        self.consumer = Client(self.topic.channel("a"), self.inbox, 36_000 * SECOND, 0)
 
     def finish(self, keep: int = 0) -> None:
         """All of it, but for each `keep`th message; 0: all of it."""
@@ -228,7 +228,7 @@ class IdleRun:
         self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
         self.disk = SimDisk(random)
         self.inbox = Inbox(1 << 30)
-        self.consumers: list[Consumer] = []
+        self.consumers: list[Client] = []
 
     def run(self) -> None:
         """AssertionError if the log does not become small, or never comes to rest."""
@@ -256,9 +256,7 @@ class IdleRun:
         self.inbox, self.consumers = Inbox(1 << 30), []
         for name in ("t", "u"):
             for channel in ("a", "b"):
-                self.consumers.append(
-                    node.broker.topic(name).channel(channel).subscribe(self.inbox, 90_000 * SECOND, 0)
-                )
+                self.consumers.append(Client(node.broker.topic(name).channel(channel), self.inbox, 90_000 * SECOND, 0))
         return node
 
     def _burst(self, node: SimNode) -> None:

@@ -8,6 +8,7 @@ import pytest
 from nsqd.core.broker import Broker
 from nsqd.core.recovery import LogPicture, NameTaken, Recovery, recover
 from nsqd.core.retention.keeping import Durability
+from tests.core.client import Client
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -21,7 +22,8 @@ class Late:
         node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, clock, Random(1))
         for name in names:
             node.broker.topic(name).channel("c")
-            node.turn(lambda name=name: node.broker.topic(name).publish([name.encode()], 1))
+            node.broker.topic(name).publish([name.encode()], 1)
+            node.turn()
         monkeypatch.setattr("tests.storage.sim_node.recover", self._recover)
         self.node = SimNode(node.disk.kill(), Durability.ALWAYS, clock, Random(1))
 
@@ -32,7 +34,7 @@ class Late:
     def bodies(self, topic: str) -> list[bytes]:
         """What the topic's channel delivers."""
         inbox = Inbox()
-        self.node.broker.topics[topic].channels["c"].subscribe(inbox, 60 * SECOND, 0).set_ready(10)
+        Client(self.node.broker.topics[topic].channels["c"], inbox, 60 * SECOND, 0).set_ready(10)
         self.node.eager = True
         self.node.advance(0)
         return [delivery.body for delivery in inbox.take()]

@@ -5,13 +5,14 @@ from random import Random
 import pytest
 
 from nsqd.core import records
-from nsqd.core.channel.consumer import Consumer
+from nsqd.core.channel.acting import kick
 from nsqd.core.channel.state import ChannelState
 from nsqd.core.limits import Limits
 from nsqd.core.records import Kind
 from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.replay import Replay
+from tests.core.client import Client
 from tests.core.node import MS, SECOND, Inbox, bodies
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -23,9 +24,9 @@ def start(disk: SimDisk, now: int = 1000 * SECOND, wall: int = WALL, limits: Lim
     return SimNode(disk, Durability.ALWAYS, Clock(now, wall, 1 + (wall != WALL)), Random(1), limits)
 
 
-def subscribe(node: SimNode, topic: str, channel: str, ready: int = 100) -> tuple[Consumer, Inbox]:
+def subscribe(node: SimNode, topic: str, channel: str, ready: int = 100) -> tuple[Client, Inbox]:
     inbox = Inbox()
-    consumer = node.broker.topic(topic).channel(channel).subscribe(inbox, 60 * SECOND, 0)
+    consumer = Client(node.broker.topic(topic).channel(channel), inbox, 60 * SECOND, 0)
     consumer.set_ready(ready)
     node.eager = True
     node.advance(0)
@@ -99,7 +100,7 @@ def test_what_was_buried_ahead_of_the_cursor_can_be_kicked_after_a_checkpoint_an
     assert node.log.upkeep is not None
     node.log.upkeep.checkpoints._begin()
     node.advance(0)
-    assert channel.kick([delayed.id]) == 1
+    assert kick(channel, [delayed.id]) == 1
     node.turn()
     node = start(disk.kill(), limits=Limits(max_attempts={"t": 1}))
     _, inbox = subscribe(node, "t", "a")

@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from nsqd.core.channel.consumer import Consumer
 from nsqd.core.limits import Limits
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
 from nsqd.storage.sequence import Sequence
+from tests.core.client import Client
 from tests.core.node import MS, SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -38,7 +38,7 @@ class Reader:
         self.node = node
         self.topic = node.broker.topic("t")
         self.inbox = Inbox()
-        self.consumer: Consumer = self.topic.channel("a").subscribe(self.inbox, 60 * SECOND, 0)
+        self.consumer = Client(self.topic.channel("a"), self.inbox, 60 * SECOND, 0)
         self.consumer.set_ready(100)
         node.advance(0)
 
@@ -158,7 +158,7 @@ def test_what_is_owed_stays_whatever_the_retention_is(disk: SimDisk, clock: Cloc
     reader.rest(10 * SECOND)
     assert slow.depth == 300
     inbox = Inbox()
-    slow.subscribe(inbox, 60 * SECOND, 0).set_ready(1000)
+    Client(slow, inbox, 60 * SECOND, 0).set_ready(1000)
     reader.rest(0)
     assert [message.body for message in inbox.take()] == [body(number) for number in range(300)]
 

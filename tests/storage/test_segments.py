@@ -87,7 +87,7 @@ def test_a_checkpoint_whose_segment_has_lost_its_header_is_still_begun_with() ->
 def test_a_node_whose_only_segment_has_lost_its_beginning_starts_and_serves_what_is_whole(lost: int) -> None:
     disk = SimDisk(Random(1))
     node = open_node(disk)
-    node.log.writer._segment_size = 1 << 20
+    node.log.writer.segment_size = 1 << 20
     for number in range(MESSAGES):
         node.turn(lambda n=number: node.broker.topic("t").publish([b"%d" % n * 200], 200))  # type: ignore[misc]
     node.log.close()

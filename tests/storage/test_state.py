@@ -18,6 +18,7 @@ from nsqd.core.topic_state import TopicState, state_of
 from nsqd.core.work_queue.state import TubeState
 from nsqd.storage.log.state import decode_topic, encode_topic, sequence_of
 from nsqd.storage.sequence import Sequence
+from tests.core.client import Client
 from tests.core.node import MS, SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -44,7 +45,7 @@ def test_a_topic_is_read_as_it_was_written() -> None:
     topic = one.broker.topic("t")
     topic.configure(TopicConfig(Durability.OS, HOUR, 5))
     inbox = Inbox()
-    consumer = topic.channel("a").subscribe(inbox, 60 * SECOND, 0)
+    consumer = Client(topic.channel("a"), inbox, 60 * SECOND, 0)
     consumer.set_ready(4)
     one.turn(lambda: topic.publish([b"x"] * 10, 10), lambda: topic.publish_deferred(b"y", one.clock.now + HOUR))
     taken = inbox.take()
@@ -175,7 +176,8 @@ def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -
     one.broker.tubes.made("t")
     topic = one.broker.topics["t"]
     topic.configure(TopicConfig(retention=HOUR))
-    one.turn(lambda: topic.put([b"job"], Terms(was_put=True)) and None)
+    topic.put([b"job"], Terms(was_put=True))
+    one.turn()
     tube = one.broker.tubes.tube("t")
     assert tube is not None
     job = tube.jobs.get(0)
@@ -184,7 +186,8 @@ def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -
     assert one.log.upkeep is not None
     one.log.upkeep.checkpoints._begin()
     one.advance(0)
-    one.turn(lambda: topic.channel_from("a", 0, one.clock.now) and None)
+    topic.channel_from("a", 0, one.clock.now)
+    one.turn()
     again = SimNode(one.disk.kill(), Durability.ALWAYS, one.clock, Random(1))
     assert again.log.found.roots, "it begins with the checkpoint"
     channel = again.broker.topics["t"].channels["a"]

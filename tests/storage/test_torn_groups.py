@@ -144,7 +144,7 @@ def test_a_config_is_kept_whole_and_what_it_retains_begins_with_it() -> None:
 
 def test_jobs_that_are_put_together_come_together_and_one_that_was_deleted_stays_so() -> None:
     def put(broker: Broker) -> None:
-        broker.tubes.work(broker.topic("t"))
+        broker.tubes.attach(broker.topic("t"))
         broker.topics["t"].put([b"0", b"1"], Terms(5, 60, 0, 0, True))
 
     def last(broker: Broker) -> None:

@@ -14,9 +14,10 @@ from nsqd.core.limits import Limits
 from nsqd.core.message import ids
 from nsqd.core.retention.keeping import Durability
 from nsqd.core.sequence.puts import Terms
-from nsqd.core.work_queue.jobs import Job, JobState
-from nsqd.core.work_queue.tube import Reading, Tube
-from nsqd.core.work_queue.tubes import Worker
+from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.waiters import Reading
+from nsqd.core.work_queue.worker import Worker
 from nsqd.storage.log import checkpoint, tidying
 from tests.core.node import MS, SECOND, Inbox
 from tests.storage.sim_disk import PowerCut, SimDisk
@@ -42,7 +43,7 @@ def look(node: SimNode) -> World:
     for name, topic in node.broker.topics.items():
         tube = node.broker.tubes.tube(topic.name)
         if tube is not None:
-            buried = [job.id for job in tube.first_buried(1 << 30)]
+            buried = [job.id for job in tube.table.first_buried(1 << 30)]
             world[name] = {job.id: told(job, node.clock) for job in tube.jobs}, buried
     return world
 
@@ -80,7 +81,7 @@ class Reader:
             self.body = self._tube.body(self._job)
             self.waits = False
         except Reading as reading:
-            self._node.broker.tubes.block(self._worker, reading.tube)
+            self._node.broker.tubes.waiters.block(self._worker, reading.queue)
 
 
 class Run:
@@ -177,7 +178,7 @@ class Run:
     def _reserve(self, client: Client) -> None:
         tubes = self.node.broker.tubes
         try:
-            found = tubes.next_for(client.worker, self.node.clock.now)
+            found = tubes.waiters.next_for(client.worker, self.node.clock.now)
         except Reading:
             return
         if found is not None:
@@ -191,7 +192,7 @@ class Run:
             self._reserve(client)
             return
         number, ordinal = random.choice(list(client.worker.holds))
-        tubes = list(self.node.broker.tubes._tubes.values())
+        tubes = list(self.node.broker.tubes.waiters.queues.values())
         (tube,) = [tube for tube in tubes if tube.number == number]
         job = tube.jobs.get(ordinal)
         assert job is not None
@@ -214,7 +215,7 @@ class Run:
 
     def _kick(self, client: Client) -> None:
         tube = self.node.broker.tubes.tube(client.worker.using)
-        jobs = [*tube.first_buried(2), tube.head(JobState.DELAYED)] if tube is not None else []
+        jobs = [*tube.table.first_buried(2), tube.table.head(JobState.DELAYED)] if tube is not None else []
         for job in jobs:
             if job is not None and tube is not None:
                 tube.kick(job)
@@ -224,7 +225,7 @@ class Run:
         random, topic = self.random, self.node.broker.topic("a")
         if random.random() < 0.2:
             channel = topic.channel("c")
-            consumer = channel.subscribe(Inbox(), SECOND, 0)
+            consumer = client.Client(channel, Inbox(), SECOND)
             consumer.set_ready(5)
             return
         bodies = [b"nsq" * random.choice((1, 100))] * random.choice((1, 20))
@@ -269,7 +270,7 @@ class Run:
             world, self.gone = self.worlds[node.end][0], set(self.worlds[node.end][1])
             self._compare(node, world)
         self._drain(node)
-        self.gone -= {job.id for tube in node.broker.tubes._tubes.values() for job in tube.jobs}
+        self.gone -= {job.id for tube in node.broker.tubes.waiters.queues.values() for job in tube.jobs}
         self.worlds, self.written = {}, node.end
 
     def _compare(self, node: SimNode, before: World) -> None:
@@ -300,7 +301,7 @@ class Run:
                 continue
             node.broker.pause(topic, False)
             node.turn()
-            while tube.edge < topic.edge.distributed:  # what is no job yet becomes one
+            while tube.arrivals.position < topic.edge.distributed:  # what is no job yet becomes one
                 node.cache.step()
                 node.turn()
             for job in list(tube.jobs):

@@ -11,7 +11,8 @@ from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
 from nsqd.core.retention.keeping import Durability, Keeping
 from nsqd.storage.log.disk import RealDisk
-from nsqd.storage.log.opening import open_log
+from nsqd.storage.log.opening import LogOptions, open_log
+from tests.core.client import Client
 from tests.core.node import SECOND, Inbox
 
 BODIES = 200  # of each round
@@ -25,7 +26,7 @@ class Life:
 
     def __init__(self, path: Path, node: int) -> None:
         self.woken = threading.Event()
-        self.log = open_log(RealDisk(path), node, Durability.ALWAYS, 1, BUDGET, self.woken.set)
+        self.log = open_log(RealDisk(path), LogOptions(node, Durability.ALWAYS, 1, BUDGET), self.woken.set)
         ids = IdSource(node, max(1, self.log.found.lease), self.log.store.lease)
         limits = Limits(keeping=Keeping(Durability.ALWAYS))
         self.broker = Broker(limits, self.log.store, ids, Random(node).randrange)
@@ -55,7 +56,7 @@ class Life:
         self._begin()
         channel = self.broker.topic("t").channel("c")
         wanted = channel.depth
-        consumer = channel.subscribe(inbox, 60 * SECOND, 0)
+        consumer = Client(channel, inbox, 60 * SECOND)
         consumer.set_ready(BODIES)
         found: list[str] = []
         while len(found) < wanted:

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from nsqd.core.channel.acting import Chosen, bury, finish, requeue
+from nsqd.core.channel.acting import Chosen, bury, finish, finish_buried, kick, requeue
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.consumer import Consumer
 from nsqd.core.channel.listing import State, listed
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import HEADER_SIZE, message_id
 from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
 from nsqd.core.topic import Topic
 from penstock.protocol.names import is_ephemeral
+from tests.core.client import Client
 from tests.core.node import MS, SECOND, Delivery, Inbox
 from tests.storage.history import ChannelState, History, Item, TopicState
 from tests.storage.sim_node import SimNode
@@ -36,7 +36,7 @@ Command = Callable[[], None]
 class User:
     """A consumer, and what it was given and has not answered."""
 
-    def __init__(self, consumer: Consumer, inbox: Inbox) -> None:
+    def __init__(self, consumer: Client, inbox: Inbox) -> None:
         self.consumer = consumer
         self.inbox = inbox
         self.holds: list[Delivery] = []
@@ -281,7 +281,7 @@ class Users:
         channel = self._some_channel()
         if channel is not None:
             for message_id in self._graves(channel, 2):
-                assert channel.kick([message_id]) == 1
+                assert kick(channel, [message_id]) == 1
                 self._state(channel).items[self._bodies[message_id]] = Item(in_sequence=False)
 
     def _graves(self, channel: Channel, most: int) -> list[bytes]:
@@ -295,7 +295,7 @@ class Users:
         channel = self._some_channel()
         if channel is not None:
             for message_id in self._graves(channel, 1):
-                assert channel.finish_buried([message_id]) == 1
+                assert finish_buried(channel, [message_id]) == 1
                 del self._state(channel).items[self._bodies[message_id]]
 
     def _act(self) -> None:
@@ -352,7 +352,7 @@ class Users:
             self._create()
             return
         inbox = Inbox()
-        consumer = channel.subscribe(inbox, self._random.choice(TIMEOUTS), 0)
+        consumer = Client(channel, inbox, self._random.choice(TIMEOUTS), 0)
         consumer.set_ready(self._random.choice((1, 3, 10, 50)))
         self._users.append(User(consumer, inbox))
 
@@ -370,7 +370,7 @@ class Users:
         user = self._user()
         if user is not None and not (self._changed and user.consumer.channel.ephemeral):
             self._users.remove(user)
-            self._node.broker.unsubscribe(user.consumer)
+            user.consumer.leave(self._node.broker)
             self._settle()
 
     def _finish(self) -> None:

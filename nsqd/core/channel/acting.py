@@ -12,7 +12,7 @@ from typing import Protocol
 
 from nsqd.core.channel.buried import Grave
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.consumer import Run
+from nsqd.core.channel.inflight import Run
 from nsqd.core.timing.deferred import Message
 
 
@@ -69,6 +69,25 @@ def bury(topic: Lane, channel: Channel, chosen: Iterable[Chosen], reason: str) -
     return len(taken)
 
 
+def kick(channel: Channel, message_ids: Iterable[bytes]) -> int:
+    """Make buried messages ready again, as if they had never been delivered. Returns how many were buried."""
+    graves = channel.buried.take(message_ids)
+    channel.journal.promise()
+    for grave in graves:
+        channel.journal.requeue(grave.ordinal, 0, 0)
+        channel.put_back(Message(grave.ordinal, 0))
+    return len(graves)
+
+
+def finish_buried(channel: Channel, message_ids: Iterable[bytes]) -> int:
+    """Be done with buried messages. Returns how many were buried."""
+    graves = channel.buried.take(message_ids)
+    channel.journal.promise()
+    for grave in graves:
+        channel.journal.finish(grave.ordinal, 1)
+    return len(graves)
+
+
 def take_out(topic: Lane, channel: Channel, chosen: Iterable[Chosen]) -> list[tuple[Message, bytes]]:
     """Remove messages from wherever the channel has them; what it does not have is passed over."""
     wanted = {one.ordinal: one.message_id for one in chosen}
@@ -76,11 +95,14 @@ def take_out(topic: Lane, channel: Channel, chosen: Iterable[Chosen]) -> list[tu
     taken = [
         *_from_consumers(channel, wanted),
         *_from_graves(channel, wanted),
-        *_from_retry_lane(channel, wanted),
+        *channel.backlog.take_retried(wanted),
         *channel.deferred.take(wanted.keys()),
     ]
+    channel.spent.difference_update(wanted)  # they get another delivery, or are buried for another reason
     found = {message.ordinal for message in taken}
-    taken += [Message(ordinal, 0) for ordinal in sorted(wanted) if ordinal not in found and channel.pull(ordinal)]
+    taken += [
+        Message(ordinal, 0) for ordinal in sorted(wanted) if ordinal not in found and channel.backlog.pull(ordinal)
+    ]
     return [(message, wanted[message.ordinal]) for message in sorted(taken, key=_ordinal)]
 
 
@@ -90,15 +112,12 @@ def _ordinal(message: Message) -> int:
 
 def _from_consumers(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
     ordinals = sorted(wanted)
-    held = [(run, ordinal) for run in channel.in_flight.values() for ordinal in _members(run, ordinals, wanted)]
-    taken = []
+    held = [(run, ordinal) for run in channel.in_flight.runs() for ordinal in _members(run, ordinals, wanted)]
     for run, ordinal in held:
-        run.owner.take_out(wanted[ordinal])
-        taken.append(Message(ordinal, run.attempts))
+        channel.in_flight.take_out(run.owner, wanted[ordinal])
     for owner in {run.owner: None for run, _ in held}:
-        if owner in channel.consumers:
-            owner.refresh()
-    return taken
+        channel.freed(owner)
+    return [Message(ordinal, run.attempts) for run, ordinal in held]
 
 
 def _members(run: Run, ordinals: list[int], wanted: dict[int, bytes]) -> list[int]:
@@ -112,15 +131,3 @@ def _members(run: Run, ordinals: list[int], wanted: dict[int, bytes]) -> list[in
 def _from_graves(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
     graves: list[Grave] = channel.buried.take(wanted.values())
     return [Message(grave.ordinal, grave.attempts) for grave in graves]
-
-
-def _from_retry_lane(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
-    taken = [message for _, message in channel.retry if message.ordinal in wanted]
-    if taken:
-        kept = [entry for entry in channel.retry if entry[1].ordinal not in wanted]
-        channel.retry.clear()
-        channel.retry.extend(kept)
-        channel.spent.difference_update(
-            wanted
-        )  # an operator gives them another delivery, or buries them for another reason
-    return taken

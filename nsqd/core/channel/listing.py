@@ -55,15 +55,15 @@ def _ready(channel: Channel, after: str, limit: int) -> Page:
     found: list[Listed] = []
     if not after or after[0] == "r":
         passed = int(after[1:] or 0) if after else 0
-        lane = list(islice(channel.retry, passed, passed + limit))
+        lane = list(islice(channel.backlog.retry, passed, passed + limit))
         found = [Listed(message.ordinal, message.attempts) for _, message in lane]
         if len(found) == limit:
             return found, f"r{passed + limit}"
-        start = channel.cursor
+        start = channel.backlog.cursor
     else:
-        start = max(channel.cursor, int(after) + 1)
+        start = max(channel.backlog.cursor, int(after) + 1)
     room = limit - len(found)
-    spans = channel.ahead(start)
+    spans = channel.backlog.ahead(start)
     ordinals = list(islice(chain.from_iterable(range(first, first + count) for first, count in spans), room + 1))
     found += [Listed(ordinal, 0) for ordinal in ordinals[:room]]
     return found, str(ordinals[room - 1]) if len(ordinals) > room else ""
@@ -73,7 +73,7 @@ def _in_flight(channel: Channel, after: int, limit: int) -> Page:
     """In the order of the sequence. A place is an ordinal."""
 
     def members() -> Iterator[tuple[int, int, int]]:
-        for run in channel.in_flight.values():
+        for run in channel.in_flight.runs():
             if run.loose is not None:
                 yield from ((ordinal, run.attempts, run.deadline) for ordinal in run.loose.values() if ordinal > after)
                 continue

@@ -195,7 +195,7 @@ class ChannelState(ReaderState):
         """
         assert isinstance(reader, Channel)
         near, far = reader.deferred.packed()
-        passed = Finished(reader.cursor, reader.holes())
+        passed = Finished(reader.backlog.cursor, reader.backlog.holes)
         again = b"".join([pack(ordinal, 0, attempts) for ordinal, attempts in _ready_again(reader)])
         return cls(
             number=reader.number,
@@ -223,19 +223,18 @@ class ChannelState(ReaderState):
                 near += zip(page[::3], page[1::3], page[2::3], strict=True)
         for ordinal, due, attempts in sorted(near):
             channel.take_back(Message(ordinal, attempts), due - offset if due else 0, now)
-        channel.take_far(far)
+        for piece in far:
+            channel.deferred.load(piece)
+        channel.watch_deferred()
         for message_id, grave in self.buried.values():
             channel.buried.add(message_id, grave)
 
 
 def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:
     """(ordinal, attempts) of what is in flight, and of what is to be delivered again."""
-    for run in channel.in_flight.values():
-        if run.loose is None:
-            yield from ((run.first + index, run.attempts) for index in range(run.head, run.head + len(run)))
-        else:
-            yield from ((ordinal, run.attempts) for ordinal in run.loose.values())
-    yield from ((message.ordinal, message.attempts) for _, message in channel.retry)
+    for run in channel.in_flight.runs():
+        yield from ((ordinal, run.attempts) for ordinal in run.ordinals())
+    yield from ((message.ordinal, message.attempts) for _, message in channel.backlog.retry)
 
 
 def _singles(ordinals: Iterable[int]) -> Iterator[Span]:

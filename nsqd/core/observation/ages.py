@@ -18,8 +18,8 @@ def of_topic(topic: Topic) -> int:
 
 def of_channel(channel: Channel) -> int:
     """Of the next of the retry lane, or of the next in the sequence, whichever was published first."""
-    returned = channel.extents.published(channel.retry[0][1].ordinal) if channel.retry else 0
-    if channel.edge.ordinary <= channel.passed:
+    returned = channel.extents.published(channel.backlog.retry[0][1].ordinal) if channel.backlog.retry else 0
+    if channel.edge.ordinary <= channel.backlog.passed:
         return returned
     following = _following(channel)
     return min(returned, following) if returned and following else returned or following
@@ -27,7 +27,7 @@ def of_channel(channel: Channel) -> int:
 
 def _following(channel: Channel) -> int:
     """Of the next in the sequence."""
-    ordinal = channel.cursor
-    if channel.skips:
-        ordinal = next(channel.ahead(ordinal), (channel.edge.distributed, 0))[0]
+    ordinal = channel.backlog.cursor
+    if channel.backlog.holes:
+        ordinal = next(channel.backlog.ahead(ordinal), (channel.edge.distributed, 0))[0]
     return channel.extents.published_plain(ordinal)

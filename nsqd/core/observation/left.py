@@ -12,7 +12,7 @@ from typing import NamedTuple
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
 from nsqd.core.topic import Topic
-from nsqd.core.work_queue.jobs import JobState
+from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
 
 
@@ -58,5 +58,7 @@ def _of_channel(channel: Channel) -> Left:
 
 def _of_tube(topic: Topic, tube: Tube) -> Left:
     """What was handed out and is no job yet, for it is being read from disk, counts as one, about."""
-    waiting = sum(tube.counts[state] for state in (JobState.READY, JobState.RESERVED, JobState.DELAYED))
-    return Left(buried=tube.counts[JobState.BURIED], jobs=waiting + topic.edge.distributed - tube.edge)
+    waiting = sum(tube.table.counts[state] for state in (JobState.READY, JobState.RESERVED, JobState.DELAYED))
+    return Left(
+        buried=tube.table.counts[JobState.BURIED], jobs=waiting + topic.edge.distributed - tube.arrivals.position
+    )

@@ -68,7 +68,7 @@ class ReaderJournal(Protocol):
         """A message was given up on after `attempts` deliveries. It is still owed; `requeue` or `finish` takes it back."""
 
     def job(self, ordinal: int, row: bytes) -> None:
-        """A message is a job as `row` says (nsqd/core/work_queue/jobs.py), from now on."""
+        """A message is a job as `row` says (nsqd/core/work_queue/job.py), from now on."""
 
     def pause(self, paused: bool) -> None:
         """The reader was paused or is not any more."""

@@ -7,9 +7,9 @@ from nsqd.core.message.ids import IdSource
 
 
 class Terms(NamedTuple):
-    """On what a job is put."""
+    """The options with which a job is put."""
 
-    priority: int = 65_536  # of what NSQ's clients publish, as clients of beanstalkd have it
+    priority: int = 65_536  # what clients of beanstalkd use by default; a message that was published gets it, too
     ttr: int = 60  # s
     delay: int = 0  # s
     due: int = 0  # monotonic ns: when the delay is over; 0: there is none
@@ -22,21 +22,20 @@ USUAL = Terms()
 class Puts:
     """Jobs of a topic, one behind the other, on the same terms: one record."""
 
-    __slots__ = ("came", "created", "first", "frames", "ids", "key", "largest", "numbers", "terms")
+    __slots__ = ("created", "first", "frames", "ids", "key", "largest", "numbers", "terms")
 
     def __init__(self, terms: Terms, created: int, key: str = "") -> None:
         self.terms = terms
         self.created = created  # ns since the epoch
-        self.key = key  # against putting it twice; "": none
+        self.key = key  # by which a second put of the same job is recognized; "": none
         self.first = -1  # ordinal of the first, once they are sealed
-        self.numbers: list[int] = []  # their ids, as clients of beanstalkd name them; ascending
+        self.numbers: list[int] = []  # the sequences in their ids, ascending
         self.frames: list[bytes] = []
         self.ids: list[bytes] = []  # 16 bytes for each, end to end
         self.largest = 0  # bytes of the largest frame
-        self.came = False  # they are jobs
 
     def add(self, bodies: list[bytes], ids: IdSource) -> int:
-        """More of them: the number of the first one's id; the others' follow."""
+        """Add jobs, which get the next ids. Returns the number of the first; the others' follow it."""
         number = ids.next
         if len(bodies) == 1:  # half of what a batch of one costs
             self.add_one(bodies[0], number, ids.one())
@@ -49,7 +48,7 @@ class Puts:
         return number
 
     def add_one(self, body: bytes, number: int, message_id: bytes) -> None:
-        """One more, which has that id."""
+        """Add a job that has this id, in which the sequence is `number`."""
         frame = encode_one(body, message_id, self.created)
         self.ids.append(message_id)
         self.frames.append(frame)
@@ -59,5 +58,8 @@ class Puts:
 
     @property
     def end(self) -> int:
-        """The ordinal behind the last."""
+        """The ordinal behind the last, once they are sealed."""
         return self.first + len(self.frames)
+
+    def __repr__(self) -> str:
+        return f"<Puts: {len(self.frames)} jobs from ordinal {self.first} on, {self.terms}>"

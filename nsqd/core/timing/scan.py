@@ -106,7 +106,7 @@ class ScanPool:
                 looked_at += 1
                 dirty += served > 0
         for queue in waiting:  # the workers have had enough: it is due as before
-            self._keep_watching(queue)
+            self._keep_watching(queue, queue.next_due())
         statistics.passes += 1
         statistics.selected += looked_at
         statistics.dirty += dirty
@@ -128,17 +128,18 @@ class ScanPool:
 
     def _serve(self, queue: Queue, now: int, limit: int) -> int:
         """One slice for one queue, if it is due; then the index knows again when it wants the next."""
-        due = queue.next_due()
-        served = queue.scan(now, limit) if due is not None and due <= now else 0
-        self._keep_watching(queue)
+        due, served = queue.next_due(), 0
+        if due is not None and due <= now:
+            served = queue.scan(now, limit)
+            due = queue.next_due()
+        self._keep_watching(queue, due)
         return served
 
-    def _keep_watching(self, queue: Queue) -> None:
-        due = queue.next_due()
-        if due is None:
+    def _keep_watching(self, queue: Queue, due: int | None) -> None:
+        """`due`: when the queue has something to do next."""
+        if queue.watched is not None and queue.watched[0] != due:
             self._agenda.unwatch(queue)
-        elif queue.watched is None or queue.watched[0] != due:
-            self._agenda.unwatch(queue)
+        if queue.watched is None and due is not None:
             self._agenda.watch(queue, due)
 
     def check(self) -> None:

@@ -7,7 +7,7 @@ job from then on is answered by NOT_FOUND, as if its time to run were over. Prio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.tubes import Tubes
 
@@ -46,7 +46,8 @@ def act(tubes: Tubes, tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
     return count
 
 
-def named(tubes: Tubes, tube: Tube, ids: Iterable[int]) -> list[Job]:
+def named(tube: Tube, ids: Iterable[int]) -> list[Job]:
     """The tube's jobs among these."""
-    found = map(tubes.find, ids)
-    return [job for holder, job in filter(None, found) if holder is tube]
+    found = filter(None, map(tube.index.find, ids))
+    jobs = [tube.jobs.get(ordinal) for holder, ordinal in found if holder is tube]
+    return [job for job in jobs if job is not None]

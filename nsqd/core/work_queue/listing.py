@@ -11,24 +11,24 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 
-from nsqd.core.work_queue.jobs import Job, JobState
-from nsqd.core.work_queue.tube import Tube, entry_of
+from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.job_table import JobTable, entry_of
 
 FAR = 2000  # entries: to come that far takes 5 ms in a tube of a million; at least as many as a page has
 
 Page = tuple[list[Job], str]  # and what to go on behind; "": there is no more
 
 
-def listed(tube: Tube, state: JobState, after: str, limit: int) -> Page:
+def listed(table: JobTable, state: JobState, after: str, limit: int) -> Page:
     """Up to `limit` jobs behind `after` ("": from the beginning). Raises ValueError if that is no such place.
 
-    A place is an entry (tube.entry_of), or an entry before which all have been told and an id of those behind it.
+    A place is an entry (job_table.entry_of), or an entry before which all have been told and an id of those behind it.
     """
     entry, dot, job_id = after.partition(".")
     behind = _number(entry) if after else -1
     if dot:
-        return _by_id(tube, state, behind, _number(job_id), limit)
-    return _buried(tube, behind, limit) if state is JobState.BURIED else _in_order(tube, state, behind, limit)
+        return _by_id(table, state, behind, _number(job_id), limit)
+    return _buried(table, behind, limit) if state is JobState.BURIED else _in_order(table, state, behind, limit)
 
 
 def _number(text: str) -> int:
@@ -37,40 +37,40 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _buried(tube: Tube, behind: int, limit: int) -> Page:
-    ordinals: Sequence[int] = list(tube.buried) if behind >= 0 else list(islice(tube.buried, limit + 1))
-    first = bisect_right(ordinals, behind, key=lambda ordinal: _entry_at(tube, ordinal)) if behind >= 0 else 0
-    found = [job for job in map(tube.jobs.get, ordinals[first : first + limit]) if job is not None]
+def _buried(table: JobTable, behind: int, limit: int) -> Page:
+    ordinals: Sequence[int] = list(table.buried) if behind >= 0 else list(islice(table.buried, limit + 1))
+    first = bisect_right(ordinals, behind, key=lambda ordinal: _entry_at(table, ordinal)) if behind >= 0 else 0
+    found = [job for job in map(table.jobs.get, ordinals[first : first + limit]) if job is not None]
     return found, str(entry_of(found[-1])) if len(ordinals) > first + limit else ""
 
 
-def _entry_at(tube: Tube, ordinal: int) -> int:
-    job = tube.jobs.get(ordinal)
+def _entry_at(table: JobTable, ordinal: int) -> int:
+    job = table.jobs.get(ordinal)
     assert job is not None
     return entry_of(job)
 
 
-def _in_order(tube: Tube, state: JobState, behind: int, limit: int) -> Page:
+def _in_order(table: JobTable, state: JobState, behind: int, limit: int) -> Page:
     found: list[Job] = []
-    for entry in islice(ascending(tube.heap(state)), FAR):
+    for entry in islice(ascending(table.heap(state)), FAR):
         if entry <= behind:  # it was told; or it is there twice, of a job that came back
             continue
         behind = entry
-        job = tube.found(state, entry)
+        job = table.found(state, entry)
         if job is None:
             continue
         if len(found) == limit:
             return found, str(entry_of(found[-1]))
         found.append(job)
-    if len(tube.heap(state)) <= FAR:
+    if len(table.heap(state)) <= FAR:
         return found, ""
-    more, following = _by_id(tube, state, behind, 0, limit - len(found))
+    more, following = _by_id(table, state, behind, 0, limit - len(found))
     return found + more, following
 
 
-def _by_id(tube: Tube, state: JobState, behind: int, after: int, limit: int) -> Page:
+def _by_id(table: JobTable, state: JobState, behind: int, after: int, limit: int) -> Page:
     """Those whose entries are behind that one, and whose ids are above `after`."""
-    jobs = (job for job in tube.jobs.in_state(state, after) if entry_of(job) > behind)
+    jobs = (job for job in table.jobs.in_state(state, after) if entry_of(job) > behind)
     found = list(islice(jobs, limit + 1))
     last = found[limit - 1].id if 0 < limit < len(found) else after
     return found[:limit], f"{behind}.{last}" if len(found) > limit else ""

@@ -24,7 +24,8 @@ from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.sequence.spans import remove
 from nsqd.core.timing.pages import Page
-from nsqd.core.work_queue.jobs import ROW, Jobs, JobState, moved, rows_on_terms
+from nsqd.core.work_queue.job import ROW, JobState, rows_on_terms
+from nsqd.core.work_queue.job_pages import JobPages, moved
 from nsqd.core.work_queue.tube import Tube
 
 
@@ -37,7 +38,7 @@ class TubeState(ReaderState):
 
     edge: int  # messages before it are jobs, or finished
     finished: Finished
-    jobs: Jobs = field(default_factory=Jobs)
+    jobs: JobPages = field(default_factory=JobPages)
     terms: dict[int, Terms] = field(default_factory=dict)  # by ordinal, of messages that are no jobs yet
 
     # what is recorded
@@ -145,7 +146,7 @@ class TubeState(ReaderState):
             finished.add(position, first)
             position = end
         finished.add(position, edge)
-        return cls(number, name, start, tube_edge, finished, Jobs(), terms)
+        return cls(number, name, start, tube_edge, finished, JobPages(), terms)
 
     def carry_over(self, before: TubeState) -> None:
         """The checkpoint may not come to its pages: the rows that were known before it hold as well."""
@@ -160,18 +161,18 @@ class TubeState(ReaderState):
     def of(cls, reader: Reader) -> TubeState:
         """What of a live tube survives a restart, by the monotonic clock. Its jobs are not copied."""
         assert isinstance(reader, Tube)
-        terms = {ordinal: one for ordinal, one in reader.terms.items() if ordinal >= reader.edge}
-        finished = Finished(reader.start, reader.holes())
-        edge = max(reader.edge, finished.floor)
+        terms = dict(reader.arrivals.terms)
+        finished = Finished(reader.start, reader.arrivals.holes)
+        edge = max(reader.arrivals.position, finished.floor)
         return cls(reader.number, reader.name, reader.start, edge, finished, reader.jobs, terms)
 
     def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
         """Fill a live tube that was just made with the state, which is settled. See ReaderState."""
         assert isinstance(reader, Tube)
         tube = reader
-        tube.terms.clear()
+        tube.arrivals.terms.clear()
         tube.resume(self.start, self.edge, self.finished.spans(self.edge), self.jobs, offset)
         for ordinal, terms in self.terms.items():
-            if ordinal >= tube.edge and ordinal not in tube.jobs:
-                tube.terms[ordinal] = terms._replace(due=max(now, terms.due - offset) if terms.due else 0)
+            if ordinal >= tube.arrivals.position and ordinal not in tube.jobs:
+                tube.arrivals.terms[ordinal] = terms._replace(due=max(now, terms.due - offset) if terms.due else 0)
         tube.wake()

@@ -1,485 +1,251 @@
-"""All tubes of a node: their names, who uses, watches and waits for them, jobs by id, and the next job for a worker.
+"""All tubes of a node: what clients of beanstalkd do to them by name, and their jobs by id.
 
-A tube is shown while it has jobs, or somebody uses or watches it; `default` always is. Its jobs are messages of the topic of
-its name. To use or watch it makes no topic: the topic, and with it the tube, is made by the first message. A worker waits in
-each tube that it watches; of these it gets the job of the lowest priority and id.
+The jobs of a tube are messages of the topic of its name. To use or watch a tube makes no topic: the topic, and with it the
+tube, is made by the first message. A tube that nobody uses or watches goes with its last job.
 """
 
-from __future__ import annotations
-
-from array import array
 from collections import Counter
-from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
-from typing import Protocol
 
 from nsqd.core.directory import Directory
 from nsqd.core.reader import Kind, Parts
 from nsqd.core.sequence.puts import Terms
-from nsqd.core.timing.duequeue import SLACK
 from nsqd.core.topic import Topic
-from nsqd.core.work_queue.jobs import Job, JobState
-from nsqd.core.work_queue.tube import WORK, Reading, Tube
-from shared.values import SECOND
+from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.job_index import JobIndex
+from nsqd.core.work_queue.tube import WORK, Tube
+from nsqd.core.work_queue.tube_list import TubeList
+from nsqd.core.work_queue.waiters import Waiters
+from nsqd.core.work_queue.worker import DEFAULT, Worker
 
-DEFAULT = "default"
-MARGIN = SECOND  # ns before a reservation ends that its worker is warned
 MOST_WATCHED = 1000  # tubes of a worker: each reserve looks at all of them, which takes 2 ms
 RELEASED_AT_ONCE = 100  # jobs of a tube that are released for a worker whose time is over: about 1 ms
-_PAGE = 64  # ids
-
-
-class Names:
-    """Names in the order of their coming; but one that goes is replaced by the last. None is there twice."""
-
-    __slots__ = ("_names", "_places")
-
-    def __init__(self, *names: str) -> None:
-        self._names: list[str] = []
-        self._places: dict[str, int] = {}
-        for name in names:
-            self.add(name)
-
-    def add(self, name: str) -> None:
-        """It is there."""
-        if name not in self._places:
-            self._places[name] = len(self._names)
-            self._names.append(name)
-
-    def remove(self, name: str) -> None:
-        """It is there no more."""
-        place, last = self._places.pop(name), self._names.pop()
-        if last != name:
-            self._names[place] = last
-            self._places[last] = place
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._places
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-
-class Sink(Protocol):
-    """Where a worker's answers go: the connection, or a test."""
-
-    def reserved(self, job: Job, body: bytes) -> None:
-        """What it waited for."""
-
-    def read_completed(self) -> None:
-        """It asked for what was on disk only: it may ask again."""
-
-
-class Worker:
-    """A client: what it uses and watches, and what it has reserved."""
-
-    __slots__ = ("_ends", "holds", "produces", "sink", "using", "waiting", "watching", "works")
-
-    def __init__(self, sink: Sink) -> None:
-        self.sink = sink
-        self.using = DEFAULT
-        self.watching = Names(DEFAULT)
-        self.holds: dict[tuple[int, int], int] = {}  # what it has reserved, by tube's number and ordinal: until when
-        self._ends: list[
-            tuple[int, int, int]
-        ] = []  # heap of (until when, number, ordinal), of these and of some that were
-        self.waiting = False  # for a job
-        self.produces = False  # it has put a job
-        self.works = False  # it has asked for one
-
-    def hold(self, tube: int, ordinal: int, end: int) -> None:
-        """It has that reservation until then."""
-        self.holds[tube, ordinal] = end
-        ends = self._ends
-        heappush(ends, (end, tube, ordinal))
-        if len(ends) > 2 * len(self.holds) + SLACK:
-            ends[:] = [entry for entry in ends if self.holds.get(entry[1:]) == entry[0]]
-            heapify(ends)
-
-    def lost(self, tube: int, ordinal: int) -> None:
-        """It has that reservation no more."""
-        self.holds.pop((tube, ordinal), None)
-
-    def warned_at(self) -> int | None:
-        """When it is to be told that a reservation will end soon (ns); None: it has none."""
-        ends, holds = self._ends, self.holds
-        while ends and holds.get(ends[0][1:]) != ends[0][0]:
-            heappop(ends)
-        return ends[0][0] - MARGIN if ends else None
-
-
-class Users:
-    """Who is at a tube of that name, whether it is there or not."""
-
-    __slots__ = ("using", "waiting", "watching")
-
-    def __init__(self) -> None:
-        self.using = 0  # workers
-        self.watching = 0  # workers
-        self.waiting: dict[Worker, None] = {}  # those who wait for a job, the first to be served first
 
 
 class Tubes:
     """See above. One of a broker."""
 
     def __init__(self, directory: Directory) -> None:
-        commons = directory.commons
         self._directory = directory
-        self._agenda = commons.agenda
-        self._registry = commons.registry
-        self._limits = commons.limits
-        self._ids = commons.ids
-        self._tubes: dict[str, Tube] = {}  # by topic
-        directory.on_created.append(self._created)
-        self._by_number: dict[int, Tube] = {}
-        self._pages: dict[int, tuple[array[int], array[int]]] = {}  # by id: ordinals + 1 (0: none), and tubes' numbers
-        self._counts: dict[int, int] = {}  # jobs of each page
-        self.names = Names()  # of all there are
-        self.users: dict[str, Users] = {}  # of those that somebody uses or watches
-        self._blocked: dict[Worker, Tube] = {}  # those who wait for the disk
+        self._topics = directory.topics
+        self._agenda = directory.commons.agenda
+        self._registry = directory.commons.registry
+        self._limits = directory.commons.limits
+        self._ids = directory.commons.ids
+        self.index: JobIndex[Tube] = JobIndex()
+        self.waiters: Waiters[Tube] = Waiters()
+        self.listed: TubeList = TubeList()
         self.commands: Counter[str] = Counter()  # that were understood
-        self.of_tube: dict[str, Counter[str]] = {}  # by tube: successful deletes, pauses
-        self.timeouts = 0  # reservations that ended by themselves
         self.total = 0  # jobs put
-        self._waiting = 0  # workers that wait for a job
+        directory.on_created.append(self._topic_created)
 
     # tubes come and go
 
     def tube(self, name: str) -> Tube | None:
-        """The tube of that name, if it has been made."""
-        return self._tubes.get(name)
-
-    def _created(self, topic: Topic) -> None:
-        """A topic was made: if it had been deleted while workers were there, they find its tube again."""
-        if topic.name in self.users:
-            self.work(topic)
-
-    def work(self, topic: Topic) -> Tube:
-        """The topic's tube, made if it is not there. Raises TooMany."""
-        tube = self._tubes.get(topic.name)
-        return tube if tube is not None else topic.attach(Kind.WORK_QUEUE, WORK, self.added)
+        """Return the tube of that name, if it has been made."""
+        return self.waiters.queues.get(name)
 
     def made(self, name: str) -> Tube:
-        """The tube of that name, made if it is not there. Raises TooMany."""
-        tube = self.tube(name)
+        """Return the tube of that name, made if it is not there. Raises TooMany."""
+        tube = self.waiters.queues.get(name)
         if tube is not None:
             return tube
-        is_new = name not in self._directory.topics
+        is_new = name not in self._topics
         topic = self._directory.topic(name)
         topic.is_tubes_own |= is_new
-        return self.work(topic)
+        return self.attach(topic)
 
-    def names_of_all(self) -> list[str]:
-        """Of tubes that were made, and of those that somebody uses or watches other than `default`."""
-        return [*self._tubes, *(name for name in self.users if name != DEFAULT and name not in self._tubes)]
+    def attach(self, topic: Topic, number: int = 0) -> Tube:
+        """Return the topic's tube, made if it is not there. `number`: the one it had before a restart. Raises TooMany."""
+        tube = self.waiters.queues.get(topic.name)
+        return tube if tube is not None else topic.attach(Kind.WORK_QUEUE, WORK, self.new_tube, number)
 
-    def added(self, parts: Parts) -> Tube:
-        """A topic gets a tube."""
-        tube = Tube(parts, self)
-        self._by_number[tube.number] = self._tubes[tube.topic_name] = tube
-        self._show(tube.topic_name)
+    def new_tube(self, parts: Parts) -> Tube:
+        """Return a tube made of these parts, which is found by its name and number from now on."""
+        tube = Tube(parts, self.index, self.waiters, self.listed)
+        self.index.holders[tube.number] = self.waiters.queues[parts.topic] = tube
+        self.listed.show(parts.topic)
         return tube
 
-    def dropped(self, tube: Tube) -> None:
-        """Its topic has dropped it."""
-        del self._by_number[tube.number], self._tubes[tube.topic_name]
-        self._hide(tube.topic_name)
-        self.read_completed(tube)  # who waits for its bodies asks again, and is told that they are gone
+    def _topic_created(self, topic: Topic) -> None:
+        """Workers who use or watch a tube of the new topic's name find it there."""
+        if topic.name in self.listed.users:
+            self.attach(topic)
+
+    def names_of_all(self) -> list[str]:
+        """Return the names of tubes that were made, and of those that somebody uses or watches other than `default`."""
+        made = self.waiters.queues
+        return [*made, *(name for name in self.listed.users if name != DEFAULT and name not in made)]
 
     def _meet(self, name: str) -> None:
-        """Somebody is about to use or watch it: what the topic of that name has become jobs. Raises TooMany."""
-        topic = self._directory.topics.get(name)
+        """Somebody is about to use or watch the tube: what the topic of that name has becomes jobs. Raises TooMany."""
+        topic = self._topics.get(name)
+        most = self._limits.max_topics
         if topic is not None:
-            self.work(topic)
-        elif name not in self.of_tube and len(self.names) >= self._limits.max_topics:
-            raise self._registry.exceeded("max_topics", f"tubes exceed limit of {self._limits.max_topics}")
-
-    def _show(self, name: str) -> None:
-        if name not in self.of_tube:
-            self.names.add(name)
-            self.of_tube[name] = Counter()
-
-    def _hide(self, name: str) -> None:
-        """If nobody is there."""
-        if name in self.users or name == DEFAULT or name not in self.of_tube:
-            return
-        self.names.remove(name)
-        del self.of_tube[name]
+            self.attach(topic)
+        elif name not in self.listed.counters and len(self.listed.names) >= most:
+            raise self._registry.exceeded("max_topics", f"tubes exceed limit of {most}")
 
     def leave_empty(self, name: str) -> None:
         """If nobody uses or watches a tube without jobs it goes, and its topic too if that is nothing but the tube."""
-        tube = self.tube(name)
-        has_jobs = tube is not None and (tube.jobs.count or tube.reading or self._directory.topics[name].depth)
-        if name in self.users or name == DEFAULT or has_jobs:
+        if name in self.listed.users or name == DEFAULT:
             return
-        topic = self._directory.topics.get(name)
+        tube = self.tube(name)
+        if tube is not None and (tube.jobs.count or tube.reading or self._topics[name].depth):
+            return
+        topic = self._topics.get(name)
         if topic is not None and tube is not None and topic.may_go:
             self._directory.delete(name)
-        self._hide(name)
+        self.listed.hide(name)
 
     # workers
 
     def join(self, worker: Worker) -> None:
         """A client has come: it uses and watches `default`."""
-        self._show(DEFAULT)
-        users = self.users.setdefault(DEFAULT, Users())
-        users.using += 1
-        users.watching += 1
+        self.listed.use(DEFAULT)
+        self.listed.watch(DEFAULT)
 
     def leave(self, worker: Worker) -> None:
-        """It is gone. What it has reserved is ready again."""
-        self.stop_waiting(worker)
-        self._blocked.pop(worker, None)
+        """A client is gone. What it has reserved is ready again."""
+        self.waiters.leave(worker)
         for number, ordinal in list(worker.holds):
-            tube = self._by_number[number]
+            tube = self.index.holders[number]
             job = tube.jobs.get(ordinal)
             if job is not None:
                 tube.let_go(job)
-        self._use(worker, None)
+        self._unuse(worker)
         for name in list(worker.watching):
             self.ignore(worker, name)
 
     def use(self, worker: Worker, name: str) -> None:
-        """What it puts goes there. Raises TooMany."""
+        """What the worker puts goes to that tube from now on. Raises TooMany."""
         if name != worker.using:
             self._meet(name)
-            self._use(worker, name)
-
-    def _use(self, worker: Worker, name: str | None) -> None:
-        before = worker.using
-        if name is not None:
-            self._show(name)
-            self.users.setdefault(name, Users()).using += 1
+            self.listed.use(name)
+            self._unuse(worker)
             worker.using = name
-        self.users[before].using -= 1
-        self._unused(before)
+
+    def _unuse(self, worker: Worker) -> None:
+        if self.listed.leave(worker.using):
+            self.leave_empty(worker.using)
 
     def watch(self, worker: Worker, name: str) -> None:
-        """It is given jobs of that tube, too. Raises TooMany."""
+        """The worker is given jobs of that tube, too. Raises TooMany."""
         if name not in worker.watching:
             if len(worker.watching) >= MOST_WATCHED:
                 raise self._registry.exceeded("max_watched_tubes", f"watched tubes exceed limit of {MOST_WATCHED}")
             self._meet(name)
-            self._show(name)
-            self.users.setdefault(name, Users()).watching += 1
+            self.listed.watch(name)
             worker.watching.add(name)
 
     def ignore(self, worker: Worker, name: str) -> None:
-        """No more."""
-        if name not in worker.watching:
-            return
-        worker.watching.remove(name)
-        self.users[name].watching -= 1
-        self._unused(name)
+        """The worker is given no more jobs of that tube."""
+        if name in worker.watching:
+            worker.watching.remove(name)
+            if self.listed.ignore(name):
+                self.leave_empty(name)
 
-    def _unused(self, name: str) -> None:
-        users = self.users[name]
-        if not users.using and not users.watching:
-            del self.users[name]
-            self.leave_empty(name)
+    def has_ready(self, worker: Worker) -> bool:
+        """Some tube that the worker watches has a ready job, paused or not."""
+        tubes = map(self.tube, worker.watching)
+        return any(tube is not None and tube.table.counts[JobState.READY] for tube in tubes)
 
-    def wait(self, worker: Worker) -> None:
-        """It is given the next job that there is."""
-        worker.waiting = True
-        self._waiting += 1
+    def match(self) -> None:
+        """Give jobs that are ready to those who wait, before anybody else asks."""
+        agenda = self._agenda
+        if agenda.unsettled:
+            agenda.settle()
+        if self.waiters.awake:
+            for tube in list(self.waiters.awake):
+                tube.serve(agenda.now)
+
+    def release_due(self, worker: Worker, now: int) -> None:
+        """Make what is due in the tubes that the worker watches ready, and give it to those who wait.
+
+        The scan comes by every 25 ms; a worker's deadline is exact. What a scan has released in this turn waits to be given.
+        """
+        queues, awake = self.waiters.queues, self.waiters.awake
         for name in worker.watching:
-            self.users[name].waiting[worker] = None
-
-    def stop_waiting(self, worker: Worker) -> None:
-        """It waits no longer."""
-        if worker.waiting:
-            worker.waiting = False
-            self._waiting -= 1
-            for name in worker.watching:
-                self.users[name].waiting.pop(worker, None)
+            tube = queues.get(name)
+            if tube is None:
+                continue
+            if tube.watched is not None and tube.watched[0] <= now:
+                tube.scan(now, RELEASED_AT_ONCE)
+            if tube in awake:
+                self.waiters.serve(name, tube, now)
 
     # jobs
 
-    def came(self, job_id: int, tube: Tube, ordinal: int) -> None:
-        """There is a job of that id."""
-        self._show(tube.topic_name)
-        ordinals, numbers, at = self._page(job_id)
-        ordinals[at], numbers[at] = ordinal + 1, tube.number
-        self._counts[job_id // _PAGE] += 1
-
-    def came_together(self, job_ids: list[int], tube: Tube, first: int) -> None:
-        """There are jobs of these ids, ascending, and of ordinals from `first` on."""
-        start, count = job_ids[0], len(job_ids)
-        if job_ids[-1] - start != count - 1:
-            for ordinal, job_id in enumerate(job_ids, first):
-                self.came(job_id, tube, ordinal)
-            return
-        self._show(tube.topic_name)
-        done = 0
-        while done < count:
-            ordinals, numbers, at = self._page(start + done)
-            end = min(_PAGE, at + count - done)
-            ordinals[at:end] = array("Q", range(first + done + 1, first + done + 1 + end - at))
-            numbers[at:end] = array("I", (tube.number,)) * (end - at)
-            self._counts[(start + done) // _PAGE] += end - at
-            done += end - at
-
-    def _page(self, job_id: int) -> tuple[array[int], array[int], int]:
-        """Where an id is noted: ordinals and numbers of its page, and its place there."""
-        page, at = divmod(job_id, _PAGE)
-        found = self._pages.get(page)
-        if found is None:
-            found = self._pages[page] = array("Q", bytes(8 * _PAGE)), array("I", bytes(4 * _PAGE))
-            self._counts[page] = 0
-        return *found, at
-
-    def went(self, job_id: int) -> None:
-        """It is gone."""
-        page, at = divmod(job_id, _PAGE)
-        self._pages[page][0][at] = 0
-        self._counts[page] -= 1
-        if not self._counts[page]:
-            del self._pages[page], self._counts[page]
-
     def find(self, job_id: int) -> tuple[Tube, Job] | None:
-        """The job of that id, and its tube."""
-        page, at = divmod(job_id, _PAGE)
-        if page not in self._pages:
+        """Return the job of that id and its tube, or None if there is none."""
+        found = self.index.find(job_id)
+        if found is None:
             return None
-        ordinals, numbers = self._pages[page]
-        if not ordinals[at]:
-            return None
-        tube = self._by_number[numbers[at]]
-        job = tube.jobs.get(ordinals[at] - 1)
+        tube, ordinal = found
+        job = tube.jobs.get(ordinal)
         assert job is not None
         return tube, job
 
     def put(self, worker: Worker, bodies: list[bytes], terms: Terms) -> int:
-        """New jobs in the tube it uses: the id of the first; the others' follow it. Raises TooMany."""
-        topic = self._topic(worker.using)
+        """Put jobs into the tube that the worker uses. Returns the id of the first; the others' follow it. Raises TooMany."""
+        job_id = self._topic(worker.using).intake.put(bodies, terms, "")
         self.total += len(bodies)
-        number = topic.put(bodies, terms)
-        if self._waiting:
+        if self.waiters.count:
             self.match()
-        return number
+        return job_id
 
     def put_unique(self, worker: Worker, body: bytes, terms: Terms, key: str) -> int:
-        """A new job in the tube it uses: its id; 0: it was given one with that key already. Raises TooMany."""
+        """Put a job into the tube that the worker uses, unless that was given one with this key lately.
+
+        Returns the job's id, or 0 if none was put. Raises TooMany.
+        """
         topic = self._topic(worker.using)
         if topic.knows(key):
             return 0
         self.total += 1
-        number = topic.put([body], terms, key)
-        if self._waiting:
+        job_id = topic.intake.put([body], terms, key)
+        if self.waiters.count:
             self.match()
-        return number
+        return job_id
 
     def put_to(self, name: str, body: bytes, terms: Terms) -> int:
-        """A new job in a tube: its id. Raises TooMany."""
+        """Put a job, which exists at once, into a tube. Returns its id. Raises TooMany."""
         topic = self._topic(name)
-        number = topic.put([body], terms)
+        job_id = topic.intake.put([body], terms, "")
         topic.settle()  # what follows, in the log too, may count upon it
-        return number
+        return job_id
 
     def _topic(self, name: str) -> Topic:
-        """The topic of a tube, both made if they are not there. Raises TooMany."""
-        self.made(name)
-        return self._directory.topics[name]
+        """Return the topic of that name, which has a tube; both are made if they are not there. Raises TooMany."""
+        if name not in self.waiters.queues:
+            self.made(name)
+        return self._topics[name]
 
     def burn_id(self) -> None:
-        """One is taken, and no job has it."""
+        """Take an id that no job gets."""
         self._ids.one()
 
-    def next_for(self, worker: Worker, now: int) -> tuple[Tube, Job, bytes] | None:
-        """The most urgent job of the tubes it watches, and its body; None: there is none. Raises Reading."""
-        while True:
-            best: tuple[int, int] | None = None
-            found: tuple[Tube, Job] | None = None
-            for name in worker.watching:
-                tube = self.tube(name)
-                job = tube.head() if tube is not None and not tube.is_paused(now) else None
-                if tube is not None and job is not None and (best is None or (job.priority, job.id) < best):
-                    best, found = (job.priority, job.id), (tube, job)
-            if found is None:
-                return None
-            body = found[0].body(found[1])
-            if body is not None:
-                return *found, body
+    # figures
 
-    def match(self) -> None:
-        """Jobs that are ready now are for those who wait, before anybody else asks."""
-        agenda = self._agenda
-        agenda.settle()
-        if self._waiting:
-            for tube in [tube for tube in self._tubes.values() if tube in agenda.awake]:
-                tube.serve(agenda.now)
-
-    def release_due(self, worker: Worker, now: int) -> None:
-        """What is due in the tubes it watches is ready, and given to those who wait, before it is told that there is nothing.
-
-        The scan comes by every 25 ms; a worker's deadline is exact. What a scan has released in this turn waits to be given.
-        """
-        for name in worker.watching:
-            tube = self.tube(name)
-            if tube is None:
-                continue
-            if tube.may_be_due(now):
-                tube.scan(now, RELEASED_AT_ONCE)
-            if tube in self._agenda.awake:
-                self.serve(tube, now)
-
-    @property
-    def is_awaited(self) -> bool:
-        """Somebody waits for a job, of whatever tube."""
-        return self._waiting > 0
-
-    def has_ready(self, worker: Worker) -> bool:
-        """Some tube that it watches has a ready job, paused or not."""
-        tubes = (self.tube(name) for name in worker.watching)
-        return any(tube is not None and tube.counts[JobState.READY] for tube in tubes)
-
-    def serve(self, tube: Tube, now: int) -> None:
-        """It may have jobs for those who wait."""
-        users = self.users.get(tube.topic_name)
-        for worker in list(users.waiting) if users is not None else ():
-            if tube.is_paused(now) or tube.head() is None:
-                return
-            try:
-                found = self.next_for(worker, now)
-            except Reading:
-                continue  # what is read may be of another tube: this one's jobs are for the others meanwhile
-            if found is not None:
-                self.stop_waiting(worker)
-                best, job, body = found
-                best.reserve(job, worker, now)
-                worker.sink.reserved(job, body)
-
-    def block(self, worker: Worker, tube: Tube) -> None:
-        """It is told when the tube has read from disk."""
-        self._blocked[worker] = tube
-
-    def read_completed(self, tube: Tube) -> None:
-        """It has."""
-        for worker in [worker for worker, waits_for in self._blocked.items() if waits_for is tube]:
-            del self._blocked[worker]
-            worker.sink.read_completed()
-
-    def counts(self, state: JobState) -> int:
-        """Jobs in that state."""
-        return sum(tube.counts[state] for tube in self._by_number.values())
+    def count(self, state: JobState) -> int:
+        """Return how many jobs of all tubes are in that state."""
+        return sum(tube.table.counts[state] for tube in self.waiters.queues.values())
 
     @property
     def urgent(self) -> int:
-        """Ready jobs that are urgent."""
-        return sum(tube.urgent for tube in self._by_number.values())
+        """How many jobs of all tubes are ready and urgent."""
+        return sum(tube.table.urgent for tube in self.waiters.queues.values())
 
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""
-        assert len(set(self.names)) == len(self.names)
-        assert set(self.names) == set(self.of_tube)
-        for tube in self._by_number.values():
-            assert tube.topic_name in self.of_tube or not tube.jobs.count
+        for part in (self.index, self.waiters, self.listed):
+            part.check()
+        made = self.waiters.queues
+        assert self.index.holders == {tube.number: tube for tube in made.values()}
+        assert len(self.index) == sum(tube.jobs.count for tube in made.values())
+        for name, tube in made.items():
+            assert tube.topic_name == name
+            assert name in self.listed.counters or not tube.jobs.count
             assert not tube.deleted
-        assert sum(self._counts.values()) == sum(tube.jobs.count for tube in self._by_number.values())
-        for users in self.users.values():
-            assert users.using or users.watching
-            assert all(worker.waiting for worker in users.waiting)
-        assert self._waiting == len({worker for users in self.users.values() for worker in users.waiting})
+
+    def __repr__(self) -> str:
+        return f"<Tubes: {len(self.waiters.queues)} made, {self.listed!r}>"

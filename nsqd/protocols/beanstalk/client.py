@@ -14,9 +14,9 @@ from typing import Any
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
 from nsqd.core.sequence.puts import Terms
-from nsqd.core.work_queue.jobs import Job
-from nsqd.core.work_queue.tube import Reading
-from nsqd.core.work_queue.tubes import Worker
+from nsqd.core.work_queue.job import Job
+from nsqd.core.work_queue.waiters import Reading
+from nsqd.core.work_queue.worker import Worker
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.commands import HTTP, MAX_LINE, MOST_VERB, BadFormat, UnknownCommand, is_http, verb_of
 from nsqd.protocols.outbox import Outbox
@@ -242,7 +242,7 @@ class Client(ABC):
         except TooMany:
             self._reply(b"OUT_OF_MEMORY\r\n")
         except Reading as reading:
-            self._broker.tubes.block(self.worker, reading.tube)
+            self._broker.tubes.waiters.block(self.worker, reading.queue)
             self._wait, self._deadline = True, -1
 
     def _reply(self, data: bytes) -> None:
@@ -288,7 +288,7 @@ class Client(ABC):
 
     def _answer(self, reply: bytes) -> None:
         """To a reserve that waits."""
-        self._broker.tubes.stop_waiting(self.worker)
+        self._broker.tubes.waiters.stop_waiting(self.worker)
         self._deadline = NEVER
         self._reply(reply)
         self._go_on()
@@ -356,6 +356,9 @@ class Client(ABC):
         if reply is not None:
             self._long = None
             self._reply(reply)
+
+    def __repr__(self) -> str:
+        return f"<Client {self.remote_ip}:{self.port}, {self.worker!r}, {len(self._buffer)} bytes kept>"
 
     @abstractmethod
     def _put_together(self, usual: tuple[int, Terms], data: bytes, at: int, body: int) -> int:

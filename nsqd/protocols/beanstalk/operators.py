@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from nsqd.core.sequence.puts import Terms
-from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.client import NOT_FOUND, TUBES_OF_A_UNIT, Client, job_reply
@@ -28,15 +28,15 @@ class Operator(Client):
 
     def _peek_ready(self) -> None:
         tube = self._broker.tubes.tube(self.worker.using)
-        self._tell("peek-ready", _at(tube, tube.head() if tube is not None else None))
+        self._tell("peek-ready", _at(tube, tube.table.head() if tube is not None else None))
 
     def _peek_delayed(self) -> None:
         tube = self._broker.tubes.tube(self.worker.using)
-        self._tell("peek-delayed", _at(tube, tube.head(JobState.DELAYED) if tube is not None else None))
+        self._tell("peek-delayed", _at(tube, tube.table.head(JobState.DELAYED) if tube is not None else None))
 
     def _peek_buried(self) -> None:
         tube = self._broker.tubes.tube(self.worker.using)
-        self._tell("peek-buried", _at(tube, next(iter(tube.first_buried()), None) if tube is not None else None))
+        self._tell("peek-buried", _at(tube, next(iter(tube.table.first_buried()), None) if tube is not None else None))
 
     def _tell(self, command: str, found: tuple[Tube, Job] | None) -> None:
         body = found[0].body(found[1]) if found is not None else None
@@ -49,13 +49,13 @@ class Operator(Client):
         self._count("kick")
         name, kicked = self.worker.using, 0
         tube = self._broker.tubes.tube(name)
-        state = JobState.BURIED if tube is not None and tube.buried else JobState.DELAYED
+        state = JobState.BURIED if tube is not None and tube.table.buried else JobState.DELAYED
 
         def some() -> bytes | None:
             nonlocal kicked
             tube = self._broker.tubes.tube(name)
             for _ in range(SLICE):
-                job = tube.next_to_kick(state) if tube is not None and kicked < bound else None
+                job = tube.table.next_to_kick(state) if tube is not None and kicked < bound else None
                 if tube is None or job is None:
                     self._promise(name)
                     return b"KICKED %d\r\n" % kicked
@@ -77,7 +77,7 @@ class Operator(Client):
     def _clear_tube(self, name: str) -> None:
         """CLEARED, and how many jobs are gone: ready, delayed and buried ones; reserved ones are their workers'."""
         tubes = self._broker.tubes
-        if name not in tubes.of_tube:
+        if name not in tubes.listed.counters:
             self._reply(NOT_FOUND)
             return
         count = 0
@@ -90,7 +90,7 @@ class Operator(Client):
                     if tube is not None:
                         tube.finish(job)
                     count += 1
-                if tube is not None and tube.counts[state]:
+                if tube is not None and tube.table.counts[state]:
                     return None
             self._promise(name)
             tubes.leave_empty(name)
@@ -128,7 +128,7 @@ class Operator(Client):
         if wanted is None or not 1 <= limit <= MOST_LISTED:
             raise BadFormat
         tube = tubes.tube(name)
-        if name not in tubes.of_tube:
+        if name not in tubes.listed.counters:
             self._reply(NOT_FOUND)
             return
         found = islice(tube.jobs.in_state(wanted, after), limit) if tube is not None else ()
@@ -136,15 +136,15 @@ class Operator(Client):
 
     def _pause_tube(self, name: str, seconds: int) -> None:
         tubes = self._broker.tubes
-        if name not in tubes.of_tube:
+        if name not in tubes.listed.counters:
             self._reply(NOT_FOUND)
             return
-        tubes.of_tube[name]["pause-tube"] += 1
+        tubes.listed.counters[name]["pause-tube"] += 1
         tubes.made(name).pause_for(seconds * SECOND, self._now)
         self._reply(b"PAUSED\r\n")
 
     def _stats(self) -> None:
-        self._spent += len(self._broker.tubes.names) // TUBES_OF_A_UNIT
+        self._spent += len(self._broker.tubes.listed.names) // TUBES_OF_A_UNIT
         self._count("stats")
         figures, draining = self._context.figures(), self._broker.draining_since > 0
         self._reply(stats.dictionary(stats.of_all(self._broker.tubes, figures, draining)))
@@ -160,14 +160,14 @@ class Operator(Client):
     def _stats_tube(self, name: str) -> None:
         self._count("stats-tube")
         tubes = self._broker.tubes
-        if name not in tubes.of_tube:
+        if name not in tubes.listed.counters:
             self._reply(NOT_FOUND)
         else:
             self._reply(stats.dictionary(stats.of_tube(tubes, name, tubes.tube(name), self._now)))
 
     def _list_tubes(self) -> None:
         self._count("list-tubes")
-        self._reply(stats.listing(self._broker.tubes.names))
+        self._reply(stats.listing(self._broker.tubes.listed.names))
 
     def _list_tube_used(self) -> None:
         self._count("list-tube-used")
@@ -185,7 +185,7 @@ class Operator(Client):
         tube, job = found
         name = tube.topic_name
         tube.finish(job)
-        tubes.of_tube[name]["delete"] += 1
+        tubes.listed.counters[name]["delete"] += 1
         self._promise(name)
         tubes.leave_empty(name)
         return True

@@ -7,8 +7,9 @@ from typing import Any
 
 from nsqd.core.limits import TooMany
 from nsqd.core.sequence.puts import Terms
-from nsqd.core.work_queue.jobs import Job, JobState
-from nsqd.core.work_queue.tube import Reading, Tube
+from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.waiters import Reading
 from nsqd.protocols.beanstalk.client import (
     DEADLINE_SOON,
     NOT_FOUND,
@@ -44,7 +45,7 @@ class Peer(Operator):
             return 0  # it is not complete, or has another answer
         bodies = [data[body : end - 2]]
         line, step = data[at:body], end - at
-        most = 1 if tubes.is_awaited else UNITS_OF_A_TURN - self._spent
+        most = 1 if tubes.waiters.count else UNITS_OF_A_TURN - self._spent
         while data.startswith(line, end) and data[end + step - 2 : end + step] == b"\r\n" and len(bodies) < most:
             bodies.append(data[end + len(line) : end + step - 2])
             end += step
@@ -132,7 +133,7 @@ class Peer(Operator):
         warned = worker.warned_at()
         soon = warned is not None and warned <= now
         if not (soon and not tubes.has_ready(worker)):
-            found = tubes.next_for(worker, now)
+            found = tubes.waiters.next_for(worker, now)
             if found is not None:
                 self._count(command)
                 tube, job, body = found
@@ -145,7 +146,7 @@ class Peer(Operator):
         elif seconds == 0 or self._eof:
             self._reply(TIMED_OUT)
         else:
-            tubes.wait(worker)
+            tubes.waiters.wait(worker)
             self._wait = True
             self._deadline = NEVER if seconds is None else now + seconds * SECOND
             self._transport.timer_changed()
@@ -158,7 +159,7 @@ class Peer(Operator):
         replies: list[bytes] = []
         while len(replies) < count:
             try:
-                found = tubes.next_for(worker, self._now)
+                found = tubes.waiters.next_for(worker, self._now)
             except Reading:
                 if not replies:
                     raise

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from nsqd.core.work_queue.jobs import Job, JobState
+from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
-from nsqd.core.work_queue.tubes import Tubes, Users
+from nsqd.core.work_queue.tube_list import Users
+from nsqd.core.work_queue.tubes import Tubes
 from shared.values import SECOND
 
 VERSION = "1.13"  # of beanstalkd whose protocol this is; clients read it as a semantic version
@@ -74,17 +75,17 @@ def of_all(tubes: Tubes, figures: Figures, draining: bool) -> dict[str, object]:
     oldest, current, migrated, written, largest = figures.binlog
     told: dict[str, object] = {
         "current-jobs-urgent": tubes.urgent,
-        "current-jobs-ready": tubes.counts(JobState.READY),
-        "current-jobs-reserved": tubes.counts(JobState.RESERVED),
-        "current-jobs-delayed": tubes.counts(JobState.DELAYED),
-        "current-jobs-buried": tubes.counts(JobState.BURIED),
+        "current-jobs-ready": tubes.count(JobState.READY),
+        "current-jobs-reserved": tubes.count(JobState.RESERVED),
+        "current-jobs-delayed": tubes.count(JobState.DELAYED),
+        "current-jobs-buried": tubes.count(JobState.BURIED),
     }
     told |= {f"cmd-{command}": tubes.commands[command] for command in _COUNTED}
     return told | {
-        "job-timeouts": tubes.timeouts,
+        "job-timeouts": tubes.listed.timeouts,
         "total-jobs": tubes.total,
         "max-job-size": figures.max_job_size,
-        "current-tubes": len(tubes.names),
+        "current-tubes": len(tubes.listed.names),
         "current-connections": figures.connections,
         "current-producers": figures.producers,
         "current-workers": figures.workers,
@@ -110,12 +111,12 @@ def of_all(tubes: Tubes, figures: Figures, draining: bool) -> dict[str, object]:
 
 def of_tube(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str, object]:
     """What `stats-tube` tells of one that there is."""
-    users, counters = tubes.users.get(name, _NOBODY), tubes.of_tube[name]
-    counts = tube.counts if tube is not None else dict.fromkeys(JobState, 0)
+    users, counters = tubes.listed.users.get(name, _NOBODY), tubes.listed.counters[name]
+    counts = tube.table.counts if tube is not None else dict.fromkeys(JobState, 0)
     left = max(0, tube.pause_until - now) if tube is not None else 0
     return {
         "name": _quoted(name),
-        "current-jobs-urgent": tube.urgent if tube is not None else 0,
+        "current-jobs-urgent": tube.table.urgent if tube is not None else 0,
         "current-jobs-ready": counts[JobState.READY],
         "current-jobs-reserved": counts[JobState.RESERVED],
         "current-jobs-delayed": counts[JobState.DELAYED],
@@ -123,7 +124,7 @@ def of_tube(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str, o
         "total-jobs": tube.total if tube is not None else 0,
         "current-using": users.using,
         "current-watching": users.watching,
-        "current-waiting": len(users.waiting),
+        "current-waiting": tubes.waiters.count_at(name),
         "cmd-delete": counters["delete"],
         "cmd-pause-tube": counters["pause-tube"],
         "pause": tube.pause_asked // SECOND if tube is not None and left else 0,

@@ -7,6 +7,7 @@ else waits, not even for the same topic.
 
 from functools import partial
 
+from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.topic import Topic
 from nsqd.protocols.nsq.access import Waiting
@@ -33,6 +34,6 @@ class Topics:
             raise Waiting
         return topic
 
-    def unsubscribe(self, consumer: Consumer) -> None:
+    def unsubscribe(self, channel: Channel, consumer: Consumer) -> None:
         """The client consumes no more."""
-        self._broker.unsubscribe(consumer)
+        self._broker.unsubscribe(channel, consumer)

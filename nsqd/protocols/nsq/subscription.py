@@ -3,6 +3,8 @@
 State (specs/nsq.md a4): INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING. It is the Sink of its consumer.
 """
 
+from nsqd.core.channel import commands
+from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
 from nsqd.core.limits import TooMany
 from nsqd.core.message.frame import CLOSE_WAIT, ID_SIZE, OK
@@ -26,6 +28,7 @@ class Subscription:
     __slots__ = (
         "_access",
         "_agreed",
+        "_channel",
         "_failures",
         "_msg_timeout",
         "_outbox",
@@ -47,6 +50,7 @@ class Subscription:
         self._tick_due = 0  # ns: the first tick of the output buffer's clock at which nothing was sent yet
         self.state = INIT
         self.consumer: Consumer | None = None  # from SUB on, until the connection or the channel goes
+        self._channel: Channel  # of that consumer; not set before SUB
 
     # commands
 
@@ -68,6 +72,7 @@ class Subscription:
         if limit and len(channel.consumers) >= limit:
             raise WireError("E_SUB_FAILED", f"SUB failed consumers for {topic}:{name} exceeds limit of {limit}")
         distance = _distance(self._settings, identity)
+        self._channel = channel
         self.consumer = channel.subscribe(self, agreed.msg_timeout, agreed.sample_rate, distance)
         self._agreed, self._msg_timeout = agreed, identity.msg_timeout
         self._tick_due = now + agreed.output_buffer_timeout
@@ -86,7 +91,7 @@ class Subscription:
         if count > most:
             raise WireError("E_INVALID", f"RDY count {_signed(count)} out of range 0-{most}")
         if self.consumer is not None:
-            self.consumer.set_ready(count)
+            commands.set_ready(self._channel, self.consumer, count)
 
     def fast_fin(self, data: bytes, start: int) -> int:
         """As many whole FINs as follow each other at `start`: where they end. 0: read the command exactly.
@@ -100,7 +105,7 @@ class Subscription:
         if ids is None:
             return 0
         end = start + len(ids) // ID_SIZE * fast.FIN_SIZE
-        failed = consumer.finish(ids)
+        failed = commands.finish(self._channel, consumer, ids)
         if failed:
             for message_id, why in failed:
                 self._failed("FIN", message_id, why)
@@ -113,7 +118,7 @@ class Subscription:
     def fin(self, words: list[bytes]) -> None:
         """FIN id."""
         consumer, message_id = self._in_flight_command("FIN", 2, words)
-        for failed, why in consumer.finish(message_id):
+        for failed, why in commands.finish(self._channel, consumer, message_id):
             self._failed("FIN", failed, why)
 
     def req(self, words: list[bytes], now: int) -> None:
@@ -122,14 +127,16 @@ class Subscription:
         delay = parse_number(words[2])
         if delay is None:
             raise WireError("E_INVALID", b"REQ could not parse timeout " + words[2])
-        why = consumer.requeue(message_id, min(delay * MILLISECOND, self._settings.max_req_timeout), now)
+        longest = self._settings.max_req_timeout
+        why = commands.requeue(self._channel, consumer, message_id, min(delay * MILLISECOND, longest), now)
         if why:
             self._failed("REQ", message_id, why)
 
     def touch(self, words: list[bytes], now: int) -> None:
         """TOUCH id."""
         consumer, message_id = self._in_flight_command("TOUCH", 2, words)
-        why = consumer.touch(message_id, self._msg_timeout, self._settings.max_msg_timeout, now)
+        longest = self._settings.max_msg_timeout
+        why = commands.touch(self._channel, consumer, message_id, self._msg_timeout, longest, now)
         if why:
             self._failed("TOUCH", message_id, why)
 
@@ -138,14 +145,19 @@ class Subscription:
         require(self.state == SUBSCRIBED, "CLS")
         self.state = CLOSING
         if self.consumer is not None:
-            self.consumer.set_ready(0)
+            commands.set_ready(self._channel, self.consumer, 0)
         self._outbox.reply(CLOSE_WAIT)
 
     def disconnected(self) -> None:
         """The connection is gone; what is in flight waits for its time-out."""
         if self.consumer is not None:
             consumer, self.consumer = self.consumer, None
-            self._topics.unsubscribe(consumer)
+            self._topics.unsubscribe(self._channel, consumer)
+
+    def network_ready(self) -> None:
+        """There may be room for messages again."""
+        if self.consumer is not None:
+            self._channel.refresh(self.consumer)
 
     # Sink of the consumer
 

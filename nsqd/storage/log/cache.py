@@ -1,9 +1,9 @@
-"""Which messages are in memory, and how the others come back: reading that may wait for the disk is an event, never in a turn.
+"""Which messages are in memory, and how the others come back. A turn never waits for the disk: a thread reads.
 
-Every frame is on disk as well, so memory is a cache with a budget for the whole node. What goes first is what was published
-last and nobody is near: a channel that lags behind keeps what comes next for it, a channel that keeps up has had the rest. What
-was read back goes when the channels have passed. What the system has in its own memory is read in the turn: handing it to the
-thread and back cost more than reading it. A read by the thread brings the extent that was asked for and the next one behind it.
+Every frame is on disk as well, so memory is a cache, with one budget for the whole log. What was published last and no channel
+is near is given up first: a channel that lags behind keeps what comes next for it, a channel that keeps up has had the rest.
+What was read back is given up when the channels have passed. What the system has in its own memory is read in the turn, because
+handing it to the thread and back costs more. The thread reads the extent that was asked for and the next one behind it.
 """
 
 import threading
@@ -20,10 +20,10 @@ from nsqd.storage.sequence import Sequence
 from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
 
-KEPT_NEW = 4  # the part of the budget that what was published last may have: one in so many
-TOLD = 100  # one in so many retries is told: every ten seconds
-MOST_INLINE = 8  # extents, in a turn: 2 ms
-PAUSE = 0.1  # s, between tries of a machine that is out of descriptors or memory
+KEPT_NEW = 4  # what was published last may have one part in so many of the budget
+TOLD = 100  # one in so many retries is logged: every ten seconds
+MOST_INLINE = 8  # extents that are read in a turn: 2 ms
+PAUSE = 0.1  # s between two tries while the machine is out of descriptors or memory
 
 
 @dataclass(slots=True)
@@ -34,19 +34,21 @@ class Read:
     sequence: Sequence
     held: Held
     pieces: list[Piece]  # where it stood when it was asked for
-    found: Found | None = None  # the result
-    failure: OSError | None = None  # then there are none
+    found: Found | None = None  # the result; None: not read yet, or it failed
+    failure: OSError | None = None
     lost: set[int] = field(default_factory=set)  # indexes of messages that are owed and were not read
 
 
 class Cache:
-    """See above. All methods are for the reactor's thread but `_work`."""
+    """The frames in memory. All methods are for the reactor's thread but `_work` and `_do`."""
 
     def __init__(self, disk: Disk, log_id: bytes, budget: int, wake: Callable[[], None]) -> None:
         self.budget = budget  # bytes of frames
         self.limit = budget  # of it, what is left to frames; beyond it, `keep_to_budget`
-        self.held_bytes = 0  # bytes of frames in memory, those that were freed in extents that live included
-        self.on_read: Callable[[int], None] = lambda topic: None  # what was asked for of that topic can be read now
+        self.held_bytes = 0  # of frames in memory; in extents that live, freed frames count as well
+        self.on_read: Callable[[int], None] = lambda topic: (
+            None
+        )  # called when what was asked for of a topic can be read
         self.just_read: list[Held] = []  # read back in this turn; not empty: `keep_to_budget` takes note of them
         self.done: deque[Read] = deque()  # by the thread; if there are some, `collect`
         self.inline = 0  # extents read in this turn; whoever begins a turn sets it to 0
@@ -62,7 +64,7 @@ class Cache:
         self._old: dict[Held, None] = {}  # those published before, as far as they are in memory
         self._read_back: OrderedDict[Held, None] = OrderedDict()  # extents that came back, the oldest first
         self._reading: dict[int, Read] = {}  # by id of the Held
-        self._jobs: deque[Read | None] = deque()
+        self._jobs: deque[Read | None] = deque()  # for the thread; None: end
         self._there_are_jobs = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
 
@@ -84,12 +86,12 @@ class Cache:
                 self._old[oldest] = None
 
     def share(self, others: int) -> None:
-        """Other things take so many bytes of the budget; an eighth of it is left to frames whatever they do."""
+        """Other things take `others` bytes of the budget. An eighth of it is left to frames in any case."""
         self.limit = self.budget - min(others, self.budget // 8 * 7)
         self._age()
 
     def dropped(self, held: Held) -> None:
-        """Nothing is left of the extent."""
+        """All messages of the extent are finished, or it was replaced: forget it."""
         if held.extent is not None:
             self.held_bytes -= held.size
             held.extent = None  # a read of it may be under way
@@ -98,7 +100,7 @@ class Cache:
         self._read_back.pop(held, None)
 
     def forget(self, sequence: Sequence) -> None:
-        """The topic is gone."""
+        """The topic is deleted: forget its extents."""
         for held in sequence.live():
             self.dropped(held)
             held.freed = held.count
@@ -128,7 +130,7 @@ class Cache:
     # reading back
 
     def fetch(self, topic: int, sequence: Sequence, place: int) -> None:
-        """The extent at `place` is wanted, and soon the next one."""
+        """Read back the extent at `place` of the sequence, and the next one: it is wanted soon."""
         for held in sequence.held[place : place + 2]:
             if held.extent is None and held.freed < held.count and id(held) not in self._reading:
                 read = Read(topic, sequence, held, list(held.pieces))
@@ -136,13 +138,13 @@ class Cache:
                 self._start(read)
 
     def read_now(self, topic: int, sequence: Sequence, held: Held) -> Extent | None:
-        """The extent, if the system has it in memory and this turn has the time; else None."""
+        """Return the extent if the system has it in memory and this turn has the time; else None."""
         if self.inline >= MOST_INLINE or not held.pieces or id(held) in self._reading:
             return None
         self.inline += 1
         try:
             found = find_cached(self._disk, self._log_id, self.generations, topic, held, held.pieces)
-        except OSError:  # the thread will see what to make of it
+        except OSError:  # the thread tries again, and deals with it
             return None
         if found is None:
             return None
@@ -172,7 +174,7 @@ class Cache:
             self._wake()
 
     def _do(self, read: Read) -> None:
-        """Read one extent from its pieces. (any thread)"""
+        """Read one extent from its pieces: `found` or `failure` is the result. (any thread)"""
         try:
             read.found = find(self._disk, self._log_id, self.generations, read.topic, read.held, read.pieces)
         except OSError as error:
@@ -181,7 +183,7 @@ class Cache:
                 time.sleep(PAUSE)  # it is tried again
 
     def collect(self) -> list[Read]:
-        """Take over what was read; returns what could not be, with what was `lost`."""
+        """Take over what the thread has read. Returns reads with messages that are `lost`: damaged, or gone."""
         failed = []
         topics = dict[int, None]()
         while self.done:
@@ -203,8 +205,11 @@ class Cache:
         return failed
 
     def _may_succeed_later(self, read: Read) -> bool:
-        """What could not be read is not lost: the machine may be out of descriptors, the disk may come back. But the segment
-        is not there: either it was cleaned meanwhile, or nothing will bring it."""
+        """True if the read failed, and is to be tried again.
+
+        The machine may be out of descriptors, and the disk may come back. But a segment that is not there comes back only if it
+        was cleaned meanwhile: then the extent stands elsewhere.
+        """
         if read.failure is None:
             return False
         if isinstance(read.failure, FileNotFoundError):
@@ -215,7 +220,7 @@ class Cache:
         return True
 
     def _install(self, read: Read) -> None:
-        """All that is owed was read."""
+        """All messages that are owed were read: the extent is in memory."""
         held, found = read.held, read.found
         assert found is not None
         for index in _given_and_freed(read):
@@ -227,14 +232,14 @@ class Cache:
         self.just_read.append(held)
 
     def close(self) -> None:
-        """Let the thread end."""
+        """End the thread."""
         if self._thread is not None:
             self._start(None)
             self._thread.join()
 
 
 def _given_and_freed(read: Read) -> Iterator[int]:
-    """The indexes of the messages that were given to channels and are owed by none."""
+    """Yield the indexes of the messages that were given to channels and are owed by none."""
     held = read.held
     if not held.freed:
         return iter(())
@@ -242,7 +247,7 @@ def _given_and_freed(read: Read) -> Iterator[int]:
 
 
 def _lost(read: Read) -> set[int]:
-    """The indexes of the messages that are owed and were not read."""
+    """Return the indexes of the messages that are owed and were not read."""
     found = read.found
     if found is None:
         missing = set(range(read.held.count))

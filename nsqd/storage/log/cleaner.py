@@ -1,8 +1,8 @@
-"""Cleaning in place: a segment of which little is wanted is written again with only that, as its own next generation.
+"""Cleaning in place: a segment of which little is wanted is rewritten with only that, as its own next generation.
 
-Ids and order stay as they are, and a publish never comes behind what was done with it. It happens in a thread, on a copy of
-what the reactor's thread knows; that thread then exchanges the places. Only segments older than both checkpoints are cleaned:
-replay never begins before them, so of their records none is needed but the messages.
+Ids and order stay as they are, and a publish never comes behind the records of what was done with it. A thread rewrites, from a
+copy of what the reactor's thread knows; that one then exchanges the places. Only segments before both checkpoints are cleaned:
+replay never begins before them, so none of their records is needed but those of wanted messages.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ WRITE_SIZE = 1024 * 1024  # bytes written at a time
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An extent of which something is wanted."""
+    """An extent with messages that are wanted."""
 
     topic: int
     sequence: Sequence
@@ -36,14 +36,14 @@ class Wanted:
 
 @dataclass(slots=True)
 class Part:
-    """What of an extent stands in the segment, and is wanted."""
+    """The part of an extent that stands in the segment."""
 
     topic: int
     held: Held
     pieces: list[Piece]  # in that segment
     wanted: bytes  # for each message of the extent, 0 if nobody owes it and it is not retained
-    place: Piece | None = None  # the result
-    records: int = 0  # it has
+    place: Piece | None = None  # where it stands in the new file
+    records: int = 0  # it has there
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Job:
     """A segment to be cleaned."""
 
     base: int
-    generation: int  # it has
+    generation: int  # of the file that is read
     parts: list[Part]
     failure: str = ""
     damaged: bool = False  # then there is no sense in another try
@@ -61,13 +61,13 @@ class Job:
 
 
 class Cleaner:
-    """See above. One segment at a time: `take` it, then `start`, then `finish`."""
+    """Rewrites one segment at a time: `take` it, then `start`, then `finish`."""
 
     def __init__(
         self, disk: Disk, identity: LogIdentity, generations: dict[int, int], wake: Callable[[], None]
     ) -> None:
         self.cleaned = 0  # segments
-        self.records = 0  # that were written again
+        self.records = 0  # that were rewritten
         self._disk = disk
         self._identity = identity
         self._generations = generations  # of segments that were cleaned, by base; the cache reads by it, too
@@ -78,11 +78,11 @@ class Cleaner:
 
     @property
     def busy(self) -> bool:
-        """A segment is being cleaned."""
+        """True from `take` on until `finish` returns the segment or gives it up."""
         return self._job is not None
 
     def take(self, base: int, wanted: list[Wanted]) -> None:
-        """This segment is to be cleaned; `wanted`: every extent of which something is wanted and in it."""
+        """Choose a segment to be cleaned. `wanted`: every extent with wanted messages in it."""
         parts = []
         for one in sorted(wanted, key=lambda one: (one.topic, one.held.first)):  # in the order in which it is read back
             pieces = [piece for piece in one.held.pieces if piece[0] == base]
@@ -91,7 +91,7 @@ class Cleaner:
         self._job = Job(base, self._generations.get(base, 0), parts)
 
     def start(self) -> None:
-        """Begin with what was chosen. Whatever was finished by then is known to be finished after a power cut, too."""
+        """Begin with the chosen segment, if there is one. That its unwanted messages were finished must be durable."""
         if self._job is not None:
             self._start(self._job)
 
@@ -111,7 +111,7 @@ class Cleaner:
         self._wake()
 
     def _discard(self, job: Job) -> None:
-        """What was begun takes space. (the thread)"""
+        """Remove the unfinished file: it takes space. (the thread)"""
         with contextlib.suppress(OSError):  # it was not begun, or has its name already; else the next start tidies up
             self._disk.remove(f"{segment_name(job.base, job.generation + 1)}.tmp")
 
@@ -146,7 +146,7 @@ class Cleaner:
         found = nothing(held.first, len(part.wanted))
         for piece in part.pieces:
             if not collect(self._disk, self._identity.log_id, generation, piece, part.topic, found):
-                raise LogError("it is damaged")  # somebody may want to look at it
+                raise LogError("it is damaged")  # it stays as it is: somebody may want to look at it
         frames = found.frames
         attributes = found.attributes()
         pieces: list[bytes] = []
@@ -165,7 +165,7 @@ class Cleaner:
         return pieces
 
     def finish(self) -> int | None:
-        """Exchange the places, if the thread is done. Returns the base of the segment if it was cleaned."""
+        """If the thread is done, exchange the places. Returns the base of the segment if it was cleaned."""
         job = self._job
         if job is None or not job.done.is_set():
             return None
@@ -191,10 +191,10 @@ class Cleaner:
 
 
 def _end_of_run(frames: list[bytes], wanted: bytes, attributes: list[bytes], start: int) -> int:
-    """Where the messages end that are wanted from `start` on and have equal attributes; `start` if there are none.
+    """Return the end of the run of wanted messages with equal attributes from `start` on; `start` if there is none.
 
-    Some that are not wanted may be among them, where they take less than the attributes would once more: a segment does not
-    become larger by being cleaned.
+    Unwanted messages may be among them where they take less than the attributes would once more: a segment does not become
+    larger by being cleaned.
     """
     own = attributes[start]
     spare = len(own) + records.PUBLISH.size if own else 0  # bytes that the gap before `at` may have
@@ -212,7 +212,7 @@ def _end_of_run(frames: list[bytes], wanted: bytes, attributes: list[bytes], sta
 
 
 def _wanted(held: Held, sequence: Sequence) -> bytes:
-    """For each message of the extent, 0 if it was given to channels, none owes it, and it is not retained."""
+    """Return a byte for each message of the extent: 0 if it was given to channels, none owes it, and it is not retained."""
     if held.freed == held.count:
         wanted = bytes(held.count)
     else:

@@ -1,7 +1,7 @@
-"""The log's files: the only code of the log that makes system calls. The simulator has one of its own.
+"""The log's files. No other code of the log makes system calls; the simulator has a Disk of its own.
 
-Errors are OSError, of the call that failed: nothing is tried again here. A directory change is durable after
-`sync_directory`, a file's content after `sync`.
+A call that fails raises its OSError, and is not tried again here. A change of the directory is durable after `sync_directory`,
+a file's content after `sync`.
 """
 
 import os
@@ -27,7 +27,7 @@ class File(Protocol):
         """Up to `size` bytes; fewer at the end of the file."""
 
     def read_cached(self, at: int, size: int) -> bytes | None:
-        """Exactly `size` bytes; None if that would have to wait for the disk, or may. For the reactor's thread only."""
+        """Exactly `size` bytes; None if reading may have to wait for the disk. For the reactor's thread only."""
 
     def truncate(self, size: int) -> None:
         """Cut off the end."""
@@ -60,13 +60,13 @@ class Disk(Protocol):
         """Bytes of the whole file system."""
 
     def reserved(self) -> int:
-        """Bytes that are held in a file for when the disk is full."""
+        """Bytes of the file that holds space for when the disk is full; 0: there is none."""
 
     def reserve(self, size: int) -> None:
-        """Hold so many."""
+        """Make that file, of `size` bytes."""
 
     def release(self) -> None:
-        """Give them back."""
+        """Remove it."""
 
 
 def read_from(disk: Disk, name: str, at: int, size: int) -> bytes:

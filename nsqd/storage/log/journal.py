@@ -13,7 +13,7 @@ from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.mark import Mark
-from nsqd.core.work_queue.jobs import time_of, with_time
+from nsqd.core.work_queue.job import time_of, with_time
 from nsqd.storage.log.recorder import Recorder
 from nsqd.storage.log.retention import Retained, Retention
 from nsqd.storage.memory import KeptExtents, MemoryReader

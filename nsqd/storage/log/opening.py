@@ -35,6 +35,17 @@ SMALLEST_SEGMENT = 256 * 1024  # bytes
 
 
 @dataclass(frozen=True, slots=True)
+class LogOptions:
+    """What the operator says of a log."""
+
+    node: int  # its number
+    durability: Durability  # of topics that have no mode of their own
+    sync_every: int  # messages after which the mode `interval` syncs
+    budget: int  # bytes of messages in memory
+    segment_size: int = 0  # bytes; 0: the usual
+
+
+@dataclass(frozen=True, slots=True)
 class Simulated:
     """What a simulator replaces."""
 
@@ -137,39 +148,30 @@ class OpenLog:
         self.writer.close()
 
 
-def open_log(
-    disk: Disk,
-    node: int,
-    durability: Durability,
-    sync_every: int,
-    budget: int,
-    wake: Callable[[], None],
-    simulated: Simulated | None = None,
-    segment_size: int = 0,
-) -> OpenLog:
+def open_log(disk: Disk, options: LogOptions, wake: Callable[[], None], simulated: Simulated | None = None) -> OpenLog:
     """Read the log on a disk, and make it ready to be written. A log is begun if there is none.
 
-    `sync_every`: messages after which the mode `interval` syncs; `budget`: bytes of messages in memory; `segment_size`: bytes,
-    0 for the usual. Raises LogError with one line that says what is wrong.
+    `wake` has the reactor make another turn; it may be called in any thread. Raises LogError: one line says what is wrong.
     """
     parts = simulated or Simulated()
     try:
         reading = LogReading(disk)
         most = max(SMALLEST_SEGMENT, disk.total() // SEGMENTS_ON_DISK)
-        segment_size = min(max(segment_size, SMALLEST_SEGMENT) if segment_size else parts.segment_size, most)
+        segment_size = max(options.segment_size, SMALLEST_SEGMENT) if options.segment_size else parts.segment_size
+        segment_size = min(segment_size, most)
         spare = parts.spare(disk, segment_size)
     except OSError as error:
         raise LogError(f"cannot read the log: {error}") from None
     reading.report()
-    identity = _identify(disk, node, reading)
+    identity = _identify(disk, options.node, reading)
     clock, space = LogClock(parts.clocks), Space(disk)
     picture = reading.resume(clock)
     reader, bases = reading.reader, reading.bases
     writer = Writer(
         disk, identity, reader.end, clock, space, spare, segment_size, bases, reader.stated, reader.content_end
     )
-    syncer = parts.syncer(writer, space, durability, sync_every, wake)
-    cache = parts.cache(disk, identity.log_id, budget, wake)
+    syncer = parts.syncer(writer, space, options.durability, options.sync_every, wake)
+    cache = parts.cache(disk, identity.log_id, options.budget, wake)
     cache.generations.update(reading.generations)
     store = LogStore(writer, syncer, cache, clock, reading.messages)
     if picture is not None:

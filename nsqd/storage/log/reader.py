@@ -1,11 +1,11 @@
-"""Segments back into records, and what to do where the bytes are wrong: torn or damaged.
+"""Reads segments back into records, and decides where bytes are wrong whether they are damaged or torn.
 
 Below the highest durable mark that any group states, a wrong record is damage: it is copied, counted and passed over, and
-everything that is whole is served. Behind it the next record is looked for where its length says, else up to the next group.
+everything that is whole is served. The next record is looked for where its length says, else up to the next group.
 
 At or past that mark the log ends with the first wrong record. A power cut keeps any part of what was not synced, so whole
-records behind it prove nothing. But it need not be a power cut: the bytes may have been acknowledged, in a mode that does not
-wait for the sync or before the mark was stated. So what is cut off is copied and counted, apart from damage.
+records behind it prove nothing. But there may have been none, and the bytes may have been acknowledged: in a mode that does not
+wait for the sync, or before the mark was stated. So what is cut off is copied and counted, apart from damage.
 
 A file may reach beyond its records (spare.py), with zeros: a segment ends where the next one begins, the last with the log.
 """
@@ -32,7 +32,7 @@ _ANY_RECORD = re.compile(
 
 
 class Record(NamedTuple):
-    """One record, and where its content is. A start makes one of each that there is: a frozen dataclass costs three times."""
+    """A record, and where it stands. A start makes one for each record: a frozen dataclass would cost three times as much."""
 
     kind: int
     content: bytes  # what follows the kind
@@ -42,25 +42,25 @@ class Record(NamedTuple):
 
     @property
     def position(self) -> int:
-        """In the log."""
+        """Where it begins in the log."""
         return self.segment + self.start - HEADER_SIZE
 
 
 @dataclass(slots=True)
 class Damage:
-    """What was found wrong below the durable mark."""
+    """What is wrong below the durable mark."""
 
     spots: list[tuple[str, int, int]] = field(default_factory=list)  # (segment, from, to)
     headers: list[str] = field(default_factory=list)  # segments whose headers were rebuilt
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """How many bytes are damaged."""
         return sum(end - start for _, start, end in self.spots) + HEADER_SIZE * len(self.headers)
 
 
 class Reader:
-    """All segments of a log, read once from the first record to the last. Repairs the end."""
+    """Reads a log once, from one of its roots to the last record, and repairs its end."""
 
     def __init__(self, disk: Disk) -> None:
         """Look at the files. Raises LogError, OSError."""
@@ -77,15 +77,15 @@ class Reader:
 
     @property
     def torn(self) -> int:
-        """Bytes at the end of the log that are or were cut off, and may have been acknowledged."""
+        """How many bytes at the end of the log were cut off: they may have been acknowledged."""
         return sum(end - start for _, start, end in self.cuts) + self.files.unreadable_bytes
 
     def roots(self) -> list[int]:
-        """Places in `segments` where replay may begin: the latest checkpoint first, complete or not; last the beginning."""
+        """Return the places in `segments` where replay may begin: checkpoints, complete or not, the latest first; then 0."""
         return [place for place in range(len(self.segments) - 1, 0, -1) if self.segments[place].header.state] + [0]
 
     def records(self, begin: int = 0) -> Iterator[Record]:
-        """Every good record from a root on, in order. Afterwards `end`, `torn` and `damage` are known, the end is repaired."""
+        """Yield every good record from a root on, in order. Then `end`, `torn`, `damage` are known, and the end repaired."""
         self.damage.spots.clear()
         self.content_end = self.segments[begin].base if self.segments else 0
         for place, segment in enumerate(self.segments[begin:], begin):
@@ -102,7 +102,7 @@ class Reader:
         self._sync()
 
     def _of(self, place: int, data: bytes) -> Iterator[Record]:
-        """The records of one segment, up to its end or to where the log ends."""
+        """Yield the good records of one segment, up to its end or to where the log ends."""
         segment = self.segments[place]
         seed, base = segment.header.seed, segment.base - HEADER_SIZE
         at = min(HEADER_SIZE, len(data))
@@ -128,7 +128,7 @@ class Reader:
             at = end
 
     def _pass_gap(self, place: int) -> bool:
-        """The segment before does not reach up to this one. False: what was between was never promised, the log ends there."""
+        """The segment before does not reach up to this one. False: nothing between them was promised, so the log ends there."""
         if self.end >= self._highest_mark(place, 0):
             self._remove_from(place)
             return False
@@ -138,7 +138,7 @@ class Reader:
         return True
 
     def _sync(self) -> None:
-        """What the process before us wrote and did not sync was not promised, but it is believed from now on."""
+        """Sync all segments: what the process before us wrote and did not sync was not promised, but is served from now on."""
         for segment in self.segments:
             file = self._disk.open(segment.name)
             try:
@@ -148,7 +148,7 @@ class Reader:
         self._disk.sync_directory()
 
     def _read(self, place: int) -> bytes:
-        """A segment up to its end, which a crash may not have cut off."""
+        """Return a segment up to its end. The file may reach beyond it: a crash kept it from being cut off."""
         segment = self.segments[place]
         size = self._disk.size(segment.name)
         if place + 1 < len(self.segments):
@@ -156,7 +156,7 @@ class Reader:
         return read_from(self._disk, segment.name, 0, size)
 
     def _highest_mark(self, place: int, at: int) -> int:
-        """The highest durable mark that any group states. What is before `at` in the segment at `place` was read.
+        """Return the highest durable mark that any group states. What is before `at` in the segment at `place` was read.
 
         Marks never fall, so it is one of those not read yet, or the last that was. Those are looked for once.
         """
@@ -168,7 +168,7 @@ class Reader:
         return self._mark
 
     def _cut(self, place: int, data: bytes) -> None:
-        """The log ends at `end`, in that segment: take away what is behind it."""
+        """The log ends at `end`, in that segment: cut off what stands behind it, and keep a copy."""
         segment = self.segments[place]
         at = self.end - segment.base + HEADER_SIZE
         filled = _filled(data)
@@ -184,12 +184,12 @@ class Reader:
             file.close()
 
     def _note_cut(self, name: str, start: int, end: int) -> None:
-        """Where nothing is really cut (frozen.py), each root that is tried comes by the same place."""
+        """Note it once: where nothing is really cut off (frozen.py), each root that is tried meets the same place."""
         if (name, start, end) not in self.cuts:
             self.cuts.append((name, start, end))
 
     def _remove_from(self, place: int) -> None:
-        """Take these segments away, the last one first: no crash leaves a gap that was not there."""
+        """Remove the segments from `place` on, the last one first, so that no crash leaves a gap that was not there."""
         reached = self.segments[-1].base
         for segment in reversed(self.segments[place:]):
             filled = _filled(read_from(self._disk, segment.name, 0, self._disk.size(segment.name)))
@@ -207,7 +207,10 @@ class Reader:
 
 
 def resume(data: bytes, at: int, seed: int, start: int = 0) -> int:
-    """Where the next good record begins behind a wrong one; the end if there is none. `start`: offset of `data` in the file."""
+    """Return where the next good record begins behind a wrong one at `at`; the end of `data` if there is none.
+
+    `start`: offset of `data` in the file.
+    """
     if at + PREFIX_SIZE <= len(data):
         by_length = at + PREFIX_SIZE + int.from_bytes(data[at : at + 4], "big")
         if by_length < len(data) and decode(data, by_length, seed, start):
@@ -218,7 +221,7 @@ def resume(data: bytes, at: int, seed: int, start: int = 0) -> int:
 
 
 def _first_record(data: bytes, at: int, end: int, seed: int, start: int) -> int:
-    """Where the first good record from `at` on begins that ends before `end`; `end` if none is found."""
+    """Return where the first good record from `at` on begins that ends before `end`; `end` if none is found."""
     checked = 0
     for match in _ANY_RECORD.finditer(data, at, end):
         place = match.start()
@@ -233,7 +236,7 @@ def _first_record(data: bytes, at: int, end: int, seed: int, start: int) -> int:
 
 
 def _filled(data: bytes) -> int:
-    """Where the zeros at its end begin."""
+    """Return where the zeros at its end begin."""
     end = len(data)
     while end > len(_ZEROS) and data[end - len(_ZEROS) : end] == _ZEROS:
         end -= len(_ZEROS)

@@ -1,7 +1,7 @@
-"""The files of a log: which segments there are, and whose. A header that is damaged is rebuilt, and written again.
+"""The files of a log: which segments there are, and of which log. A damaged header is rebuilt and written again.
 
 All segments and `log.id` (identity.py) name the same log. So a header that cannot be read follows from any of them, from the
-file's name (base and generation), and from the first records. What is no segment of ours is left alone.
+file's name (base and generation), and from the first records. Files with other names are left alone.
 """
 
 import re
@@ -26,7 +26,7 @@ from nsqd.storage.log.records import (
 )
 from nsqd.storage.log.writer import segment_name
 
-UNFINISHED = 4096  # bytes: the first write to a log is far smaller, and synced before the second
+UNFINISHED = 4096  # bytes: the first write to a log is far smaller, and is synced before the second
 END_OF_ALL = 1 << 64  # no log position is as high
 FIRST_RECORDS = 4096  # bytes in which a checkpoint's first records stand
 _NAME = re.compile(r"(\d{20})\.(\d{1,9})\.log")
@@ -38,7 +38,7 @@ class LogError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One file."""
+    """A file of the log."""
 
     name: str
     header: SegmentHeader
@@ -50,9 +50,10 @@ class Segment:
 
 
 class Segments:
-    """The files of one log, looked at once. Raises LogError, OSError."""
+    """The files of one log as they are found at its start."""
 
     def __init__(self, disk: Disk, quarantine: Quarantine) -> None:
+        """Find them, rebuild damaged headers, and remove what a cleaning left. Raises LogError, OSError."""
         self.stored = read_identity(disk)  # what `log.id` says; None: it is missing or damaged
         self.identity = self.stored  # of the log; None: there is no log, or it was only begun
         self.rebuilt: list[str] = []  # segments whose headers were damaged
@@ -63,7 +64,7 @@ class Segments:
         self.found = self._find()
 
     def _find(self) -> list[Segment]:
-        """The highest generation of each segment, by position."""
+        """Return the highest generation of each segment, by position."""
         newest: dict[int, int] = {}
         matches = [match for name in self._disk.names() if (match := _NAME.fullmatch(name))]
         names = [match for match in matches if int(match[1]) < END_OF_ALL]
@@ -82,7 +83,7 @@ class Segments:
         return found
 
     def _identify(self, known: list[SegmentHeader]) -> None:
-        """Whose log it is. LogError if the files do not agree."""
+        """Set the identity of the log. Raises LogError if the files do not agree."""
         if len({header.log_id for header in known}) > 1:
             raise LogError("the segments are of different logs: one was copied here from another directory")
         if known and self.stored is None:
@@ -94,7 +95,7 @@ class Segments:
             )
 
     def _tidy(self, replaced: list[str]) -> None:
-        """Remove what a cleaning left: older generations, and what it had begun to write; and what else was begun."""
+        """Remove what a cleaning left, which is older generations and a file that it had begun, and other unfinished files."""
         if replaced:  # their successors were synced before they got their names, which a kill may have left unsynced
             self._disk.sync_directory()
         begun = [name for name in self._disk.names() if name.endswith(".log.tmp") or name == UNFINISHED_IDENTITY]
@@ -102,7 +103,7 @@ class Segments:
             self._disk.remove(name)
 
     def _header(self, base: int, generation: int) -> SegmentHeader | None:
-        """None if it cannot be read. A header with one wrong bit can."""
+        """Return the header of a segment; None if it is damaged by more than one bit. Raises LogError."""
         name = segment_name(base, generation)
         try:
             header = decode_header(repaired(read_from(self._disk, name, 0, HEADER_SIZE)))
@@ -115,7 +116,7 @@ class Segments:
         return header
 
     def _rebuild(self, base: int, generation: int) -> SegmentHeader:
-        """The header that a segment of that name had, but for the time at which it was made."""
+        """Return the header that a segment of that name had, without the time at which it was made."""
         assert self.identity is not None
         log_id = self.identity.log_id
         seed = seed_of(log_id, base, generation)
@@ -125,7 +126,7 @@ class Segments:
         return SegmentHeader(self.identity.node, generation, log_id, base, 0, state)
 
     def _written(self, name: str, header: SegmentHeader) -> SegmentHeader:
-        """Write a header to its file if another one stands there. A file that holds nothing stays as it is."""
+        """Write the header to its file if another one stands there. A file that holds nothing stays as it is."""
         data = read_from(self._disk, name, 0, HEADER_SIZE)
         try:
             decode_header(data)
@@ -145,7 +146,7 @@ class Segments:
         self.rebuilt.append(name)
 
     def _set_aside(self, name: str) -> None:
-        """No file tells what log this is: it was begun, or it is small enough to look so. LogError if it is larger."""
+        """Rename a segment that is small enough to have only been begun: no file tells its log. Raises LogError for others."""
         size = self._disk.size(name)
         if size > UNFINISHED:
             raise LogError(

@@ -1,4 +1,4 @@
-"""Whose state a checkpoint holds, and whose messages keep old segments: a broker's, or what was only applied."""
+"""Whose state a checkpoint holds: a broker's, or what records were only applied to."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -10,23 +10,6 @@ from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.state import encode_topic
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.sequence import Sequence
-
-
-class Messages(Protocol):
-    """The messages of a log's topics."""
-
-    @property
-    def reshaped(self) -> int:
-        """How often extents that are older than the newest were replaced by others."""
-
-    def retire(self) -> bool:
-        """What is retained for longer than its topic says may go. True if there is something."""
-
-    def logged(self) -> list[int]:
-        """The numbers of the topics."""
-
-    def known_sequence(self, topic: int) -> Sequence | None:
-        """A topic's messages; None: the topic is gone."""
 
 
 class Source(Protocol):
@@ -97,7 +80,10 @@ class LiveSource:
 
 
 class AppliedSource:
-    """States that records were applied to, and no broker has: a copy of another node's log. Implements Source and Messages."""
+    """States that records were applied to, and no broker has: a copy of another node's log.
+
+    Implements Source, and Messages (tidying.py).
+    """
 
     overdue = False  # whoever owns the log says what is not retained any more
     reshaped = 0

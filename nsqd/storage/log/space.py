@@ -1,23 +1,23 @@
-"""Whether there is room: publishing leaves some free for FINs, checkpoints and cleaning; and half of that is held in a file.
+"""Whether the disk has room. Publishing leaves a reserve for FINs, checkpoints and cleaning, and a file holds half of that.
 
-Others may fill the disk to its last byte. Then that file is given up, and what is not a publish still finds room.
+Others may fill the disk to its last byte. Then the file is given up, so that all but publishes still find room.
 """
 
 from nsqd.storage.log.disk import Disk
 from shared.log import log
 
 RESERVE = 128 * 1024 * 1024  # bytes that publishing leaves free or held
-MOST_OF_DISK = 16  # ... or this part of a small disk
-LOOK_AFTER = 1024 * 1024  # bytes written, at most, until it is looked at: a burst uses up a reserve within a second
+MOST_OF_DISK = 16  # on a small disk, one part in so many instead
+LOOK_AFTER = 1024 * 1024  # bytes written until the next look, at most: a burst uses up a reserve within a second
 
 
 class Space:
-    """See above."""
+    """The room on the log's disk."""
 
     def __init__(self, disk: Disk) -> None:
-        self.full = ""  # why nothing may be published; "": there is enough
+        self.full = ""  # why nothing may be published; "": there is enough room
         self._disk = disk
-        self._held = disk.reserved()  # bytes
+        self._held = disk.reserved()  # bytes of the file
         self._look_after = LOOK_AFTER
         self.look_at = 0  # log position at which `look` is to be called again
 
@@ -44,7 +44,7 @@ class Space:
             log.info("LOG: there is space again")
 
     def give_up(self) -> bool:
-        """A write found no space: give back what is held. False if that is nothing."""
+        """Remove the file, because a write found no space. Returns False if there is none."""
         if not self._held:
             return False
         try:

@@ -3,7 +3,7 @@
 A block that is new in its file costs an entry in the file system's journal with its sync (0.22 ms against 0.15 for 200 kB on
 the machine where this was measured), and space that is only allocated costs the same. So while somebody waits for syncs, a
 thread fills a file with zeros, and the next segment takes it over. What stands behind the records is cut off when a segment
-ends; after a crash, when the log is opened.
+ends or, after a crash, when the log is opened.
 """
 
 import threading
@@ -12,24 +12,26 @@ from contextlib import suppress
 from nsqd.storage.log.disk import Disk, File
 from shared.log import log
 
-NAME = "spare."  # of the files; then a number: the directory may survive a power cut in any order, a name is used once
+NAME = (
+    "spare."  # then a number, for no name is used twice: after a power cut the directory may have changed in any order
+)
 CHUNK = 4 * 1024 * 1024  # bytes that are filled and synced at a time
-ROOM = 8  # times its size must be free
+ROOM = 8  # times its size must be free on the disk
 
 
 class Spare:
-    """See above. Its methods are for the reactor's thread, but for `_fill`."""
+    """Makes the next segment's file. Its methods are for the reactor's thread, but for `_fill`."""
 
     def __init__(self, disk: Disk, size: int) -> None:
-        """`size`: bytes to be made ahead. What a process before us left is removed. Raises OSError."""
+        """Remove what a process before us left. `size`: bytes to be made ahead. Raises OSError."""
         self._disk = disk
         self._size = size
         self._file: File | None = None  # being filled, or ready
         self._closed = False
         self._failed = False
         self._thread: threading.Thread | None = None
-        self.ready = False  # it can be taken
-        self._asked = False  # there was a call of `prepare` since the last one was taken
+        self.ready = False  # the file can be taken
+        self._asked = False  # `prepare` was called since the last file was taken
         self._number = 0
         for name in disk.names():
             if name.startswith(NAME):
@@ -40,7 +42,7 @@ class Spare:
         return f"{NAME}{self._number}"
 
     def prepare(self) -> None:
-        """Begin to make one, unless that was done already."""
+        """Begin to make a file, unless that was done already."""
         if not self._asked:
             self._asked = True
             self._start()
@@ -50,7 +52,7 @@ class Spare:
         self._thread.start()
 
     def _fill(self) -> None:
-        """(the thread)"""
+        """Make the file. (the thread)"""
         try:
             if self._disk.free() < ROOM * self._size:
                 self._failed = True
@@ -69,7 +71,7 @@ class Spare:
             self._failed = True
 
     def take(self, name: str) -> File | None:
-        """The file, under that name from now on; None if there is none. Its end is to be cut off."""
+        """Return the file, renamed to `name`; None if there is none. Whoever takes it cuts off what it does not use."""
         if self._failed:  # another try, with the next segment
             self._failed = self._asked = False
         if not self.ready:
@@ -86,7 +88,7 @@ class Spare:
         return file
 
     def close(self) -> None:
-        """Nobody takes it any more."""
+        """End the thread, and remove the file."""
         self._closed = True
         if self._thread is not None:
             self._thread.join()

@@ -1,9 +1,9 @@
-"""When the log is synced, and by whom: in the turn while a sync is quick, by a thread of its own when it is not.
+"""When the log is synced, and by which thread: in the turn while a sync is quick, by a thread of its own when it is not.
 
-In every mode no more than MOST_UNSYNCED bytes are left to the system, and what nobody waits for, such as FINs, is synced within
-a second of its writing, unless all topics leave it to the system.
+In every mode at most MOST_UNSYNCED bytes are left to the system. What nobody waits for, such as FINs, is synced within a second
+after it was written, unless all topics leave it to the system.
 
-When nothing was written from one tick of the timer to the next, the log is idle. Then everything is synced in every mode, and
+The log is idle when nothing was written from one tick of the timer to the next. Then everything is synced in every mode, and
 one more group states how far the log is durable, because a start takes damage behind the highest stated mark for a torn tail.
 """
 
@@ -18,39 +18,35 @@ from nsqd.storage.log.writer import SyncJob, Writer
 from shared.histogram import Histogram
 from shared.log import log
 
-MOST_UNSYNCED = (
-    32 * 1024 * 1024
-)  # bytes: what the kernel would have to write at once would stall the turn that writes next
+MOST_UNSYNCED = 32 * 1024 * 1024  # bytes: if the kernel has to write more at once, the turn that writes next stalls
 MOST_TICKS_BEHIND = 10  # of the timer, about a second each: what a wrong bit may take with it in the mode `os`
-QUICK = 0.000_3  # s: a sync in the turn is cheaper than handing it to a thread, and delays nobody noticeably
+QUICK = 0.000_3  # s: below it, a sync in the turn costs less than handing it to a thread, and delays nobody noticeably
 
 
 class Syncer:
-    """See above. Its methods are for the reactor's thread; `wake` is called in the other one."""
+    """Decides when to sync. Its methods are for the reactor's thread; `wake` is called in the thread that syncs."""
 
     def __init__(
         self, writer: Writer, space: Space, durability: Durability, every: int, wake: Callable[[], None]
     ) -> None:
-        """`durability`: the node's; `every`: messages after which the mode `interval` syncs."""
+        """`durability`: the node's mode; `every`: messages after which the mode `interval` syncs."""
         self.durability = durability
         self.space = space
-        self.relaxed = False  # nobody has to sync what nobody waits for
+        self.relaxed = False  # all topics leave it to the system when what nobody waits for is synced
         self.latencies = Histogram()  # ns that syncs took
         self.done: deque[tuple[SyncJob, float, OSError | None]] = deque()  # by the thread; if there are some, `collect`
         self._writer = writer
         self._every = every
         self._wake = wake
-        self._average = 0.0  # s that a sync took lately
+        self._average = 0.0  # s that recent syncs took
         self._unsynced = 0  # messages published in the mode `interval` since the last sync began
         self._running: SyncJob | None = None  # in the thread
         self._jobs: deque[SyncJob | None] = deque()  # for the thread; None: end
         self._there_are_jobs = threading.Semaphore(0)
-        self._idle = threading.Event()  # set: the thread has done something; maybe the job before, it is late then
+        self._idle = threading.Event()  # set when the thread has done a job: maybe the one before, for it may be late
         self._thread: threading.Thread | None = None
         self._wanted = False  # somebody waits for what the running job does not cover
-        self._end = (
-            writer.written.position
-        )  # the log's end at the last tick of the timer, or behind the mark written since
+        self._end = writer.written.position  # at the last tick of the timer, or behind the mark written since
         self._idle_tick = False  # nothing was written between the last two ticks
         self._durable = writer.durable.position  # the durable mark when it last moved, as the timer saw it
         self._ticks_behind = 0  # calls of the timer since then, while something is not durable
@@ -75,7 +71,7 @@ class Syncer:
             self.space.look(writer.written.position)
 
     def timer(self, due: bool = True) -> None:
-        """Called every second or more often. `due`: sync what nobody waits for, unless all topics leave it to the system."""
+        """To be called every second or more often. `due`: sync what nobody waits for, unless `relaxed`."""
         end = self._writer.written.position
         self._idle_tick, self._end = end == self._end, end
         if due and not self.relaxed:
@@ -85,7 +81,7 @@ class Syncer:
         self.space.look(self._writer.written.position)
 
     def _catch_up(self) -> None:
-        """A log that is never idle and never has MOST_UNSYNCED bytes is made durable every MOST_TICKS_BEHIND, in every mode."""
+        """Sync after MOST_TICKS_BEHIND, in every mode: a log may never be idle and never have MOST_UNSYNCED bytes."""
         writer = self._writer
         if writer.durable.position != self._durable or writer.durable.position >= writer.written.position:
             self._durable, self._ticks_behind = writer.durable.position, 0
@@ -95,7 +91,7 @@ class Syncer:
             self._sync(in_turn=False)
 
     def _rest(self) -> None:
-        """While the log is idle, make it durable and state that it is. Does nothing once that is done."""
+        """If the log is idle, make it durable, and state that it is. Does nothing once that is done."""
         if not self._idle_tick or self._writer.written.position != self._end:
             return
         if self._writer.unstated and self._writer.write_mark():
@@ -107,7 +103,7 @@ class Syncer:
         self._sync(in_turn=False)
 
     def collect(self) -> None:
-        """Take over what the thread has done."""
+        """Take over the syncs that the thread has done."""
         while self.done:
             job, took, error = self.done.popleft()
             self._running = None
@@ -123,7 +119,7 @@ class Syncer:
             self._rest()
 
     def now(self) -> bool:
-        """Sync all that is written, in the turn; what the thread is doing ends first. False if it failed."""
+        """Sync all that is written, in the turn, after what the thread is doing. Returns False if that failed."""
         self._wanted = False
         while self._running is not None:
             self._wait()
@@ -131,7 +127,7 @@ class Syncer:
         return self._writer.sync()
 
     def settle(self) -> bool:
-        """Write what is recorded, sync it, and state in the log that it is durable, in the turn. False if a sync failed."""
+        """Write all records, sync them, and state that they are durable, in the turn. Returns False if a sync failed."""
         self._writer.write()  # records of a turn that is not over would keep the mark from being stated
         if not self.now():
             return False
@@ -144,7 +140,7 @@ class Syncer:
         self._idle.clear()
 
     def close(self) -> None:
-        """Let the thread end, and sync what is left."""
+        """End the thread, and sync the rest."""
         if self._thread is not None:
             self._jobs.append(None)
             self._there_are_jobs.release()
@@ -207,7 +203,7 @@ class Syncer:
 
 
 def _run(job: SyncJob) -> tuple[float, OSError | None]:
-    """Do it: how long it took in s, and what went wrong."""
+    """Run it. Returns how many seconds that took, and the error if there was one."""
     began = time.perf_counter()
     try:
         job.run()

@@ -1,16 +1,16 @@
-"""What becomes of old segments: those that nobody needs go, sparse ones are written again with only what is wanted.
+"""What becomes of old segments: empty ones are removed, sparse ones are rewritten with only the messages that are wanted.
 
-Old are segments before both checkpoints that are kept. What of them is wanted is counted some topics a turn: a census. What
-follows from it waits until everything by which messages became unwanted is durable, and only then happens. A census is taken
-when a checkpoint is complete, and now and then while the node is quiet (`look_again`).
+A segment is old if it stands before both checkpoints that are kept. A census counts what is wanted of old segments, some topics
+a turn. What it decides is carried out when the records by which messages became unwanted are durable. A census is taken when a
+checkpoint is complete, and now and then while the node is quiet.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from nsqd.storage.log.cleaner import Cleaner, Wanted
 from nsqd.storage.log.disk import Disk
-from nsqd.storage.log.sources import Messages
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.writer import Writer, segment_name
 from nsqd.storage.sequence import Sequence
@@ -21,9 +21,26 @@ SPARSE = 0.5  # of a segment is wanted: less, and it is written again
 UNKNOWN = -1.0  # density of a segment that was cleaned after the last census
 
 
+class Messages(Protocol):
+    """The messages of a log, as a census asks for them. A broker may live on them or not."""
+
+    @property
+    def reshaped(self) -> int:
+        """How often extents that are older than the newest were replaced by others."""
+
+    def logged(self) -> list[int]:
+        """The topics whose messages are in the log."""
+
+    def known_sequence(self, topic: int) -> Sequence | None:
+        """The extents of a topic; None: it has none."""
+
+    def retire(self) -> bool:
+        """Give up what was retained for long enough, by records that are to be written. True if there was something."""
+
+
 @dataclass(slots=True)
 class Census:
-    """What of the old segments is wanted, as far as it is known."""
+    """What is wanted of the old segments, as far as topics were asked."""
 
     topics: list[int]  # to be asked still
     old: frozenset[int]  # bases
@@ -47,7 +64,7 @@ class Census:
 
 
 class Tidying:
-    """See above. `turn` is called once a turn, `begin` when a checkpoint has made segments old."""
+    """Removes and rewrites old segments. `turn` is called once a turn, `begin` when a checkpoint has made segments old."""
 
     def __init__(
         self,
@@ -60,68 +77,65 @@ class Tidying:
         segments: list[int],
         monotonic: Callable[[], int],
     ) -> None:
-        """`segments`: bases of those there are."""
+        """`segments`: where those begin that there are; `generations`: how often each was rewritten, if it was."""
         self.segments = segments
-        self._held_until = 0  # monotonic ns: before it no file may go, or get another name: a copy is being made
         self.wanted_bytes = 0  # at the last census
         self.wanted_recent = 0  # likewise, of segments that are not old
-        self.finished = (
-            0  # bytes of those segments that nobody wants, at the last census; 0 while a checkpoint is written
-        )
+        # Bytes of those segments that nobody wants, at the last census. 0 while a checkpoint is written.
+        self.finished = 0
+        self._held_until = 0  # monotonic ns: until then a copy is made, and no file is removed or renamed
         self._messages = messages
         self._writer = writer
         self._syncer = syncer
         self._disk = disk
         self._cleaner = cleaner
         self._monotonic = monotonic
-        self._generations = generations  # of segments that were cleaned
+        self._generations = generations
         self._census: Census | None = None  # under way
-        self._again = False  # another is due
+        self._again = False  # another census is due
         self._oldest_root = 0  # segments before it are old
-        self._decided = 0  # position that must be durable before anything is removed; 0: nothing is to be
-        self._unneeded: list[int] = []  # segments
+        self._decided = 0  # position that must be durable before anything is removed; 0: nothing is to be removed
+        self._unneeded: list[int] = []  # segments to be removed then
         self.sizes = {base: self._file_size(base) for base in segments}  # bytes
         self._dense: dict[int, float] = {}  # of segments that were cleaned: what the next census took for their density
 
     @property
     def size(self) -> int:
         """Bytes of all segments."""
-        newest = self.segments[-1] if self.segments else 0
-        return sum(self.sizes.get(base, 0) for base in self.segments[:-1]) + self._writer.written.position - newest
+        return self._size_from(0)
 
-    @property
-    def recent(self) -> int:
-        """Bytes of the segments that are not old."""
+    def _size_from(self, first: int) -> int:
+        """Bytes of the segments that begin at that position or behind it."""
         newest = self.segments[-1] if self.segments else 0
-        full = sum(self.sizes.get(base, 0) for base in self.segments[:-1] if base >= self._oldest_root)
+        full = sum(self.sizes.get(base, 0) for base in self.segments[:-1] if base >= first)
         return full + self._writer.written.position - newest
 
     @property
     def active(self) -> bool:
-        """There is something to be done that waits for nothing."""
+        """True if there is something to be done that waits for nothing."""
         waits = self._cleaner.busy or self._decided
         return not self.held and (self._census is not None or (self._again and not waits))
 
     @property
     def held(self) -> bool:
-        """No file may go, or get another name."""
+        """True while no file may be removed or renamed."""
         return self._held_until > 0 and self._monotonic() < self._held_until
 
     def hold_for(self, ns: int) -> None:
-        """From now on; 0: no longer."""
+        """Remove and rename no file for so long from now on. 0: it may be done again."""
         self._held_until = self._monotonic() + ns if ns else 0
 
     @property
     def moved(self) -> int:
-        """Records that were written again, since the start."""
+        """How many records were rewritten since the start."""
         return self._cleaner.records
 
     def file_name(self, base: int) -> str:
-        """A segment's."""
+        """Return the name of a segment's file."""
         return segment_name(base, self._generations.get(base, 0))
 
     def begin(self, oldest_root: int) -> None:
-        """Segments before that one are needed by no checkpoint."""
+        """Segments before that one are old: no checkpoint needs them."""
         self._oldest_root = oldest_root
         self._again = True
 
@@ -135,7 +149,7 @@ class Tidying:
         return self._census is not None or self._again or self._decided > 0 or self._cleaner.busy
 
     def turn(self) -> None:
-        """Some of what is to be done."""
+        """Do a part of what is to be done."""
         self.note_segments()
         if self.held:
             return
@@ -153,7 +167,7 @@ class Tidying:
             self._take_census()
 
     def note_segments(self) -> None:
-        """Take note of the segments that the writer has begun, of which there may be several in one turn."""
+        """Add the segments that the writer has begun. There may be several in one turn."""
         begun, self._writer.begun = self._writer.begun, []
         for base in begun:
             if self.segments:
@@ -164,7 +178,7 @@ class Tidying:
     def _file_size(self, base: int) -> int:
         try:
             return self._disk.size(self.file_name(base))
-        except OSError as error:  # somebody has removed it: whoever wants what stood there will see
+        except OSError as error:  # somebody has removed it: whoever reads it says what is lost
             log.error("LOG: cannot look at a segment: %s", error)
             return 0
 
@@ -193,7 +207,7 @@ class Tidying:
     def _decide(self, census: Census) -> None:
         self.wanted_bytes = round(census.total)
         self.wanted_recent = round(max(0.0, census.total - sum(census.share.values())))
-        self.finished = max(0, self.recent - self.wanted_recent)
+        self.finished = max(0, self._size_from(self._oldest_root) - self.wanted_recent)
         self._unneeded = [base for base in self.segments if base in census.old and base not in census.wanted]
         sparse = [(self._density(census, base), base) for base in census.wanted if base not in self._cleaner.refused]
         if sparse and min(sparse)[0] < SPARSE:
@@ -204,7 +218,7 @@ class Tidying:
             self._syncer.want()
 
     def _density(self, census: Census, base: int) -> float:
-        """The part of a segment that is wanted, as far as a census tells; one that was just cleaned is wanted as a whole."""
+        """Return the part (0 to 1) of a segment that a census found wanted. One that was just cleaned is wanted as a whole."""
         density = census.share[base] / max(1, self.sizes[base])
         if self._dense.get(base) == UNKNOWN:
             self._dense[base] = density
@@ -212,7 +226,7 @@ class Tidying:
         return density / when_cleaned if when_cleaned else 1.0
 
     def _carry_out(self) -> None:
-        """What made segments old is durable."""
+        """What made messages unwanted is durable: remove segments, and have the sparsest one rewritten."""
         self._decided = 0
         for base in self._unneeded:
             self._remove(base)

@@ -1,7 +1,7 @@
-"""The log's end: records collected in groups, one write a group, segments one behind the other, and how far it is durable.
+"""The end of the log: records are collected in groups, a group is one write, and segments follow upon each other.
 
-A group that cannot be written stays, and is tried again with the next one: nothing behind it can overtake it, and whoever
-waits for it waits on. What a failed sync leaves on the disk nobody knows: after one, nothing becomes durable any more.
+A group that cannot be written stays, and is tried again together with the next one: nothing overtakes it, and whoever waits
+for it waits on. Nobody knows what a failed sync leaves on the disk: after one, nothing becomes durable any more.
 """
 
 import errno
@@ -27,14 +27,14 @@ NEVER = 1 << 63  # no log position is as high
 
 @dataclass(slots=True)
 class SyncJob:
-    """What is to be made durable: any thread may do it."""
+    """Files to be synced. Any thread may run it."""
 
     position: int  # everything before it is durable afterwards
     files: list[File]
-    disk: Disk | None  # a file is new in its directory
+    disk: Disk | None  # not None: a file is new in its directory
 
     def run(self) -> None:
-        """Raises OSError."""
+        """Sync them. Raises OSError."""
         for file in self.files:
             file.sync()
         if self.disk is not None:
@@ -42,7 +42,7 @@ class SyncJob:
 
 
 class Writer:
-    """See above. One thread."""
+    """Writes a log and syncs it, in one thread. It raises nothing: `failure` says what is wrong."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Writer:
         stated: int | None = None,
         content_end: int | None = None,
     ) -> None:
-        """A new segment is begun at `position`, with the first group. `bases`: of those there are.
+        """The first group begins a segment at `position`. `bases`: where the segments begin that are there already.
 
         `stated` and `content_end` are what the log holds of the attributes of the same names; None: `position`.
         """
@@ -66,12 +66,12 @@ class Writer:
         self._clock = clock
         self._space = space
         self._spare = spare
-        self._segment_size = segment_size
+        self.segment_size = segment_size  # bytes, about, after which a segment is full
         # Records for the next group: whoever has one appends it. Not empty after `write`: the group could not be written.
         self.group: list[Record] = []
         self.places: list[tuple[int, int, int]] = []  # see `write`
-        self._file: File | None = None  # of the newest segment
-        self._base = position  # of it
+        self.base = position  # of the newest segment
+        self._file: File | None = None  # likewise
         self._seed = 0
         self._size = 0  # bytes in it
         self._ahead = False  # its file was made ahead, and reaches beyond them
@@ -100,7 +100,7 @@ class Writer:
         if not self.group:
             return self.written.position
         try:
-            full = self._size > self._segment_size or (self._spare.ready and not self._ahead)
+            full = self._size > self.segment_size or (self._spare.ready and not self._ahead)
             if full or self._file is None or self._begins_state:
                 self._begin_segment()
             self._write_group()
@@ -139,7 +139,7 @@ class Writer:
         return True
 
     def append_anchor(self) -> None:
-        """Note what the clocks tell, in the next group."""
+        """Add what the clocks tell to the next group."""
         anchor = self._clock.anchor()
         self.append(Kind.ANCHOR, ANCHOR.pack(anchor.steady, anchor.wall, anchor.boot, anchor.boot_id))
 
@@ -162,7 +162,7 @@ class Writer:
         pieces, published, end = encode_all(self._seed, start, (head, *self.group))
         self._file.append(pieces, start)
         for place in published:
-            self.places.append((self._base, *place))
+            self.places.append((self.base, *place))
         self.records += len(self.group)
         self._size = end
         self.written.position += end - start
@@ -171,7 +171,7 @@ class Writer:
         self.group.clear()
 
     def begin_state(self, content: bytes) -> None:
-        """A checkpoint: the next group begins a segment, with a STATE. Nothing was appended to it yet."""
+        """Begin a checkpoint: the next group, to which nothing was added yet, begins a segment with a STATE record."""
         self.group.insert(0, (Kind.STATE, content, b""))
         self._begins_state = True
 
@@ -193,42 +193,32 @@ class Writer:
             self._unsynced.append(self._file)
         self._numbers.setdefault(header.base, len(self._numbers) + 1)
         self.begun.append(header.base)
-        self._file, self._base, self._seed, self._size = file, header.base, header.seed, HEADER_SIZE
-        self.spare_due = self.written.position + self._segment_size // SPARE_AFTER
+        self._file, self.base, self._seed, self._size = file, header.base, header.seed, HEADER_SIZE
+        self.spare_due = self.written.position + self.segment_size // SPARE_AFTER
         self._ahead = made_ahead is not None
         self._new = True
         self._begins_state = False
 
     def _cut_end(self) -> None:
-        """Give back what was made ahead and not used."""
+        """Give back the part of the file that was made ahead and not used."""
         assert self._file is not None
         self._file.truncate(self._size)
         self._ahead = False
 
-    @property
-    def base(self) -> int:
-        """Of the newest segment."""
-        return self._base
-
     def number_of(self, base: int) -> int:
-        """A segment's: those that were there at the start from 1 on, then each that is begun."""
+        """Return the number of the segment that begins there: found at the start or begun since, counted from 1. 0: unknown."""
         return self._numbers.get(base, 0)
-
-    @property
-    def segment_size(self) -> int:
-        """Bytes, about, after which a segment is full."""
-        return self._segment_size
 
     # durability
 
     def sync_job(self) -> SyncJob | None:
-        """What is to be synced now; None if there is nothing, or no sense in it."""
+        """Return what is to be synced now; None if all is durable, or nothing becomes durable any more."""
         if self.durable.broken or self._file is None or self.durable.position >= self.written.position:
             return None
         return SyncJob(self.written.position, [*self._unsynced, self._file], self._disk if self._new else None)
 
     def synced(self, job: SyncJob) -> None:
-        """The job is done."""
+        """The job was run: what it covers is durable."""
         self.durable.position = max(self.durable.position, job.position)
         for file in job.files[:-1]:
             if file in self._unsynced:  # else somebody synced it meanwhile, in the turn
@@ -262,7 +252,7 @@ class Writer:
         return True
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files. Nothing is synced."""
         self._spare.close()
         if self._ahead:
             with suppress(OSError):  # else the next start does it
@@ -272,5 +262,5 @@ class Writer:
 
 
 def segment_name(base: int, generation: int) -> str:
-    """A segment's file."""
+    """Return the name of a segment's file."""
     return f"{base:020d}.{generation}.log"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqd.core.channel.acting import Chosen, requeue
+from nsqd.core.channel.acting import Chosen, finish_buried, kick, requeue
 from nsqd.core.channel.buried import Buried, Grave
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import Limits
@@ -36,7 +36,7 @@ def bury(node: Node, count: int, topic: str = "t", channel: str = "c") -> bytes:
         for delivery in got:
             assert consumer.requeue(delivery.id, 0, node.now) == ""
         node.turn()
-    node.broker.unsubscribe(consumer)
+    consumer.leave(node.broker)
     assert len(consumer.channel.buried) == count
     return message_ids
 
@@ -142,7 +142,7 @@ def test_more_than_the_scan_does_in_one_go() -> None:
     assert sorted(consumer.channel.buried.oldest(9999)) == message_ids
     assert counts(consumer.channel) == (0, 0, 0, 2500)
     assert node.held() == 2500
-    assert consumer.channel.finish_buried(message_ids) == 2500
+    assert finish_buried(consumer.channel, message_ids) == 2500
     assert node.held() == 0
     node.broker.check()
 
@@ -155,7 +155,7 @@ def test_a_disconnect_buries(limit: int) -> None:
         if not consumer.channel.edge.end:
             node.publish("t", b"0", b"1", b"2")
         consumer.finish(inbox.take()[1].id if consumer.channel.depth + consumer.in_flight == 3 else b"")
-        node.broker.unsubscribe(consumer)
+        consumer.leave(node.broker)
         node.broker.check()
     channel = node.channel("t", "c")
     assert reasons(channel) == [(0, limit, "disconnected"), (2, limit, "disconnected")]
@@ -178,7 +178,7 @@ def test_a_buried_message_is_not_in_flight_for_anybody(node: Node) -> None:
 def test_a_kicked_message_begins_anew(node: Node) -> None:
     message_ids = split(bury(node, 3))
     channel = node.channel("t", "c")
-    assert channel.kick([message_ids[2], message_ids[0]]) == 2
+    assert kick(channel, [message_ids[2], message_ids[0]]) == 2
     assert counts(channel) == (2, 0, 0, 1)
     consumer, inbox = node.subscribe("t", "c", 10)
     got = inbox.take()
@@ -204,7 +204,7 @@ def test_what_an_operator_requeues_with_its_attempts_gets_one_more_delivery(node
 def test_kick_wakes_a_consumer_that_waits(node: Node) -> None:
     message_id = bury(node, 1)
     _, inbox = node.subscribe("t", "c", 10)
-    node.channel("t", "c").kick([message_id])
+    kick(node.channel("t", "c"), [message_id])
     node.turn()
     assert bodies(inbox.take()) == [b"0"]
 
@@ -213,13 +213,13 @@ def test_unknown_and_doubled_ids_are_passed_over(node: Node) -> None:
     message_id = bury(node, 1)
     channel = node.channel("t", "c")
     unknown = [b"0123456789abcdef", b"", b"short"]
-    assert channel.kick(unknown) == channel.finish_buried(unknown) == 0
-    assert channel.kick([*unknown, message_id, message_id]) == 1
-    assert (channel.kick([message_id]), channel.finish_buried([message_id])) == (0, 0)
+    assert kick(channel, unknown) == finish_buried(channel, unknown) == 0
+    assert kick(channel, [*unknown, message_id, message_id]) == 1
+    assert (kick(channel, [message_id]), finish_buried(channel, [message_id])) == (0, 0)
     assert counts(channel) == (1, 0, 0, 0)
     message_id = split(bury(node, 1, "v"))[0]
     channel = node.channel("v", "c")
-    assert channel.finish_buried([message_id, message_id]) == 1
+    assert finish_buried(channel, [message_id, message_id]) == 1
     assert node.held() == 1  # the kicked one
     node.broker.check()
 
@@ -228,7 +228,7 @@ def test_what_is_finished_is_freed_when_the_last_channel_has_done_so(node: Node)
     node.channel("t", "d")
     message_ids = split(bury(node, 3))
     assert len(node.channel("t", "d").buried) == 0  # each channel on its own
-    assert node.channel("t", "c").finish_buried(message_ids) == 3
+    assert finish_buried(node.channel("t", "c"), message_ids) == 3
     assert node.held() == 3
     other, inbox = node.subscribe("t", "d", 10)
     assert other.finish(ids(inbox.take())) == []
@@ -245,9 +245,9 @@ def test_two_channels_bury_the_same_message(node: Node) -> None:
         node.turn()
     channels = [node.channel("t", name) for name in "cd"]
     assert [channel.buried.oldest(9) for channel in channels] == [split(first)] * 2
-    assert channels[0].kick(split(first)) == 2
+    assert kick(channels[0], split(first)) == 2
     assert [counts(channel) for channel in channels] == [(2, 0, 0, 0), (0, 0, 0, 2)]
-    assert channels[1].finish_buried(split(first)) == 2
+    assert finish_buried(channels[1], split(first)) == 2
     assert node.held() == 2
     channels[0].empty()
     assert node.held() == 0
@@ -257,7 +257,7 @@ def test_two_channels_bury_the_same_message(node: Node) -> None:
 def test_empty_and_delete_take_the_buried_ones_too(node: Node, end: str) -> None:
     message_ids = split(bury(node, 3))
     channel = node.channel("t", "c")
-    channel.kick(message_ids[:1])
+    kick(channel, message_ids[:1])
     node.publish("t", b"ready")
     if end == "empty":
         channel.empty()
@@ -268,7 +268,7 @@ def test_empty_and_delete_take_the_buried_ones_too(node: Node, end: str) -> None
         node.broker.delete_topic("t")
     assert node.held() == 0
     assert counts(channel) == (0, 0, 0, 0)
-    assert channel.kick(message_ids) == 0
+    assert kick(channel, message_ids) == 0
     node.broker.check()
 
 

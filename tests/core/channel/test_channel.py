@@ -5,9 +5,11 @@ import weakref
 
 import pytest
 
-from nsqd.core.channel.consumer import NOT_IN_FLIGHT, NOT_OWNER
+from nsqd.core.channel import commands
+from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER
 from nsqd.core.limits import Limits
 from nsqd.core.registry import ChangeKind
+from tests.core.client import Client
 from tests.core.node import MS, SECOND, Inbox, Node, bodies, ids
 
 
@@ -69,8 +71,8 @@ def test_attempts_are_the_channels_own(node: Node) -> None:
         if attempt < 5:
             assert a.requeue(message.id, 0, node.now) == ""
             node.turn()
-    b = next(iter(node.channel("t", "b").consumers))
-    b.set_ready(1)
+    channel = node.channel("t", "b")
+    commands.set_ready(channel, next(iter(channel.consumers.values())), 1)
     node.turn()
     (message,) = in_b.take()
     assert message.attempts == 1
@@ -210,7 +212,7 @@ def test_disconnect_leaves_messages_to_their_time_out(node: Node) -> None:
     node.publish("t", b"x")
     assert bodies(inbox.take()) == [b"x"]
     _, other_inbox = node.subscribe("t", "c", 1)
-    node.broker.unsubscribe(consumer)
+    consumer.leave(node.broker)
     node.turn()
     assert other_inbox.take() == []
     node.broker.check()
@@ -239,7 +241,7 @@ def test_nothing_is_taken_for_a_full_output_buffer(node: Node) -> None:
 def test_room_bounds_what_is_taken_at_once() -> None:
     node = Node()
     inbox = Inbox(room=3000)
-    consumer = node.channel("t", "c").subscribe(inbox, SECOND, 0)
+    consumer = Client(node.channel("t", "c"), inbox, SECOND, 0)
     consumer.set_ready(2500)
     node.broker.topic("t").publish([b"x" * 966] * 10, 9660)
     node.broker.commit()
@@ -298,7 +300,7 @@ def test_empty_channel(node: Node) -> None:
 
 
 def test_empty_topic_drops_only_what_no_channel_has(node: Node) -> None:
-    _, inbox = node.subscribe("t", "c", 0)
+    consumer, inbox = node.subscribe("t", "c", 0)
     node.publish("t", b"mine")
     topic = node.broker.topic("t")
     node.broker.pause(topic, True)
@@ -308,7 +310,6 @@ def test_empty_topic_drops_only_what_no_channel_has(node: Node) -> None:
     assert topic.depth == 0
     node.broker.pause(topic, False)
     node.publish("t", b"next")
-    consumer = next(iter(node.channel("t", "c").consumers))
     consumer.set_ready(10)
     node.advance(2 * SECOND)
     assert bodies(inbox.take()) == [b"mine", b"next"]
@@ -348,9 +349,9 @@ def test_messages_published_in_the_turn_of_the_deletion_do_not_harm(node: Node) 
 def test_ephemeral_channel_goes_with_its_last_consumer(node: Node) -> None:
     a, _ = node.subscribe("t", "c#ephemeral", 1)
     b, _ = node.subscribe("t", "c#ephemeral", 1)
-    node.broker.unsubscribe(a)
+    a.leave(node.broker)
     assert "c#ephemeral" in node.broker.topic("t").channels
-    node.broker.unsubscribe(b)
+    b.leave(node.broker)
     assert node.broker.topic("t").channels == {}
     assert "t" in node.broker.topics
 
@@ -359,7 +360,7 @@ def test_ephemeral_topic_goes_with_its_last_channel(node: Node) -> None:
     node.broker.topic("e#ephemeral")
     assert "e#ephemeral" in node.broker.topics
     a, _ = node.subscribe("e#ephemeral", "c#ephemeral", 1)
-    node.broker.unsubscribe(a)
+    a.leave(node.broker)
     assert "e#ephemeral" not in node.broker.topics
 
 
@@ -468,7 +469,7 @@ def test_changes_are_told(node: Node) -> None:
 def test_sampling_keeps_its_share_and_forgets_the_rest(node: Node) -> None:
     inbox = Inbox()
     channel = node.channel("t", "c")
-    consumer = channel.subscribe(inbox, SECOND, 24)
+    consumer = Client(channel, inbox, SECOND, 24)
     consumer.set_ready(2500)
     node.publish("t", *(b"%d" % i for i in range(2000)))
     got = inbox.take()
@@ -509,7 +510,7 @@ def test_the_last_consumer_of_an_ephemeral_channel_leaves_nothing_behind(node: N
     gc.collect()
     gc.disable()  # the daemon never collects old garbage: reference counts must do
     try:
-        node.broker.unsubscribe(consumer)
+        consumer.leave(node.broker)
         del consumer, inbox
         assert alive() is None
     finally:
@@ -521,14 +522,14 @@ def test_a_leaver_keeps_its_messages_but_not_its_connection(node: Node) -> None:
     consumer, inbox = node.subscribe("t", "c", 5)
     node.publish("t", b"1")
     alive = weakref.ref(inbox)
-    node.broker.unsubscribe(consumer)
+    consumer.leave(node.broker)
     del inbox
     gc.collect()
     assert alive() is None
     assert node.channel("t", "c").in_flight_count == 1
     node.advance(61 * SECOND)
     assert node.channel("t", "c").depth == 1
-    assert node.channel("t", "c").leavers == {}
+    assert node.channel("t", "c").in_flight.runs() == []
 
 
 def test_a_smaller_window_flushes_like_none(node: Node) -> None:
@@ -571,4 +572,4 @@ def test_an_idle_channel_keeps_nothing_of_what_is_finished(node: Node) -> None:
     node.publish("t", *[b"x"] * 2000)
     consumer.finish(ids(inbox.take()))
     channel = node.channel("t", "c")
-    assert (channel._extent, channel.fresh, len(channel.in_flight)) == (None, [], 0)
+    assert (channel.backlog._extent, channel.in_flight._fresh, channel.in_flight.runs()) == (None, [], [])

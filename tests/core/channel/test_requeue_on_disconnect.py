@@ -19,9 +19,9 @@ def test_by_default_it_waits_for_the_time_outs() -> None:
     node = Node()
     consumer, _ = node.subscribe("t", "c", 5)
     node.publish("t", b"1", b"2")
-    node.broker.unsubscribe(consumer)
+    consumer.leave(node.broker)
     assert (consumer.channel.depth, consumer.channel.in_flight_count) == (0, 2)
-    assert list(consumer.channel.leavers) == [consumer]
+    assert [run.owner for run in consumer.channel.in_flight.runs()] == [consumer.consumer]
 
 
 def test_it_is_ready_again_at_once_and_counts_as_requeued(node: Node) -> None:
@@ -30,10 +30,9 @@ def test_it_is_ready_again_at_once_and_counts_as_requeued(node: Node) -> None:
     first = ids(inbox.take())
     other, others = node.subscribe("t", "c", 5)
     channel = consumer.channel
-    node.broker.unsubscribe(consumer)
+    consumer.leave(node.broker)
     assert (channel.depth, channel.in_flight_count, channel.requeue_count, channel.timeout_count) == (2, 0, 2, 0)
-    assert channel.leavers == {}
-    assert len(channel.in_flight) == 0
+    assert channel.in_flight.runs() == []
     node.turn()
     got = others.take()
     assert [(d.body, d.attempts) for d in got] == [(b"1", 2), (b"2", 2)]
@@ -54,7 +53,7 @@ def test_what_was_finished_before_does_not_come_again(node: Node, order: tuple[i
     got = inbox.take()
     for index in order:
         assert consumer.finish(got[index].id) == []
-    node.broker.unsubscribe(consumer)
+    consumer.leave(node.broker)
     node.broker.check()
     _, others = node.subscribe("t", "c", 10)
     assert sorted(bodies(others.take())) == sorted(b"%d" % i for i in range(4) if i not in order)
@@ -71,7 +70,7 @@ def test_touched_retried_and_deferred_ones(node: Node) -> None:
     node.turn()
     assert bodies(inbox.take()) == [b"2"]
     channel = consumer.channel
-    node.broker.unsubscribe(consumer)
+    consumer.leave(node.broker)
     assert (channel.depth, channel.in_flight_count, channel.deferred_count) == (4, 0, 1)
     node.broker.check()
     _, others = node.subscribe("t", "c", 10)
@@ -85,7 +84,7 @@ def test_other_consumers_keep_theirs(node: Node) -> None:
     other, others = node.subscribe("t", "c", 2)
     node.publish("t", *(b"%d" % i for i in range(4)))
     kept = others.take()
-    node.broker.unsubscribe(consumer)
+    consumer.leave(node.broker)
     assert other.in_flight == 2
     assert other.finish(ids(kept)) == []
     node.turn()
@@ -96,7 +95,7 @@ def test_other_consumers_keep_theirs(node: Node) -> None:
 def test_when_the_last_of_an_ephemeral_channel_goes_its_messages_go_too(node: Node) -> None:
     consumer, _ = node.subscribe("t", "c#ephemeral", 5)
     node.publish("t", b"1", b"2")
-    node.broker.unsubscribe(consumer)
+    consumer.leave(node.broker)
     assert node.broker.topics["t"].channels == {}
     assert node.held() == 0
     node.broker.check()
@@ -104,13 +103,13 @@ def test_when_the_last_of_an_ephemeral_channel_goes_its_messages_go_too(node: No
 
 def test_a_paused_channel_takes_back_too(node: Node) -> None:
     consumer, _ = node.subscribe("t", "c", 5)
-    _, others = node.subscribe("t", "c", 5)
+    other, others = node.subscribe("t", "c", 5)
     node.publish("t", b"1")
     channel = consumer.channel
     node.broker.pause(channel, True)
     others.take()
-    for consumer in list(channel.consumers):
-        node.broker.unsubscribe(consumer)
+    consumer.leave(node.broker)
+    other.leave(node.broker)
     node.turn()
     assert (channel.depth, channel.in_flight_count) == (1, 0)
 
@@ -120,6 +119,6 @@ def test_a_deleted_channel_has_nothing_to_take_back(node: Node) -> None:
     node.publish("t", b"1")
     channel = consumer.channel
     node.broker.directory.delete_channel(node.broker.topics["t"], "c")
-    node.broker.unsubscribe(consumer)
+    consumer.leave(node.broker)
     assert (channel.requeue_count, channel.depth, node.held()) == (0, 0, 0)
     node.broker.check()

@@ -22,7 +22,7 @@ def test_a_cold_read_makes_the_channel_wait_and_others_not() -> None:
     node.publish("t", b"1", b"2")
     consumer, inbox = node.subscribe("t", "c", 10)
     assert inbox.take() == []
-    assert node.channel("t", "c").reading
+    assert node.channel("t", "c").backlog.reading
     assert len(store.wanted) == 1  # asked once, however often it is served
     node.turn()
     assert len(store.wanted) == 1
@@ -66,7 +66,7 @@ def test_commands_go_on_while_a_channel_reads() -> None:
     node.advance(SECOND)
     complete(node, store)
     assert bodies(inbox.take()) == [b"1"]
-    node.broker.unsubscribe(consumer)
+    consumer.leave(node.broker)
     node.broker.check()
 
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE, Consumer
+from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE
 from nsqd.core.limits import Limits
+from tests.core.client import Client
 from tests.core.node import SECOND, Inbox, Node, bodies, ids
 from tests.core.slow_store import SlowStore
 
@@ -22,9 +23,9 @@ class Narrow(Inbox):
         return max(0, self.space - sum(map(len, self.frames)))
 
 
-def join(node: Node, distance: int, ready: int, sample_rate: int = 0, room: int = 1 << 20) -> tuple[Consumer, Inbox]:
+def join(node: Node, distance: int, ready: int, sample_rate: int = 0, room: int = 1 << 20) -> tuple[Client, Inbox]:
     inbox = Narrow(room)
-    consumer = node.channel("t", "c").subscribe(inbox, 60 * SECOND, sample_rate, distance)
+    consumer = Client(node.channel("t", "c"), inbox, 60 * SECOND, sample_rate, distance)
     consumer.set_ready(ready)
     node.turn()
     return consumer, inbox
@@ -40,7 +41,7 @@ def test_the_nearest_first_whoever_came_first(node: Node, order: tuple[int, ...]
     for expected in (SAME_ZONE, SAME_ZONE, SAME_REGION, SAME_REGION, ELSEWHERE, ELSEWHERE):
         publish(node, 1)
         assert [distance for distance in order if inboxes[distance].take()] == [expected]
-    assert node.channel("t", "c").deliveries == [2, 2, 2]
+    assert node.channel("t", "c").dispatch.deliveries == [2, 2, 2]
     publish(node, 1)
     assert node.channel("t", "c").depth == 1
 
@@ -96,7 +97,7 @@ def test_retried_messages_prefer_the_near_ones_too(node: Node) -> None:
         far.requeue(delivery.id, 0, node.now)
     node.turn()
     assert bodies(near.take()) == [b"0", b"1", b"2"]
-    assert node.channel("t", "c").deliveries == [3, 0, 3]
+    assert node.channel("t", "c").dispatch.deliveries == [3, 0, 3]
 
 
 def test_paused(node: Node) -> None:
@@ -106,7 +107,7 @@ def test_paused(node: Node) -> None:
     node.broker.pause(channel, True)
     publish(node, 3)
     assert near.take() == far.take() == []
-    assert channel.deliveries == [0, 0, 0]
+    assert channel.dispatch.deliveries == [0, 0, 0]
     node.broker.pause(channel, False)
     node.turn()
     assert len(near.take()) == 3
@@ -120,7 +121,7 @@ def test_a_near_one_that_samples_drops_for_all(node: Node) -> None:
     kept = len(inbox.take())
     assert 100 < kept < 300
     assert far.take() == []
-    assert node.channel("t", "c").deliveries == [kept, 0, 0]
+    assert node.channel("t", "c").dispatch.deliveries == [kept, 0, 0]
     assert node.held() == kept == near.in_flight
 
 
@@ -139,7 +140,7 @@ def test_it_is_off_by_default() -> None:
     _, near = join(node, SAME_ZONE, 10)
     publish(node, 1)
     assert (len(far.take()), len(near.take())) == (1, 0)
-    assert node.channel("t", "c").deliveries == [0, 0, 0]
+    assert node.channel("t", "c").dispatch.deliveries == [0, 0, 0]
 
 
 def test_nothing_is_lost_while_the_store_reads() -> None:

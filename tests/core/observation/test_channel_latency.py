@@ -2,8 +2,8 @@
 
 import pytest
 
-from nsqd.core.channel.consumer import Consumer
 from nsqd.core.limits import Limits
+from tests.core.client import Client
 from tests.core.node import MS, SECOND, Delivery, Inbox, Node, ids
 
 PERCENTILES = (1.0, 0.5)
@@ -14,7 +14,7 @@ def node() -> Node:
     return Node(Limits(latency_percentiles=PERCENTILES))
 
 
-def subscribe(node: Node, timeout: int = 2 * SECOND) -> tuple[Consumer, Inbox]:
+def subscribe(node: Node, timeout: int = 2 * SECOND) -> tuple[Client, Inbox]:
     return node.subscribe("t", "c", 100, timeout)
 
 
@@ -26,7 +26,7 @@ def publish_each_second(node: Node, count: int) -> None:
         node.publish("t", b"%d" % number)
 
 
-def finished(node: Node, consumer: Consumer, *deliveries: Delivery) -> list[int]:
+def finished(node: Node, consumer: Client, *deliveries: Delivery) -> list[int]:
     """FIN of these; the seconds that each took as the channel has recorded them, ascending."""
     node.turn()
     assert consumer.finish(ids(list(deliveries))) == []
@@ -126,7 +126,7 @@ def test_published_with_a_delay(node: Node) -> None:
 
 def test_only_what_was_finished_counts(node: Node) -> None:
     inbox = Inbox()
-    sampled = node.channel("t", "c").subscribe(inbox, SECOND, 9)
+    sampled = Client(node.channel("t", "c"), inbox, SECOND, 9)
     sampled.set_ready(2500)
     node.publish("t", *[b"x"] * 1000)
     assert recorded(node) == []
@@ -163,7 +163,7 @@ def test_runs_that_are_over_keep_no_stamps(node: Node) -> None:
         node.publish("t", *[b"x"] * 200)
     got = inbox.take()
     assert consumer.finish(ids(got[:-1])) == []  # the last one holds the list of first deliveries
-    fresh = consumer.channel.fresh
+    fresh = consumer.channel.in_flight._fresh
     assert len(fresh) == 10
     assert sum(len(run.stamps) for run in fresh) == 200 * 8
 
@@ -177,8 +177,8 @@ def test_without_percentiles_nothing_is_kept_for_them() -> None:
     consumer.touch(got[1].id, SECOND, 9 * SECOND, node.now)
     consumer.requeue(got[2].id, 0, node.now)
     node.turn()
-    assert len(channel.in_flight.values()) == 3
-    assert all(run.stamps == b"" for run in channel.in_flight.values())
+    assert len(channel.in_flight.runs()) == 3
+    assert all(run.stamps == b"" for run in channel.in_flight.runs())
     assert channel.latency is None
     assert consumer.finish(ids(got)) == []
     assert node.broker.commons.latencies.count == 0

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.observation.outcomes import MOST_CHANGES, MOST_EVENTS, Event, Events, Outcome, Producers
-from nsqd.core.work_queue.jobs import JobState
+from nsqd.core.work_queue.job import JobState
 from tests.core.node import SECOND, Node, ids
 
 
@@ -85,7 +85,7 @@ def test_a_consumer_that_leaves_requeues() -> None:
     node.publish("t", b"1", b"2")
     node.turn()
     assert len(inbox.take()) == 2
-    node.broker.unsubscribe(consumer)
+    consumer.leave(node.broker)
     assert told(node) == {"": (0, 0, 2, 0, 0, 0)}
 
 
@@ -137,7 +137,7 @@ def test_what_is_for_one_channel_reaches_no_other() -> None:
     node = Node()
     topic = node.broker.topic("t")
     channels = [topic.channel(name) for name in ("a", "b")]
-    work = node.broker.tubes.work(topic)
+    work = node.broker.tubes.attach(topic)
     node.publish("t", b"before")
     node.turn()
     assert topic.publish_to(channels[0], [b"1", b"2"], Attributes(key="k")) == 0
@@ -151,7 +151,7 @@ def test_what_is_for_one_channel_reaches_no_other() -> None:
         _, inbox = node.subscribe("t", name, 100)
         node.turn()
         assert [delivery.body for delivery in inbox.take()] == wanted
-    assert work.counts[JobState.READY] == 2
+    assert work.table.counts[JobState.READY] == 2
     assert (topic.intake.message_count, topic.intake.duplicate_count) == (5, 2)
     node.broker.check()
 

@@ -1,0 +1,75 @@
+"""What consumers ask of a channel: RDY, FIN, REQ and TOUCH. A command that names messages answers why it failed.
+
+What operators ask stands in acting.py; what the topic and the clock do to a channel, in channel.py.
+"""
+
+from nsqd.core.channel.channel import Channel
+from nsqd.core.channel.consumer import Consumer
+from nsqd.core.message.frame import ID_SIZE
+from nsqd.core.observation.outcomes import REQUEUED
+from nsqd.core.timing.deferred import Message
+
+
+def set_ready(channel: Channel, consumer: Consumer, count: int) -> None:
+    """RDY count."""
+    consumer.ready = count
+    channel.refresh(consumer)
+    if count <= consumer.in_flight:
+        consumer.sink.flush()
+
+
+def finish(channel: Channel, consumer: Consumer, ids: bytes) -> list[tuple[bytes, str]]:
+    """FIN of all `ids` (16 bytes each, end to end). Returns (id, why) of those that failed, in order."""
+    failed: list[tuple[bytes, str]] = []
+    in_flight, position, total = channel.in_flight, 0, len(ids)
+    while position < total:
+        taken = in_flight.take_next(consumer, ids, position)
+        if taken is None:
+            message_id = ids[position : position + ID_SIZE]
+            failed.append((message_id, in_flight.why_not(message_id)))
+            position += ID_SIZE
+            continue
+        run, first, some = taken
+        count = len(some) // ID_SIZE
+        channel.journal.finish(first, count)
+        if channel.measures is not None:
+            channel.measures.finished(first, some, run.attempts, run.published(first, count))
+            if not len(run):
+                run.stamps = b""  # InFlight may hold the run for a while
+        consumer.finish_count += count
+        position += len(some)
+    if consumer not in channel.dispatch.ready:
+        channel.refresh(consumer)
+    return failed
+
+
+def requeue(channel: Channel, consumer: Consumer, message_id: bytes, delay: int, now: int) -> str:
+    """REQ: hand a message back, to be ready after `delay` ns. Returns why it failed, or ""."""
+    found = channel.in_flight.take_out(consumer, message_id)
+    if found is None:
+        return channel.in_flight.why_not(message_id)
+    attempts, ordinal = found[0].attempts, found[1]
+    consumer.requeue_count += 1
+    channel.requeue_count += 1
+    channel.note(REQUEUED, ordinal, message_id, attempts)
+    if channel.is_given_up(attempts):
+        channel.bury(message_id, ordinal, attempts, "requeued")
+    else:
+        due = now + delay if delay else 0
+        channel.journal.requeue(ordinal, attempts, due)
+        channel.wait(Message(ordinal, attempts), due, now)
+    channel.refresh(consumer)
+    return ""
+
+
+def touch(channel: Channel, consumer: Consumer, message_id: bytes, timeout: int, longest: int, now: int) -> str:
+    """TOUCH: a new deadline `timeout` from now, at most `longest` after delivery (ns). Returns why it failed, or ""."""
+    found = channel.in_flight.take_out(consumer, message_id)
+    if found is None:
+        return channel.in_flight.why_not(message_id)
+    run, ordinal = found
+    deadline = min(now + timeout, run.delivered + longest)
+    stamps = run.stamp(ordinal)
+    channel.in_flight.hold_single(consumer, ordinal, message_id, run.attempts, run.delivered, deadline, stamps)
+    channel.watch(deadline)
+    return ""

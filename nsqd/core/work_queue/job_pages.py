@@ -1,0 +1,213 @@
+"""The rows of a tube's jobs in packed pages, by ordinal. They know nothing of states but where a row holds its own."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+from nsqd.core.work_queue.job import BRIEF, DUE, DUE_AT, ROW, STATE_AT, Job, JobState, unpack
+
+PAGE = 64  # jobs: the memory of a page is freed when the last of its jobs is gone
+_ABSENT = bytes(ROW.size)
+
+Brief = tuple[int, int, int, int]  # id, priority, due, state
+
+
+def moved(page: bytes, offset: int) -> bytes:
+    """Return a page of rows in which every due time is later by `offset` ns."""
+    rows, buried = bytearray(page), int(JobState.BURIED)
+    for at, (_, _, due, state) in enumerate(BRIEF.iter_unpack(page)):
+        if due and state != buried:
+            DUE.pack_into(rows, at * ROW.size + DUE_AT, due + offset)
+    return bytes(rows)
+
+
+class JobPages:
+    """See above."""
+
+    __slots__ = ("_counts", "_pages", "count")
+
+    def __init__(self) -> None:
+        self._pages: dict[int, bytearray] = {}  # no page is empty
+        self._counts: dict[int, int] = {}  # jobs in each page
+        self.count = 0  # jobs in all pages
+
+    # one job
+
+    def get(self, ordinal: int) -> Job | None:
+        """Return the job, or None if there is none."""
+        page, at = divmod(ordinal, PAGE)
+        rows = self._pages.get(page)
+        at *= ROW.size
+        return unpack(ordinal, rows, at) if rows is not None and rows[at + STATE_AT] else None
+
+    def row(self, ordinal: int) -> bytes:
+        """Return the job's row, or b"" if there is none."""
+        page, at = divmod(ordinal, PAGE)
+        return bytes(self._pages[page][at * ROW.size : (at + 1) * ROW.size]) if ordinal in self else b""
+
+    def put_row(self, ordinal: int, row: bytes) -> None:
+        """Store a job's row."""
+        page, at = divmod(ordinal, PAGE)
+        at *= ROW.size
+        rows = self._pages.get(page) or self._make(page)
+        if not rows[at + STATE_AT]:
+            self._counts[page] += 1
+            self.count += 1
+        rows[at : at + ROW.size] = row
+
+    def remove(self, ordinal: int) -> None:
+        """Remove a job that is there."""
+        page, at = divmod(ordinal, PAGE)
+        at *= ROW.size
+        self.count -= 1
+        self._counts[page] -= 1
+        if not self._counts[page]:
+            del self._counts[page], self._pages[page]
+            return
+        self._pages[page][at : at + ROW.size] = _ABSENT
+
+    def __contains__(self, ordinal: int) -> bool:
+        page, at = divmod(ordinal, PAGE)
+        rows = self._pages.get(page)
+        return rows is not None and rows[at * ROW.size + STATE_AT] != 0
+
+    # many jobs
+
+    def put_rows(self, first: int, new: list[bytes]) -> None:
+        """Store rows of consecutive ordinals from `first` on."""
+        at, end = 0, len(new)
+        while at < end:
+            page, place = divmod(first + at, PAGE)
+            some = new[at : at + PAGE - place]
+            rows = self._pages.get(page) or self._make(page)
+            span = slice(place * ROW.size, (place + len(some)) * ROW.size)
+            more = rows[span][STATE_AT :: ROW.size].count(0)
+            rows[span] = b"".join(some)
+            self._counts[page] += more
+            self.count += more
+            at += len(some)
+
+    def _make(self, page: int) -> bytearray:
+        """Add an empty page, which is to be filled at once."""
+        rows = self._pages[page] = bytearray(PAGE * ROW.size)
+        self._counts[page] = 0
+        return rows
+
+    def put_page(self, number: int, rows: bytes) -> None:
+        """Replace a page by `rows`, which `page` returned."""
+        self.count -= self._counts.pop(number, 0)
+        self._pages.pop(number, None)
+        count = PAGE - rows[STATE_AT :: ROW.size].count(0)
+        if count:
+            self._pages[number], self._counts[number] = bytearray(rows), count
+            self.count += count
+
+    def discard(self, first: int, end: int) -> None:
+        """Remove the jobs of first..end that are there."""
+        if end - first > PAGE:  # else it is quicker to look for each
+            ordinals: Iterable[int] = [ordinal for ordinal in self.ordinals() if first <= ordinal < end]
+        else:
+            ordinals = [ordinal for ordinal in range(first, end) if ordinal in self]
+        for ordinal in ordinals:
+            self.remove(ordinal)
+
+    def restart(self, offset: int, now: int) -> Iterator[tuple[int, list[Brief]]]:
+        """After a restart: end all reservations, and the delays that are over by `now`; move times back by `offset` (both ns).
+
+        Yields each page's first ordinal, and the id, priority, due and state of each of its PAGE rows; of a row without a
+        job the state is 0.
+        """
+        reserved, buried = int(JobState.RESERVED), int(JobState.BURIED)
+        for number in sorted(self._pages):
+            rows = self._pages[number]
+            briefs = list(BRIEF.iter_unpack(rows))
+            for at, (job_id, priority, due, state) in enumerate(briefs):
+                if not due or state == buried:
+                    continue
+                due -= offset
+                if state == reserved or due <= now:
+                    state, due = JobState.READY, 0
+                    rows[at * ROW.size + STATE_AT] = state
+                DUE.pack_into(rows, at * ROW.size + DUE_AT, due)
+                briefs[at] = job_id, priority, due, state
+            yield number * PAGE, briefs
+
+    # queries
+
+    def ordinals(self) -> list[int]:
+        """Return the ordinals of all jobs, ascending."""
+        return [
+            page * PAGE + index
+            for page in sorted(self._pages)
+            for index, state in enumerate(self._pages[page][STATE_AT :: ROW.size])
+            if state
+        ]
+
+    def absent(self, first: int, end: int) -> Iterator[int]:
+        """Yield the ordinals of first..end that have no job."""
+        while first < end:
+            page, at = divmod(first, PAGE)
+            stop = min(PAGE, at + end - first)
+            rows = self._pages.get(page)
+            states = (
+                rows[at * ROW.size + STATE_AT : stop * ROW.size : ROW.size] if rows is not None else bytes(stop - at)
+            )
+            index = states.find(0)
+            while index >= 0:
+                yield first + index
+                index = states.find(0, index + 1)
+            first += stop - at
+
+    @property
+    def end(self) -> int:
+        """The ordinal behind the last job; 0 if there is none."""
+        if not self._pages:
+            return 0
+        last = max(self._pages)
+        return last * PAGE + len(bytes(self._pages[last][STATE_AT :: ROW.size]).rstrip(b"\0"))
+
+    def states(self) -> dict[JobState, int]:
+        """Count the jobs in each state. Looks at every page."""
+        rows = self._pages.values()
+        return {state: sum(page[STATE_AT :: ROW.size].count(state) for page in rows) for state in JobState}
+
+    def in_state(self, state: JobState, after: int) -> Iterator[Job]:
+        """Yield the jobs in that state whose ids are above `after`, ascending. Nothing may change meanwhile."""
+        pages = sorted(self._pages)
+        for page in pages[bisect_right(pages, after, key=self._last_id) :]:  # ids ascend with ordinals
+            rows = self._pages[page]
+            states = bytes(rows[STATE_AT :: ROW.size])
+            index = states.find(state)
+            while index >= 0:
+                job = unpack(page * PAGE + index, rows, index * ROW.size)
+                if job.id > after:
+                    yield job
+                index = states.find(state, index + 1)
+
+    def _last_id(self, page: int) -> int:
+        rows = self._pages[page]
+        last = len(bytes(rows[STATE_AT :: ROW.size]).rstrip(b"\0")) - 1
+        return unpack(0, rows, last * ROW.size).id
+
+    def pages(self) -> list[int]:
+        """Return the numbers of all pages, ascending."""
+        return sorted(self._pages)
+
+    def page(self, number: int) -> bytes:
+        """Return the page's PAGE rows end to end, zeros where there is no job; b"" if there is no such page."""
+        return bytes(self._pages.get(number, b""))
+
+    def __iter__(self) -> Iterator[Job]:
+        """Yield all jobs by ordinal."""
+        for ordinal in self.ordinals():
+            job = self.get(ordinal)
+            assert job is not None
+            yield job
+
+    def check(self) -> None:
+        """Raise AssertionError if a sentence above is false."""
+        assert self.count == sum(self._counts.values()) == len(self.ordinals())
+        assert all(self._counts.values())
+        assert self._counts.keys() == self._pages.keys()
+
+    def __repr__(self) -> str:
+        return f"<JobPages: {self.count} jobs in {len(self._pages)} pages>"

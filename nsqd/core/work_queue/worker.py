@@ -1,0 +1,102 @@
+"""A worker: one client's side of the tubes: what it uses, what it watches, and what it has reserved."""
+
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Protocol
+
+from nsqd.core.timing.duequeue import SLACK
+from nsqd.core.work_queue.job import Job
+from shared.values import SECOND
+
+DEFAULT = "default"  # the tube that every client uses and watches at first
+MARGIN = SECOND  # ns before a reservation ends at which its worker is warned
+
+
+class Names:
+    """A set of names in the order in which they came; but a name that is removed is replaced by the last, as in beanstalkd."""
+
+    __slots__ = ("_names", "_places")
+
+    def __init__(self, *names: str) -> None:
+        self._names: list[str] = []
+        self._places: dict[str, int] = {}
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        """Add the name, if it is not there."""
+        if name not in self._places:
+            self._places[name] = len(self._names)
+            self._names.append(name)
+
+    def remove(self, name: str) -> None:
+        """Remove a name that is there."""
+        place, last = self._places.pop(name), self._names.pop()
+        if last != name:
+            self._names[place] = last
+            self._places[last] = place
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._places
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __repr__(self) -> str:
+        return f"<Names: {', '.join(self._names)}>"
+
+
+class Sink(Protocol):
+    """Where a worker's answers go: the connection, or a test."""
+
+    def reserved(self, job: Job, body: bytes) -> None:
+        """The job that the worker waited for has been reserved for it."""
+
+    def read_completed(self) -> None:
+        """A body that was on disk only, which the worker asked for, can be read now: it may ask again."""
+
+
+class Worker:
+    """See above."""
+
+    __slots__ = ("_ends", "holds", "produces", "sink", "using", "waiting", "watching", "works")
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.using = DEFAULT
+        self.watching = Names(DEFAULT)
+        self.holds: dict[
+            tuple[int, int], int
+        ] = {}  # by the tube's number and the ordinal: when the reservation ends, ns
+        # a heap of (end, tube's number, ordinal), of these reservations and of some that are over
+        self._ends: list[tuple[int, int, int]] = []
+        self.waiting = False  # for a job
+        self.produces = False  # it has put a job
+        self.works = False  # it has asked for one
+
+    def hold(self, tube: int, ordinal: int, end: int) -> None:
+        """The worker has that job reserved until `end` (ns)."""
+        self.holds[tube, ordinal] = end
+        ends = self._ends
+        heappush(ends, (end, tube, ordinal))
+        if len(ends) > 2 * len(self.holds) + SLACK:
+            ends[:] = [entry for entry in ends if self.holds.get(entry[1:]) == entry[0]]
+            heapify(ends)
+
+    def lost(self, tube: int, ordinal: int) -> None:
+        """The worker's reservation of that job is over."""
+        self.holds.pop((tube, ordinal), None)
+
+    def warned_at(self) -> int | None:
+        """Return when to warn the worker that a reservation ends soon (ns), or None if it has none."""
+        ends, holds = self._ends, self.holds
+        while ends and holds.get(ends[0][1:]) != ends[0][0]:
+            heappop(ends)
+        return ends[0][0] - MARGIN if ends else None
+
+    def __repr__(self) -> str:
+        waiting = ", waiting" if self.waiting else ""
+        return f"<Worker uses {self.using}, watches {len(self.watching)}, holds {len(self.holds)}{waiting}>"

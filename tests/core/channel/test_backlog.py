@@ -1,0 +1,254 @@
+"""What is ready: the sequence from the cursor on, its holes, and what comes back."""
+
+import pytest
+
+from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
+from nsqd.core.sequence.edge import Edge
+from nsqd.core.sequence.extent import Extent
+from nsqd.core.timing.deferred import Message
+
+ROOM = 1 << 20
+WAIT = 3  # messages that the cursor passes before one that comes back has its turn
+
+
+class Shelf:
+    """A topic's extents: some delayed, some gone, some not in memory."""
+
+    def __init__(self) -> None:
+        self.all: list[Extent] = []
+        self.cold_ones: set[int] = set()  # first ordinals of extents that must be fetched
+        self.reads = 0
+
+    def read(self, ordinal: int) -> Extent | None:
+        self.reads += 1
+        found = next((one for one in self.all if one.end > ordinal), Extent(1 << 40, False))
+        return None if found.first in self.cold_ones else found
+
+    def extents(self, first: int, end: int) -> list[tuple[int, int, bool]]:
+        parts = [(max(first, one.first), min(end, one.end), one.delayed) for one in self.all]
+        return [part for part in parts if part[0] < part[1]]
+
+    def cold(self, first: int, end: int) -> int:
+        return sum(max(0, min(end, one.end) - max(first, one.first)) for one in self.all if one.first in self.cold_ones)
+
+
+class World:
+    """A topic of which the backlog sees the edge and the extents."""
+
+    def __init__(self, wait: int = WAIT) -> None:
+        self.edge, self.shelf = Edge(1), Shelf()
+        self.backlog = Backlog(self.edge, self.shelf, wait)
+
+    def put(self, count: int, delayed: bool = False, size: int = 100) -> None:
+        extent = Extent(self.edge.distributed, delayed)
+        extent.frames = [b"%d" % number for number in range(extent.first, extent.first + count)]
+        extent.ids += b"".join(b"%016d" % number for number in range(extent.first, extent.first + count))
+        extent.largest = size
+        self.shelf.all.append(extent)
+        self.edge.distributed += count
+        self.edge.end = self.edge.distributed
+        self.edge.ordinary += 0 if delayed else count
+
+    def take(self, count: int = 100, room: int = ROOM) -> list[int]:
+        """The ordinals of what comes next; those that come back are negative, so is not 0."""
+        taken = self.backlog.take(count, room)
+        self.backlog.check()
+        if taken is None:
+            return []
+        message, first, frames, ids = taken
+        assert frames == [b"%d" % (first + index) for index in range(len(frames))]
+        assert ids == b"".join(b"%016d" % (first + index) for index in range(len(frames)))
+        if message is not None:
+            assert (message.ordinal, len(frames)) == (first, 1)
+            return [-first]
+        return list(range(first, first + len(frames)))
+
+    def take_all(self) -> list[int]:
+        found = []
+        while some := self.take(1):
+            found += some
+        return found
+
+    @property
+    def depth(self) -> int:
+        return self.edge.ordinary - self.backlog.passed + len(self.backlog.retry)
+
+
+@pytest.fixture
+def world():  # type: ignore[no-untyped-def]
+    world = World()
+    yield world
+    world.backlog.check()
+
+
+def test_a_stretch_is_bounded_by_count_room_and_extent(world: World) -> None:
+    world.put(10)
+    world.put(5)
+    assert world.take(3) == [0, 1, 2]
+    assert world.take(100, room=250) == [3, 4]
+    assert world.take(100, room=1) == [5]  # one at least
+    assert world.depth == 9
+    assert world.take() == [6, 7, 8, 9]
+    assert world.take() == [10, 11, 12, 13, 14]
+    assert (world.take(), world.depth) == ([], 0)
+
+
+def test_an_extent_is_read_once_and_let_go_at_its_end(world: World) -> None:
+    world.put(4)
+    assert world.take(2) + world.take(1) == [0, 1, 2]
+    assert (world.shelf.reads, world.backlog._extent) == (1, world.shelf.all[0])
+    assert world.take() == [3]
+    assert (world.shelf.reads, world.backlog._extent) == (1, None)
+
+
+def test_what_comes_back_has_its_turn_after_a_bounded_number(world: World) -> None:
+    world.put(9)
+    assert world.take(1) == [0]
+    world.backlog.put_back(Message(0, 1))
+    assert world.depth == 9
+    assert world.take() == [1, 2, 3]
+    assert world.take() == [0]
+    assert world.take() == [4, 5, 6, 7, 8]
+
+
+def test_what_comes_back_does_not_wait_for_what_is_not_there(world: World) -> None:
+    world.put(2)
+    assert world.take() == [0, 1]
+    world.backlog.put_back(Message(1, 1))
+    assert (world.take(), world.depth) == ([-1], 0)
+
+
+def test_after_a_restart_they_come_ahead_of_the_sequence(world: World) -> None:
+    world.put(5)
+    world.backlog.resume(2, 3)
+    assert world.depth == 3
+    world.backlog.put_first(Message(1, 1))
+    assert world.take_all() == [-1, 2, 3, 4]
+
+
+def test_holes_are_passed_over(world: World) -> None:
+    world.put(5)
+    world.put(2)
+    world.backlog.skip(5, 7, 2)
+    world.put(3)
+    assert world.depth == 8
+    assert world.backlog.pull(1)
+    assert not world.backlog.pull(1)
+    assert not world.backlog.pull(6)
+    assert not world.backlog.pull(10)
+    assert world.backlog.holes == [(1, 2), (5, 7)]
+    assert list(world.backlog.ahead(0)) == [(0, 1), (2, 3), (7, 3)]
+    assert world.depth == 7
+    assert world.take_all() == [0, 2, 3, 4, 7, 8, 9]
+    assert (world.depth, world.backlog.holes) == (0, [])
+
+
+def test_a_taken_message_cannot_be_pulled(world: World) -> None:
+    world.put(3)
+    world.take(1)
+    assert not world.backlog.pull(0)
+    assert world.backlog.pull(1)
+    assert world.take() == [2]
+
+
+def test_adjacent_holes_are_one(world: World) -> None:
+    world.put(6)
+    world.backlog.skip(2, 4, 2)
+    world.backlog.skip(4, 5, 1)
+    assert world.backlog.holes == [(2, 5)]
+    assert world.take_all() == [0, 1, 5]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2, 3, 4])
+def test_pulled_ones_are_in_order(world: World, first: int) -> None:
+    world.put(5)
+    for ordinal in (first, *(one for one in (3, 1) if one != first)):
+        assert world.backlog.pull(ordinal)
+    assert world.take_all() == [one for one in range(5) if one not in (1, 3, first)]
+
+
+def test_delayed_messages_are_left_to_the_lane(world: World) -> None:
+    world.put(2)
+    world.put(3, delayed=True)
+    world.put(1)
+    assert (world.depth, list(world.backlog.ahead(0))) == (3, [(0, 2), (5, 1)])
+    assert not world.backlog.pull(3)
+    assert world.take_all() == [0, 1, 5]
+    world.backlog.put_back(Message(3, 0))
+    assert world.take_all() == [-3]
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_the_cursor_stops_for_what_comes_back_amid_delayed_ones(world: World, gone: bool) -> None:
+    """Also where they are finished, and their extent is gone."""
+    world.put(1)
+    world.put(6, delayed=True)
+    world.put(1)
+    assert world.take() == [0]
+    world.backlog.put_back(Message(2, 0))
+    if gone:
+        taken = world.shelf.all.pop(1)
+    assert world.backlog.retry[0][0] == 4
+    world.backlog.cursor = 3
+    if gone:
+        world.shelf.all.insert(1, taken)
+    assert world.take() == [-2]
+    assert world.backlog.cursor == 4
+    assert world.take_all() == [7]
+
+
+def test_nothing_is_taken_while_it_is_read(world: World) -> None:
+    world.put(2)
+    world.shelf.cold_ones = {0}
+    assert (world.backlog.cold, world.take(), world.backlog.reading) == (2, [], True)
+    assert world.depth == 2
+    world.shelf.cold_ones, world.backlog.reading = set(), False
+    assert world.take() == [0, 1]
+    world.shelf.cold_ones = {0}
+    world.backlog.put_back(Message(1, 1))
+    assert (world.take(), world.backlog.reading, world.depth) == ([], True, 1)
+    world.shelf.cold_ones, world.backlog.reading = set(), False
+    assert world.take() == [-1]
+
+
+def test_what_was_damaged_is_not_waited_for(world: World) -> None:
+    world.put(3)
+    world.put(2)
+    del world.shelf.all[0]
+    assert world.take_all() == [3, 4]
+    assert world.depth == 0
+
+
+def test_lost_ones_of_the_retry_lane_are_passed_by_a_bounded_number_at_once(world: World) -> None:
+    world.put(LOST_AT_ONCE + 5)
+    world.take_all()
+    world.put(1)
+    del world.shelf.all[0]
+    for ordinal in range(LOST_AT_ONCE + 5):
+        world.backlog.put_first(Message(ordinal, 1))
+    assert world.take() == []
+    assert world.depth == 5 + 1
+    assert world.take() == [LOST_AT_ONCE + 5]
+    assert world.depth == 0
+
+
+def test_an_operator_takes_from_the_retry_lane(world: World) -> None:
+    world.put(4)
+    world.take()
+    for ordinal in range(4):
+        world.backlog.put_back(Message(ordinal, ordinal))
+    assert [(one.ordinal, one.attempts) for one in world.backlog.take_retried({1, 3, 9})] == [(1, 1), (3, 3)]
+    assert (world.backlog.take_retried({1}), world.depth) == ([], 2)
+    assert world.take_all() == [0, -2]
+
+
+def test_clear_stands_at_the_edge(world: World) -> None:
+    world.put(5)
+    world.take(2)
+    world.backlog.put_back(Message(0, 1))
+    world.backlog.pull(3)
+    world.backlog.clear()
+    assert (world.depth, world.take(), world.backlog.cursor, world.backlog.holes) == (0, [], 5, [])
+    world.put(1)
+    assert (world.depth, world.take()) == (1, [5])
+    assert repr(world.backlog) == "<Backlog from 6 of 6, 0 come back>"

@@ -1,0 +1,263 @@
+"""What is in flight: runs that are finished in order, that fall apart, whose deadline passes; and whose they are."""
+
+from collections import deque
+from struct import pack
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.core.channel.inflight import NOT_IN_FLIGHT, NOT_OWNER, InFlight, Run
+from nsqd.core.timing.duequeue import SLACK
+
+NOW, DEADLINE = 1000, 2000
+
+
+class Holder:
+    """To whom messages are delivered."""
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        self.runs: deque[Run] = deque()
+
+
+def name(ordinal: int) -> bytes:
+    return b"%016d" % ordinal
+
+
+def names(first: int, count: int) -> bytes:
+    return b"".join(map(name, range(first, first + count)))
+
+
+def deliver(flight: InFlight, owner: Holder, first: int, count: int, deadline: int = DEADLINE) -> None:
+    stamps = pack(f">{count}q", *range(first, first + count))
+    flight.hold_run(owner, first, names(first, count), NOW, deadline, stamps)
+
+
+def ordinals(flight: InFlight) -> list[int]:
+    return sorted(ordinal for run in flight.runs() for ordinal in run.ordinals())
+
+
+@pytest.fixture
+def flight():  # type: ignore[no-untyped-def]
+    flight = InFlight()
+    yield flight
+    flight.check()
+
+
+@pytest.fixture
+def owner() -> Holder:
+    return Holder()
+
+
+# taking out what was finished
+
+
+def test_a_run_is_taken_whole_or_from_its_front(flight: InFlight, owner: Holder) -> None:
+    deliver(flight, owner, 10, 5)
+    taken = flight.take_next(owner, names(10, 2), 0)
+    assert taken is not None
+    run, first, ids = taken
+    assert (first, ids, len(run)) == (10, names(10, 2), 3)
+    assert (flight.count, owner.in_flight, ordinals(flight)) == (3, 3, [12, 13, 14])
+    taken = flight.take_next(owner, names(12, 3), 0)
+    assert taken is not None
+    assert taken[1:] == (12, names(12, 3))
+    assert (flight.count, owner.in_flight, flight.runs(), owner.runs) == (0, 0, [], deque())
+
+
+def test_one_call_takes_no_more_than_one_run(flight: InFlight, owner: Holder) -> None:
+    deliver(flight, owner, 0, 2)
+    deliver(flight, owner, 2, 2)
+    ids = names(0, 4)
+    assert [taken[1:] for at in (0, 32) if (taken := flight.take_next(owner, ids, at))] == [
+        (0, names(0, 2)),
+        (2, names(2, 2)),
+    ]
+
+
+def test_a_run_falls_apart_out_of_order_and_earlier_ones_with_it(flight: InFlight, owner: Holder) -> None:
+    for first in (0, 3, 6):
+        deliver(flight, owner, first, 3)
+    taken = flight.take_out(owner, name(4))
+    assert taken is not None
+    assert taken[1] == 4
+    assert [run.first for run in owner.runs] == [6]
+    assert [run.loose is not None for run in flight.runs()] == [True, True, False]
+    assert ordinals(flight) == [0, 1, 2, 3, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("ordinal", [0, 1, 2, 3, 4, 5])
+def test_each_message_of_two_runs_can_be_taken_first(flight: InFlight, owner: Holder, ordinal: int) -> None:
+    """Also the last of a run: it belongs to that run, and the next stays in order."""
+    deliver(flight, owner, 0, 3)
+    deliver(flight, owner, 3, 3)
+    found = flight.take_out(owner, name(ordinal))
+    assert found is not None
+    assert found[1] == ordinal
+    apart = [run.first for run in flight.runs() if run.loose is not None]
+    assert apart == {0: [], 1: [0], 2: [0]}.get(ordinal, [0, 3])
+    assert flight.take_out(owner, name(ordinal)) is None
+    flight.check()
+
+
+@pytest.mark.parametrize("wanted", [names(7, 1), names(99, 1), b"0" * 15 + b"!"])
+def test_what_is_not_in_flight_changes_nothing(flight: InFlight, owner: Holder, wanted: bytes) -> None:
+    deliver(flight, owner, 0, 3)
+    deliver(flight, owner, 10, 3)
+    assert flight.take_next(owner, wanted, 0) is None
+    assert flight.take_out(owner, wanted) is None
+    assert flight.why_not(wanted) == NOT_IN_FLIGHT
+    assert ordinals(flight) == [0, 1, 2, 10, 11, 12]
+
+
+def test_a_message_belongs_to_one_owner(flight: InFlight, owner: Holder) -> None:
+    other = Holder()
+    deliver(flight, owner, 0, 3)
+    deliver(flight, other, 3, 3)
+    for place in range(6):
+        theirs = other if place < 3 else owner
+        assert flight.take_out(theirs, name(place)) is None
+        assert flight.why_not(name(place)) == NOT_OWNER
+    flight.take_out(owner, name(1))  # it falls apart
+    assert flight.take_out(other, name(0)) is None
+    assert (flight.why_not(name(0)), flight.why_not(name(1))) == (NOT_OWNER, NOT_IN_FLIGHT)
+    assert (owner.in_flight, other.in_flight, flight.count) == (2, 3, 5)
+
+
+def test_a_finished_message_has_no_owner_though_its_run_is_not_over(flight: InFlight, owner: Holder) -> None:
+    deliver(flight, owner, 0, 3)
+    flight.take_next(owner, name(0), 0)
+    assert [flight.why_not(name(place)) for place in range(4)] == [NOT_IN_FLIGHT, NOT_OWNER, NOT_OWNER, NOT_IN_FLIGHT]
+
+
+def test_an_id_across_two_others_is_none(flight: InFlight, owner: Holder) -> None:
+    flight.hold_run(owner, 0, b"a" * 24 + b"b" * 8, NOW, DEADLINE, b"")
+    assert flight.why_not(b"a" * 12 + b"a" * 4) == NOT_OWNER
+    assert flight.why_not(b"a" * 4 + b"b" * 8 + b"c" * 4) == NOT_IN_FLIGHT
+    assert not flight.runs()[0].holds(b"a" * 10 + b"b" * 6)
+    assert flight.runs()[0].holds(b"a" * 8 + b"b" * 8)
+
+
+# single messages
+
+
+def test_a_single_message_keeps_its_attempts_and_stamp(flight: InFlight, owner: Holder) -> None:
+    deliver(flight, owner, 0, 3)
+    found = flight.take_out(owner, name(1))
+    assert found is not None
+    run, ordinal = found
+    flight.hold_single(owner, ordinal, name(1), 4, NOW, DEADLINE + 5, run.stamp(ordinal))
+    found = flight.take_out(owner, name(1))
+    assert found is not None
+    again = found[0]
+    assert (again.attempts, again.delivered, again.deadline, again.published(1, 1)) == (4, NOW, DEADLINE + 5, (1,))
+    assert run.published(1, 2) == (1, 2)
+    assert ordinals(flight) == [0, 2]
+
+
+# time-outs
+
+
+def test_the_earliest_deadline_comes_first_and_not_before_its_time(flight: InFlight, owner: Holder) -> None:
+    deliver(flight, owner, 0, 2, DEADLINE + 1)
+    deliver(flight, owner, 2, 2, DEADLINE)
+    assert flight.next_due() == DEADLINE
+    assert flight.take_due(DEADLINE - 1) is None
+    run = flight.take_due(DEADLINE)
+    assert run is not None
+    assert flight.expire(run, 9) == [2, 3]
+    assert flight.take_due(DEADLINE) is None
+    assert (flight.next_due(), ordinals(flight), owner.in_flight) == (DEADLINE + 1, [0, 1], 2)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_run_expires_piece_by_piece(flight: InFlight, owner: Holder, apart: bool) -> None:
+    deliver(flight, owner, 0, 5)
+    if apart:
+        flight.take_out(owner, name(4))
+    else:
+        flight.take_next(owner, name(0), 0)
+    left = [0, 1, 2, 3] if apart else [1, 2, 3, 4]
+    run = flight.take_due(DEADLINE)
+    assert run is not None
+    assert run.members(2) == {name(ordinal): ordinal for ordinal in left[:2]}
+    assert flight.expire(run, 3) == left[:3]
+    flight.put_back(run)
+    assert (flight.next_due(), flight.count, owner.in_flight) == (DEADLINE, 1, 1)
+    flight.check()
+    run = flight.take_due(DEADLINE)
+    assert run is not None
+    assert flight.expire(run, 3) == left[3:]
+    assert flight.next_due() is None
+
+
+def test_what_was_finished_does_not_expire(flight: InFlight, owner: Holder) -> None:
+    deliver(flight, owner, 0, 2)
+    flight.take_next(owner, names(0, 2), 0)
+    deliver(flight, owner, 2, 1)
+    flight.take_out(owner, name(2))
+    assert flight.take_due(1 << 62) is None
+
+
+def test_clear_leaves_owners_with_nothing(flight: InFlight, owner: Holder) -> None:
+    other = Holder()
+    deliver(flight, owner, 0, 3)
+    deliver(flight, other, 3, 1)
+    flight.hold_single(other, 9, name(9), 2, NOW, DEADLINE, b"")
+    flight.clear()
+    assert (owner.in_flight, other.in_flight, flight.count, flight.runs()) == (0, 0, 0, [])
+    assert (owner.runs, other.runs, flight.next_due()) == (deque(), deque(), None)
+    assert flight.why_not(name(0)) == flight.why_not(name(9)) == NOT_IN_FLIGHT
+
+
+def test_runs_that_are_over_are_not_kept(flight: InFlight, owner: Holder) -> None:
+    deliver(flight, owner, 0, 1)  # it stays
+    for ordinal in range(1, 1000):
+        deliver(flight, owner, ordinal, 1)
+        flight.take_out(owner, name(ordinal)) if ordinal % 2 else flight.take_next(owner, name(ordinal), 0)
+        assert len(flight._fresh) <= 2 * 2 + SLACK  # two runs were in flight
+    assert flight.why_not(name(0)) == NOT_OWNER
+
+
+@given(st.data())
+def test_any_order_takes_each_message_once(data: st.DataObject) -> None:
+    """Whatever is named, in batches of any order: what is in flight goes, what is not is told, counts agree."""
+    flight, owners, expected = InFlight(), [Holder(), Holder()], {}
+    first = 0
+    for _ in range(data.draw(st.integers(1, 5))):
+        owner, count = data.draw(st.sampled_from(owners)), data.draw(st.integers(1, 4))
+        deliver(flight, owner, first, count)
+        expected |= dict.fromkeys(range(first, first + count), owner)
+        first += count
+    for _ in range(6):
+        owner = data.draw(st.sampled_from(owners))
+        batch = data.draw(st.lists(st.integers(0, first), max_size=6))
+        if data.draw(st.booleans()):
+            batch.sort()
+        ids, at = b"".join(map(name, batch)), 0
+        while at < len(ids):
+            ordinal = batch[at // 16]
+            taken = flight.take_next(owner, ids, at)
+            if taken is None:
+                theirs = ordinal in expected
+                assert expected.get(ordinal) is not owner
+                assert flight.why_not(name(ordinal)) == (NOT_OWNER if theirs else NOT_IN_FLIGHT)
+                at += 16
+                continue
+            _, found, some = taken
+            assert found == ordinal
+            assert some == names(found, len(some) // 16)
+            for one in range(found, found + len(some) // 16):
+                assert expected.pop(one) is owner
+            at += len(some)
+        flight.check()
+        assert ordinals(flight) == sorted(expected)
+
+
+def test_they_tell_what_they_are(flight: InFlight, owner: Holder) -> None:
+    deliver(flight, owner, 7, 3)
+    assert repr(flight) == "<InFlight: 3 in 1 runs>"
+    assert repr(flight.runs()[0]) == "<Run from 7: 3 in order, attempt 1, until 2000>"
+    flight.take_out(owner, name(8))
+    assert repr(flight.runs()[0]) == "<Run from 7: 2 fallen apart, attempt 1, until 2000>"

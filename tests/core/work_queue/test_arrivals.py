@@ -1,0 +1,133 @@
+"""What is still to become a job: positions, holes and terms, over extents that are a list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.core.sequence.edge import Edge
+from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.puts import Terms
+from nsqd.core.timing.deferred import Message
+from nsqd.core.work_queue.arrivals import Arrivals
+
+
+class Extents:
+    """Messages by ordinal; None: nobody owes it any more. Each extent has `size` of them."""
+
+    def __init__(self, frames: list[bytes | None], size: int = 4) -> None:
+        self.frames = frames
+        self.size = size
+        self.on_disk: set[int] = set()  # numbers of extents
+
+    def read(self, ordinal: int) -> Extent | None:
+        while ordinal < len(self.frames):
+            number = ordinal // self.size
+            span = self.frames[number * self.size : (number + 1) * self.size]
+            if any(frame is not None for frame in span):
+                if number in self.on_disk:
+                    return None
+                extent = Extent(number * self.size, False)
+                extent.frames = [frame or b"" for frame in span]
+                return extent
+            ordinal = (number + 1) * self.size
+        return Extent(len(self.frames), False)
+
+    def extents(self, first: int, end: int) -> Iterator[tuple[int, int, bool]]:
+        for ordinal in range(first, min(end, len(self.frames))):
+            if self.frames[ordinal] is not None:
+                yield ordinal, ordinal + 1, False
+
+
+def arrivals(frames: list[bytes | None], start: int = 0, size: int = 4) -> tuple[Arrivals, Extents]:
+    """Of a topic that has distributed all of these; the queue began at `start`."""
+    edge, extents = Edge(1), Extents(frames, size)
+    edge.end = len(frames)
+    edge.distributed = start
+    made = Arrivals(edge, extents)  # type: ignore[arg-type]
+    edge.distributed = len(frames)
+    return made, extents
+
+
+def taken(some: Arrivals, most: int = 100) -> dict[int, bytes]:
+    """All that comes, by ordinal."""
+    found: dict[int, bytes] = {}
+    while not some.is_complete:
+        first, frames = some.take(most) or (0, None)
+        assert frames is not None
+        assert len(frames) <= most
+        for ordinal, frame in enumerate(frames, first):
+            some.terms.pop(ordinal, None)
+            assert ordinal not in found
+            if frame:
+                found[ordinal] = frame
+        some.check()
+    return found
+
+
+@given(
+    gone=st.sets(st.integers(0, 30)),
+    start=st.integers(0, 30),
+    spans=st.lists(st.tuples(st.integers(0, 30), st.integers(1, 5))),
+    most=st.integers(1, 9),
+    size=st.integers(1, 9),
+)
+def test_everything_comes_once_but_for_holes_and_what_is_gone(
+    gone: set[int], start: int, spans: list[tuple[int, int]], most: int, size: int
+) -> None:
+    some, _ = arrivals([None if ordinal in gone else b"%d" % ordinal for ordinal in range(31)], start, size)
+    some.expect(start, 31 - start, Terms(3))
+    left = set(range(start, 31)) - gone
+    covered: set[int] = set()
+    for first, count in spans:
+        span = range(max(start, first), min(31, first + count))
+        if span and covered.isdisjoint(span):
+            covered.update(span)
+            some.skip(span.start, span.stop)
+    assert set(some.terms) == set(range(start, 31)) - covered
+    assert set(some.remaining()) == left - covered
+    assert taken(some, most) == {ordinal: b"%d" % ordinal for ordinal in left - covered}
+    assert some.position == 31
+    assert not some.terms
+    assert not some.holes
+    assert not list(some.remaining())
+
+
+def test_what_is_on_disk_is_waited_for() -> None:
+    some, extents = arrivals([b"x"] * 8)
+    extents.on_disk = {1}
+    assert some.take(100) == (0, [b"x"] * 4)
+    assert some.take(100) is None
+    assert some.position == 4
+    extents.on_disk.clear()
+    assert some.take(2) == (4, [b"x"] * 2)
+    assert not some.is_complete
+    assert some.take(100) == (6, [b"x"] * 2)
+    assert some.is_complete
+
+
+def test_it_begins_at_the_edge_and_with_the_delays_beyond_it() -> None:
+    edge = Edge(1)
+    edge.end, edge.distributed = 9, 5
+    for ordinal, due in ((3, 70), (5, 80), (8, 90)):
+        edge.lane.waiting.push(due, Message(ordinal, 0), 0)
+    some = Arrivals(edge, Extents([]))  # type: ignore[arg-type]
+    assert some.position == 5
+    assert some.terms == {5: Terms(due=80), 8: Terms(due=90)}
+
+
+def test_clearing_leaves_out_all_that_was_handed_out() -> None:
+    some, _ = arrivals([b"x"] * 8)
+    some.expect(2, 8, Terms(5))
+    some.skip(1, 3)
+    some.clear()
+    assert (some.position, list(some.holes), set(some.terms)) == (8, [], {8, 9})
+    some.check()
+
+
+def test_it_goes_on_where_it_was() -> None:
+    some, _ = arrivals([b"%d" % ordinal for ordinal in range(8)])
+    some.resume(2, [(3, 5), (7, 8)])
+    assert taken(some) == {2: b"2", 5: b"5", 6: b"6"}

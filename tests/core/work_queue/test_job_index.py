@@ -1,0 +1,49 @@
+"""Where jobs are, by id, against a dictionary."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.core.work_queue.job_index import JobIndex
+
+IDS = st.one_of(st.integers(0, 200), st.integers((7 << 48) - 70, (7 << 48) + 70))
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("came"), st.lists(IDS, min_size=1, max_size=1)),
+            st.tuples(st.just("together"), st.lists(IDS, min_size=1, max_size=5, unique=True)),
+            st.tuples(st.just("run"), st.tuples(IDS, st.integers(1, 150)).map(lambda run: [*range(run[0], sum(run))])),
+            st.tuples(st.just("went"), st.lists(IDS, min_size=1, max_size=9)),
+        ),
+        max_size=9,
+    )
+)
+def test_the_index_is_a_dictionary(commands: list[tuple[str, list[int]]]) -> None:
+    index: JobIndex[str] = JobIndex()
+    index.holders.update({3: "three", 4: "four"})
+    model: dict[int, tuple[str, int]] = {}
+    first = 0
+    for verb, ids in commands:
+        fresh = sorted(job_id for job_id in ids if job_id not in model)
+        number = 3 + len(ids) % 2
+        if verb == "went":
+            for job_id in ids:
+                if model.pop(job_id, None) is not None:
+                    index.went(job_id)
+        elif verb == "came":
+            for job_id in fresh:
+                index.came(job_id, number, first)
+                model[job_id] = index.holders[number], first
+        elif fresh:
+            index.came_together(fresh, number, first)
+            model.update((job_id, (index.holders[number], first + at)) for at, job_id in enumerate(fresh))
+        first += len(ids)
+        index.check()
+        assert len(index) == len(model)
+        for job_id in (*ids, 0, 201, 1 << 64, 10**30):
+            assert index.find(job_id) == model.get(job_id)
+    for job_id, found in model.items():
+        assert index.find(job_id) == found

@@ -1,0 +1,150 @@
+"""Rows in packed pages against a dictionary of jobs."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsqd.core.work_queue.job import ROW, Job, JobState, rows_on_terms, time_of, unpack, with_time
+from nsqd.core.work_queue.job_pages import PAGE, JobPages, moved
+
+LAST = 3 * PAGE
+ORDINALS = st.integers(0, LAST - 1)
+STATES = st.sampled_from(list(JobState))
+
+
+def job_of(ordinal: int, state: JobState = JobState.READY, due: int = 0) -> Job:
+    """A job whose id tells its ordinal."""
+    return Job(ordinal, 1000 + ordinal, 5, 1, 60, 77, due, 1, 2, 3, 4, 5, state)
+
+
+def rows_of(jobs: list[Job]) -> list[bytes]:
+    return [job.pack() for job in jobs]
+
+
+COMMANDS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put_row"), ORDINALS, STATES),
+        st.tuples(st.just("put_rows"), ORDINALS, st.integers(1, 150)),
+        st.tuples(st.just("remove"), ORDINALS, st.none()),
+        st.tuples(st.just("discard"), ORDINALS, st.integers(0, 150)),
+        st.tuples(st.just("put_page"), st.integers(0, 2), st.lists(st.integers(0, PAGE - 1))),
+    ),
+    max_size=12,
+)
+
+
+def apply(pages: JobPages, model: dict[int, Job], command: tuple[str, int, object]) -> None:
+    """Do the same to both."""
+    match command:
+        case "put_row", ordinal, JobState() as state:
+            model[ordinal] = job_of(ordinal, state)
+            pages.put_row(ordinal, model[ordinal].pack())
+        case "put_rows", first, int() as count:
+            new = [job_of(ordinal) for ordinal in range(first, first + count)]
+            model.update((job.ordinal, job) for job in new)
+            pages.put_rows(first, rows_of(new))
+        case "remove", ordinal, None:
+            if model.pop(ordinal, None) is not None:
+                pages.remove(ordinal)
+        case "discard", first, int() as count:
+            for ordinal in range(first, first + count):
+                model.pop(ordinal, None)
+            pages.discard(first, first + count)
+        case "put_page", number, list() as places:
+            other = JobPages()
+            for ordinal in range(number * PAGE, (number + 1) * PAGE):
+                model.pop(ordinal, None)
+            for place in places:
+                job = model[number * PAGE + place] = job_of(number * PAGE + place, JobState.BURIED)
+                other.put_row(job.ordinal, job.pack())
+            pages.put_page(number, other.page(number) or bytes(PAGE * ROW.size))
+
+
+@settings(max_examples=150, deadline=None)
+@given(commands=COMMANDS, first=ORDINALS, count=st.integers(0, 150), after=st.integers(990, 1000 + LAST))
+def test_pages_are_a_dictionary(commands: list[tuple[str, int, object]], first: int, count: int, after: int) -> None:
+    pages, model = JobPages(), dict[int, Job]()
+    for command in commands:
+        apply(pages, model, command)
+        pages.check()
+        assert pages.count == len(model)
+    ordinals = sorted(model)
+    assert pages.ordinals() == ordinals
+    assert list(pages) == [model[ordinal] for ordinal in ordinals]
+    assert pages.end == (ordinals[-1] + 1 if ordinals else 0)
+    assert pages.pages() == sorted({ordinal // PAGE for ordinal in ordinals})
+    assert list(pages.absent(first, first + count)) == [one for one in range(first, first + count) if one not in model]
+    for state in JobState:
+        assert pages.states()[state] == sum(job.state is state for job in model.values())
+        wanted = [one.ordinal for one in pages if one.state is state and one.id > after]
+        assert [job.ordinal for job in pages.in_state(state, after)] == wanted
+    for ordinal in (first, first + count):
+        job = model.get(ordinal)
+        assert pages.get(ordinal) == job
+        assert pages.row(ordinal) == (job.pack() if job is not None else b"")
+        assert (ordinal in pages) == (job is not None)
+
+
+@given(commands=COMMANDS)
+def test_a_copy_made_of_pages_is_the_same(commands: list[tuple[str, int, object]]) -> None:
+    pages, model, copy = JobPages(), dict[int, Job](), JobPages()
+    for command in commands:
+        apply(pages, model, command)
+    for number in pages.pages():
+        copy.put_page(number, pages.page(number))
+    copy.check()
+    assert list(copy) == list(pages)
+    assert pages.page(99) == b""
+
+
+def test_a_row_is_what_was_packed() -> None:
+    job = job_of(3, JobState.DELAYED, 99)
+    assert len(job.pack()) == ROW.size == 57
+    assert unpack(3, b"xx" + job.pack(), 2) == job
+
+
+def test_the_time_of_a_row() -> None:
+    assert time_of(job_of(0, JobState.RESERVED, 99).pack()) == 99
+    assert time_of(job_of(0, JobState.BURIED, 99).pack()) == 0  # a burial's number is no time
+    row = with_time(job_of(0, JobState.DELAYED, 99).pack(), 1 << 60)
+    assert unpack(0, row) == job_of(0, JobState.DELAYED, 1 << 60)
+
+
+def test_moving_a_page_changes_times_and_nothing_else() -> None:
+    pages = JobPages()
+    for job in (
+        job_of(0), job_of(1, JobState.DELAYED, 50), job_of(2, JobState.RESERVED, 60), job_of(9, JobState.BURIED, 7),
+    ):  # fmt: skip
+        pages.put_row(job.ordinal, job.pack())
+    later = JobPages()
+    later.put_page(0, moved(pages.page(0), 1000))
+    assert [(job.ordinal, job.due) for job in later] == [(0, 0), (1, 1050), (2, 1060), (9, 7)]
+    assert [(job.id, job.state) for job in later] == [(job.id, job.state) for job in pages]
+
+
+def test_rows_on_the_same_terms() -> None:
+    rows = rows_on_terms([4, 6], 9, 60, 3, 77, 88, JobState.DELAYED)
+    assert [unpack(0, row) for row in rows] == [
+        Job(0, number, 9, 3, 60, 77, 88, state=JobState.DELAYED) for number in (4, 6)
+    ]
+
+
+def test_a_restart_ends_reservations_and_the_delays_that_are_over() -> None:
+    pages = JobPages()
+    before = [
+        job_of(0), job_of(1, JobState.RESERVED, 5000), job_of(2, JobState.DELAYED, 1100),
+        job_of(3, JobState.DELAYED, 1101), job_of(PAGE, JobState.BURIED, 3),
+    ]  # fmt: skip
+    for job in before:
+        pages.put_row(job.ordinal, job.pack())
+    told = dict(pages.restart(1000, 100))
+    assert list(told) == [0, PAGE]
+    assert [(job.state, job.due) for job in pages] == [
+        (JobState.READY, 0), (JobState.READY, 0), (JobState.READY, 0), (JobState.DELAYED, 101), (JobState.BURIED, 3),
+    ]  # fmt: skip
+    for first, briefs in told.items():
+        jobs = [pages.get(first + place) for place in range(PAGE)]
+        assert briefs == [
+            (job.id, job.priority, job.due, job.state) if job is not None else (0, 0, 0, 0) for job in jobs
+        ]

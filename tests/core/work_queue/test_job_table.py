@@ -1,0 +1,146 @@
+"""Which job is in which state, and what comes next, against a list of jobs that is too simple to be wrong."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsqd.core.work_queue.job import Job, JobState, rows_on_terms, unpack
+from nsqd.core.work_queue.job_table import URGENT, JobTable, entry_of
+
+READY, RESERVED, BURIED, DELAYED = JobState
+PRIORITIES = st.sampled_from([0, URGENT - 1, URGENT, 4_000_000_000])
+DUES = st.integers(1, 9)
+MOVES = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.sampled_from([READY, DELAYED]), PRIORITIES, DUES),
+        st.tuples(st.just("add_together"), st.sampled_from([READY, DELAYED]), PRIORITIES, DUES),
+        st.tuples(st.integers(0, 20), st.sampled_from([READY, RESERVED, DELAYED]), PRIORITIES, DUES),
+        st.tuples(st.integers(0, 20), st.just(BURIED), PRIORITIES, DUES),
+        st.tuples(st.integers(0, 20), st.none(), PRIORITIES, DUES),
+    ),
+    max_size=40,
+)
+
+
+class Model:
+    """A table, and beside it each job's state, priority, due time and number of burial."""
+
+    def __init__(self) -> None:
+        self.table = JobTable()
+        self.jobs: dict[int, tuple[JobState, int, int]] = {}
+        self.next = self.burials = 0
+
+    def do(self, what: str | int, state: JobState | None, priority: int, due: int) -> None:
+        if isinstance(what, str):
+            assert state is not None
+            self.add(what, state, priority, due if state is DELAYED else 0)
+            return
+        ordinal = sorted(self.jobs)[what % len(self.jobs)] if self.jobs else -1
+        job = self.table.jobs.get(ordinal) if self.jobs else None
+        if job is None:
+            return
+        if state is None:
+            self.table.remove(job)
+            del self.jobs[ordinal]
+        elif state is BURIED:
+            self.burials += 1
+            row = self.table.bury(job, priority)
+            self.jobs[ordinal] = BURIED, priority, self.burials
+            assert unpack(ordinal, row) == job
+        else:
+            due = 0 if state is READY else due
+            row = self.table.move(job, state, priority, due)
+            self.jobs[ordinal] = state, priority, due
+            assert unpack(ordinal, row) == job
+
+    def add(self, how: str, state: JobState, priority: int, due: int) -> None:
+        count = 1 if how == "add" else 3
+        if how == "add":
+            job = Job(self.next, 100 + self.next, priority, 0, 60, 7, due, state=state)
+            assert unpack(self.next, self.table.add(job)) == job
+        else:
+            rows = rows_on_terms([100 + self.next + index for index in range(3)], priority, 60, 0, 7, due, state)
+            self.table.add_together(self.next, rows, state, priority, due)
+        self.jobs.update(dict.fromkeys(range(self.next, self.next + count), (state, priority, due)))
+        self.next += count
+
+    def in_order(self, state: JobState) -> list[int]:
+        of = {ordinal: job for ordinal, job in self.jobs.items() if job[0] is state}
+        return sorted(of, key=lambda ordinal: (of[ordinal][1] if state is READY else of[ordinal][2], ordinal))
+
+    def check(self, table: JobTable) -> None:
+        table.check()
+        for state in JobState:
+            order = self.in_order(state)
+            assert table.counts[state] == len(order)
+            if state is BURIED:
+                assert list(table.buried) == order
+                assert [job.ordinal for job in table.first_buried(2)] == order[:2]
+                continue
+            head = table.head(state)
+            assert (head.ordinal if head is not None else None) == (order[0] if order else None)
+            held = [table.found(state, entry) for entry in sorted(set(table.heap(state)))]
+            assert [job.ordinal for job in held if job is not None] == order
+        ready = [priority for state, priority, _ in self.jobs.values() if state is READY]
+        assert table.urgent == sum(priority < URGENT for priority in ready)
+        waiting = [due for state, _, due in self.jobs.values() if state in (DELAYED, RESERVED)]
+        assert table.next_due() == min(waiting, default=None)
+        for state in (BURIED, DELAYED):
+            job, order = table.next_to_kick(state), self.in_order(state)
+            assert (job.ordinal if job is not None else None) == (order[0] if order else None)
+        for ordinal, known in self.jobs.items():
+            job = table.jobs.get(ordinal)
+            assert job is not None
+            assert (job.state, job.priority, job.due) == known
+
+
+@settings(max_examples=150, deadline=None)
+@given(moves=MOVES)
+def test_a_table_is_a_list_of_jobs(moves: list[tuple[str | int, JobState | None, int, int]]) -> None:
+    model = Model()
+    for move in moves:
+        model.do(*move)
+        model.check(model.table)
+
+
+@settings(max_examples=100, deadline=None)
+@given(moves=MOVES, offset=st.integers(0, 3), now=st.integers(0, 9))
+def test_after_a_restart(moves: list[tuple[str | int, JobState | None, int, int]], offset: int, now: int) -> None:
+    model = Model()
+    for move in moves:
+        model.do(*move)
+    for ordinal, (state, priority, due) in list(model.jobs.items()):
+        if state is RESERVED or (state is DELAYED and due - offset <= now):
+            model.jobs[ordinal] = READY, priority, 0
+        elif state is DELAYED:
+            model.jobs[ordinal] = DELAYED, priority, due - offset
+    table = JobTable(model.table.jobs)
+    runs = list(table.restart(offset, now))
+    found = {first + index: job_id for ids, first in runs for index, job_id in enumerate(ids)}
+    assert found == {ordinal: 100 + ordinal for ordinal in model.jobs}
+    assert sum(len(ids) for ids, _ in runs) == len(found)
+    model.table = table
+    model.check(table)
+    for ordinal in list(model.jobs)[:3]:  # what is buried from now on is behind what was buried before
+        job = table.jobs.get(ordinal)
+        assert job is not None
+        table.bury(job, 1)
+        assert list(table.buried)[-1] == ordinal
+        assert job.due == max(other.due for other in table.jobs if other.state is BURIED)
+
+
+def test_an_entry_is_its_order() -> None:
+    assert entry_of(Job(7, 1, 3, 0, 60, 0)) == (3 << 48) + 7
+    assert entry_of(Job(7, 1, 3, 0, 60, 0, due=5, state=DELAYED)) == (5 << 48) + 7
+
+
+def test_going_round_leaves_a_bounded_heap() -> None:
+    table = JobTable()
+    job = Job(0, 1, 0, 0, 60, 0)
+    table.add(job)
+    for due in range(1000):
+        table.move(job, RESERVED, 0, due + 1)
+        table.move(job, READY, due % 3, 0)
+    table.check()
+    assert len(table.heap(RESERVED)) <= 66

@@ -1,0 +1,192 @@
+"""Who waits, and who is given which job: with queues that are nothing but a table."""
+
+from __future__ import annotations
+
+from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.job_table import JobTable
+from nsqd.core.work_queue.waiters import Reading, Waiters
+from nsqd.core.work_queue.worker import MARGIN, Worker
+
+
+class Hand:
+    """A worker's sink."""
+
+    def __init__(self) -> None:
+        self.got: list[int] = []
+        self.asked_again = 0
+
+    def reserved(self, job: Job, body: bytes) -> None:
+        assert body == b"%d" % job.id
+        self.got.append(job.id)
+
+    def read_completed(self) -> None:
+        self.asked_again += 1
+
+
+class Queue:
+    """Implements JobQueue."""
+
+    def __init__(self, *jobs: tuple[int, int]) -> None:
+        """`jobs`: (id, priority) of each."""
+        self.table = JobTable()
+        self.pause_until = 0
+        self.damaged: set[int] = set()  # ids
+        self.on_disk = False
+        for job_id, priority in jobs:
+            self.add(job_id, priority)
+
+    def add(self, job_id: int, priority: int) -> None:
+        self.table.add(Job(job_id, job_id, priority, 0, 60, 0))
+
+    def body(self, job: Job) -> bytes | None:
+        if self.on_disk:
+            raise Reading(self)
+        if job.id in self.damaged:
+            self.table.remove(job)
+            return None
+        return b"%d" % job.id
+
+    def reserve(self, job: Job, worker: Worker, now: int) -> None:
+        self.table.move(job, JobState.RESERVED, job.priority, now + 1)
+
+
+def worker(*tubes: str) -> tuple[Worker, Hand]:
+    hand = Hand()
+    one = Worker(hand)
+    one.watching.remove("default")
+    for name in tubes:
+        one.watching.add(name)
+    return one, hand
+
+
+def waiters(**queues: Queue) -> Waiters[Queue]:
+    made: Waiters[Queue] = Waiters()
+    made.queues.update(queues)
+    return made
+
+
+def test_the_most_urgent_job_of_all_tubes_comes_first_then_the_oldest() -> None:
+    pool = waiters(a=Queue((3, 5), (4, 1)), b=Queue((1, 5), (2, 1)), c=Queue((9, 0)))
+    one, _ = worker("a", "b", "none")
+    order = []
+    while (found := pool.next_for(one, 0)) is not None:
+        queue, job, body = found
+        queue.reserve(job, one, 0)
+        order.append((job.id, body))
+    assert order == [(2, b"2"), (4, b"4"), (1, b"1"), (3, b"3")]
+
+
+def test_a_paused_tube_gives_nothing_until_its_time_is_over() -> None:
+    queue = Queue((1, 0))
+    queue.pause_until = 10
+    pool = waiters(a=queue)
+    one, hand = worker("a")
+    pool.wait(one)
+    assert pool.next_for(one, 9) is None
+    pool.serve("a", queue, 9)
+    assert not hand.got
+    pool.serve("a", queue, 10)
+    assert hand.got == [1]
+
+
+def test_who_waits_longest_is_served_first_and_waits_no_longer() -> None:
+    queue, other = Queue((1, 0), (2, 0)), Queue()
+    pool = waiters(a=queue, b=other)
+    hands = []
+    for _ in range(3):
+        one, hand = worker("a", "b")
+        pool.wait(one)
+        hands.append(hand)
+    assert (pool.count, pool.count_at("a"), pool.count_at("b"), pool.count_at("c")) == (3, 3, 3, 0)
+    pool.check()
+    pool.serve("a", queue, 0)
+    assert [hand.got for hand in hands] == [[1], [2], []]
+    assert (pool.count, pool.count_at("a"), pool.count_at("b")) == (1, 1, 1)
+    pool.check()
+    other.add(7, 0)
+    pool.serve("b", other, 0)
+    assert hands[2].got == [7]
+    assert (pool.count, pool.count_at("a"), pool.count_at("b")) == (0, 0, 0)
+    pool.check()
+
+
+def test_who_does_not_watch_a_tube_is_not_given_its_jobs() -> None:
+    queue = Queue((1, 0))
+    pool = waiters(a=queue, b=Queue())
+    one, hand = worker("b")
+    pool.wait(one)
+    pool.serve("a", queue, 0)
+    assert not hand.got
+
+
+def test_to_stop_waiting_twice_does_no_harm() -> None:
+    pool = waiters(a=Queue())
+    one, _ = worker("a")
+    pool.wait(one)
+    pool.stop_waiting(one)
+    pool.stop_waiting(one)
+    assert pool.count == 0
+    pool.check()
+
+
+def test_damaged_bodies_are_passed_over() -> None:
+    queue = Queue((1, 0), (2, 0))
+    queue.damaged = {1}
+    one, _ = worker("a")
+    found = waiters(a=queue).next_for(one, 0)
+    assert found is not None
+    assert found[1].id == 2
+    assert queue.table.jobs.count == 1
+
+
+def test_what_is_read_for_one_tube_does_not_keep_others_from_those_who_wait() -> None:
+    on_disk, queue = Queue((1, 0)), Queue((2, 5))
+    on_disk.on_disk = True
+    pool = waiters(d=on_disk, a=queue)
+    (both, first), (only, second) = worker("d", "a"), worker("a")
+    pool.wait(both)
+    pool.wait(only)
+    pool.serve("a", queue, 0)
+    assert (first.got, second.got) == ([], [2])
+    assert pool.count == 1
+
+
+def test_who_is_blocked_is_told_once_and_only_of_its_tube() -> None:
+    queue, other = Queue(), Queue()
+    pool = waiters(a=queue, b=other)
+    (one, hand), (two, hand_of_two), (gone, hand_of_gone) = worker("a"), worker("b"), worker("a")
+    pool.block(one, queue)
+    pool.block(two, other)
+    pool.block(gone, queue)
+    pool.leave(gone)
+    pool.read_completed(queue)
+    pool.read_completed(queue)
+    assert (hand.asked_again, hand_of_two.asked_again, hand_of_gone.asked_again) == (1, 0, 0)
+    pool.awake[other] = None
+    pool.remove("b", other)  # who waits for its bodies is told, too
+    assert hand_of_two.asked_again == 1
+    assert not pool.awake
+    assert list(pool.queues) == ["a"]
+
+
+def test_a_worker_is_warned_before_the_first_of_its_reservations_ends() -> None:
+    one, _ = worker()
+    assert one.warned_at() is None
+    one.hold(1, 5, 9 * MARGIN)
+    one.hold(1, 6, 4 * MARGIN)
+    assert one.warned_at() == 3 * MARGIN
+    one.hold(1, 6, 7 * MARGIN)  # touched
+    assert one.warned_at() == 6 * MARGIN
+    one.lost(1, 6)
+    assert one.warned_at() == 8 * MARGIN
+    one.lost(1, 5)
+    one.lost(1, 5)
+    assert one.warned_at() is None
+
+
+def test_touching_leaves_no_trail() -> None:
+    one, _ = worker()
+    for end in range(1000):
+        one.hold(1, 1, end)
+    assert len(one._ends) <= 66
+    assert one.warned_at() == 999 - MARGIN
