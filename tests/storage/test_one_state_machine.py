@@ -80,7 +80,7 @@ class Node:
         whole = replay(written)
         assert self._told(whole) == expected, "the whole log"
         assert self._told(replayed(Reader(node.disk.kill()))[0]) == expected, "the newest checkpoint"
-        again = replay(written_by(AppliedSource(whole, node.clock.now)))
+        again = replay(written_by(AppliedSource(whole)))
         assert self._told(again) == expected, "a checkpoint of applied states"
 
     def _live(self) -> dict[int, NormalTopic]:

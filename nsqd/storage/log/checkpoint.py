@@ -83,19 +83,24 @@ class Checkpoints:
         self._others = (-1, -1)  # records of all else there were when each of the last two began
         self._began = 0  # when the last one did (monotonic ns)
         self._took = 0  # ns of turns that it has taken
+        self._now = 0  # of the last turn that had something to do
         self._due = 0  # until then (monotonic ns) `turn` has nothing to do ...
         self._due_end = self._due_records = 0  # ... unless the log ends behind that, or has more records
 
-    def turn(self) -> None:
-        """Go on with a checkpoint, or begin one if it is time. Most turns end with the first comparisons: nothing is due."""
+    def turn(self, now: int) -> None:
+        """Go on with a checkpoint, or begin one if it is time. Most turns end with the first comparisons: nothing is due.
+
+        `now`: monotonic ns, of the turn.
+        """
         writer = self._writer
         if (
-            self._source.now < self._due
+            now < self._due
             and writer.written.position <= self._due_end
             and writer.records <= self._due_records
             and not writer.begun
         ):
             return
+        self._now = now
         if writer.failure:
             return
         self._tidying.turn()
@@ -106,7 +111,7 @@ class Checkpoints:
             self._go_on(self._contents)
         elif self._is_time():
             self._begin()
-        elif self._source.now >= self._look_at:
+        elif self._now >= self._look_at:
             self._look()
         if self._contents is not None or self._tidying.active:
             self._wake()
@@ -116,7 +121,7 @@ class Checkpoints:
         """Note until when, and up to which position and number of records, `turn` has nothing to do."""
         tail = self._tail
         busy = self._contents is not None or self._ended or self._tidying.busy
-        self._due = 0 if busy else self._source.now + INSPECT_EVERY
+        self._due = 0 if busy else self._now + INSPECT_EVERY
         self._due_end = self._since + self._size + min(tail.cheap, tail.most)
         self._due_records = self._records + tail.records
 
@@ -135,7 +140,7 @@ class Checkpoints:
 
     def _is_time(self) -> bool:
         writer = self._writer
-        behind, since = writer.written.position - self._since - self._size, self._source.now - self._began
+        behind, since = writer.written.position - self._since - self._size, self._now - self._began
         if behind > self._tail.most or writer.records - self._records > self._tail.records:
             return True
         if behind > self._tail.cheap and since > self._took * SHARE:
@@ -164,13 +169,13 @@ class Checkpoints:
         others = writer.records - self._own
         self._quiet = writer.written.position - self._looked < self._tail.cheap // QUIET
         self._looked = writer.written.position
-        self._look_at = self._source.now + LOOK_EVERY
+        self._look_at = self._now + LOOK_EVERY
         if self._quiet and others != self._counted and tidying.size - self._own_bytes > self._tail.cheap:
             self._counted = others
             tidying.look_again()
 
     def _begin(self) -> None:
-        self._began, self._took = self._source.now, 0
+        self._began, self._took = self._now, 0
         self._due = 0
         self._tidying.finished = 0  # until it is counted anew
         self._others = self._others[1], self._writer.records - self._own

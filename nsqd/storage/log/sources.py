@@ -16,10 +16,6 @@ class Source(Protocol):
     """The state of a log's topics."""
 
     @property
-    def now(self) -> int:
-        """The monotonic clock's time (ns)."""
-
-    @property
     def overdue(self) -> bool:
         """Something is retained for longer than its topic says."""
 
@@ -48,10 +44,6 @@ class LiveSource:
     def __init__(self, broker: Broker, store: LogStore) -> None:
         self._broker = broker
         self._store = store
-
-    @property
-    def now(self) -> int:
-        return self._broker.now
 
     @property
     def overdue(self) -> bool:
@@ -89,10 +81,9 @@ class AppliedSource:
     reshaped = 0
     offset = 0
 
-    def __init__(self, replay: Replay, now: int) -> None:
+    def __init__(self, replay: Replay) -> None:
         """`replay` began with a complete checkpoint, or with the log; more records may be applied to it meanwhile."""
         self._replay = replay
-        self.now = now  # whoever uses this moves it
 
     @property
     def highest(self) -> int:
