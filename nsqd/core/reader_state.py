@@ -4,8 +4,10 @@ Replay makes it from the log's records, a checkpoint holds it, a start makes a l
 state of a kind stands beside its live class; nsqd/core/topic_state.py has the list of kinds.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Any, Protocol, Self
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 from nsqd.core.reader import Kind as ReaderKind
 from nsqd.core.reader import Reader
@@ -18,33 +20,35 @@ from nsqd.core.timing.pages import Page
 Kinds = Callable[[int, int], Iterable[tuple[int, int, bool]]]
 
 
-class ReaderState(Protocol):
+@dataclass(slots=True)
+class ReaderState(ABC):
     """See above. Ordinals are places in the topic; times are ns of one clock, the log's for what comes from the log."""
 
-    @property
-    def kind(self) -> ReaderKind:
-        """A byte in the log."""
-
-    @property
-    def has_own_times(self) -> bool:
-        """What is published with a delay waits in the reader, not in the topic."""
+    kind: ClassVar[ReaderKind]  # a byte in the log
+    has_own_times: ClassVar[bool] = False  # what is published with a delay waits in the reader, not in the topic
 
     number: int
     name: str
     start: int  # messages before it are not the reader's
 
+    @abstractmethod
     def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
         """A record that names the reader. Returns what it does not owe any more because of that, as (first, end)."""
 
+    @abstractmethod
     def finish(self, first: int, end: int) -> None:
         """The reader is done with messages first..end: dropped, or never meant for it."""
 
-    def expect(self, first: int, count: int, terms: Terms, numbers: list[int], created: int) -> None:
-        """Messages `first`.. were published on these terms. `numbers`: their ids, if the edge passed them at once."""
+    def expect(  # noqa: B027 (most kinds have no use for it)
+        self, first: int, count: int, terms: Terms, numbers: list[int], created: int
+    ) -> None:
+        """Messages `first`.. were published on these terms. `numbers`: their ids, if the edge passed them at once; else []."""
 
+    @abstractmethod
     def drop(self, edge: int) -> list[Span]:
         """Everything it owes of what is before `edge`, the topic's."""
 
+    @abstractmethod
     def settle(self, edge: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
         """Draw the conclusions from what was applied, before the state is dumped, compared or made live.
 
@@ -53,42 +57,56 @@ class ReaderState(Protocol):
         """
 
     @property
+    @abstractmethod
     def reached(self) -> int:
         """The ordinal behind the last message that the reader knows of."""
 
+    @abstractmethod
     def figures(self, edge: int, plain: list[Span]) -> dict[str, int]:
         """How many messages of a settled state are in which state after a start. `plain`: as in `revive`."""
 
     def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
-        """When those of the ordinals are due that still wait here for the delay they were published with."""
+        """When those of the ordinals are due that still wait here for the delay they were published with.
 
+        Walks what waits. `delayed`: as in `settle`.
+        """
+        return {}
+
+    @abstractmethod
     def dump(self) -> list[Any]:
         """What a checkpoint holds, for msgpack."""
 
     def details(self, topic: int, offset: int) -> Iterator[tuple[Kind, bytes]]:
         """The records that follow the topic's in a checkpoint. `offset`: from the state's clock to the log's."""
+        return iter(())
 
     @staticmethod
+    @abstractmethod
     def begin(number: int, name: str, start: int) -> list[Any]:
         """The same of a reader that was just made."""
 
     @classmethod
+    @abstractmethod
     def load(cls, array: list[Any], offset: int, edge: int, lane: Page, kinds: Kinds) -> Self:
         """What was dumped, with every time moved by `offset`. `lane`: what waits in the topic's delay lane before `edge`."""
 
-    def carry_over(self, before: Self) -> None:
+    def carry_over(self, before: Self) -> None:  # noqa: B027 (likewise)
         """This was loaded from a checkpoint that may break off. `before`: the state up to it."""
 
+    @abstractmethod
     def owed(self, edge: int, kinds: Kinds) -> Iterator[Span]:
         """What a state that was just loaded owes, as (first, end), but for `flags`."""
 
     def flags(self, first: int, end: int) -> bytes:
         """For each of messages first..end 1 if it is owed by itself; b"" if none is."""
+        return b""
 
     @classmethod
+    @abstractmethod
     def of(cls, reader: Reader) -> Self:
         """What of a live reader of this kind survives a restart, by the monotonic clock."""
 
+    @abstractmethod
     def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
         """Fill a live reader of this kind that was just made with the state, which is settled.
 

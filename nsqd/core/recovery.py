@@ -29,7 +29,10 @@ class NameTaken(Exception):
 
 
 class Recovery:
-    """Gives topics to a broker that may run already, some a turn. The broker's store has their messages."""
+    """Gives topics to a broker that may run already, some a turn. The broker's store has their messages.
+
+    No checkpoint may be written of the store before all of them are there: it would not know of the others.
+    """
 
     def __init__(self, broker: Broker, picture: LogPicture) -> None:
         """The states of `picture` are given away. Raises NameTaken; then nothing has changed."""
@@ -37,19 +40,27 @@ class Recovery:
         self._offset = picture.offset
         self._waiting = picture.topics[::-1]
         for state in self._waiting:
-            if state.name in broker.topics:
-                raise NameTaken(f"there is a topic {state.name} already")
-            if state.number in broker.directory.by_number:
-                raise NameTaken(f"the number {state.number} of topic {state.name} is another's")
+            self._refuse(state)
         broker.registry.continue_numbers(picture.next_number)
 
     def go_on(self, now: int, limit: int = 1) -> bool:
-        """Make up to `limit` topics. True if there are more; the first ones deliver meanwhile."""
+        """Make up to `limit` topics. True if there are more; the first ones deliver meanwhile.
+
+        Raises NameTaken if somebody has made a topic of that name since.
+        """
         for _ in range(min(limit, len(self._waiting))):
             self._revive(self._waiting.pop(), now)
         return bool(self._waiting)
 
+    def _refuse(self, state: TopicState) -> None:
+        directory = self._broker.directory
+        if state.name in directory.topics:
+            raise NameTaken(f"there is a topic {state.name} already")
+        if state.number in directory.by_number:
+            raise NameTaken(f"the number {state.number} of topic {state.name} is another's")
+
     def _revive(self, state: TopicState, now: int) -> None:
+        self._refuse(state)
         broker, offset = self._broker, self._offset
         topic = broker.directory.adopt(state.name, state.number, state.config)
         topic.cursors.update(state.cursors)

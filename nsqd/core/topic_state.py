@@ -117,7 +117,7 @@ class TopicState:
         _, first, count, due, largest, flags = records.PUBLISH.unpack_from(content)
         self.seen.note(attributes, count, stamp)
         distributed = bool(flags & records.DISTRIBUTED)
-        if due and not (distributed and self.readers and all(one.has_own_times for one in self.readers.values())):
+        if due and not (distributed and attributes.job is not None and self._has_own_times):
             self.delayed.update(dict.fromkeys(range(first, first + count), due))
         if attributes.job is None and not due:
             return
@@ -125,6 +125,11 @@ class TopicState:
         numbers = numbers_of(content, at, count, largest) if distributed and terms.was_put else []
         for reader in self.readers.values():
             reader.expect(first, count, terms, numbers, created)
+
+    @property
+    def _has_own_times(self) -> bool:
+        """No reader leaves it to the topic to hold back what was published with a delay."""
+        return all(reader.has_own_times for reader in self.readers.values())
 
     def distribute(self, first: int, end: int, owners: Iterable[int] | None) -> int:
         """The edge is behind messages first..end. Returns how many readers owe them.
@@ -145,7 +150,8 @@ class TopicState:
         late = [(first, end) for first, end, delayed in kinds(start, self.distributed) if delayed]
         if late:
             ordinals = {ordinal for first, end in late for ordinal in range(first, end)}
-            dues = dict.fromkeys(sorted(ordinals), 0)
+            known = self.delayed if self._has_own_times else {}
+            dues = {ordinal: known.get(ordinal, 0) for ordinal in sorted(ordinals)}
             for reader in self.readers.values():
                 dues |= reader.dues(ordinals, self.delayed)
         waiting = page_of(b"".join([pack(ordinal, due, 0) for ordinal, due in dues.items()]))
@@ -219,7 +225,6 @@ class TopicState:
         state.cursors = {name: Cursor(*of) for name, *of in cursors}
         waiting = shifted(page_of(delayed), offset)
         entries = list(zip(waiting[::3], waiting[1::3], strict=False))
-        state.delayed = {ordinal: due for ordinal, due in entries if ordinal >= edge}
         lane: Page = page_of(b"".join([pack(ordinal, due, 0) for ordinal, due in entries if ordinal < edge]))
         for kind, *its_array in readers:
             reader = READERS[ReaderKind(kind)].load(its_array, offset, edge, lane, kinds)
@@ -227,6 +232,7 @@ class TopicState:
             known = before.readers.get(reader.number) if before is not None else None
             if known is not None:
                 reader.carry_over(known)
+        state.delayed = {ordinal: due for ordinal, due in entries if ordinal >= edge or state._has_own_times}
         if before is not None:
             state.seen_before = before.seen.over(before.seen_before)
         return state

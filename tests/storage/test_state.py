@@ -169,3 +169,29 @@ def test_an_extent_of_an_older_format_was_logged_when_it_was_published(fields: i
     (held,) = sequence_of([extent[:fields]], 9, 9).held
     assert (held.logged_first, held.logged_last) == logged
     assert (held.oldest, held.newest, held.attributed) == ((70, 80) if fields > 5 else (0, 0)) + (fields > 7,)
+
+
+def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -> None:
+    one = node()
+    one.broker.tubes.made("t")
+    topic = one.broker.topics["t"]
+    topic.configure(TopicConfig(retention=HOUR))
+    topic.put([b"job"], Terms(was_put=True))
+    one.turn()
+    tube = one.broker.tubes.tube("t")
+    assert tube is not None
+    job = tube.jobs.get(0)
+    assert job is not None
+    one.turn(lambda: tube.finish(job))
+    assert one.log.upkeep is not None
+    one.log.upkeep.checkpoints._begin()
+    one.advance(0)
+    topic.channel_from("a", 0, one.clock.now)
+    one.turn()
+    again = SimNode(one.disk.kill(), Durability.ALWAYS, one.clock, Random(1))
+    assert again.log.found.roots, "it begins with the checkpoint"
+    channel = again.broker.topics["t"].channels["a"]
+    assert channel.depth == 1
+    sequence = again.store.known_sequence(topic.number)
+    assert sequence is not None
+    assert [bytes(held.owed) for held in sequence.live()] == [b"\1"]

@@ -23,25 +23,20 @@ from nsqd.core.channel.buried import Grave
 from nsqd.core.channel.channel import Channel
 from nsqd.core.reader import Kind as ReaderKind
 from nsqd.core.reader import Reader
-from nsqd.core.reader_state import Kinds
+from nsqd.core.reader_state import Kinds, ReaderState
 from nsqd.core.records import Kind
 from nsqd.core.sequence.finished import Finished, Span
-from nsqd.core.sequence.puts import Terms
 from nsqd.core.sequence.spans import overlap, remove, without
 from nsqd.core.timing.deferred import MINUTE, Message, pack
 from nsqd.core.timing.pages import Page, WaitingPages, page_of, shifted
 
 
 @dataclass(slots=True)
-class ChannelState:
+class ChannelState(ReaderState):
     """See above."""
 
     kind: ClassVar[ReaderKind] = ReaderKind.CHANNEL
-    has_own_times: ClassVar[bool] = False  # what was published with a delay waits for it in the topic
 
-    number: int
-    name: str
-    start: int  # messages before it are not the channel's
     cursor: int  # ordinal of the next message that was never delivered, but for what is passed
     passed: Finished
     paused: bool = False
@@ -52,7 +47,6 @@ class ChannelState:
     # what is recorded
 
     def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
-        """A record that names the channel. Returns what it does not owe any more because of that, as (first, end)."""
         if kind is Kind.FINISH:
             return self._finish(content)
         if kind is Kind.ADVANCE:
@@ -104,20 +98,13 @@ class ChannelState:
             remove(self.buried, first, end)
         self.passed.add(first, end)
 
-    def expect(self, first: int, count: int, terms: Terms, numbers: list[int], created: int) -> None:
-        """Options of single messages mean nothing to a channel."""
-
     def drop(self, edge: int) -> list[Span]:
-        """Everything it owes of what is before `edge`, the topic's."""
         return [*self.passed.missing(edge), *_singles(chain(self.pages.ordinals(), self.returned, self.buried))]
 
     # what follows from it
 
     def settle(self, edge: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
-        """Note by itself what waits, but for what the cursor will come by. `delayed`: published so, ordinal to due.
-
-        `edge`: the topic's; `kinds`: what there is of the topic's messages. Returns what is not owed because of that.
-        """
+        """Note by itself what waits, but for what the cursor will come by."""
         self.cursor = max(self.passed.floor, min(self.cursor, edge))
         for ordinal in self.passed.without(one for one in delayed if self.cursor <= one < edge):
             self._wait(ordinal, 0, delayed[ordinal])
@@ -143,12 +130,10 @@ class ChannelState:
 
     @property
     def reached(self) -> int:
-        """The ordinal behind the last message that the channel knows of."""
         waiting = max(chain(self.returned, self.buried), default=-1) + 1
         return max(self.start, self.cursor, self.passed.end, waiting)
 
     def figures(self, edge: int, plain: list[Span]) -> dict[str, int]:
-        """How many messages are in which state after a start."""
         waiting = [due for _, due in self.returned.values()] + [due for _, due, _ in self.pages.entries()]
         due = sum(one > 0 for one in waiting)
         ready = self._ready(edge, plain) + len(waiting) - due
@@ -159,10 +144,6 @@ class ChannelState:
         return overlap(plain, [(self.cursor, edge)]) - overlap(plain, self.passed.spans(self.cursor))
 
     def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
-        """When those of the ordinals are due that were published with a delay and nothing has happened to since.
-
-        Walks what waits. `delayed`: as in `settle`.
-        """
         waiting = {one: delayed[one] for one in self.passed.without(one for one in ordinals if one in delayed)}
         packed = {ordinal: due for ordinal, due, attempts in self.pages.entries() if not attempts}
         known = {ordinal: due for ordinal, (attempts, due) in self.returned.items() if not attempts}
@@ -171,28 +152,18 @@ class ChannelState:
     # what a checkpoint holds
 
     def dump(self) -> list[Any]:
-        """The array, of a state that is settled."""
         returned = b"".join([pack(ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items()])
         pages = [page.tobytes() for page in self.pages.pages()] + ([returned] if returned else [])
         buried = [(name, g.ordinal, g.attempts, g.reason, g.buried) for name, g in self.buried.values()]
         holes = self.passed.spans(self.cursor)
         return [self.number, self.name, self.paused, self.start, self.cursor, holes, pages, buried]
 
-    def details(self, topic: int, offset: int) -> Iterator[tuple[Kind, bytes]]:
-        """No records follow the array."""
-        return iter(())
-
     @staticmethod
     def begin(number: int, name: str, start: int) -> list[Any]:
-        """The array of a channel that was just made."""
         return [number, name, False, start, start, [], [], []]
 
     @classmethod
     def load(cls, array: list[Any], offset: int, edge: int, lane: Page, kinds: Kinds) -> ChannelState:
-        """The state that an array tells of, with every time moved by `offset`.
-
-        `lane`: what of its topic waits for its delay before `edge`, its times moved already; `kinds`: as in `settle`.
-        """
         number, name, paused, start, cursor, holes, pages, buried = array
         passed, position = Finished(cursor), cursor
         for first, end, is_delayed in kinds(cursor, edge):
@@ -207,16 +178,11 @@ class ChannelState:
         graves = {ordinal: (one, Grave(ordinal, *of)) for one, ordinal, *of in buried}
         return cls(number, name, start, cursor, passed, paused, WaitingPages([*waiting, lane]), {}, graves)
 
-    def carry_over(self, before: ChannelState) -> None:
-        """The array alone says everything."""
-
     def owed(self, edge: int, kinds: Kinds) -> Iterator[Span]:
-        """What a state that was just loaded owes, but for `flags`."""
         yield from self.passed.missing(edge)
         yield from _singles(self.buried)
 
     def flags(self, first: int, end: int) -> bytes:
-        """For each of messages first..end 1 if it waits in a page; b"" if none does."""
         return self.pages.flags(first, end)
 
     # the live channel

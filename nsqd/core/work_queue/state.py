@@ -11,14 +11,14 @@ terms is (ordinal, priority, ttr, delay, due, was put) of what is no job yet and
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from nsqd.core import records
 from nsqd.core.reader import Kind as ReaderKind
 from nsqd.core.reader import Reader
-from nsqd.core.reader_state import Kinds
+from nsqd.core.reader_state import Kinds, ReaderState
 from nsqd.core.records import Kind
 from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.puts import Terms
@@ -30,15 +30,12 @@ from nsqd.core.work_queue.tube import Tube
 
 
 @dataclass(slots=True)
-class TubeState:
+class TubeState(ReaderState):
     """See above."""
 
     kind: ClassVar[ReaderKind] = ReaderKind.WORK_QUEUE
     has_own_times: ClassVar[bool] = True
 
-    number: int
-    name: str
-    start: int  # messages before it are not the tube's
     edge: int  # messages before it are jobs, or finished
     finished: Finished
     jobs: JobPages = field(default_factory=JobPages)
@@ -47,7 +44,6 @@ class TubeState:
     # what is recorded
 
     def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
-        """A record that names the tube. Returns what it does not owe any more because of that, as (first, end)."""
         if kind is Kind.JOB:
             for at in range(records.CHANNEL_OF.size, len(content), records.ORDINAL.size + ROW.size):
                 (ordinal,) = records.ORDINAL.unpack_from(content, at)
@@ -91,16 +87,12 @@ class TubeState:
             self.terms.update(dict.fromkeys(range(first, first + count), terms))
 
     def drop(self, edge: int) -> list[Span]:
-        """Everything it owes of what is before `edge`, the topic's."""
         return list(self.finished.missing(edge))
 
     # what follows from it
 
     def settle(self, edge: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
-        """All pages of a checkpoint were read: before the tube's edge, what has no row is finished. Returns that.
-
-        `edge`: the topic's; `kinds`: what there is of the topic's messages.
-        """
+        """All pages of a checkpoint were read: before the tube's edge, what has no row is finished. Returns that."""
         gone: list[Span] = []
         reached = edge
         for first, end in self.finished.missing(edge):
@@ -117,7 +109,6 @@ class TubeState:
 
     @property
     def reached(self) -> int:
-        """The ordinal behind the last message that the tube knows of."""
         return max(self.start, self.edge, self.finished.end, self.jobs.end)
 
     def figures(self, edge: int, plain: list[Span]) -> dict[str, int]:
@@ -126,14 +117,9 @@ class TubeState:
         ready = found[JobState.READY] + found[JobState.RESERVED]
         return {"ready": ready, "delayed": found[JobState.DELAYED], "buried": found[JobState.BURIED]}
 
-    def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
-        """A job has its own time."""
-        return {}
-
     # what a checkpoint holds
 
     def dump(self) -> list[Any]:
-        """The array. The jobs follow it: see `details`."""
         terms = [(ordinal, *one) for ordinal, one in self.terms.items()]
         return [self.number, self.name, self.start, self.edge, self.finished.spans(self.edge), terms]
 
@@ -146,30 +132,28 @@ class TubeState:
 
     @staticmethod
     def begin(number: int, name: str, start: int) -> list[Any]:
-        """The array of a tube that was just made."""
         return [number, name, start, start, [], []]
 
     @classmethod
     def load(cls, array: list[Any], offset: int, edge: int, lane: Page, kinds: Kinds) -> TubeState:
-        """The state that an array tells of, with every time moved by `offset`."""
         number, name, start, tube_edge, holes, waiting = array
         terms = {
             ordinal: Terms(priority, ttr, delay, due + offset if due else 0, put)
             for ordinal, priority, ttr, delay, due, put in waiting
         }
-        return cls(number, name, start, tube_edge, Finished(start, holes), JobPages(), terms)
+        finished, position = Finished(start, holes), start
+        for first, end, _ in kinds(start, edge):  # what is not there was finished, and somebody may owe it again
+            finished.add(position, first)
+            position = end
+        finished.add(position, edge)
+        return cls(number, name, start, tube_edge, finished, JobPages(), terms)
 
     def carry_over(self, before: TubeState) -> None:
         """The checkpoint may not come to its pages: the rows that were known before it hold as well."""
         self.jobs = before.jobs
 
     def owed(self, edge: int, kinds: Kinds) -> Iterator[Span]:
-        """What a state that was just loaded owes."""
         return self.finished.missing(edge)
-
-    def flags(self, first: int, end: int) -> bytes:
-        """No message waits in a page."""
-        return b""
 
     # the live tube
 

@@ -14,12 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nsqd.core import records
-from nsqd.core.broker import Broker
 from nsqd.core.records import Kind
-from nsqd.core.topic import Topic
-from nsqd.core.topic_state import state_of
-from nsqd.storage.log.state import encode_topic
-from nsqd.storage.log.store import LogStore
+from nsqd.storage.log.sources import Source, contents
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import SEGMENT_SIZE, Writer
@@ -50,8 +46,7 @@ class Checkpoints:
 
     def __init__(
         self,
-        broker: Broker,
-        store: LogStore,
+        source: Source,
         writer: Writer,
         syncer: Syncer,
         tidying: Tidying,
@@ -62,8 +57,7 @@ class Checkpoints:
     ) -> None:
         """`roots`: bases of segments that begin with a complete checkpoint, ascending; `wake`: have another turn soon."""
         self.written = 0  # checkpoints
-        self._broker = broker
-        self._store = store
+        self._source = source
         self._writer = writer
         self._syncer = syncer
         self._tidying = tidying
@@ -71,8 +65,7 @@ class Checkpoints:
         self._monotonic = monotonic
         self._wake = wake
         self._roots = roots[-2:]
-        self._waiting: list[str] | None = None  # topics to be described still; None: no checkpoint is being written
-        self._details: Iterator[tuple[Kind, bytes]] = iter(())  # what is still to be said of the last one described
+        self._contents: Iterator[tuple[Kind, bytes]] | None = None  # what is still to be written; None: nothing is
         self._root = 0  # of the one being written
         self._ended = 0  # position that must be durable before the one that was written counts; 0: none
         before = [*tidying.segments[:1], *roots]
@@ -90,6 +83,7 @@ class Checkpoints:
         self._others = (-1, -1)  # records of all else there were when each of the last two began
         self._began = 0  # when the last one did (monotonic ns)
         self._took = 0  # ns of turns that it has taken
+        self._now = 0  # of the last turn that had something to do
         self._due = 0  # until then (monotonic ns) `turn` has nothing to do ...
         self._due_end = self._due_records = 0  # ... unless the log ends behind that, or has more records
 
@@ -106,27 +100,28 @@ class Checkpoints:
             and not writer.begun
         ):
             return
+        self._now = now
         if writer.failure:
             return
         self._tidying.turn()
         if self._ended:
             if writer.durable.position >= self._ended:
                 self._complete()
-        elif self._waiting is not None:
-            self._go_on(self._waiting)
+        elif self._contents is not None:
+            self._go_on(self._contents)
         elif self._is_time():
             self._begin()
-        elif self._broker.now >= self._look_at:
+        elif self._now >= self._look_at:
             self._look()
-        if self._waiting is not None or self._tidying.active:
+        if self._contents is not None or self._tidying.active:
             self._wake()
         self._plan()
 
     def _plan(self) -> None:
         """Note until when, and up to which position and number of records, `turn` has nothing to do."""
         tail = self._tail
-        busy = self._waiting is not None or self._ended or self._tidying.busy
-        self._due = 0 if busy else self._broker.now + INSPECT_EVERY
+        busy = self._contents is not None or self._ended or self._tidying.busy
+        self._due = 0 if busy else self._now + INSPECT_EVERY
         self._due_end = self._since + self._size + min(tail.cheap, tail.most)
         self._due_records = self._records + tail.records
 
@@ -134,23 +129,23 @@ class Checkpoints:
         """The node stops: leave a checkpoint behind from which the next start is quick. False if there is no need."""
         writer = self._writer
         if writer.failure or (
-            self._waiting is None and writer.written.position - self._since - self._size < SHORT_TAIL
+            self._contents is None and writer.written.position - self._since - self._size < SHORT_TAIL
         ):
             return False
-        if self._waiting is None:
+        if self._contents is None:
             self._begin()
-        while self._waiting is not None:
-            self._go_on(self._waiting)
+        while self._contents is not None:
+            self._go_on(self._contents)
         return True
 
     def _is_time(self) -> bool:
         writer = self._writer
-        behind, since = writer.written.position - self._since - self._size, self._broker.now - self._began
+        behind, since = writer.written.position - self._since - self._size, self._now - self._began
         if behind > self._tail.most or writer.records - self._records > self._tail.records:
             return True
         if behind > self._tail.cheap and since > self._took * SHARE:
             return True
-        if since > OVERDUE_PAUSE and self._store.overdue:
+        if since > OVERDUE_PAUSE and self._source.overdue:
             return True
         if self._quiet and since > self._took * SHARE and self._is_worth_it():
             return True
@@ -174,59 +169,40 @@ class Checkpoints:
         others = writer.records - self._own
         self._quiet = writer.written.position - self._looked < self._tail.cheap // QUIET
         self._looked = writer.written.position
-        self._look_at = self._broker.now + LOOK_EVERY
+        self._look_at = self._now + LOOK_EVERY
         if self._quiet and others != self._counted and tidying.size - self._own_bytes > self._tail.cheap:
             self._counted = others
             tidying.look_again()
 
     def _begin(self) -> None:
-        self._began, self._took = self._broker.now, 0
+        self._began, self._took = self._now, 0
         self._due = 0
         self._tidying.finished = 0  # until it is counted anew
         self._others = self._others[1], self._writer.records - self._own
         self._own += 2
-        self._writer.begin_state(records.STATE.pack(self._broker.registry.highest_number, self._store.leased))
-        self._store.write_anchor()  # replay may begin here
+        self._writer.begin_state(records.STATE.pack(self._source.highest, self._source.leased))
+        self._writer.append_anchor()  # replay may begin here
         self._writer.write()
         self._root = self._writer.base
         self._since, self._records = self._writer.written.position, self._writer.records
         self._size_before, self._size = self._size, 0
-        self._waiting = list(self._broker.topics)
+        self._contents = contents(self._source)
 
-    def _go_on(self, waiting: list[str]) -> None:
+    def _go_on(self, left: Iterator[tuple[Kind, bytes]]) -> None:
         began, before = self._monotonic(), self._writer.written.position
-        done = False
-        while not done:
-            detail = next(self._details, None)
-            if detail is not None:
-                self._own += 1
-                self._writer.append(*detail)
-            elif waiting:
-                topic = self._broker.topics.get(waiting.pop())
-                if topic is not None and not topic.ephemeral:
-                    self._describe(topic)
-            else:
-                done = True
-            if self._monotonic() >= began + SLICE:
-                break
-        if not done:
-            self._writer.write()
-        else:
+        for kind, content in left:
             self._own += 1
-            self._writer.append(Kind.STATE_END, b"")
-            self._waiting = None
+            self._writer.append(kind, content)
+            if self._monotonic() >= began + SLICE and kind is not Kind.STATE_END:
+                self._writer.write()
+                break
+        else:
+            self._contents = None
             self._ended = self._writer.write()
             self._syncer.want()
             self.written += 1
         self._took += self._monotonic() - began
         self._size += self._writer.written.position - before
-
-    def _describe(self, topic: Topic) -> None:
-        offset = self._store.clock_offset
-        state = state_of(topic, self._broker.now)
-        self._own += 1
-        self._writer.append(Kind.STATE_TOPIC, encode_topic(state, self._store.known_sequence(topic.number), offset))
-        self._details = state.details(offset)
 
     def _complete(self) -> None:
         """It is durable: what only older checkpoints need can go."""

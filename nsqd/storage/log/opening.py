@@ -20,6 +20,7 @@ from nsqd.storage.log.identity import NAME as IDENTITY
 from nsqd.storage.log.identity import LogIdentity, write_identity
 from nsqd.storage.log.reading import Found, LogReading
 from nsqd.storage.log.segments import LogError
+from nsqd.storage.log.sources import LiveSource
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.store import LogStore
@@ -84,8 +85,7 @@ class OpenLog:
         """The broker is built: from now on what it does is kept, and kept small."""
         monotonic = self.clock.clocks.monotonic
         checkpoints = Checkpoints(
-            broker,
-            self.store,
+            LiveSource(broker, self.store),
             self.writer,
             self.syncer,
             self.tidying,

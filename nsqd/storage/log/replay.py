@@ -61,8 +61,18 @@ class Replay:
 
     def settle(self) -> None:
         """Every record was applied: draw the conclusions. Applying may go on afterwards."""
-        for number, topic in self.topics.items():
+        for number in self.topics:
+            self.settled(number)
+
+    def settled(self, number: int) -> TopicState | None:
+        """A topic's state, with the conclusions drawn; None: there is no such topic.
+
+        Applying may go on afterwards. Not while the checkpoint that replay began with is being read.
+        """
+        topic = self.topics.get(number)
+        if topic is not None:
             self._release(number, topic.settle(self.sequences[number].kinds))
+        return topic
 
     def _release(self, number: int, spans: Iterable[Span]) -> None:
         """One reader less owes each span of a topic's messages, as far as they are there: some may be damaged."""

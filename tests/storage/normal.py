@@ -1,0 +1,123 @@
+"""What states of topics say, told in one way: whatever two states must agree on, field by field, and nothing else."""
+
+from dataclasses import dataclass
+
+from nsqd.core.channel.buried import Grave
+from nsqd.core.channel.state import ChannelState
+from nsqd.core.reader_state import ReaderState
+from nsqd.core.retention.cursors import Cursor
+from nsqd.core.retention.keeping import TopicConfig
+from nsqd.core.sequence.puts import Terms
+from nsqd.core.topic_state import TopicState
+from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.state import TubeState
+from nsqd.storage.sequence import Sequence
+
+
+@dataclass(frozen=True)
+class NormalChannel:
+    """A channel."""
+
+    name: str
+    paused: bool
+    start: int
+    ready: list[int]  # ordinals that the cursor will come by
+    waiting: dict[int, tuple[int, int]]  # ordinal -> deliveries it had, due; 0: now
+    buried: list[tuple[bytes, Grave]]  # the first buried first
+
+
+@dataclass(frozen=True)
+class NormalTube:
+    """A tube."""
+
+    start: int
+    jobs: dict[int, Job]
+    coming: dict[int, Terms]  # what is no job yet
+
+
+@dataclass(frozen=True)
+class NormalTopic:
+    """A topic."""
+
+    name: str
+    paused: bool
+    end: int
+    distributed: int
+    config: TopicConfig
+    cursors: dict[str, Cursor]
+    delayed: dict[int, int]  # ordinal -> due, of those at or past the edge
+    readers: dict[int, NormalChannel | NormalTube]
+    keys: dict[str, int]
+    producers: dict[str, int]
+    owed: dict[int, int]  # by how many readers, of messages that are owed
+
+
+def normal(state: TopicState, sequence: Sequence, now: int, ephemeral: bool) -> NormalTopic:
+    """Of a state that is settled, at `now` by its clock. `ephemeral`: readers that are not logged owe messages, too."""
+    return NormalTopic(
+        name=state.name,
+        paused=state.paused,
+        end=state.end,
+        distributed=state.distributed,
+        config=state.config,
+        cursors=state.cursors,
+        delayed={ordinal: due if due > now else 0 for ordinal, due in state.delayed.items()},
+        readers={number: _reader(reader, state.distributed, sequence, now) for number, reader in state.readers.items()},
+        keys=dict(state.seen.keys),
+        producers=dict(state.seen.producers),
+        owed={} if ephemeral or not state.readers else _owed(sequence, state.distributed),
+    )
+
+
+def _reader(reader: ReaderState, edge: int, sequence: Sequence, now: int) -> NormalChannel | NormalTube:
+    if isinstance(reader, ChannelState):
+        return _channel(reader, edge, sequence, now)
+    assert isinstance(reader, TubeState)
+    return _tube(reader, edge, sequence, now)
+
+
+def _channel(state: ChannelState, edge: int, sequence: Sequence, now: int) -> NormalChannel:
+    plain = {ordinal for first, end in sequence.plain(state.cursor, edge) for ordinal in range(first, end)}
+    passed = {ordinal for first, end in state.passed.spans(state.cursor) for ordinal in range(first, end)}
+    waiting = {ordinal: (attempts, due) for ordinal, due, attempts in state.pages.entries()} | state.returned
+    return NormalChannel(
+        name=state.name,
+        paused=state.paused,
+        start=state.start,
+        ready=sorted(plain - passed),
+        waiting={one: (attempts, due if due > now else 0) for one, (attempts, due) in sorted(waiting.items())},
+        buried=list(state.buried.values()),
+    )
+
+
+def _tube(state: TubeState, edge: int, sequence: Sequence, now: int) -> NormalTube:
+    owed = [
+        ordinal
+        for first, end in state.finished.missing(edge)
+        for start, stop in sequence.present(first, end)
+        for ordinal in range(start, stop)
+    ]
+    jobs = {job.ordinal: _job(job, now) for job in state.jobs}
+    coming = {ordinal: _terms(state.terms.get(ordinal, Terms()), now) for ordinal in owed if ordinal not in jobs}
+    ahead = {ordinal: _terms(one, now) for ordinal, one in state.terms.items() if ordinal >= edge}
+    coming |= {ordinal: one for ordinal, one in ahead.items() if one != Terms()}
+    return NormalTube(state.start, jobs, coming)
+
+
+def _terms(terms: Terms, now: int) -> Terms:
+    return terms._replace(due=terms.due if terms.due > now else 0, was_put=False)
+
+
+def _job(job: Job, now: int) -> Job:
+    if job.state is JobState.DELAYED and job.due <= now:
+        job.state, job.due = JobState.READY, 0
+    return job
+
+
+def _owed(sequence: Sequence, edge: int) -> dict[int, int]:
+    found = {}
+    for held in sequence.live():
+        for index, count in enumerate(held.counts if held.counts is not None else held.owed):
+            if count and held.first + index < edge:
+                found[held.first + index] = count
+    return found

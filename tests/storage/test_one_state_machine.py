@@ -1,0 +1,136 @@
+"""The law of states: live, replayed, and loaded from a checkpoint are one, field by field, for each kind of reader.
+
+Random clients of NSQ and of beanstalkd and operators do what they like to a node over the simulated disk. In between, the state
+of each topic is told in every way there is: by the live topic, by the records alone, by the newest checkpoint and what is
+behind it, by all of the log, and by a checkpoint of states that were only ever applied. All must say the same.
+"""
+
+from collections.abc import Iterable
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsqd.core import records
+from nsqd.core.limits import Limits
+from nsqd.core.records import Kind
+from nsqd.core.retention.keeping import Durability
+from nsqd.core.sequence.seen import SeenLimits
+from nsqd.storage.log.reader import Reader, Record
+from nsqd.storage.log.reading import replayed
+from nsqd.storage.log.replay import Replay
+from nsqd.storage.log.sources import AppliedSource, LiveSource, Source, contents
+from tests.core.node import MS, SECOND
+from tests.storage.anybody import Anybody
+from tests.storage.normal import NormalTopic, normal
+from tests.storage.sim_disk import SimDisk
+from tests.storage.sim_node import Clock, SimNode
+
+OF_CHECKPOINTS = (Kind.STATE, Kind.STATE_TOPIC, Kind.SEEN, Kind.JOBS, Kind.STATE_END)
+WHOLE = 1 << 60  # ns: for as long as the test lasts
+
+
+class Node:
+    """A node, its users, and the ways to tell its state."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        limits = Limits(
+            mem_queue_size=random.choice((0, 2, 1000)),
+            max_attempts={"u": random.choice((1, 3))},
+            requeue_on_disconnect=random.random() < 0.3,
+            seen=SeenLimits(window=86_400 * SECOND),
+        )
+        clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+        budget = random.choice((2000, 1 << 30))
+        self.node = SimNode(SimDisk(random), Durability.ALWAYS, clock, random, limits, 10_000, budget)
+        assert self.node.log.tidying is not None
+        self.node.log.tidying.hold_for(WHOLE)  # replay begins at the beginning, too
+        self.users = Anybody(self.node, random)
+
+    def step(self) -> None:
+        """A turn, and what happens until the next."""
+        random, node = self.random, self.node
+        node.turn(*self.users.commands())
+        if random.random() < 0.3:
+            node.advance(random.choice((1, 20, 300, 2500, 100_000)) * MS)
+        for step in (node.syncer.step, node.cache.step):
+            if random.random() < 0.7:
+                step()
+        if random.random() < 0.1:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Begin one; it is complete some turns later."""
+        assert self.node.log.upkeep is not None
+        checkpoints = self.node.log.upkeep.checkpoints
+        if checkpoints._contents is None and not checkpoints._ended:
+            checkpoints._begin()
+
+    def compare(self) -> None:
+        """All ways tell the same."""
+        node = self.node
+        node.turn()
+        node.broker.check()
+        expected = self._live()
+        reader = Reader(node.disk.kill())
+        written = list(reader.records())
+        alone = self._told(replay(record for record in written if record.kind not in OF_CHECKPOINTS))
+        assert alone == expected, "the records alone"
+        whole = replay(written)
+        assert self._told(whole) == expected, "the whole log"
+        assert self._told(replayed(Reader(node.disk.kill()))[0]) == expected, "the newest checkpoint"
+        again = replay(written_by(AppliedSource(whole)))
+        assert self._told(again) == expected, "a checkpoint of applied states"
+
+    def _live(self) -> dict[int, NormalTopic]:
+        node = self.node
+        loaded = replay(written_by(LiveSource(node.broker, node.store)))
+        found = self._told(loaded)
+        for topic in node.broker.topics.values():  # the store's own extents, not those that were loaded
+            sequence = node.store.known_sequence(topic.number)
+            if sequence is not None:
+                ephemeral = any(channel.ephemeral for channel in topic.channels.values())
+                told = normal(loaded.topics[topic.number], sequence, self._now, ephemeral)
+                assert told == found[topic.number], "it is loaded as it was dumped"
+        return found
+
+    def _told(self, replay: Replay) -> dict[int, NormalTopic]:
+        replay.settle()
+        ephemeral = {
+            topic.number: any(channel.ephemeral for channel in topic.channels.values())
+            for topic in self.node.broker.topics.values()
+        }
+        return {
+            number: normal(state, replay.sequences[number], self._now, ephemeral.get(number, False))
+            for number, state in replay.topics.items()
+        }
+
+    @property
+    def _now(self) -> int:
+        return self.node.clock.now + self.node.store.clock_offset
+
+
+def replay(written: Iterable[Record]) -> Replay:
+    """Apply them all."""
+    replay = Replay()
+    for record in written:
+        assert replay.apply(record)
+    return replay
+
+
+def written_by(source: Source) -> list[Record]:
+    """The records of a checkpoint."""
+    begin = Record(Kind.STATE, records.STATE.pack(source.highest, source.leased), 0, 0, 0)
+    return [begin, *(Record(kind, content, 0, 0, 0) for kind, content in contents(source))]
+
+
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 120))
+@settings(max_examples=40, deadline=None)
+def test_every_way_tells_the_same(seed: int, steps: int) -> None:
+    node = Node(seed)
+    for step in range(steps):
+        node.step()
+        if step % 40 == 39:
+            node.compare()
+    node.compare()
