@@ -59,13 +59,15 @@ class Outbox:
         self.flush_due = NEVER
         self.end()
 
-    def hold(self, frames: list[bytes], size: int) -> None:
-        """Keep messages (`size` bytes) until flush, or until something else is sent."""
+    def hold(self, frames: list[bytes], size: int, *, flush: bool) -> None:
+        """Keep messages (`size` bytes) until flush, or until something else is sent. `flush`: send them with this turn."""
         if self._replies:  # of this turn: SUB's OK stands before the first message
             self._messages += self._replies
             self._replies = []
         self._messages += frames
         self.size += size
+        if flush:
+            self.flush()
 
     def flush_by(self, due: int) -> None:
         """Send what is held back at `due`, or earlier."""

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
-from nsqd.core.work_queue.tubes import Tubes
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +32,10 @@ BURY = Action("buried", frozenset((JobState.READY, JobState.DELAYED)), lambda tu
 RELEASE = Action("released", frozenset((JobState.RESERVED,)), _release)
 
 
-def act(tubes: Tubes, tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
+def act(tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
     """Do the action to those of the tube's jobs, none given twice, that are in one of its states. Returns how many.
 
-    A tube that nobody uses or watches goes with its last job.
+    The tube may be empty afterwards: Tubes.leave_empty sees to what follows.
     """
     count = 0
     tube.journal.promise()
@@ -44,8 +43,6 @@ def act(tubes: Tubes, tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
         if job.state in action.states:
             action.do(tube, job)
             count += 1
-    if count:
-        tubes.leave_empty(tube.topic_name)
     return count
 
 
