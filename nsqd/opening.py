@@ -16,6 +16,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
 from nsqd.core.retention.keeping import Durability
+from nsqd.core.story import Story
 from nsqd.core.topology import TopicEntry, changes, restore, restore_pauses, snapshot, unpaused
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
@@ -104,7 +105,8 @@ def make_broker(
     ids = IdSource(options.node_number(), first, opened.store.lease)
     if opened.writer.failure:
         raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
-    broker = Broker(options.limits(), opened.store, ids, random.Random().randrange)
+    story = Story() if options.debug_routes else None
+    broker = Broker(options.limits(), opened.store, ids, random.Random().randrange, story)
     broker.begin(*clocks())
     picture = opened.take_picture()
     topics = taking.topology(metadata.topics) if picture is None else []

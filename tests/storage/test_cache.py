@@ -8,6 +8,7 @@ import pytest
 from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability
 from nsqd.core.timing.deferred import Message
+from nsqd.storage.held import EXTENT_MESSAGES
 from nsqd.storage.log import cache
 from tests.core.client import Client
 from tests.core.node import SECOND, Inbox
@@ -125,6 +126,33 @@ def test_what_was_just_read_back_stays_until_somebody_could_take_it() -> None:
     node.turn()
     node.turn()
     assert found[-1] is None
+
+
+def test_each_turn_reads_so_many_extents_that_the_system_has_in_memory() -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk)
+    node.turn(lambda: node.broker.topic("a").channel("c") and None)
+    for _ in range(2 * cache.MOST_INLINE + 1):
+        node.turn(lambda: publish(node, "a", EXTENT_MESSAGES))
+    node.log.close()
+    disk = disk.kill()
+    disk.cached = 1.0
+    node = new_node(disk)
+    topic = node.broker.topics["a"]
+    position, turns = 0, 1
+    while position < topic.edge.end:
+        extent = topic.journal.read(position)
+        if extent is None:  # the thread is asked, and has not answered: none is read by it here
+            assert node.cache.inline == cache.MOST_INLINE
+            node.cache._jobs.clear()
+            node.cache._reading.clear()
+            node.turn()
+            turns += 1
+        else:
+            position = extent.end
+    assert turns == 3
+    node.turn()
+    assert not node.cache.just_read
 
 
 def test_what_could_not_be_written_yet_is_never_given_up() -> None:

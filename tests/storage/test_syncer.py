@@ -7,11 +7,11 @@ import pytest
 
 from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log.reader import Reader
-from nsqd.storage.log.records import HEADER_SIZE
+from nsqd.storage.log.records import HEADER_SIZE, Kind
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.syncer import MOST_TICKS_BEHIND
-from nsqd.storage.log.writer import Writer
+from nsqd.storage.log.writer import SPARE_AFTER, Writer
 from tests.core.node import SECOND
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
@@ -162,3 +162,28 @@ def test_a_trickle_that_is_never_idle_is_made_durable_in_the_mode_os_too() -> No
     written, durable = node.log.writer.written.position, node.log.writer.durable.position
     assert written - durable <= (MOST_TICKS_BEHIND + 2) * written // 100
     assert looked_at(disk)[0] > written // 2
+
+
+@pytest.mark.parametrize(("durability", "made"), [(Durability.ALWAYS, True), (Durability.OS, False)])
+def test_the_next_segment_is_made_ahead_where_somebody_waits_for_syncs(durability: Durability, made: bool) -> None:
+    node = new_node(SimDisk(Random(1)), durability)
+    publish(node, 2)
+    assert node.log.writer.written.position > node.log.writer.segment_size // SPARE_AFTER
+    assert node.spare.waits == made
+
+
+def test_the_clocks_are_noted_once_a_second_while_something_is_written() -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk, Durability.OS)
+
+    def anchors() -> int:
+        return sum(record.kind == Kind.ANCHOR for record in all_records(Reader(disk.kill())))
+
+    publish(node)
+    before = anchors()
+    publish(node)
+    assert anchors() == before
+    for more in (1, 2):
+        node.advance(SECOND)
+        publish(node, 2)
+        assert anchors() == before + more

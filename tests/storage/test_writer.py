@@ -36,6 +36,18 @@ def test_a_group_is_one_write_and_begins_with_the_durable_mark() -> None:
     assert [int.from_bytes(group.content[:8], "big") for group in groups] == [0, first]
 
 
+def test_the_directory_is_synced_once_for_each_segment() -> None:
+    disk = new_disk()
+    writer = new_writer(disk, segment_size=300)
+    for number in range(1, 4):
+        write(writer, b"a" * 100)
+        assert writer.sync()
+        write(writer, b"b" * 200)
+        assert writer.sync()
+        assert disk.operations["sync_directory"] == number
+    assert len(disk.names()) == 3
+
+
 def test_positions_count_bytes_of_records_over_all_segments() -> None:
     disk = new_disk()
     writer = new_writer(disk, position=1000, segment_size=100)

@@ -93,11 +93,14 @@ class Checkpoints:
         self._due = 0  # until then (monotonic ns) `turn` has nothing to do ...
         self._due_end = self._due_records = 0  # ... unless the log ends behind that, or has more records
 
-    def turn(self) -> None:
-        """Go on with a checkpoint, or begin one if it is time. Most turns end with the first comparisons: nothing is due."""
+    def turn(self, now: int) -> None:
+        """Go on with a checkpoint, or begin one if it is time. Most turns end with the first comparisons: nothing is due.
+
+        `now`: monotonic ns, of the turn.
+        """
         writer = self._writer
         if (
-            self._broker.now < self._due
+            now < self._due
             and writer.written.position <= self._due_end
             and writer.records <= self._due_records
             and not writer.begun

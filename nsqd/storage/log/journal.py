@@ -104,7 +104,7 @@ class LogTopic(KeptExtents):
             owners = [one for one in owners if one in self._logged]
         count = len(frames)
         head = records.pack_publish(self.number, first, count, due, largest, owing > 0, attributes, owners)
-        recorder.append(Kind.PUBLISH, head, frames[0] if count == 1 else b"".join(frames))
+        recorder.append((Kind.PUBLISH, head, frames[0] if count == 1 else b"".join(frames)))
         recorder.unplaced.append((count, touched))
         if self._retained is not None:
             self._retention.grown.add(self.number)
@@ -116,7 +116,7 @@ class LogTopic(KeptExtents):
 
     def distribute(self, first: int, end: int, owing: int) -> None:
         self.sequence.distribute(first, end, owing)
-        self._recorder.append(Kind.DISTRIBUTE, records.DISTRIBUTE.pack(self.number, first, end))
+        self._recorder.append((Kind.DISTRIBUTE, records.DISTRIBUTE.pack(self.number, first, end), b""))
 
     def owe_again(self, first: int, end: int) -> list[tuple[int, int, bool]]:
         for held in self.sequence.owe_again(first, end):
@@ -129,7 +129,7 @@ class LogTopic(KeptExtents):
 
     def _record(self, kind: Kind, content: bytes) -> None:
         """A record that somebody waits for."""
-        self._recorder.append(kind, content)
+        self._recorder.append((kind, content, b""))
         self.promise()
 
     # readers
@@ -184,7 +184,7 @@ class LogTopic(KeptExtents):
     def write_first(self) -> None:
         """Note from where on finished messages are retained."""
         first = records.UNRETAINED if self.sequence.first is None else self.sequence.first
-        self._recorder.append(Kind.FIRST, records.FIRST.pack(self.number, first))
+        self._recorder.append((Kind.FIRST, records.FIRST.pack(self.number, first), b""))
 
     def drop(self) -> None:
         recorder = self._recorder
@@ -247,46 +247,46 @@ class LogReader:
         self._write_cursor()
         if self._jobs:
             jobs, self._jobs = self._jobs, []
-            append(Kind.JOB, records.CHANNEL_OF.pack(topic, number) + b"".join(jobs))
+            append((Kind.JOB, records.CHANNEL_OF.pack(topic, number) + b"".join(jobs), b""))
         if self._finished:
             finished, self._finished = self._finished, []
-            append(Kind.FINISH, records.CHANNEL_OF.pack(topic, number) + records.runs(finished))
+            append((Kind.FINISH, records.CHANNEL_OF.pack(topic, number) + records.runs(finished), b""))
 
     def _write_cursor(self) -> None:
         """What was delivered must be known to be before what came of it: a group may be cut off in the middle."""
         if self._cursor != _NO_CURSOR:
             content = records.ADVANCE.pack(self._topic.number, self._number, self._cursor)
             self._cursor = _NO_CURSOR
-            self._recorder.append(Kind.ADVANCE, content)
+            self._recorder.append((Kind.ADVANCE, content, b""))
 
     # at once
 
     def requeue(self, ordinal: int, attempts: int, due: int) -> None:
         self._write_cursor()
         returned = records.RETURNED.pack(ordinal, attempts, self._recorder.clock.at(due))
-        self._recorder.append(Kind.REQUEUE, records.CHANNEL_OF.pack(self._topic.number, self._number) + returned)
+        self._recorder.append((Kind.REQUEUE, records.CHANNEL_OF.pack(self._topic.number, self._number) + returned, b""))
 
     def bury(self, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
         self._write_cursor()
         wall = self._recorder.wall
         head = records.BURY.pack(self._topic.number, self._number, ordinal, attempts, wall, message_id)
-        self._recorder.append(Kind.BURY, head + reason.encode())
+        self._recorder.append((Kind.BURY, head + reason.encode(), b""))
 
     def finish_all(self, end: int, owed: Iterable[tuple[int, int]]) -> None:
         self._recorder.flush()  # what was finished before is not finished by this
         for first, count in owed:
             self._sequence.finish(first, first + count)
-        self._recorder.append(Kind.FINISH_ALL, records.FINISH_ALL.pack(self._topic.number, self._number, end))
+        self._recorder.append((Kind.FINISH_ALL, records.FINISH_ALL.pack(self._topic.number, self._number, end), b""))
         self.promise()
 
     def pause(self, paused: bool) -> None:
-        self._recorder.append(Kind.PAUSE, records.PAUSE.pack(self._topic.number, self._number, paused))
+        self._recorder.append((Kind.PAUSE, records.PAUSE.pack(self._topic.number, self._number, paused), b""))
         self.promise()
 
     def drop(self) -> None:
         self._recorder.flush()
         self._topic.forget_reader(self._number)
-        self._recorder.append(Kind.DROP_CHANNEL, records.CHANNEL_OF.pack(self._topic.number, self._number))
+        self._recorder.append((Kind.DROP_CHANNEL, records.CHANNEL_OF.pack(self._topic.number, self._number), b""))
         self.promise()
 
     def __repr__(self) -> str:

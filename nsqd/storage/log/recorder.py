@@ -24,7 +24,7 @@ class Recorder:
 
     def __init__(self, writer: Writer, clock: LogClock, cache: Cache) -> None:
         self.writer = writer
-        self.append = writer.append  # a record: kind, content, frames
+        self.append = writer.group.append  # adds a record to the turn's group
         self.clock = clock
         self.wall = 0  # ns since the epoch, of the turn
         self.cache = cache

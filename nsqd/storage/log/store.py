@@ -46,7 +46,9 @@ class LogStore:
         self._owes_sync = False  # somebody waits for the sync of a group that could not be written
         self.reshaped = 0  # how often extents that are older than the newest were replaced by others
         self.leased = 0  # message ids below it may be issued
-        self.after_commit: Callable[[], None] = lambda: None  # what a commit is followed by: checkpoints
+        self.after_commit: Callable[[int], None] = lambda now: (
+            None
+        )  # follows a commit of the turn at `now`: checkpoints
 
     # the turn
 
@@ -84,7 +86,7 @@ class LogStore:
         self._syncer.written(wants_sync, published)
         if self.retention.watches.waiting:  # it may have been synced in this turn; if not, somebody has to
             self.retention.watches.look(self._now, self._is_readable)
-        self.after_commit()
+        self.after_commit(self._now)
         return [Promise(mark, position) for mark in awaited if mark.position < position] if awaited else []
 
     def write_anchor(self) -> None:
@@ -110,13 +112,13 @@ class LogStore:
     def lease(self, ceiling: int) -> bool:
         """Make durable that message ids below `ceiling` may be issued. False: it could not be done."""
         self.leased = ceiling
-        self._recorder.append(Kind.LEASE, records.LEASE.pack(ceiling), b"")
+        self._recorder.append((Kind.LEASE, records.LEASE.pack(ceiling), b""))
         position = self._writer.write()
         return self._syncer.now() and self._writer.durable.position >= position
 
     def give_back(self, next_id: int) -> None:
         """The node stops: message ids from `next_id` on were never issued."""
-        self._recorder.append(Kind.NEXT_ID, records.NEXT_ID.pack(next_id), b"")
+        self._recorder.append((Kind.NEXT_ID, records.NEXT_ID.pack(next_id), b""))
         self._writer.write()
 
     # topics
@@ -134,7 +136,7 @@ class LogStore:
         self._topics[number] = topic
         if number not in self._recorder.known:
             self._recorder.known.add(number)
-            self._recorder.append(Kind.TOPIC, records.TOPIC.pack(number) + name.encode(), b"")
+            self._recorder.append((Kind.TOPIC, records.TOPIC.pack(number) + name.encode(), b""))
             topic.promise()
         return topic
 

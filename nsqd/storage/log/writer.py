@@ -67,7 +67,7 @@ class Writer:
         self._space = space
         self._spare = spare
         self.segment_size = segment_size  # bytes, about, after which a segment is full
-        # Records for the next group: whoever has one appends it. Not empty after `write`: the group could not be written.
+        # Records for the next group: always this list, to which the recorder appends. Not empty after `write`: that failed.
         self.group: list[Record] = []
         self.places: list[tuple[int, int, int]] = []  # see `write`
         self.base = position  # of the newest segment
