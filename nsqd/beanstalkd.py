@@ -23,12 +23,12 @@ from nsqd.core.message.ids import IdSource
 from nsqd.core.registry import Change
 from nsqd.net.promised import Served
 from nsqd.net.reactor import Reactor
-from nsqd.opening import Wake, clocks, imports, make_broker, read_log, sync_by_time
+from nsqd.opening import clocks, open_directory, sync_by_time
 from nsqd.options import NsqdOptions
 from nsqd.protocols.beanstalk.stats import VERSION
 from nsqd.resuming import end_pauses
 from nsqd.storage.directory import Directory, DirectoryError
-from nsqd.storage.log.opening import SMALLEST_SEGMENT, OpenLog
+from nsqd.storage.log.opening import SMALLEST_SEGMENT
 from nsqd.storage.log.writer import SEGMENT_SIZE
 from nsqd.storage.memory import MemoryStore
 from shared.daemon import TooFewFilesError, raise_file_limit
@@ -208,18 +208,11 @@ def _become(user: str) -> int:
 async def _run(flags: Flags, listener: Listener, directory: Directory | None) -> int:
     """Serve until a signal: which."""
     options = flags.options()
-    wake = Wake()
-    opened: OpenLog | None = None
-    if directory is None:
-        broker = _in_memory(options)
-    else:
-        metadata, (taking, binlogs) = directory.load(), imports(directory)
-        opened = read_log(options, directory, wake, flags.segment_size)
-        broker = make_broker(options, metadata, opened, taking, binlogs)
+    opened = open_directory(options, directory, flags.segment_size) if directory is not None else None
+    broker = opened.broker if opened is not None else _in_memory(options)
 
     reactor = Reactor(broker, clocks, _nobody_asks, _nobody_is_told)
-    wake.reactor = reactor
-    files = opened.files if opened is not None else lambda: (0, 0, 0, 0, flags.segment_size or SEGMENT_SIZE)
+    files = opened.log.files if opened is not None else lambda: (0, 0, 0, 0, flags.segment_size or SEGMENT_SIZE)
     front_end = FrontEnd(broker, flags.max_job_size, lambda: [c.peer for c in reactor.connections.values()], files)
     wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
     with trio.open_signal_receiver(*wanted) as signals:
@@ -228,14 +221,15 @@ async def _run(flags: Flags, listener: Listener, directory: Directory | None) ->
             log.info("listening on %s", listener.address)
             nursery.start_soon(reactor.run)
             if opened is not None:
-                nursery.start_soon(sync_by_time, options, opened, reactor.wake)
+                opened.wake.reactor = reactor
+                nursery.start_soon(sync_by_time, options, opened.log, reactor.wake)
                 nursery.start_soon(end_pauses, broker, reactor.wake)
             number = await _until_told(signals, broker)
             nursery.cancel_scope.cancel()
     reactor.close_all()
     broker.commit()
     if opened is not None:
-        opened.close()
+        opened.log.close()
     return number
 
 

@@ -1,4 +1,4 @@
-"""nsqd: builds the node and runs it until a signal. The only wiring; `nsqd/main.py` comes before it.
+"""nsqd: puts the parts of a node together and runs it until a signal. The only wiring; `nsqd/main.py` comes before it.
 
 One trio thread owns all state; the HTTP thread reaches it through the bridge. TCP clients are served first: what only HTTP,
 authorization servers or statsd need is imported where it is used, and HTTP's part in a thread.
@@ -7,54 +7,51 @@ authorization servers or statsd need is imported where it is used, and HTTP's pa
 from __future__ import annotations
 
 import gc
-import random
-import socket
 import sys
-import time
+from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 import trio
 
-from nsqd.core.broker import Broker
 from nsqd.core.observation.series import Series
 from nsqd.core.registry import Change
 from nsqd.discovery.lookupds import Lookupds
-from nsqd.http.node import Info, Node
-from nsqd.net.acceptor import ConnectionLimits
-from nsqd.net.edge import Edge
+from nsqd.front_ends import (
+    all_peers,
+    listen_to_beanstalk,
+    listen_to_nsq,
+    make_auth_servers,
+    make_edge,
+    nsq_peers,
+)
+from nsqd.http.node import Node
+from nsqd.http_server import make_http_server, start_http_server
+from nsqd.identity import lookup_identity, node_info
 from nsqd.net.promised import Served
 from nsqd.net.reactor import Reactor
-from nsqd.opening import Wake, clocks, imports, make_broker, read_log, sync_by_time
-from nsqd.option_values import REQUIRED
+from nsqd.opening import Opened, clocks, open_directory, sync_by_time
 from nsqd.options import PROGRAM, NsqdOptions
-from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.nsq.context import Context
-from nsqd.protocols.nsq.peer import Peer
 from nsqd.resuming import end_pauses
 from nsqd.storage.directory import Directory
 from nsqd.storage.saver import Health, Saver
 from nsqd.topology_log import tell_log
 from nsqd.watching import note_series
 from shared.budget import Budget
-from shared.daemon import SIGNALS, broadcast_address, until_told_to_stop
+from shared.daemon import SIGNALS, until_told_to_stop
 from shared.http.bridge import Bridge
 from shared.log import log
 from shared.memory import Memory
 from shared.startup import reload_log_level
 from shared.tls import Certificates, TlsError
 from shared.trio_thread import TrioThread
-from shared.version import NSQ_VERSION
 
 if TYPE_CHECKING:
-    import ssl
-
-    from nsqd.auth.servers import AuthServers
-    from nsqd.beanstalk import FrontEnd
     from nsqd.doors import Doors
     from shared.http.server import HttpServer
 
-CAPABILITIES = ["log"]  # as nsqlookupd passes them on: topics are read back by offset
 SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner than after Python's 5 ms
 # Allocations between collections, young and middle; the oldest generation is never collected by itself. A million waiting
 # messages make that a pause of half a second, and what could only be freed by it is taken apart by hand when it ends.
@@ -66,124 +63,152 @@ def serve(options: NsqdOptions, directory: Directory, doors: Doors) -> None:
     trio.run(_run, options, directory, doors)
 
 
-def _meet_beanstalkds(doors: Doors, front_end: FrontEnd, reactor: Reactor) -> None:
-    """Let beanstalkd's clients in."""
-    for door, meet, name in (
-        (doors.beanstalk, front_end.make_peer, "BEANSTALK"),
-        (doors.beanstalk_tls, front_end.make_tls_peer, "BEANSTALK TLS"),
-    ):
-        if door is not None:
-            reactor.listen(door.socket, meet)
-            log.info("%s: listening on %s", name, door.address)
-
-
 async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None:
     """Serve until SIGINT or SIGTERM. Any exception out of here is a bug, or a machine that has ceased to work."""
     _tune_interpreter()
-    health = Health()
-    metadata = directory.load()
-    wake = Wake()
-    budget = Budget(options.buffer_budget)
-    taking, binlogs = imports(directory)
-    opened = read_log(options, directory, wake)
-    broker = make_broker(options, metadata, opened, taking, binlogs)
-    info = _info(options, doors)
-    memory = Memory()
-    auth_servers = _auth_servers(options, doors.auth_tls)
+    opened = open_directory(options, directory)
+    auth_servers = make_auth_servers(options, doors.auth_tls)
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
-            trio_thread = TrioThread()
-            nursery.start_soon(trio_thread.raise_bugs)
-            bridge = Bridge(lambda: reactor.wake())
-            saver = Saver(broker, directory, health, nursery)
-            if not metadata.is_ours:
-                saver.topology_changed()  # so that the next start does not take it for somebody's change
-
-            def serve_http() -> Served:
-                calls = bridge.serve()
-                return Served(lambda: bridge.deliver(calls), lambda: bridge.refuse(calls))
-
-            def tell(changes: list[Change]) -> None:
-                tell_log(changes)
-                lookupds.tell(changes)
-                if any(change.lasting for change in changes):
-                    saver.topology_changed()
-
-            edge = _edge(options, doors, broker)
-            edge.budget = budget
-            reactor = Reactor(broker, clocks, serve_http, tell, edge)
-            wake.reactor = reactor
-            timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
-            lookupds = Lookupds(broker, _identity(options, info), timeouts, reactor.wake, nursery)
-            context = Context(broker, options.settings(), until_registered=lookupds.until_registered)
-            if auth_servers:
-                from nsqd.auth.asking import asking
-
-                context.ask = asking(auth_servers, nursery)
-            series = Series()
-            nursery.start_soon(note_series, broker, series)
-            nursery.start_soon(end_pauses, broker, reactor.wake)
-            node = Node(
-                options=options,
-                info=info,
-                bridge=bridge,
-                broker=broker,
-                peers=lambda: [peer for peer in _peers(reactor) if isinstance(peer, Peer)],
-                set_lookupds=lookupds.set_addresses,
-                lookupds=lookupds.addresses,
-                until_registered=lambda topic, then: reactor.until_over(
-                    partial(lookupds.until_registered, topic), then
-                ),
-                turns=lambda: reactor.turns,
-                take_topology=saver.take,
-                save_topology=saver.save,
-                health=lambda: f"NOK - {broker.store.refusal}" if broker.store.refusal else health.text,
-                memory=memory.figures,
-                log=opened.figures,
-                history=opened.history(),
-                backup=opened.backup(),
-                contents=opened.contents(),
-                series=series,
-                refused=lambda: broker.refused + http_server.refused,
-                buffers=budget.figures,
-            )
-            reactor.listen(doors.tcp.socket, partial(Peer, context))
-            log.info("TCP: listening on %s", doors.tcp.address)
-            if doors.beanstalk or doors.beanstalk_tls:
-                from nsqd.beanstalk import FrontEnd
-
-                _meet_beanstalkds(
-                    doors, FrontEnd(broker, options.max_job_size, lambda: _peers(reactor), opened.files), reactor
-                )
-            nursery.start_soon(reactor.run)
-            nursery.start_soon(sync_by_time, options, opened, reactor.wake)
-            lookupds.set_addresses(options.lookupd_tcp_address)
-            if options.statsd_address:
-                from nsqd.statsd.pusher import Pusher
-
-                pusher = Pusher(options, info.broadcast_address, info.http_port, broker, memory.figures)
-                nursery.start_soon(pusher.run)
-            if options.statistics_topic:
-                from nsqd.deliveries import Deliveries
-
-                deliveries = Deliveries(broker, options.statistics_topic, options.node_number(), reactor.wake)
-                nursery.start_soon(deliveries.run)
-            http_server = await trio.to_thread.run_sync(_http_server, options, node, doors, trio_thread, budget)
-            await _start_http(http_server, doors)
+            daemon = Daemon(options, directory, doors, opened, nursery)
+            listen_to_nsq(daemon.reactor, doors, daemon.context, auth_servers, nursery)
+            daemon.listen_to_beanstalk()
+            daemon.start()
+            daemon.start_reporting()
+            await daemon.start_http()
             await until_told_to_stop(signals, partial(_reload, options, doors.certificates))
-            await trio.to_thread.run_sync(http_server.stop)  # in a thread: requests under way need this one
+            await daemon.stop_http()
             nursery.cancel_scope.cancel()
         if auth_servers:
             await auth_servers.close()
-        reactor.close_all()
-        saver.save(saver.take())
-        broker.commit()
-        opened.close()
+        daemon.close()
     log.info("NSQ: bye")
 
 
-def _peers(reactor: Reactor) -> list[Conversation]:
-    return [connection.peer for connection in reactor.connections.values()]
+class Daemon:
+    """The parts of a node, each built from those before it."""
+
+    def __init__(
+        self, options: NsqdOptions, directory: Directory, doors: Doors, opened: Opened, nursery: trio.Nursery
+    ) -> None:
+        self._options, self._doors, self._opened, self._nursery = options, doors, opened, nursery
+        self._broker = broker = opened.broker
+        self._info = node_info(options, doors)
+        self._memory, self._series, self._health = Memory(), Series(), Health()
+        self._budget = Budget(options.buffer_budget)
+        self._trio_thread = TrioThread()
+        self._bridge = Bridge(opened.wake)
+        self._saver = Saver(broker, directory, self._health, nursery)
+        timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
+        self._lookupds = Lookupds(broker, lookup_identity(options, self._info), timeouts, opened.wake, nursery)
+        self.context = Context(broker, options.settings(), until_registered=self._lookupds.until_registered)
+        edge = make_edge(options, doors, broker.refused, self._budget)
+        self.reactor = Reactor(broker, clocks, self._serve_http, self._tell, edge)
+        opened.wake.reactor = self.reactor
+        self._http_server: HttpServer | None = None
+
+    def listen_to_beanstalk(self) -> None:
+        """Let clients of beanstalkd in, if there is a port for them."""
+        if self._doors.beanstalk or self._doors.beanstalk_tls:
+            from nsqd.beanstalk import FrontEnd
+
+            peers = partial(all_peers, self.reactor)
+            front_end = FrontEnd(self._broker, self._options.max_job_size, peers, self._opened.log.files)
+            listen_to_beanstalk(self.reactor, self._doors, front_end)
+
+    def start(self) -> None:
+        """Begin to serve, and what has to be done by the clock."""
+        wake, start = self._opened.wake, self._nursery.start_soon
+        start(self._trio_thread.raise_bugs)
+        if not self._opened.metadata.is_ours:
+            self._saver.topology_changed()  # so that the next start does not take it for somebody's change
+        start(note_series, self._broker, self._series)
+        start(end_pauses, self._broker, wake)
+        start(self.reactor.run)
+        start(sync_by_time, self._options, self._opened.log, wake)
+        self._lookupds.set_addresses(self._options.lookupd_tcp_address)
+
+    def start_reporting(self) -> None:
+        """Begin to tell statsd and the statistics topic, if there are any."""
+        options = self._options
+        if options.statsd_address:
+            from nsqd.statsd.pusher import Pusher
+
+            info = self._info
+            pusher = Pusher(options, info.broadcast_address, info.http_port, self._broker, self._memory.figures)
+            self._nursery.start_soon(pusher.run)
+        if options.statistics_topic:
+            from nsqd.deliveries import Deliveries
+
+            deliveries = Deliveries(self._broker, options.statistics_topic, options.node_number(), self._opened.wake)
+            self._nursery.start_soon(deliveries.run)
+
+    async def start_http(self) -> None:
+        """Return when HTTP is served, too."""
+        self._http_server = await trio.to_thread.run_sync(
+            make_http_server, self._options, self._node(), self._doors, self._trio_thread, self._budget
+        )
+        await start_http_server(self._http_server, self._doors)
+
+    async def stop_http(self) -> None:
+        """Answer the requests under way, and no others."""
+        if self._http_server is not None:
+            await trio.to_thread.run_sync(self._http_server.stop)  # in a thread: requests under way need this one
+
+    def close(self) -> None:
+        """Nobody is served any more: write down what is to be known at the next start."""
+        self.reactor.close_all()
+        self._saver.save(self._saver.take())
+        self._broker.commit()
+        self._opened.log.close()
+
+    def _node(self) -> Node:
+        broker, opened, reactor = self._broker, self._opened.log, self.reactor
+        return Node(
+            options=self._options,
+            info=self._info,
+            bridge=self._bridge,
+            broker=broker,
+            peers=partial(nsq_peers, reactor),
+            set_lookupds=self._lookupds.set_addresses,
+            lookupds=self._lookupds.addresses,
+            until_registered=self._until_registered,
+            turns=lambda: reactor.turns,
+            take_topology=self._saver.take,
+            save_topology=self._saver.save,
+            health=lambda: f"NOK - {broker.store.refusal}" if broker.store.refusal else self._health.text,
+            memory=self._memory.figures,
+            log=opened.figures,
+            history=opened.history(),
+            backup=opened.backup(),
+            contents=opened.contents(),
+            series=self._series,
+            refused=self._refused,
+            buffers=self._budget.figures,
+        )
+
+    # what the reactor, and HTTP, call
+
+    def _serve_http(self) -> Served:
+        """Do what the HTTP thread asked for in this turn."""
+        calls = self._bridge.serve()
+        return Served(partial(self._bridge.deliver, calls), partial(self._bridge.refuse, calls))
+
+    def _tell(self, changes: list[Change]) -> None:
+        """Topics or channels came, went or were paused."""
+        tell_log(changes)
+        self._lookupds.tell(changes)
+        if any(change.lasting for change in changes):
+            self._saver.topology_changed()
+
+    def _until_registered(self, topic: str, then: Callable[[], None]) -> None:
+        """Call `then` when nsqlookupd knows the topic, or after a bounded time."""
+        self.reactor.until_over(partial(self._lookupds.until_registered, topic), then)
+
+    def _refused(self) -> Counter[str]:
+        """What was refused to clients, by reason."""
+        server = self._http_server
+        return self._broker.refused + (server.refused if server is not None else Counter())
 
 
 def _tune_interpreter() -> None:
@@ -202,86 +227,3 @@ def _reload(options: NsqdOptions, certificates: Certificates | None) -> None:
         log.error("SIGHUP: the certificates stay as they are: %s", error)
     else:
         log.info("SIGHUP: certificates are loaded again")
-
-
-def _edge(options: NsqdOptions, doors: Doors, broker: Broker) -> Edge:
-    """What stands between the network and the broker."""
-    edge = Edge(ConnectionLimits(options.max_connections, options.max_connections_per_ip), refused=broker.refused)
-    if doors.certificates:
-        edge.wrap = doors.certificates.wrap
-    return edge
-
-
-def _auth_servers(options: NsqdOptions, tls: ssl.SSLContext | None) -> AuthServers | None:
-    """None if nobody is asked: `tls` is None then, too."""
-    if tls is None:
-        return None
-    from nsqd.auth.servers import AuthServers
-
-    return AuthServers(
-        options.auth_http_address,
-        options.auth_http_request_method,
-        options.http_client_connect_timeout / 1e9,
-        options.http_client_request_timeout / 1e9,
-        tls,
-        random.Random().randrange,
-    )
-
-
-def _http_server(options: NsqdOptions, node: Node, doors: Doors, trio_thread: TrioThread, budget: Budget) -> HttpServer:
-    """Where TLS is required, plain HTTP answers only that. In a thread: most of what a daemon imports is imported here."""
-    from nsqd.http.routes import routes
-    from shared.http.api import Api, Hosts, TlsRequired
-    from shared.http.server import Https, HttpServer
-
-    hosts = Hosts([node.info.broadcast_address, *options.allowed_host])
-    api = Api(routes(node), hosts, trio_thread.report)
-    https = None
-    if doors.https and doors.certificates:
-        https = Https(api, [doors.https.socket], doors.certificates)
-    plain = TlsRequired(doors.https.port if doors.https else 0) if options.tls_required == REQUIRED else api
-    return HttpServer(
-        plain,
-        [doors.http.socket] if doors.http else [],
-        trio_thread.report,
-        https=https,
-        max_connections=options.max_connections,
-        max_per_ip=options.max_connections_per_ip,
-        budget=budget,
-    )
-
-
-async def _start_http(server: HttpServer, doors: Doors) -> None:
-    await trio.to_thread.run_sync(server.start)
-    if doors.http:
-        log.info("HTTP: listening on %s", doors.http.address)
-    if doors.https:
-        log.info("HTTPS: listening on %s", doors.https.address)
-
-
-def _info(options: NsqdOptions, doors: Doors) -> Info:
-    hostname = socket.gethostname()
-    return Info(
-        version=NSQ_VERSION,
-        broadcast_address=broadcast_address(options.broadcast_address, [doors.tcp, doors.http, doors.https], hostname),
-        hostname=hostname,
-        http_port=options.broadcast_http_port or (doors.http.port if doors.http else 0),
-        tcp_port=options.broadcast_tcp_port or doors.tcp.port,
-        start_time=int(time.time()),
-    )
-
-
-def _identity(options: NsqdOptions, info: Info) -> dict[str, object]:
-    """What nsqlookupd is told of us."""
-    identity: dict[str, object] = {
-        "version": info.version,
-        "tcp_port": info.tcp_port,
-        "http_port": info.http_port,
-        "hostname": info.hostname,
-        "broadcast_address": info.broadcast_address,
-        "node_id": options.node_number(),  # this and the next: the original ignores them
-        "capabilities": CAPABILITIES,
-    }
-    if options.topology_region or options.topology_zone:  # the release of 1.3.0 does not know them
-        identity |= {"topology_region": options.topology_region, "topology_zone": options.topology_zone}
-    return identity

@@ -7,6 +7,7 @@ import math
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import trio
@@ -15,6 +16,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
 from nsqd.core.retention.keeping import Durability
+from nsqd.core.story import Story
 from nsqd.core.topology import TopicEntry, changes, restore, restore_pauses, snapshot, unpaused
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
@@ -74,6 +76,24 @@ def read_log(options: NsqdOptions, directory: Directory, wake: Callable[[], None
         raise DirectoryError(f"failed to open the log in {directory.path / 'log'} - {error}") from None
 
 
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What there is when the data directory has been read."""
+
+    metadata: Metadata
+    log: OpenLog
+    broker: Broker
+    wake: Wake  # of the reactor to be
+
+
+def open_directory(options: NsqdOptions, directory: Directory, segment_size: int = 0) -> Opened:
+    """Read the log and build the broker. `segment_size`: bytes; 0: the usual. Raises DirectoryError."""
+    metadata, wake = directory.load(), Wake()
+    taking, binlogs = imports(directory)
+    opened = read_log(options, directory, wake, segment_size)
+    return Opened(metadata, opened, make_broker(options, metadata, opened, taking, binlogs), wake)
+
+
 def make_broker(
     options: NsqdOptions, metadata: Metadata, opened: OpenLog, taking: NsqImport, binlogs: BinlogImport
 ) -> Broker:
@@ -81,22 +101,22 @@ def make_broker(
 
     Raises DirectoryError.
     """
-    now, wall = clocks()
     first = max(metadata.ids, opened.found.lease, binlogs.binlog.highest + 1)
     ids = IdSource(options.node_number(), first, opened.store.lease)
     if opened.writer.failure:
         raise DirectoryError(f"failed to open the log - {opened.writer.failure}")
-    broker = Broker(options.limits(), opened.store, ids, random.Random().randrange)
-    broker.begin(now, wall)
+    story = Story() if options.debug_routes else None
+    broker = Broker(options.limits(), opened.store, ids, random.Random().randrange, story)
+    broker.begin(*clocks())
     picture = opened.take_picture()
     topics = taking.topology(metadata.topics) if picture is None else []
     if picture is None:
         restore(broker, map(unpaused, topics) if taking.queues else topics)
     else:
-        recover(broker, picture, now)
+        recover(broker, picture, broker.now)
         if not metadata.is_ours:
             _tell_ignored(metadata, snapshot(broker))
-    unknown = restore_pauses(broker, metadata.pauses, wall // SECOND)
+    unknown = restore_pauses(broker, metadata.pauses, broker.wall // SECOND)
     if unknown:
         log.info("PAUSE: %d that are remembered are over: ignored", unknown)
     broker.commit()

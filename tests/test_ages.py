@@ -83,8 +83,8 @@ def test_what_is_on_disk_only_is_told_by_the_index() -> None:
     node.log.close()
     node = SimNode(disk, Durability.OS, clock.after(SECOND, 1, rebooted=False), Random(2), Limits())
     channel = node.broker.topics["t"].channels["c"]
-    assert channel.extents.look(0) == b""
+    assert channel.backlog.extents.look(0) == b""
     assert ages.of_channel(channel) == stamps[0]
-    assert channel.extents.published(5) == stamps[5]  # they came evenly
-    assert channel.extents.published(10) == stamps[10]
-    assert channel.extents.look(0) == b""  # nothing was read
+    assert channel.backlog.extents.published(5) == stamps[5]  # they came evenly
+    assert channel.backlog.extents.published(10) == stamps[10]
+    assert channel.backlog.extents.look(0) == b""  # nothing was read

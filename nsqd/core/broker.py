@@ -12,17 +12,18 @@ from nsqd.core.channel.consumer import Consumer
 from nsqd.core.commons import Commons
 from nsqd.core.directory import Directory
 from nsqd.core.limits import Limits
+from nsqd.core.measurement.outcomes import Events
 from nsqd.core.message.ids import IdSource
-from nsqd.core.observation.outcomes import Events
 from nsqd.core.pauses import Key, Pause
 from nsqd.core.reader import Kind, Parts, Reader
 from nsqd.core.registry import Change, ChangeKind, Registry
 from nsqd.core.sequence.mark import Promise
 from nsqd.core.sequence.store import Store
+from nsqd.core.story import Story, told
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.scan import ScanPool
 from nsqd.core.topic import Topic
-from nsqd.core.work_queue.tubes import Tubes
+from nsqd.core.tubes import Tubes
 from shared.values import SECOND
 
 DRAINING = "DRAINING"  # why nothing can be published while the node drains
@@ -31,9 +32,18 @@ DRAINING = "DRAINING"  # why nothing can be published while the node drains
 class Broker:
     """See above."""
 
-    def __init__(self, limits: Limits, store: Store, ids: IdSource, random_below: Callable[[int], int]) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        store: Store,
+        ids: IdSource,
+        random_below: Callable[[int], int],
+        story: Story | None = None,
+    ) -> None:
+        """`story`: where what happens to each message is noted; None: nowhere."""
         self.limits = limits
-        self.store = store
+        self.story = story
+        self.store = store = told(store, story) if story is not None else store
         self.ids = ids
         self.agenda = agenda = Agenda()
         self.settle, self.seal, self.serve = agenda.settle, agenda.seal, agenda.serve  # steps of the turn
@@ -59,9 +69,11 @@ class Broker:
 
         Said again, the same turn goes on with them.
         """
-        self.agenda.settle()
-        self.agenda.now = now
-        self.agenda.wall = wall
+        agenda = self.agenda
+        if agenda.unsettled:
+            agenda.settle()
+        agenda.now = now
+        agenda.wall = wall
         self.store.begin(now, wall)
         self.refusal = self.store.refusal or (DRAINING if self.draining_since else "")
 
@@ -72,7 +84,9 @@ class Broker:
 
     def commit(self) -> Sequence[Promise]:
         """Write the turn's group: what was published, finished and delivered. Returns what Store.commit does."""
-        self.agenda.seal()
+        agenda = self.agenda
+        if agenda.unsettled or agenda.unsealed:
+            agenda.seal()
         return self.store.commit()
 
     def drain(self, draining: bool) -> bool:

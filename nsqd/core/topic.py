@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.commons import Commons
+from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.message.attributes import NONE, Attributes
-from nsqd.core.observation.outcomes import Producers
 from nsqd.core.reader import Batch, Kind, Parts, Reader
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import TopicConfig
@@ -273,7 +273,8 @@ class Topic:
         parts = self.journal.owe_again(start, edge.distributed)
         waiting = set(edge.lane.ordinals(start, edge.distributed))
         delayed = [ordinal for first, end, late in parts if late for ordinal in range(first, end)]
-        channel.resume(start, start, sum(end - first for first, end, late in parts if not late), False)
+        channel.start = start
+        channel.backlog.resume(start, sum(end - first for first, end, late in parts if not late))
         channel.delayed = len(waiting)
         for ordinal, due in self._dues({ordinal for ordinal in delayed if ordinal not in waiting}).items():
             channel.take_back(Message(ordinal, 0), due, now)

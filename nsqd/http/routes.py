@@ -19,6 +19,7 @@ from nsqd.http.read_back import ReadBack
 from nsqd.http.series import SeriesRoute
 from nsqd.http.stats import Stats
 from nsqd.http.storage import StorageRoute
+from nsqd.http.story import StoryRoute
 from nsqd.http.topic_config import TopicConfigRoutes
 from nsqd.http.topology import Topology
 from nsqd.http.tubes import TubesRoute
@@ -56,4 +57,5 @@ def routes(node: Node) -> Routes:
         "/livez": {"GET": observe.livez},
         "/readyz": {"GET": observe.readyz},
         **(Debug(node.bridge).routes() if node.options.debug_routes else {}),
+        **(StoryRoute(node, node.broker.story).routes() if node.broker.story is not None else {}),
     }

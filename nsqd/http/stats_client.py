@@ -8,7 +8,7 @@ from shared.values import SECOND
 
 def client(peer: Peer, topic: str) -> dict[str, Any]:
     """The whole picture. Of what it published at most one topic is told, as there: `topic`, if that is not empty."""
-    identity, consumer = peer.identity, peer.consumer
+    identity, consumer = peer.introduction.identity, peer.consumer
     return {
         "client_id": identity.client_id,
         "hostname": identity.hostname,
@@ -33,7 +33,7 @@ def client(peer: Peer, topic: str) -> dict[str, Any]:
 
 
 def _authorization(peer: Peer) -> dict[str, Any]:
-    authorization = peer.access.authorization
+    authorization = peer.introduction.access.authorization
     if authorization is None:
         return {}
     told = {"auth_identity": authorization.identity, "auth_identity_url": authorization.identity_url}
@@ -42,7 +42,7 @@ def _authorization(peer: Peer) -> dict[str, Any]:
 
 def _topology(peer: Peer) -> dict[str, str]:
     """Not of clients that do not say where they are: the release of 1.3.0 does not know these keys."""
-    identity = peer.identity
+    identity = peer.introduction.identity
     if not identity.topology_zone and not identity.topology_region:
         return {}
     return {"topology_zone": identity.topology_zone, "topology_region": identity.topology_region}
@@ -54,7 +54,7 @@ def _published(peer: Peer, topic: str) -> dict[str, Any]:
 
 
 def _tls(peer: Peer) -> dict[str, Any]:
-    tls = peer.tls
+    tls = peer.introduction.tls
     return {
         "tls": tls is not None,
         "tls_cipher_suite": tls.cipher_suite if tls else "",

@@ -34,6 +34,9 @@ class Owner(Protocol):
     def suspend(self, connection: "Connection", begin: Begin) -> None:
         """See nsqd.protocols.transport.Transport."""
 
+    def close(self, connection: "Connection") -> None:
+        """End the connection at once."""
+
     def wrap(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> TlsObject:
         """A new TLS connection's server side."""
 

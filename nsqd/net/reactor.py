@@ -18,16 +18,16 @@ from nsqd.core.broker import Broker
 from nsqd.core.registry import Change
 from nsqd.core.sequence.mark import Promise
 from nsqd.net.acceptor import Acceptor, Visitor
-from nsqd.net.connection import DRAIN_TIME, Connection
+from nsqd.net.connection import Connection
 from nsqd.net.edge import Edge
 from nsqd.net.inflow import Inflow
 from nsqd.net.promised import Promised, Served
 from nsqd.net.system import System
 from nsqd.net.timers import Timers
 from nsqd.net.unread import Unread
+from nsqd.net.upkeep import Upkeep
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import NEVER, Begin, Transport
-from shared.budget import FREE
 
 READ_SIZE = 256 * 1024  # bytes: one recv_into a shared buffer, per connection and turn
 SCARCE_READ_SIZE = 32 * 1024  # bytes, likewise, while somebody waits for room in the budget
@@ -56,6 +56,7 @@ class Reactor:
         """`serve_http` does what the HTTP thread asked for; `tell` is called after a turn that changed the topology."""
         system, edge = system or System(), edge or Edge()
         self._broker = broker
+        self._agenda, self._scan, self._registry = broker.agenda, broker.scan, broker.registry
         self._clock = clock
         self._serve_http = serve_http
         self._tell = tell
@@ -63,7 +64,6 @@ class Reactor:
         self._wake_read, self._wake_write = system.pair()
         self._buffer = memoryview(bytearray(READ_SIZE))  # where input is received
         self._scarce_buffer = self._buffer[:SCARCE_READ_SIZE]
-        self._edge = edge
         self.budget = edge.budget
         self.wrap = edge.wrap
         self._inflow = Inflow(self)
@@ -75,6 +75,7 @@ class Reactor:
         self._unread = Unread(self, self._inflow, clock, edge.refused)
         self._outside = 0  # calls of `until_over` that are not over
         self._promised = Promised()  # what waits for the log
+        self._upkeep = Upkeep(self, self._epoll, self._inflow, self._unread, self._promised, edge.refused)
         self.connections: dict[int, Connection] = {}  # by file descriptor
         self.unflushed: dict[
             Connection, None
@@ -117,29 +118,31 @@ class Reactor:
     def turn(self, events: list[tuple[int, int]]) -> None:
         """One pass."""
         self.turns += 1
-        broker = self._broker
+        agenda = self._agenda
         served = self._take_events(events)
         if self._unread.connections or self._unread.resumed:
             self._unread.catch_up(self.now)
-        broker.seal()
-        broker.serve()
-        broker.tick()
+        if agenda.unsealed or agenda.unsettled:
+            agenda.seal()
+        if agenda.awake:
+            agenda.serve()
+        self._scan.turn(self.now)
         self._tick()
-        if broker.agenda.awake:
-            broker.serve()
+        if agenda.awake:
+            agenda.serve()
         self._commit(served)
         if self.unflushed:
             self._flush()
-        if broker.registry.changes:
-            self._tell(broker.fetch_changes())
+        if self._registry.changes:
+            self._tell(self._registry.fetch_changes())
 
     # waiting
 
     def _due(self) -> int | None:
         """When the next turn is due without any event (ns)."""
-        if self._broker.agenda.awake or self.unflushed or self._unread.connections or self._unread.resumed:
+        if self._agenda.awake or self.unflushed or self._unread.connections or self._unread.resumed:
             return self.now
-        scan = self._broker.scan.next_turn()
+        scan = self._scan.next_turn()
         due = min(self.timers.next_due(), self._acceptor.again, self._inflow.retry_at, NEVER if scan is None else scan)
         return None if due == NEVER else due
 
@@ -227,7 +230,7 @@ class Reactor:
             peer = connection.peer
             peer.receive(data, self.now)
             if peer.has_more:
-                self.unflushed[connection] = None  # `_look` sees to it that the rest is not forgotten
+                self.unflushed[connection] = None  # Upkeep sees to it that the rest is not forgotten
             if peer.buffered or connection.metered:  # also when the half-received command is complete now
                 self._inflow.note(connection, self.now, len(data))
 
@@ -327,46 +330,7 @@ class Reactor:
         unflushed, self.unflushed = self.unflushed, {}
         for connection in unflushed:
             if not connection.closed and not connection.send(self.now):
-                self._look(connection)
-
-    def _look(self, connection: Connection) -> None:
-        """A connection is out of the ordinary: see to it that nothing of it is forgotten."""
-        if connection.broken:
-            self.close(connection)
-            return
-        if connection.metered and not (connection.starved or connection.peer.buffered):
-            self._inflow.note(connection, self.now, 0)  # an answer of the disk let its command complete
-        if connection.has_unread:
-            self._unread.connections[connection] = None
-        if connection.sealed:
-            self._promised.add(connection, connection.sealed[0][0])
-        backlog = connection.backlog
-        if backlog > FREE or connection.output.held:
-            connection.output.charge(backlog)
-        if connection.peer.outbox.closing and not backlog and not connection.sealed:
-            if connection.eof:
-                self.close(connection)
-                return
-            if not connection.drain_until:
-                self._drain(connection)
-        if connection.writing != (backlog > 0) or connection.reading != connection.wants_input:
-            self._set_interest(connection, backlog > 0)
-
-    def _set_interest(self, connection: Connection, writing: bool) -> None:
-        connection.writing = writing
-        connection.reading = connection.wants_input
-        events = (select.EPOLLOUT if connection.writing else 0) | (select.EPOLLIN if connection.reading else 0)
-        self._epoll.modify(connection.fd, events)
-        if connection.writing:
-            self.set_timer(connection)
-
-    def _drain(self, connection: Connection) -> None:
-        """All was said: tell the peer so, and read until it has closed too, for a second at the most."""
-        connection.drain_until = self.now + DRAIN_TIME
-        connection.peer.disconnected()
-        self._inflow.forget(connection)
-        connection.say_goodbye()
-        self.set_timer(connection)
+                self._upkeep.look(connection, self.now)
 
     # timers
 
@@ -379,17 +343,4 @@ class Reactor:
             self._inflow.retry(now)
         if now >= self.timers.due:
             for connection in self.timers.pop_due(now):
-                self._tick_connection(connection, now)
-
-    def _tick_connection(self, connection: Connection, now: int) -> None:
-        deadline = connection.write_deadline()
-        if (connection.drain_until and now >= connection.drain_until) or (deadline is not None and now >= deadline):
-            self.close(connection)
-            return
-        if now >= connection.body_due:
-            self._edge.refused["body_timeout"] += 1
-            self.close(connection)
-            return
-        if not connection.drain_until:
-            connection.peer.tick(now)
-        self.set_timer(connection)
+                self._upkeep.tick(connection, now)

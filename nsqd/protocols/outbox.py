@@ -34,8 +34,10 @@ class Outbox:
         self.refused = False  # a consumer was refused room: Conversation.network_ready is to be called when all is sent
         self.flush_due = NEVER  # when held messages are sent at the latest (ns)
 
-    def reply(self, frame: bytes) -> None:
-        """Send a response, an error or a heartbeat with this turn."""
+    def reply(self, frame: bytes, marks: tuple[Mark, ...] = ()) -> None:
+        """Send a response, an error or a heartbeat with this turn. `marks`: what it waits for, as in `wait_for`."""
+        if marks is not self.marks and marks:
+            self.wait_for(marks)
         if not self._replies:
             self._transport.output_ready()
         self._replies.append(frame)
@@ -57,13 +59,15 @@ class Outbox:
         self.flush_due = NEVER
         self.end()
 
-    def hold(self, frames: list[bytes], size: int) -> None:
-        """Keep messages (`size` bytes) until flush, or until something else is sent."""
+    def hold(self, frames: list[bytes], size: int, *, flush: bool) -> None:
+        """Keep messages (`size` bytes) until flush, or until something else is sent. `flush`: send them with this turn."""
         if self._replies:  # of this turn: SUB's OK stands before the first message
             self._messages += self._replies
             self._replies = []
         self._messages += frames
         self.size += size
+        if flush:
+            self.flush()
 
     def flush_by(self, due: int) -> None:
         """Send what is held back at `due`, or earlier."""

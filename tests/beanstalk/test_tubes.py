@@ -5,8 +5,8 @@ from collections.abc import Callable
 from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Keeping, TopicConfig
 from nsqd.core.topic import Topic
+from nsqd.core.tubes import MOST_WATCHED
 from nsqd.core.work_queue.job import JobState
-from nsqd.core.work_queue.tubes import MOST_WATCHED
 from tests.beanstalk.wire import Wire, facts, put
 from tests.core.node import SECOND, Node, bodies
 

@@ -28,10 +28,10 @@ class Secure(Bench):
     ) -> None:
         self.authority = authority
         self.asked: list[tuple[Question, Callable[[Authorization | AuthRefused], None]]] = []
-        self.edge = Edge(
+        edge = Edge(
             wrap=Certificates(TlsFiles(authority.cert, authority.key, policy, authority.root)).wrap,
         )
-        super().__init__(node or Node(), settings or Settings(tls=True), self.edge)
+        super().__init__(node or Node(), settings or Settings(tls=True), edge)
         self.context.ask = lambda *asked: self.asked.append(asked)
 
     def turn(self, times: int = 6) -> None:

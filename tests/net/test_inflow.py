@@ -123,7 +123,7 @@ def test_a_body_that_does_not_go_on_ends_as_one_over_http(protocol: str) -> None
     assert port.open == 1
     port.advance(1)
     assert (port.open, port.used) == (0, 0)
-    assert port.reactor._edge.refused["body_timeout"] == 1
+    assert port.edge.refused["body_timeout"] == 1
     port.close()
 
 

@@ -344,8 +344,8 @@ def test_clients_that_must_show_a_certificate(
         assert line.startswith(f"CLIENT({connection.peer.remote_ip}:{connection.peer.port}): TLS")
         assert end != "none shown" or line.endswith(": TLS handshake failed: peer did not return a certificate")
     else:
-        assert connection.peer.tls is not None
-        assert connection.peer.tls.common_name == "me"
+        assert connection.peer.introduction.tls is not None
+        assert connection.peer.introduction.tls.common_name == "me"
         assert client.frame() == b"OK"
         if codec:
             client.begin_codec(codec)

@@ -32,8 +32,9 @@ class Bench:
     def __init__(self, node: Node, settings: Settings | None = None, edge: Edge | None = None) -> None:
         self.node = node
         self.http: list[Served] = []
+        self.edge = edge or Edge()
         self.context = Context(node.broker, settings or Settings())
-        self.reactor = Reactor(node.broker, lambda: (node.now, 1), self._serve_http, lambda changes: None, edge)
+        self.reactor = Reactor(node.broker, lambda: (node.now, 1), self._serve_http, lambda changes: None, self.edge)
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.listener.setblocking(False)
         self.reactor.listen(self.listener, partial(Peer, self.context))

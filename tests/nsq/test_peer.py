@@ -233,9 +233,12 @@ def test_identify_before_sub_only_and_repeatable() -> None:
 
 def test_the_remote_address_is_the_name_until_identify() -> None:
     wire = Wire()
-    assert (wire.peer.identity.client_id, wire.peer.identity.hostname) == ("10.0.0.1", "10.0.0.1")
+    assert (wire.peer.introduction.identity.client_id, wire.peer.introduction.identity.hostname) == (
+        "10.0.0.1",
+        "10.0.0.1",
+    )
     wire.send(b"IDENTIFY\n" + body(b'{"hostname":"h"}'))
-    assert (wire.peer.identity.client_id, wire.peer.identity.hostname) == ("", "h")
+    assert (wire.peer.introduction.identity.client_id, wire.peer.introduction.identity.hostname) == ("", "h")
 
 
 def test_delivery_keeps_to_the_first_identify() -> None:

@@ -116,10 +116,10 @@ def test_without_an_upgrade_what_is_pipelined_counts() -> None:
 def test_the_layers_are_told_of_one_by_one() -> None:
     wire = Wire(settings=TLS)
     wire.send(identify(tls_v1=True, deflate=True)).frames()
-    assert wire.peer.tls is None
+    assert wire.peer.introduction.tls is None
     wire.peer.upgraded(INFO)
     assert wire.replies() == [b"OK"]
-    assert wire.peer.tls == INFO
+    assert wire.peer.introduction.tls == INFO
     wire.peer.upgraded()
     assert wire.replies() == [b"OK"]
 

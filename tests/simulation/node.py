@@ -8,6 +8,7 @@ from typing import Any, cast
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Durability
+from nsqd.core.story import Story
 from nsqd.net.promised import Served
 from nsqd.net.reactor import Reactor
 from nsqd.net.system import System
@@ -37,10 +38,11 @@ class WholeNode(SimNode):
         budget: int,
         tail_records: int,
         tail_bytes: int,
+        story: Story | None = None,
     ) -> None:
         self._random = random
         self.reactor: Reactor | None = None  # while the log is opened, nobody turns
-        super().__init__(disk, durability, clock, random, limits, segment_size, budget, tail_records, tail_bytes)
+        super().__init__(disk, durability, clock, random, limits, segment_size, budget, tail_records, tail_bytes, story)
         self.network = Network(lambda: clock.true, random)
         self._calls: list[tuple[Act, Callable[[bool], None]]] = []  # of operators, with what tells them
         self._timer = clock.now + TIMER

@@ -21,10 +21,12 @@ from nsqd.core.limits import Limits
 from nsqd.core.message import ids
 from nsqd.core.message.attributes import NONE
 from nsqd.core.retention.keeping import Durability, TopicConfig
+from nsqd.core.story import Story
 from nsqd.storage.log import checkpoint, tidying
 from tests.simulation.node import SECOND, TIMER, WholeNode
 from tests.storage.sim_disk import PowerCut, SimDisk
 from tests.storage.sim_node import Clock
+from tests.storage.stories import told_of
 
 LIVES = 4
 STOPS = 0.002  # how likely it is in a step that the process is stopped for a while
@@ -148,6 +150,7 @@ class WholeRun:
     def __init__(self, seed: int, durability: Durability) -> None:
         self.random = random = Random(seed)
         self.durability = durability
+        self.story = Story(keeps_bodies=True)
         self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
         self.disk = SimDisk(random, random.choice((512, 4096)))
         self.disk.cached = random.choice((0, 0.5, 1))
@@ -170,11 +173,11 @@ class WholeRun:
 
     def run(self) -> Verdict:
         """All lives, and the drain. AssertionError if a promise was not kept."""
-        with small_steps():
+        with small_steps(), told_of(self.story):
             for _ in range(LIVES):
                 self._live()
             self.drain()
-        return self.judge()
+            return self.judge()
 
     def judge(self) -> Verdict:
         """Close the books."""
@@ -212,7 +215,9 @@ class WholeRun:
 
     def start(self) -> WholeNode:
         """A node over the disk, with its topics."""
-        self.node = node = WholeNode(self.disk, self.durability, self.clock, self.random, self.limits, *self.sizes)
+        self.node = node = WholeNode(
+            self.disk, self.durability, self.clock, self.random, self.limits, *self.sizes, self.story
+        )
         assert not node.log.found.damage.spots, f"a crash looks like damage: {node.log.found.damage.spots}"
         node.broker.check()
 

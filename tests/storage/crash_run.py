@@ -6,12 +6,14 @@ from nsqd.core.limits import Limits
 from nsqd.core.message import ids
 from nsqd.core.retention.keeping import Durability
 from nsqd.core.sequence.seen import SeenLimits
+from nsqd.core.story import Story
 from nsqd.storage.log import checkpoint, tidying
 from nsqd.storage.log.tidying import Census
 from tests.core.node import MS, SECOND
 from tests.storage.history import History, judge
 from tests.storage.sim_disk import PowerCut, SimDisk
 from tests.storage.sim_node import Clock, SimNode
+from tests.storage.stories import told_of
 from tests.storage.survey import survey
 from tests.storage.users import Users
 
@@ -45,6 +47,7 @@ class CrashRun:
         self.random = Random(seed)
         self.durability = durability
         self.history = History()
+        self.story = Story(keeps_bodies=True)
         self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
         self.limits = Limits(
             mem_queue_size=self.random.choice((0, 2, 10, 1000)),
@@ -71,8 +74,9 @@ class CrashRun:
         before = ids.LEASE, checkpoint.SLICE, tidying.SLICE
         ids.LEASE, checkpoint.SLICE, tidying.SLICE = 64, self.slice, self.slice
         try:
-            for _ in range(LIVES):
-                self._live()
+            with told_of(self.story):
+                for _ in range(LIVES):
+                    self._live()
         finally:
             ids.LEASE, checkpoint.SLICE, tidying.SLICE = before
 
@@ -114,6 +118,7 @@ class CrashRun:
             self.budget,
             self.tail_records,
             self.tail_bytes,
+            self.story,
         )
 
     def _committed(self, position: int) -> None:

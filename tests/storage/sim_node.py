@@ -10,6 +10,7 @@ from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
 from nsqd.core.retention.keeping import Durability
 from nsqd.core.sequence.mark import Promise
+from nsqd.core.story import Story
 from nsqd.storage.log.cache import Cache, Read
 from nsqd.storage.log.checkpoint import Tail
 from nsqd.storage.log.cleaner import Cleaner, Job
@@ -149,6 +150,7 @@ class SimNode:
         budget: int = 1 << 30,
         tail_records: int = 1 << 30,
         tail_bytes: int = 1 << 40,
+        story: Story | None = None,
     ) -> None:
         self.clock = clock
         self.disk = disk
@@ -169,7 +171,7 @@ class SimNode:
         ids = IdSource(NODE, max(1, self.log.found.lease), self.store.lease)
         limits = limits or Limits()
         limits = replace(limits, keeping=replace(limits.keeping, durability=durability))
-        self.broker = Broker(limits, self.store, ids, random.randrange)
+        self.broker = Broker(limits, self.store, ids, random.randrange, story)
         self.eager = False  # True: what is to be read is read at once
         self.waiting: list[tuple[Sequence[Promise], Callable[[], None]]] = []  # replies, with what they wait for
         self.before_seal: Callable[[], None] = lambda: None

@@ -14,14 +14,17 @@ from nsqd.core.limits import Limits
 from nsqd.core.message import ids
 from nsqd.core.retention.keeping import Durability
 from nsqd.core.sequence.puts import Terms
+from nsqd.core.story import Story
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
 from nsqd.storage.log import checkpoint, tidying
+from tests.core.client import Client as Subscriber
 from tests.core.node import MS, SECOND, Inbox
 from tests.storage.sim_disk import PowerCut, SimDisk
 from tests.storage.sim_node import Clock, SimNode
+from tests.storage.stories import told_of
 
 SEEDS, FIRST = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "25")), int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
 NAMES = ("default", "a", "b/c")
@@ -102,18 +105,20 @@ class Run:
         self.places: dict[tuple[int, int], int] = {}  # ids of jobs by topic and ordinal
         self.worlds: dict[int, tuple[World, frozenset[int]]] = {}  # and those, by the position of the log
         self.safe = self.written = 0
+        self.story = Story(keeps_bodies=True)
 
     def run(self) -> None:
         before = ids.LEASE, checkpoint.SLICE, tidying.SLICE
         ids.LEASE, checkpoint.SLICE, tidying.SLICE = 64, self.slice, self.slice
         try:
-            for _ in range(4):
-                self._live()
+            with told_of(self.story):
+                for _ in range(4):
+                    self._live()
         finally:
             ids.LEASE, checkpoint.SLICE, tidying.SLICE = before
 
     def _open(self, disk: SimDisk) -> SimNode:
-        return SimNode(disk, self.durability, self.clock, self.random, Limits(), *self.sizes, *self.tail)
+        return SimNode(disk, self.durability, self.clock, self.random, Limits(), *self.sizes, *self.tail, self.story)
 
     def _live(self) -> None:
         random, self.node = self.random, self._open(self.disk)
@@ -225,8 +230,7 @@ class Run:
         random, topic = self.random, self.node.broker.topic("a")
         if random.random() < 0.2:
             channel = topic.channel("c")
-            consumer = client.Client(channel, Inbox(), SECOND)
-            consumer.set_ready(5)
+            Subscriber(channel, Inbox(), SECOND, 0).set_ready(5)
             return
         bodies = [b"nsq" * random.choice((1, 100))] * random.choice((1, 20))
         if random.random() < 0.2:

@@ -26,12 +26,12 @@ Taken = tuple[Message | None, int, list[bytes], bytes]  # see Backlog.take
 class Backlog:
     """See above. A channel has one."""
 
-    __slots__ = ("_edge", "_extent", "_extents", "_holes", "_mem_queue_size", "cursor", "passed", "reading", "retry")
+    __slots__ = ("_edge", "_extent", "_holes", "_mem_queue_size", "cursor", "extents", "passed", "reading", "retry")
 
     def __init__(self, edge: Edge, extents: Extents, mem_queue_size: int) -> None:
         """It is empty, and stands at the edge."""
         self._edge = edge
-        self._extents = extents
+        self.extents = extents
         self._mem_queue_size = mem_queue_size  # messages
         self.cursor = edge.distributed  # ordinal of the next message that was never taken; <= edge.distributed
         self.passed = edge.ordinary  # of edge.ordinary, how many are behind the cursor or in a hole
@@ -77,7 +77,7 @@ class Backlog:
                 continue
             extent = self._extent
             if extent is None or not extent.first <= self.cursor < extent.first + len(extent.frames):
-                extent = self._extent = self._extents.read(self.cursor)
+                extent = self._extent = self.extents.read(self.cursor)
                 if extent is None:
                     self.reading = True
                     return None
@@ -112,7 +112,7 @@ class Backlog:
     def _take_back(self) -> Taken | None:
         """The first message of the retry lane. None while it is being read, or if it is damaged on disk."""
         message = self.retry[0][1]
-        extent = self._extents.read(message.ordinal)
+        extent = self.extents.read(message.ordinal)
         if extent is None:
             self.reading = True
             return None
@@ -177,7 +177,7 @@ class Backlog:
     @property
     def cold(self) -> int:
         """How many messages from the cursor on are on disk only."""
-        return self._extents.cold(self.cursor, self._edge.distributed)
+        return self.extents.cold(self.cursor, self._edge.distributed)
 
     @property
     def holes(self) -> list[tuple[int, int]]:
@@ -186,7 +186,7 @@ class Backlog:
 
     def ahead(self, start: int, end: int = END_OF_ALL) -> Iterator[tuple[int, int]]:
         """Every (first, count) from `start` on, not before the cursor, that will be taken as the cursor comes by."""
-        extents: Iterable[tuple[int, int, bool]] = self._extents.extents(start, min(end, self._edge.distributed))
+        extents: Iterable[tuple[int, int, bool]] = self.extents.extents(start, min(end, self._edge.distributed))
         for first, stop, delayed in extents:
             if not delayed:
                 yield from ((low, high - low) for low, high in without(first, stop, self._holes))

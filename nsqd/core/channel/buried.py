@@ -45,6 +45,9 @@ class Buried(dict[bytes, Grave]):
                     break
         return list(islice(items, count))
 
+    def __repr__(self) -> str:
+        return f"<Buried: {len(self)}>"
+
     def ordinals(self) -> Iterator[int]:
         """Of all."""
         return (grave.ordinal for grave in self.values())

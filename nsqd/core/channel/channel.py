@@ -5,8 +5,7 @@
     deferred    Deferred: requeued with a delay (what was published with one waits in the topic's delay lane, for all channels)
     buried      Buried: delivered too often
 
-A message that is finished is in none of them. What happens to it is recorded in the journal, and told to nobody above.
-Consumers act on a channel by commands.py, operators by acting.py; this file has what the topic and the clock do.
+A finished message is in none of them. Consumers act by commands.py, operators by acting.py, topic and clock by this file.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,10 +16,10 @@ from nsqd.core.channel.buried import Buried, Grave
 from nsqd.core.channel.consumer import ELSEWHERE, GONE, Consumer, Sink
 from nsqd.core.channel.dispatch import Dispatch
 from nsqd.core.channel.inflight import InFlight, Owner, Run
+from nsqd.core.measurement.latency import Latency
+from nsqd.core.measurement.measures import Measures
+from nsqd.core.measurement.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
 from nsqd.core.message.frame import STAMP, with_attempts
-from nsqd.core.observation.latency import Latency
-from nsqd.core.observation.measures import Measures
-from nsqd.core.observation.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
 from nsqd.core.reader import Batch, Kind, Parts
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.timing.deferred import Deferred, Message
@@ -50,7 +49,6 @@ class Channel:
         "dropped_count",
         "edge",
         "ephemeral",
-        "extents",
         "in_flight",
         "journal",
         "latency",
@@ -83,7 +81,6 @@ class Channel:
         self.number = parts.number  # never used again on this node
         self.ephemeral = ephemeral
         self.edge = parts.edge
-        self.extents = parts.extents
         self.journal = parts.journal
         self.latency = latency  # from publish to FIN; None: it is not measured
         self.outcomes = outcomes  # likewise
@@ -120,7 +117,7 @@ class Channel:
 
     def unsubscribe(self, consumer: Consumer) -> bool:
         """The consumer is gone. What it had in flight waits for its time-outs. True if the channel, ephemeral, is to go."""
-        self._close(consumer)
+        self.dispatch.remove(consumer)
         consumer.sink = GONE
         if self.consumers.pop(consumer, None) is None:
             return False  # the channel was deleted first
@@ -128,11 +125,6 @@ class Channel:
             for run in self.in_flight.runs(consumer):
                 self.requeue_count += self._return(run, len(run), REQUEUED, "disconnected")
         return self.ephemeral and not self.consumers
-
-    def _close(self, consumer: Consumer) -> None:
-        """Its window is closed for good."""
-        consumer.ready = 0
-        self.dispatch.refresh(consumer)
 
     def refresh(self, consumer: Consumer) -> None:
         """The window or the sink of a consumer has changed: it may have room now. Needed if its room was at most 0."""
@@ -207,15 +199,10 @@ class Channel:
         self._agenda.unwatch(self)
         consumers, self.consumers = list(self.consumers.values()), {}
         for consumer in consumers:
-            self._close(consumer)
+            self.dispatch.remove(consumer)
             consumer.sink.evicted()
 
     # after a restart
-
-    def resume(self, start: int, cursor: int, ready: int, paused: bool) -> None:
-        """It stands here, with `ready` messages from the cursor to the edge."""
-        self.start, self.paused = start, paused
-        self.backlog.resume(cursor, ready)
 
     def take_back(self, message: Message, due: int, now: int) -> None:
         """A message from before the cursor that is not finished: the next to be delivered, or at its time."""
@@ -276,7 +263,7 @@ class Channel:
         for _ in range(LOST_AT_ONCE):
             taken = self.backlog.take(count, room)
             if taken is None:
-                break
+                return []
             message, first, frames, ids = taken
             deadline = now + consumer.msg_timeout
             stamps = b"" if self.measures is None else b"".join([frame[STAMP] for frame in frames])
@@ -391,20 +378,16 @@ class Channel:
     def _owed(self) -> Iterator[tuple[int, int]]:
         """Every (first, count) that is not finished. May walk the whole sequence: for empty and delete only."""
         yield from self.in_flight.spans()
-        alone = (
-            (message.ordinal for _, message in chain(self.backlog.retry, self.deferred.items())),
-            self.buried.ordinals(),
-            self.edge.lane.ordinals(self.start, self.edge.distributed),
-        )
-        yield from ((ordinal, 1) for ordinal in chain.from_iterable(alone))
+        for _, message in chain(self.backlog.retry, self.deferred.items()):
+            yield message.ordinal, 1
+        for ordinal in chain(self.buried.ordinals(), self.edge.lane.ordinals(self.start, self.edge.distributed)):
+            yield ordinal, 1
         yield from self.backlog.ahead(self.backlog.cursor)
 
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""
-        self.in_flight.check()
-        self.deferred.check()
-        self.backlog.check()
-        self.dispatch.check()
+        for part in (self.backlog, self.in_flight, self.deferred, self.dispatch):
+            part.check()
         assert self.start <= self.backlog.cursor
         assert self.depth >= 0
         assert self.spent <= {message.ordinal for _, message in self.backlog.retry}

@@ -49,6 +49,11 @@ class Dispatch:
             self.ready[consumer] = None
         return consumer.room > 0
 
+    def remove(self, consumer: Consumer) -> None:
+        """The window of `consumer` is closed for good."""
+        consumer.ready = 0
+        self.ready.pop(consumer, None)
+
     def serve(self, supply: Supply, depth: int, now: int) -> None:
         """Give each ready consumer its share of `depth` messages, once."""
         if self._nearest_first:

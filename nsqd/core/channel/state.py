@@ -246,7 +246,8 @@ class ChannelState:
         """Fill a live channel that was just made with the state, which is settled. See ReaderState."""
         assert isinstance(reader, Channel)
         channel = reader
-        channel.resume(self.start, self.cursor, self._ready(channel.edge.distributed, plain), self.paused)
+        channel.start, channel.paused = self.start, self.paused
+        channel.backlog.resume(self.cursor, self._ready(channel.edge.distributed, plain))
         for first, end in self.passed.spans(self.cursor):
             channel.skip(first, end, 0)
         far, near = [], [(ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items()]

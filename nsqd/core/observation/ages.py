@@ -18,7 +18,7 @@ def of_topic(topic: Topic) -> int:
 
 def of_channel(channel: Channel) -> int:
     """Of the next of the retry lane, or of the next in the sequence, whichever was published first."""
-    returned = channel.extents.published(channel.backlog.retry[0][1].ordinal) if channel.backlog.retry else 0
+    returned = channel.backlog.extents.published(channel.backlog.retry[0][1].ordinal) if channel.backlog.retry else 0
     if channel.edge.ordinary <= channel.backlog.passed:
         return returned
     following = _following(channel)
@@ -30,4 +30,4 @@ def _following(channel: Channel) -> int:
     ordinal = channel.backlog.cursor
     if channel.backlog.holes:
         ordinal = next(channel.backlog.ahead(ordinal), (channel.edge.distributed, 0))[0]
-    return channel.extents.published_plain(ordinal)
+    return channel.backlog.extents.published_plain(ordinal)

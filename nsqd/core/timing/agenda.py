@@ -56,14 +56,14 @@ class Agenda:
 
     def settle(self) -> None:
         """The jobs that were put so far exist: for whoever looks at them in the same turn."""
-        if self.unsettled:
-            unsettled, self.unsettled = self.unsettled, []
-            for source in unsettled:
-                source.settle()
+        unsettled, self.unsettled = self.unsettled, []
+        for source in unsettled:
+            source.settle()
 
     def seal(self) -> None:
         """What was published so far in this turn has its ids and places: it can be delivered from now on."""
-        self.settle()
+        if self.unsettled:
+            self.settle()
         if self.unsealed:
             unsealed, self.unsealed = self.unsealed, []
             for source in unsealed:

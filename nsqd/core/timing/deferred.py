@@ -29,6 +29,9 @@ class Message:
         self.ordinal = ordinal
         self.attempts = attempts
 
+    def __repr__(self) -> str:
+        return f"<Message {self.ordinal}, {self.attempts} attempts>"
+
 
 class Deferred:
     """Messages by the time they are due."""
@@ -176,6 +179,9 @@ class Deferred:
 
     def __len__(self) -> int:
         return self.count
+
+    def __repr__(self) -> str:
+        return f"<Deferred: {len(self._near)} near, {self.count - len(self._near)} far>"
 
     @property
     def memory(self) -> int:

@@ -73,6 +73,9 @@ class DueQueue(Generic[T]):
     def __len__(self) -> int:
         return len(self._items)
 
+    def __repr__(self) -> str:
+        return f"<DueQueue: {len(self._items)}, the first due at {self.next_due()}>"
+
     def _sweep(self) -> None:
         self._heap = [entry for entry in self._heap if entry[1] in self._items]
         heapify(self._heap)

@@ -136,10 +136,10 @@ class ScanPool:
         return served
 
     def _keep_watching(self, queue: Queue, due: int | None) -> None:
-        """`due`: when the queue has something to do next."""
-        if queue.watched is not None and queue.watched[0] != due:
+        """`due`: when the queue has something to do next. An entry that is too early is put right when its time has come."""
+        if due is None:
             self._agenda.unwatch(queue)
-        if queue.watched is None and due is not None:
+        elif queue.watched is None or due < queue.watched[0]:
             self._agenda.watch(queue, due)
 
     def check(self) -> None:

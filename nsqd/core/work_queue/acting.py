@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
-from nsqd.core.work_queue.tubes import Tubes
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +32,17 @@ BURY = Action("buried", frozenset((JobState.READY, JobState.DELAYED)), lambda tu
 RELEASE = Action("released", frozenset((JobState.RESERVED,)), _release)
 
 
-def act(tubes: Tubes, tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
-    """Do it to those of the tube's jobs, none of them twice, that are in one of its states. Returns how many."""
+def act(tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
+    """Do it to those of the tube's jobs, none of them twice, that are in one of its states. Returns how many.
+
+    The tube may be empty afterwards: Tubes.leave_empty sees to what follows.
+    """
     count = 0
     tube.journal.promise()
     for job in jobs:
         if job.state in action.states:
             action.do(tube, job)
             count += 1
-    if count:
-        tubes.leave_empty(tube.topic_name)
     return count
 
 

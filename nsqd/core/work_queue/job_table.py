@@ -117,7 +117,6 @@ class JobTable:
         is_ready, is_delayed = int(_READY), int(_DELAYED)
         for first, briefs in self.jobs.restart(offset, now):
             ids: list[int] = []
-            ordinal = first - 1
             for ordinal, (job_id, priority, due, state) in enumerate(briefs, first):
                 if state == is_ready:
                     ready.append(priority << _BITS | ordinal)
@@ -133,7 +132,7 @@ class JobTable:
                     continue
                 ids.append(job_id)
             if ids:
-                yield ids, ordinal + 1 - len(ids)
+                yield ids, first + len(briefs) - len(ids)
         buried.sort()
         self.buried.update((ordinal, None) for _, ordinal in buried)
         self._last_burial = buried[-1][0] if buried else 0

@@ -349,7 +349,7 @@ class Tube:
         self.journal.finish_all(end, owed)
         for job in list(self.jobs):
             self._forget(job)
-        self.start = end
+        self.start, self.delayed = end, 0
         self.arrivals.clear()
         self.table = JobTable()
         self.jobs = self.table.jobs

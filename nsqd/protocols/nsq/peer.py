@@ -12,18 +12,16 @@ from collections.abc import Callable
 
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.message.frame import HEARTBEAT, OK, response
-from nsqd.protocols.nsq.access import Access, Waiting
-from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
-from nsqd.protocols.nsq.commands import AUTH_BODY, IDENTIFY_BODY, Later, NeedMore, read_body, read_line, require
+from nsqd.protocols.nsq.access import Waiting
+from nsqd.protocols.nsq.commands import Later, MpubScan, NeedMore, read_line, require
 from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.creation import Topics
 from nsqd.protocols.nsq.errors import Dropped, WireError, fail
-from nsqd.protocols.nsq.identify import Identity, answer, apply, decode
+from nsqd.protocols.nsq.introduction import Introduction
 from nsqd.protocols.nsq.publisher import Publisher
-from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, MAX_IDENTIFY
 from nsqd.protocols.nsq.subscription import INIT, Subscription
 from nsqd.protocols.outbox import Outbox
-from nsqd.protocols.transport import NEVER, Transport, Upgrade
+from nsqd.protocols.transport import NEVER, Transport
 from shared.tls_info import TlsInfo
 
 MAGIC = b"  V2"
@@ -37,31 +35,24 @@ class Peer:
     """See above."""
 
     __slots__ = (
-        "_agreed",
         "_buffer",
         "_context",
-        "_heartbeat_due",
+        "_liveness",
         "_need",
-        "_opened",
         "_publisher",
         "_settings",
         "_started",
         "_transport",
-        "_upgrade_due",
-        "access",
         "at_eof",
         "body_since",
         "buffered",
         "connected",
         "has_more",
-        "identified",
-        "identity",
-        "last_activity",
+        "introduction",
         "outbox",
         "port",
         "remote_ip",
         "subscription",
-        "tls",
         "waiting",
     )
 
@@ -78,25 +69,13 @@ class Peer:
         self.body_since = -1  # ns: when its body began to come; -1: its line is not complete
         # True: `receive` has stopped at MOST_COMMANDS, or in a large MPUB; call it again, with nothing, next turn
         self.has_more = False
-        self.identified = False
-        self.identity = Identity(
-            client_id=remote_ip,
-            hostname=remote_ip,
-            output_buffer_timeout=settings.output_buffer_timeout,
-            msg_timeout=settings.msg_timeout,
-        )
-        self._agreed = self.identity  # the first IDENTIFY's, whatever later ones say: heartbeats, delivery (quirk)
         self.at_eof: WireError | None = None  # what to say if the peer stops sending in the middle of a command
-        self.tls: TlsInfo | None = None  # of the handshake, once it is done
-        self.access = Access(settings.auth_required, self._ask)
         self.outbox = Outbox(transport)
-        topics = Topics(context, transport)
-        self._publisher = Publisher(broker, topics, settings, self.access, self.outbox)
-        self.subscription = Subscription(topics, settings, self.access, self.outbox)
-        self.last_activity = -1  # ns of the last complete command; negative: there was none
-        self._opened = now
-        self._upgrade_due = NEVER  # when a TLS handshake under way must be done
-        self._heartbeat_due = now + self.identity.heartbeat_interval
+        self.introduction = Introduction(context, transport, remote_ip, now)
+        self._liveness = self.introduction.liveness
+        topics, access = Topics(context, transport), self.introduction.access
+        self._publisher = Publisher(broker, topics, settings, access, self.outbox)
+        self.subscription = Subscription(topics, settings, access, self.outbox)
         self._started = False  # True: the magic was right
         self._buffer = bytearray()  # input of a command that is not complete
         self._need = 4  # bytes of it without which parsing is pointless
@@ -113,45 +92,53 @@ class Peer:
             data = bytes(self._buffer)
             self._buffer.clear()
         self.buffered = 0
-        position = 0 if self._started else self._check_magic(data)
+        position = self._handle(data, 0 if self._started else self._check_magic(data), now)
+        if self._publisher.scan is not None:
+            self._note_scan(self._publisher.scan, now)
+        if position < len(data) and not self.outbox.closing:
+            self._buffer += data[position:] if position else data
+
+    def _handle(self, data: bytes, position: int, now: int) -> int:
+        """Handle the complete commands from `position` on, up to MOST_COMMANDS. Returns where the rest begins."""
         size, outbox = len(data), self.outbox
         for _ in range(MOST_COMMANDS):
             if (position >= size and self._publisher.batch is None) or outbox.closing:
-                break
+                return position
             try:
                 position = self._command(data, position, now)
             except NeedMore as more:
-                self._need = more.size
-                self.at_eof = more.at_eof
-                position = max(position, more.start)
-                self.body_since = -1 if more.at_eof is None else self._body_began(now)
-                self.buffered = more.size
-                break
+                return self._keep(more, position, now)
             except Later as later:
                 self._need = 0
                 self.has_more = True
-                position = later.start
                 if self._publisher.scan is None and self._publisher.batch is None:  # it ended a command
                     self._done(now)
-                break
+                return later.start
             except Waiting:
                 self.waiting = True
-                break
+                return position
             except WireError as failure:
                 fail(outbox, failure)
             except Dropped:
                 outbox.break_off()
-        else:
-            self._need = 0
-            self.has_more = position < size and not outbox.closing
-        scan = self._publisher.scan
-        if scan is not None:  # a large MPUB is on its way, or is read in portions: it keeps what it has reserved
-            self.buffered = max(scan.memory, scan.size + self.buffered)
-            if self.has_more:
-                self.at_eof = scan.need(b"", 0).at_eof
-            self.body_since = self._body_began(now)
-        if position < size and not outbox.closing:
-            self._buffer += data[position:] if position else data
+        self._need = 0
+        self.has_more = position < size and not outbox.closing
+        return position
+
+    def _keep(self, more: NeedMore, position: int, now: int) -> int:
+        """The command at `position` is not complete. Returns from where on input is kept."""
+        self._need = more.size
+        self.at_eof = more.at_eof
+        self.body_since = -1 if more.at_eof is None else self._body_began(now)
+        self.buffered = more.size
+        return max(position, more.start)
+
+    def _note_scan(self, scan: MpubScan, now: int) -> None:
+        """A large MPUB is on its way, or is read in portions: it keeps what it has reserved."""
+        self.buffered = max(scan.memory, scan.size + self.buffered)
+        if self.has_more:
+            self.at_eof = scan.need(b"", 0).at_eof
+        self.body_since = self._body_began(now)
 
     def receive_eof(self) -> None:
         """The peer sends no more."""
@@ -165,16 +152,14 @@ class Peer:
 
     def resume(self, now: int) -> None:
         """Go on with the command that waited for somebody outside."""
+        self._publisher.forget()  # the authorization servers may have spoken: what was allowed before
         self.waiting = False
         self._need = 0
         self.receive(b"", now)
 
     def upgraded(self, tls: TlsInfo | None = None) -> None:
         """The next layer stands, TLS (`tls`) or compression: the client is told so through it."""
-        if tls is not None:
-            self.tls = tls
-            self._upgrade_due = NEVER
-            self._transport.timer_changed()  # heartbeats begin
+        self.introduction.upgraded(tls)
         self.outbox.reply(OK)
 
     def disconnected(self) -> None:
@@ -185,7 +170,7 @@ class Peer:
         self.has_more = False
         self._publisher.scan = self._publisher.batch = None
         self._publisher.forget()
-        self.access.close()
+        self.introduction.access.close()
         self.subscription.disconnected()
 
     def _check_magic(self, data: bytes) -> int:
@@ -201,7 +186,7 @@ class Peer:
 
     def _body_began(self, now: int) -> int:
         """When the body at hand began to come: now, if a command was completed since another one did."""
-        return now if self.last_activity >= self.body_since else self.body_since
+        return now if self._liveness.last_activity >= self.body_since else self.body_since
 
     def _command(self, data: bytes, start: int, now: int) -> int:
         """Handle the command at `start`, or several alike; return where the next one begins."""
@@ -226,14 +211,15 @@ class Peer:
 
     def _done(self, now: int) -> None:
         """A command was completed: from the first one on, heartbeats keep the connection."""
-        first, self.last_activity = self.last_activity < 0, now
+        liveness = self._liveness
+        first, liveness.last_activity = liveness.last_activity < 0, now
         if first:
             self._transport.timer_changed()
 
     def _slow(self, data: bytes, start: int, now: int) -> int:
         """Any command, exactly."""
         words, at = read_line(data, start)
-        if self._settings.tls_required and self.tls is None and words[0] != b"IDENTIFY":
+        if self._settings.tls_required and self.introduction.tls is None and words[0] != b"IDENTIFY":
             raise WireError("E_INVALID", b"cannot %s in current state (TLS required)" % words[0])
         handler = _HANDLERS.get(words[0])
         if handler is None:
@@ -243,35 +229,24 @@ class Peer:
     # commands: (words of the line, the buffer, where the command began, where its line ended, now) -> where it ended
 
     def _identify(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        require(self.state == INIT and not self.identity.upgrade.changes, "IDENTIFY")
-        limit = min(MAX_IDENTIFY, self._settings.max_body_size)
-        body, end = read_body(data, start, at, IDENTIFY_BODY, limit)
-        asked = decode(body)
-        self.identity, failure = apply(asked, self._settings)
-        if failure is not None:
-            raise failure
-        if not self.identified:
-            self._agreed = self.identity
-            self._heartbeat_due = now + (self._agreed.heartbeat_interval or NEVER)
-        self.identified = True
-        self._publisher.deduplicates = self.identity.deduplication
-        self._transport.timer_changed()
-        self.outbox.reply(response(answer(self.identity, self._settings)))
-        if not self.identity.upgrade.changes:
+        require(self.state == INIT and not self.introduction.identity.upgrade.changes, "IDENTIFY")
+        reply, end = self.introduction.identify(data, start, at, now)
+        self.outbox.reply(response(reply))
+        identity = self.introduction.identity
+        self._publisher.deduplicates = identity.deduplication
+        if not identity.upgrade.changes:
             return end
-        self._begin_upgrade(self.identity.upgrade, now)
+        self._transport.upgrade(identity.upgrade)
         return len(data)  # what was sent ahead of the upgrade did not come through it: it is not believed
 
     def _auth(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
         require(self.state == INIT, "AUTH")
-        if len(words) != 1:
-            raise WireError("E_INVALID", "AUTH invalid number of parameters")
-        secret, end = read_body(data, start, at, AUTH_BODY, self._settings.max_body_size)
-        self.outbox.reply(response(self.access.auth(secret)))
+        reply, end = self.introduction.auth(words, data, start, at)
+        self.outbox.reply(response(reply))
         return end
 
     def _sub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        self.subscription.sub(words, self._agreed, self.identity, now)
+        self.subscription.sub(words, self.introduction.agreed, self.introduction.identity, now)
         return at
 
     def _pub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
@@ -318,23 +293,22 @@ class Peer:
         """When tick has something to do (ns)."""
         if self.closing:
             return NEVER
-        if self.last_activity < 0 or self._upgrade_due != NEVER:
+        if not self._liveness.is_established:
             return self._read_deadline()
-        return min(self._heartbeat_due, self._read_deadline(), self.outbox.flush_due)
+        return min(self._liveness.heartbeat_due, self._read_deadline(), self.outbox.flush_due)
 
     def tick(self, now: int) -> None:
         """Send a heartbeat or what was held back, or give up on a silent client, if it is time."""
         if self.closing:
             return
         if now >= self._read_deadline():
-            if self.last_activity < 0:
+            if self._liveness.last_activity < 0:
                 self._context.broker.refused["identify_timeout"] += 1
             self.outbox.end()
             return
-        if self.last_activity < 0 or self._upgrade_due != NEVER:
+        if not self._liveness.is_established:
             return
-        if now >= self._heartbeat_due:
-            self._heartbeat_due = now + self._agreed.heartbeat_interval
+        if self._liveness.takes_heartbeat(now):
             self.outbox.reply(HEARTBEAT)
         if now >= self.outbox.flush_due:
             self.subscription.tick(now)
@@ -343,12 +317,7 @@ class Peer:
         """When a client that sends nothing is given up."""
         if self.waiting or self.has_more:  # it has sent something, and we have not come to it
             return NEVER
-        if self.last_activity < 0:
-            return self._opened + self._settings.identify_timeout
-        if self._upgrade_due != NEVER:
-            return self._upgrade_due
-        interval = self.identity.heartbeat_interval
-        return self.last_activity + 2 * interval if interval else NEVER
+        return self._liveness.deadline()
 
     # queries
 
@@ -360,7 +329,7 @@ class Peer:
     @property
     def patience(self) -> int:
         """ns that the network may take nothing; 0: as usual."""
-        return self.identity.heartbeat_interval
+        return self._liveness.interval
 
     def network_ready(self) -> None:
         """There may be room for messages again."""
@@ -380,30 +349,6 @@ class Peer:
     def pub_counts(self) -> dict[str, int]:
         """Messages published, by topic."""
         return self._publisher.counts
-
-    # helpers
-
-    def _begin_upgrade(self, upgrade: Upgrade, now: int) -> None:
-        """What is sent after the answer passes through layers that the transport adds."""
-        if upgrade.tls:
-            self._upgrade_due = now + HANDSHAKE_TIMEOUT
-            self._transport.timer_changed()
-        self._transport.upgrade(upgrade)
-
-    def _ask(self, secret: bytes) -> None:
-        """Have the authorization servers asked, and the command at hand wait for what they say."""
-        common_name = self.tls.common_name if self.tls else ""
-        question = Question(self.remote_ip, self.tls is not None, common_name, secret)
-
-        def begin(over: Callable[[], None]) -> None:
-            def answered(answer: Authorization | AuthRefused) -> None:
-                self.access.answered(answer)
-                self._publisher.forget()  # what was allowed before
-                over()
-
-            self._context.ask(question, answered)
-
-        self._transport.suspend(begin)
 
 
 _Handler = Callable[[Peer, list[bytes], bytes, int, int, int], int]

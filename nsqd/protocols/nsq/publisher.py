@@ -222,7 +222,4 @@ class Publisher:
 
     def _published(self, topic: Topic, count: int) -> None:
         self.counts[topic.name] = self.counts.get(topic.name, 0) + count
-        outbox = self._outbox
-        if outbox.marks is not topic.marks:
-            outbox.wait_for(topic.marks)
-        outbox.reply(OK)
+        self._outbox.reply(OK, topic.marks)

@@ -164,18 +164,15 @@ class Subscription:
     def deliver(self, frames: list[bytes], size: int, now: int) -> None:
         """Messages for the client. Held back as it asked for; sent at once when its window or its buffer is full."""
         outbox, consumer, agreed = self._outbox, self.consumer, self._agreed
-        outbox.hold(frames, size)
-        if (
-            outbox.size >= min(agreed.output_buffer_size, MAX_PENDING_OUTPUT)
-            or consumer is None
-            or consumer.in_flight >= consumer.ready
-        ):
-            outbox.flush()
-        elif agreed.output_buffer_timeout:
-            if now < self._tick_due:
-                outbox.flush_by(self._tick_due)
+        is_full = outbox.size + size >= min(agreed.output_buffer_size, MAX_PENDING_OUTPUT)
+        flush = is_full or consumer is None or consumer.in_flight >= consumer.ready
+        if not flush and agreed.output_buffer_timeout:
+            if now >= self._tick_due:
+                flush = True
+                self._advance_tick(now)
             else:
-                self.tick(now)
+                outbox.flush_by(self._tick_due)
+        outbox.hold(frames, size, flush=flush)
 
     def tick(self, now: int) -> None:
         """The output buffer's clock has ticked: what is held back is sent.
@@ -183,10 +180,14 @@ class Subscription:
         A tick that finds nothing waits for the next message, as in the original: after a quiet time a lone message is sent
         at once.
         """
-        interval = self._agreed.output_buffer_timeout
-        if interval:
-            self._tick_due = now + interval - (now - self._tick_due) % interval
+        if self._agreed.output_buffer_timeout:
+            self._advance_tick(now)
         self._outbox.flush()
+
+    def _advance_tick(self, now: int) -> None:
+        """The clock ticks next at a multiple of its interval."""
+        interval = self._agreed.output_buffer_timeout
+        self._tick_due = now + interval - (now - self._tick_due) % interval
 
     def room(self) -> int:
         """Bytes of messages that may be taken for the client now; 0: Peer.network_ready follows when there may be room."""

@@ -54,10 +54,10 @@ class Tubes:
         topic.is_tubes_own |= is_new
         return self.attach(topic)
 
-    def attach(self, topic: Topic, number: int = 0) -> Tube:
-        """Return the topic's tube, made if it is not there. `number`: the one it had before a restart. Raises TooMany."""
+    def attach(self, topic: Topic) -> Tube:
+        """Return the topic's tube, made if it is not there. Raises TooMany."""
         tube = self.waiters.queues.get(topic.name)
-        return tube if tube is not None else topic.attach(Kind.WORK_QUEUE, WORK, self.new_tube, number)
+        return tube if tube is not None else topic.attach(Kind.WORK_QUEUE, WORK, self.new_tube)
 
     def new_tube(self, parts: Parts) -> Tube:
         """Return a tube made of these parts, which is found by its name and number from now on."""

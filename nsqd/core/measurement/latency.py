@@ -65,6 +65,9 @@ class Latency:
         """The window that ends at `now`, as /stats tells it."""
         return self.snapshot(now).result()
 
+    def __repr__(self) -> str:
+        return f"<Latency: {self._older.count} and {self._newer.count} in the halves>"
+
     def _move(self, now: int) -> None:
         number = now // self._half
         if number <= self._number:  # less: whoever asked last had a newer clock than this turn's

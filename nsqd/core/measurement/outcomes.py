@@ -36,6 +36,9 @@ class Producers:
         if len(self._firsts) > MOST_CHANGES:
             del self._firsts[: MOST_CHANGES // 2], self._names[: MOST_CHANGES // 2]
 
+    def __repr__(self) -> str:
+        return f"<Producers: {len(self._firsts)} changes>"
+
     def parts(self, first: int, count: int) -> Iterator[tuple[int, int, str]]:
         """Messages first.. in stretches: the first, how many, whose."""
         end = first + count
@@ -137,6 +140,9 @@ class Outcomes:
         """What was recorded since the last call, by producer."""
         taken, self._by = self._by, {}
         return taken
+
+    def __repr__(self) -> str:
+        return f"<Outcomes of {self._topic}:{self._channel}, {len(self._by)} producers>"
 
     def _of(self, producer: str) -> Outcome:
         outcome = self._by.get(producer)

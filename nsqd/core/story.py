@@ -1,0 +1,194 @@
+"""The story of a message: the last events that touched it, in words. For bug reports and failing simulations.
+
+A ToldStore stands between the core and its store and notes what the core has recorded, also of what is ephemeral. A node
+without one pays nothing for it.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterable
+from typing import Any, NamedTuple, cast
+
+from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE
+from nsqd.core.reader import Kind
+from nsqd.core.sequence.journal import ReaderJournal, TopicJournal
+from nsqd.core.sequence.store import Store
+from shared.values import SECOND
+
+MOST_EVENTS = 100_000  # of all messages
+MOST_LINES = 1000  # of one message
+
+
+class Event(NamedTuple):
+    """Something happened to messages first..end of a topic."""
+
+    wall: int  # ns since the epoch
+    topic: int  # the topic's number
+    where: str
+    what: str
+    first: int
+    end: int
+    ids: bytes = b""  # of the messages, 16 bytes each, if they were just published
+    bodies: tuple[bytes, ...] = ()  # likewise, if the story keeps bodies
+
+
+class Story:
+    """What happened to messages lately. Knows only those that were published while it was there."""
+
+    def __init__(self, *, keeps_bodies: bool = False) -> None:
+        """`keeps_bodies`: messages can be found by their bodies, too, which costs the memory of them."""
+        self.wall = 0  # ns since the epoch, of the turn
+        self.keeps_bodies = keeps_bodies
+        self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
+
+    def note(self, topic: int, where: str, what: str, first: int, end: int) -> None:
+        """Something happened to messages first..end."""
+        self._events.append(Event(self.wall, topic, where, what, first, end))
+
+    def published(self, topic: int, where: str, what: str, first: int, frames: list[bytes], ids: bytes) -> None:
+        """Messages `first`.. came."""
+        bodies = tuple(frame[HEADER_SIZE:] for frame in frames) if self.keeps_bodies else ()
+        self._events.append(Event(self.wall, topic, where, what, first, first + len(frames), ids, bodies))
+
+    def of(self, message_id: bytes) -> list[str]:
+        """A line for each of the last MOST_LINES events that touched the message, the oldest first; none: it is not known."""
+        for event in self._events:
+            at = event.ids.find(message_id)
+            if at >= 0 and at % ID_SIZE == 0:
+                return self._lines(event.topic, event.first + at // ID_SIZE)
+        return []
+
+    def of_body(self, body: bytes) -> list[str]:
+        """The same of every message with that body."""
+        places = [
+            (event.topic, event.first + event.bodies.index(body)) for event in self._events if body in event.bodies
+        ]
+        return [line for place in places for line in self._lines(*place)]
+
+    def _lines(self, topic: int, ordinal: int) -> list[str]:
+        events = [event for event in self._events if event.topic == topic and event.first <= ordinal < event.end]
+        return [
+            f"{event.wall / SECOND:.6f} {event.where}: message {ordinal} {event.what}" for event in events[-MOST_LINES:]
+        ]
+
+    def __repr__(self) -> str:
+        return f"<Story of {len(self._events)} events>"
+
+
+class ToldStore:
+    """Implements Store. Everything goes to the store behind it."""
+
+    def __init__(self, store: Store, story: Story) -> None:
+        self._store = store
+        self._story = story
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def begin(self, now: int, wall: int) -> None:
+        self._story.wall = wall
+        self._store.begin(now, wall)
+
+    def topic(self, number: int, name: str) -> TopicJournal:
+        return cast(TopicJournal, _ToldTopic(self._store.topic(number, name), self._story, number, name))
+
+
+def told(store: Store, story: Story) -> Store:
+    """The store, with everything that the core has recorded noted in the story."""
+    return cast(Store, ToldStore(store, story))
+
+
+class _ToldTopic:
+    """A TopicJournal. What it does not say itself, the journal behind it says."""
+
+    def __init__(self, journal: TopicJournal, story: Story, number: int, name: str) -> None:
+        self._journal = journal
+        self._story = story
+        self._number = number
+        self._where = f"topic {name}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    def publish(
+        self,
+        first: int,
+        frames: list[bytes],
+        ids: bytes,
+        largest: int,
+        due: int,
+        attributes: bytes,
+        owing: int,
+        owners: Collection[int] | None = None,
+    ) -> None:
+        whose = f"only readers {list(owners)} get it" if owners is not None else f"{owing} readers get it"
+        what = f"is published{f', due at {due} ns' if due else ''}; {whose}"
+        self._story.published(self._number, self._where, what, first, frames, ids)
+        self._journal.publish(first, frames, ids, largest, due, attributes, owing, owners)
+
+    def distribute(self, first: int, end: int, owing: int) -> None:
+        self._story.note(self._number, self._where, f"is passed by the edge: {owing} readers get it", first, end)
+        self._journal.distribute(first, end, owing)
+
+    def hole(self, first: int, end: int) -> None:
+        self._story.note(self._number, self._where, "is dropped: the topic is emptied", first, end)
+        self._journal.hole(first, end)
+
+    def owe_again(self, first: int, end: int) -> list[tuple[int, int, bool]]:
+        self._story.note(self._number, self._where, "is owed to a new channel, too", first, end)
+        return self._journal.owe_again(first, end)
+
+    def reader(self, number: int, name: str, kind: int, start: int) -> ReaderJournal:
+        journal = self._journal.reader(number, name, kind, start)
+        where = f"{self._where}, {Kind(kind).name.lower().replace('_', ' ')} {name}"
+        return cast(ReaderJournal, _ToldReader(journal, self._story, self._number, where, start))
+
+    def drop(self) -> None:
+        self._story.note(self._number, self._where, "goes with the topic", 0, 1 << 63)
+        self._journal.drop()
+
+
+class _ToldReader:
+    """A ReaderJournal, likewise."""
+
+    def __init__(self, journal: ReaderJournal, story: Story, topic: int, where: str, start: int) -> None:
+        self._journal = journal
+        self._story = story
+        self._topic = topic
+        self._where = where
+        self._cursor = start
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    def _note(self, what: str, first: int, end: int) -> None:
+        self._story.note(self._topic, self._where, what, first, end)
+
+    def advance(self, cursor: int) -> None:
+        self._note("is delivered for the first time, or passed over", self._cursor, cursor)
+        self._cursor = cursor
+        self._journal.advance(cursor)
+
+    def finish(self, first: int, count: int) -> None:
+        self._note("is finished", first, first + count)
+        self._journal.finish(first, count)
+
+    def finish_all(self, end: int, owed: Iterable[tuple[int, int]]) -> None:
+        self._note("is finished: everything is dropped", 0, end)
+        self._journal.finish_all(end, owed)
+
+    def requeue(self, ordinal: int, attempts: int, due: int) -> None:
+        when = f"ready at {due} ns" if due else "ready, or delivered again"
+        self._note(f"comes back with {attempts} deliveries: {when}", ordinal, ordinal + 1)
+        self._journal.requeue(ordinal, attempts, due)
+
+    def bury(self, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
+        self._note(f"is buried after {attempts} deliveries: {reason}", ordinal, ordinal + 1)
+        self._journal.bury(ordinal, message_id, attempts, reason)
+
+    def job(self, ordinal: int, row: bytes) -> None:
+        self._note("is a job in another state", ordinal, ordinal + 1)
+        self._journal.job(ordinal, row)
+
+    def drop(self) -> None:
+        self._note("goes with its reader", 0, 1 << 63)
+        self._journal.drop()

@@ -1,0 +1,89 @@
+"""The protocols' front ends: who may connect, and how each listener meets its clients.
+
+Authorization servers and clients of beanstalkd are not there on every node: what only they need is imported for them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from nsqd.doors import Doors
+from nsqd.net.acceptor import ConnectionLimits
+from nsqd.net.edge import Edge
+from nsqd.net.reactor import Reactor
+from nsqd.options import NsqdOptions
+from nsqd.protocols.conversation import Conversation
+from nsqd.protocols.nsq.context import Context
+from nsqd.protocols.nsq.peer import Peer
+from shared.budget import Budget
+from shared.log import log
+
+if TYPE_CHECKING:
+    import ssl
+
+    from nsqd.auth.servers import AuthServers
+    from nsqd.beanstalk import FrontEnd
+
+
+def make_edge(options: NsqdOptions, doors: Doors, refused: Counter[str], budget: Budget) -> Edge:
+    """What stands between the network and the broker."""
+    edge = Edge(
+        ConnectionLimits(options.max_connections, options.max_connections_per_ip), refused=refused, budget=budget
+    )
+    if doors.certificates:
+        edge.wrap = doors.certificates.wrap
+    return edge
+
+
+def make_auth_servers(options: NsqdOptions, tls: ssl.SSLContext | None) -> AuthServers | None:
+    """None if nobody is asked: `tls` is None then, too."""
+    if tls is None:
+        return None
+    from nsqd.auth.servers import AuthServers
+
+    return AuthServers(
+        options.auth_http_address,
+        options.auth_http_request_method,
+        options.http_client_connect_timeout / 1e9,
+        options.http_client_request_timeout / 1e9,
+        tls,
+        random.Random().randrange,
+    )
+
+
+def listen_to_nsq(
+    reactor: Reactor, doors: Doors, context: Context, auth_servers: AuthServers | None, nursery: trio.Nursery
+) -> None:
+    """Let clients of NSQ in."""
+    if auth_servers:
+        from nsqd.auth.asking import asking
+
+        context.ask = asking(auth_servers, nursery)
+    reactor.listen(doors.tcp.socket, partial(Peer, context))
+    log.info("TCP: listening on %s", doors.tcp.address)
+
+
+def listen_to_beanstalk(reactor: Reactor, doors: Doors, front_end: FrontEnd) -> None:
+    """Let clients of beanstalkd in."""
+    for door, make_peer, name in (
+        (doors.beanstalk, front_end.make_peer, "BEANSTALK"),
+        (doors.beanstalk_tls, front_end.make_tls_peer, "BEANSTALK TLS"),
+    ):
+        if door is not None:
+            reactor.listen(door.socket, make_peer)
+            log.info("%s: listening on %s", name, door.address)
+
+
+def all_peers(reactor: Reactor) -> list[Conversation]:
+    """The peers of all connections, whatever protocol they speak."""
+    return [connection.peer for connection in reactor.connections.values()]
+
+
+def nsq_peers(reactor: Reactor) -> list[Peer]:
+    """Those that speak NSQ's."""
+    return [peer for peer in all_peers(reactor) if isinstance(peer, Peer)]

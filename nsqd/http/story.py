@@ -1,0 +1,37 @@
+"""GET /debug/story: the last events that touched a message, a line each, in words. Only with -debug-routes.
+
+    GET /debug/story?id=0000000000000001
+
+404 if nothing is known of the message: it was published before the node was started, or too many others were since.
+"""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from nsqd.core.message.frame import ID_SIZE
+from nsqd.core.story import Story
+from nsqd.http.node import Node
+from shared.http.api import Routes, query, text_response
+from shared.http.errors import HttpError
+
+
+class StoryRoute:
+    """See above."""
+
+    def __init__(self, node: Node, story: Story) -> None:
+        self._node = node
+        self._story = story
+
+    def routes(self) -> Routes:
+        """The path and its method."""
+        return {"/debug/story": {"GET": self.story}}
+
+    async def story(self, request: Request) -> Response:
+        """Of one message."""
+        message_id = query(request).get("id", "").encode()
+        if len(message_id) != ID_SIZE:
+            raise HttpError(400, "INVALID_ARG_ID")
+        lines = await self._node.bridge.call(lambda: self._story.of(message_id))
+        if not lines:
+            raise HttpError(404, "MESSAGE_NOT_FOUND")
+        return text_response("\n".join(lines) + "\n")

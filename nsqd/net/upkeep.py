@@ -1,0 +1,80 @@
+"""What a connection needs beside the bytes of an ordinary turn: interest in epoll, deadlines, and an end that loses nothing."""
+
+import select
+from collections import Counter
+
+from nsqd.net.connection import DRAIN_TIME, Connection, Owner
+from nsqd.net.inflow import Inflow
+from nsqd.net.promised import Promised
+from nsqd.net.system import Poller
+from nsqd.net.unread import Unread
+from shared.budget import FREE
+
+
+class Upkeep:
+    """See above."""
+
+    __slots__ = ("_epoll", "_inflow", "_owner", "_promised", "_refused", "_unread")
+
+    def __init__(
+        self, owner: Owner, epoll: Poller, inflow: Inflow, unread: Unread, promised: Promised, refused: Counter[str]
+    ) -> None:
+        self._owner = owner
+        self._epoll = epoll
+        self._inflow = inflow
+        self._unread = unread
+        self._promised = promised
+        self._refused = refused
+
+    def look(self, connection: Connection, now: int) -> None:
+        """See to it that nothing is forgotten of a connection that was sent to, and is out of the ordinary."""
+        if connection.broken:
+            self._owner.close(connection)
+            return
+        if connection.metered and not (connection.starved or connection.peer.buffered):
+            self._inflow.note(connection, now, 0)  # an answer of the disk let its command complete
+        if connection.has_unread:
+            self._unread.connections[connection] = None
+        if connection.sealed:
+            self._promised.add(connection, connection.sealed[0][0])
+        backlog = connection.backlog
+        if backlog > FREE or connection.output.held:
+            connection.output.charge(backlog)
+        if connection.peer.outbox.closing and not backlog and not connection.sealed:
+            if connection.eof:
+                self._owner.close(connection)
+                return
+            if not connection.drain_until:
+                self._drain(connection, now)
+        if connection.writing != (backlog > 0) or connection.reading != connection.wants_input:
+            self._set_interest(connection, backlog > 0)
+
+    def _set_interest(self, connection: Connection, writing: bool) -> None:
+        connection.writing = writing
+        connection.reading = connection.wants_input
+        events = (select.EPOLLOUT if connection.writing else 0) | (select.EPOLLIN if connection.reading else 0)
+        self._epoll.modify(connection.fd, events)
+        if connection.writing:
+            self._owner.set_timer(connection)
+
+    def _drain(self, connection: Connection, now: int) -> None:
+        """All was said: tell the peer so, and read until it has closed too, for a second at the most."""
+        connection.drain_until = now + DRAIN_TIME
+        connection.peer.disconnected()
+        self._inflow.forget(connection)
+        connection.say_goodbye()
+        self._owner.set_timer(connection)
+
+    def tick(self, connection: Connection, now: int) -> None:
+        """The connection's timer is due."""
+        deadline = connection.write_deadline()
+        if (connection.drain_until and now >= connection.drain_until) or (deadline is not None and now >= deadline):
+            self._owner.close(connection)
+            return
+        if now >= connection.body_due:
+            self._refused["body_timeout"] += 1
+            self._owner.close(connection)
+            return
+        if not connection.drain_until:
+            connection.peer.tick(now)
+        self._owner.set_timer(connection)

@@ -1,0 +1,96 @@
+"""Who a client is: what IDENTIFY agrees on, the layers that it asks for, and what AUTH allows it.
+
+An IDENTIFY may come again, but some of what the first one agreed on holds for good (as in the original).
+"""
+
+from collections.abc import Callable
+
+from nsqd.protocols.nsq.access import Access
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
+from nsqd.protocols.nsq.commands import AUTH_BODY, IDENTIFY_BODY, read_body
+from nsqd.protocols.nsq.context import Context
+from nsqd.protocols.nsq.errors import WireError
+from nsqd.protocols.nsq.identify import Identity, answer, apply, decode
+from nsqd.protocols.nsq.liveness import Liveness
+from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, MAX_IDENTIFY
+from nsqd.protocols.transport import NEVER, Transport
+from shared.tls_info import TlsInfo
+
+
+class Introduction:
+    """See above. Commands take the buffer and where the command and its body begin; they raise WireError, NeedMore, Waiting."""
+
+    __slots__ = (
+        "_ask",
+        "_remote_ip",
+        "_settings",
+        "_transport",
+        "access",
+        "agreed",
+        "identified",
+        "identity",
+        "liveness",
+        "tls",
+    )
+
+    def __init__(self, context: Context, transport: Transport, remote_ip: str, now: int) -> None:
+        settings = context.settings
+        self._settings = settings
+        self._ask = context.ask
+        self._transport = transport
+        self._remote_ip = remote_ip
+        self.identity = Identity(
+            client_id=remote_ip,
+            hostname=remote_ip,
+            output_buffer_timeout=settings.output_buffer_timeout,
+            msg_timeout=settings.msg_timeout,
+        )
+        self.agreed = self.identity  # the first IDENTIFY's, whatever later ones say: heartbeats, delivery (quirk)
+        self.identified = False
+        self.tls: TlsInfo | None = None  # of the handshake, once it is done
+        self.access = Access(settings.auth_required, self._ask_servers)
+        self.liveness = Liveness(now, settings.identify_timeout, self.identity.heartbeat_interval)
+
+    def identify(self, data: bytes, start: int, at: int, now: int) -> tuple[bytes, int]:
+        """IDENTIFY: the answer, and where the command ends."""
+        limit = min(MAX_IDENTIFY, self._settings.max_body_size)
+        body, end = read_body(data, start, at, IDENTIFY_BODY, limit)
+        self.identity, failure = apply(decode(body), self._settings)
+        if failure is not None:
+            raise failure
+        self.liveness.agree(self.identity.heartbeat_interval, not self.identified, now)
+        if not self.identified:
+            self.agreed = self.identity
+        self.identified = True
+        if self.identity.upgrade.tls:
+            self.liveness.handshake_due = now + HANDSHAKE_TIMEOUT
+        self._transport.timer_changed()
+        return answer(self.identity, self._settings), end
+
+    def upgraded(self, tls: TlsInfo | None) -> None:
+        """The next layer stands, TLS (`tls`) or compression."""
+        if tls is not None:
+            self.tls = tls
+            self.liveness.handshake_due = NEVER
+            self._transport.timer_changed()  # heartbeats begin
+
+    def auth(self, words: list[bytes], data: bytes, start: int, at: int) -> tuple[bytes, int]:
+        """AUTH: the answer, and where the command ends."""
+        if len(words) != 1:
+            raise WireError("E_INVALID", "AUTH invalid number of parameters")
+        secret, end = read_body(data, start, at, AUTH_BODY, self._settings.max_body_size)
+        return self.access.auth(secret), end
+
+    def _ask_servers(self, secret: bytes) -> None:
+        """Have the authorization servers asked, and the command at hand wait for what they say."""
+        common_name = self.tls.common_name if self.tls else ""
+        question = Question(self._remote_ip, self.tls is not None, common_name, secret)
+
+        def begin(over: Callable[[], None]) -> None:
+            def answered(said: Authorization | AuthRefused) -> None:
+                self.access.answered(said)
+                over()
+
+            self._ask(question, answered)
+
+        self._transport.suspend(begin)

@@ -1,0 +1,26 @@
+"""What a failing simulator run tells beside its complaint: the stories of the messages that the complaint names."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from nsqd.core.story import Story
+
+MOST = 5  # messages of which the story is told
+_BODY = re.compile(r"b'([^']*)'|b\"([^\"]*)\"")
+_ID = re.compile(r"\b[0-9a-f]{16}\b")
+
+
+@contextmanager
+def told_of(story: Story) -> Iterator[None]:
+    """An AssertionError in here gets the stories of the messages that it names, by body or id, as a note."""
+    try:
+        yield
+    except AssertionError as error:
+        text = str(error)
+        bodies = [(found[0] or found[1]).encode() for found in _BODY.findall(text)]
+        stories = {body.decode(): story.of_body(body) for body in bodies}
+        stories |= {name: story.of(name.encode()) for name in _ID.findall(text)}
+        for name, lines in list(stories.items())[:MOST]:
+            error.add_note("\n".join([f"The story of {name}:", *lines]))
+        raise
