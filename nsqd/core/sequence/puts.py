@@ -56,10 +56,5 @@ class Puts:
         if len(frame) > self.largest:
             self.largest = len(frame)
 
-    @property
-    def end(self) -> int:
-        """The ordinal behind the last, once they are sealed."""
-        return self.first + len(self.frames)
-
     def __repr__(self) -> str:
         return f"<Puts: {len(self.frames)} jobs from ordinal {self.first} on, {self.terms}>"

@@ -39,11 +39,6 @@ class JobPages:
         at *= ROW.size
         return unpack(ordinal, rows, at) if rows is not None and rows[at + STATE_AT] else None
 
-    def row(self, ordinal: int) -> bytes:
-        """Return the job's row, or b"" if there is none."""
-        page, at = divmod(ordinal, PAGE)
-        return bytes(self._pages[page][at * ROW.size : (at + 1) * ROW.size]) if ordinal in self else b""
-
     def put_row(self, ordinal: int, row: bytes) -> None:
         """Store a job's row."""
         page, at = divmod(ordinal, PAGE)

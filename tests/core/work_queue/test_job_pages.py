@@ -82,7 +82,6 @@ def test_pages_are_a_dictionary(commands: list[tuple[str, int, object]], first: 
     for ordinal in (first, first + count):
         job = model.get(ordinal)
         assert pages.get(ordinal) == job
-        assert pages.row(ordinal) == (job.pack() if job is not None else b"")
         assert (ordinal in pages) == (job is not None)
 
 

@@ -84,9 +84,9 @@ class Bench:
         """By a client of beanstalkd."""
         puts = Puts(Terms(priority, 60, delay, NOW + delay * SECOND if delay else 0, True), 77)
         puts.add(list(bodies), self.ids)
-        puts.first = self._append(puts.frames)
-        self.tube.extend(Batch(puts.first, puts.end, len(bodies), 0, puts))
-        return [self.job(ordinal) for ordinal in range(puts.first, puts.end)]
+        first = puts.first = self._append(puts.frames)
+        self.tube.extend(Batch(first, self.edge.end, len(bodies), 0, puts))
+        return [self.job(ordinal) for ordinal in range(first, self.edge.end)]
 
     def job(self, ordinal: int) -> Job:
         job = self.tube.jobs.get(ordinal)
