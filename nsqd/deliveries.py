@@ -26,7 +26,7 @@ import trio
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import TooMany
-from nsqd.core.observation.outcomes import Event, Outcome
+from nsqd.core.measurement.outcomes import Event, Outcome
 from nsqd.core.retention.keeping import TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.portions import Portions

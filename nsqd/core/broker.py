@@ -12,8 +12,8 @@ from nsqd.core.channel.consumer import Consumer
 from nsqd.core.commons import Commons
 from nsqd.core.directory import Directory
 from nsqd.core.limits import Limits
+from nsqd.core.measurement.outcomes import Events
 from nsqd.core.message.ids import IdSource
-from nsqd.core.observation.outcomes import Events
 from nsqd.core.pauses import Key, Pause
 from nsqd.core.reader import Kind, Parts, Reader
 from nsqd.core.registry import Change, ChangeKind, Registry
@@ -23,7 +23,7 @@ from nsqd.core.story import Story, told
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.scan import ScanPool
 from nsqd.core.topic import Topic
-from nsqd.core.work_queue.tubes import Tubes
+from nsqd.core.tubes import Tubes
 from shared.values import SECOND
 
 DRAINING = "DRAINING"  # why nothing can be published while the node drains

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nsqd.core.limits import Limits
+from nsqd.core.measurement.latency import Latency
+from nsqd.core.measurement.outcomes import Events, Outcomes, Producers
 from nsqd.core.message.ids import IdSource
-from nsqd.core.observation.latency import Latency
-from nsqd.core.observation.outcomes import Events, Outcomes, Producers
 from nsqd.core.registry import Registry
 from nsqd.core.sequence.seen import Remembered
 from nsqd.core.sequence.store import Store

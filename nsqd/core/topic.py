@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.commons import Commons
+from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.message.attributes import NONE, Attributes
-from nsqd.core.observation.outcomes import Producers
 from nsqd.core.reader import Batch, Kind, Parts, Reader
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import TopicConfig

@@ -86,15 +86,14 @@ class Jobs:
     def _handler(self, action: Action) -> Handler:
         async def handler(request: Request) -> Response:
             arguments = query(request)
-            name, choose, broker = (
-                tube_name(arguments),
-                _choice(arguments, action),
-                self._node.broker,
-            )
+            name, choose, broker = tube_name(arguments), _choice(arguments, action), self._node.broker
 
             def work() -> int:
                 tube = existing_tube(broker, name)
-                return act(broker.tubes, tube, action, choose(tube))
+                count = act(tube, action, choose(tube))
+                if count:
+                    broker.tubes.leave_empty(name)
+                return count
 
             return json_response({action.done: await self._node.bridge.call(work)})
 

@@ -37,7 +37,7 @@ from starlette.responses import Response
 
 from nsqd.core.observation import ages
 from nsqd.core.topic import Topic
-from nsqd.core.work_queue.tubes import Tubes
+from nsqd.core.tubes import Tubes
 from nsqd.http.arguments import existing_topic, topic_name
 from nsqd.http.node import Node
 from shared.http.api import Routes, json_response, query, query_all

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.channel.channel import Channel
-from nsqd.core.observation.latency import Snapshot, result_of
+from nsqd.core.measurement.latency import Snapshot, result_of
 from nsqd.core.topic import Topic
 from nsqd.http.coalescing import Coalescing
 from nsqd.http.node import Node

@@ -13,8 +13,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.job import JobState
-from nsqd.core.work_queue.tubes import Tubes
 from nsqd.http.arguments import bounded, existing_tube, tube_name
 from nsqd.http.node import Node
 from shared.http.api import Routes, empty_response, json_response, query

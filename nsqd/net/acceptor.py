@@ -1,4 +1,4 @@
-"""The door of the TCP listeners: who comes in, how many, and what happens when the machine has no descriptor left.
+"""Accepts connections for all TCP listeners: how many, of whom, and what happens when the machine has no descriptor left.
 
 Each refusal is counted by its reason; a connection beyond a limit is closed without a word, as its protocol is not known yet.
 """
@@ -28,7 +28,7 @@ class ConnectionLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Visitor:
+class Accepted:
     """A connection that was let in."""
 
     socket: socket.socket
@@ -58,7 +58,7 @@ class Acceptor:
         self._listeners[sock.fileno()] = sock
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
-    def accept(self, fd: int, now: int) -> Iterator[Visitor]:
+    def accept(self, fd: int, now: int) -> Iterator[Accepted]:
         """Who waits at a listener."""
         listener = self._listeners[fd]
         for _ in range(ACCEPT_BATCH):
@@ -73,7 +73,7 @@ class Acceptor:
                 continue  # ECONNABORTED and its like: that one is gone, the next may be fine
             ip, port = (str(address[0]), str(address[1])) if isinstance(address, tuple) else ("", "")
             if self._admits(ip, now):
-                yield Visitor(sock, ip, port)
+                yield Accepted(sock, ip, port)
             else:
                 sock.close()
 

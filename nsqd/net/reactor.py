@@ -17,7 +17,7 @@ import trio
 from nsqd.core.broker import Broker
 from nsqd.core.registry import Change
 from nsqd.core.sequence.mark import Promise
-from nsqd.net.acceptor import Acceptor, Visitor
+from nsqd.net.acceptor import Accepted, Acceptor
 from nsqd.net.connection import Connection
 from nsqd.net.edge import Edge
 from nsqd.net.inflow import Inflow
@@ -26,6 +26,7 @@ from nsqd.net.system import System
 from nsqd.net.timers import Timers
 from nsqd.net.unread import Unread
 from nsqd.net.upkeep import Upkeep
+from nsqd.net.wakeup import WakeUp
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import NEVER, Begin, Transport
 
@@ -61,7 +62,8 @@ class Reactor:
         self._serve_http = serve_http
         self._tell = tell
         self._epoll = system.poller()
-        self._wake_read, self._wake_write = system.pair()
+        self._wake_up = WakeUp(self._epoll, system.pair)
+        self.wake = self._wake_up.wake  # makes the next turn happen now; from any thread
         self._buffer = memoryview(bytearray(READ_SIZE))  # where input is received
         self._scarce_buffer = self._buffer[:SCARCE_READ_SIZE]
         self.budget = edge.budget
@@ -77,28 +79,16 @@ class Reactor:
         self._promised = Promised()  # what waits for the log
         self._upkeep = Upkeep(self, self._epoll, self._inflow, self._unread, self._promised, edge.refused)
         self.connections: dict[int, Connection] = {}  # by file descriptor
-        self.unflushed: dict[
-            Connection, None
-        ] = {}  # connections with output, or to be looked at, at the end of this turn
+        self.unflushed: dict[Connection, None] = {}  # connections with output, or to be looked at when the turn ends
         self.timers = Timers()
         self.set_timer = self.timers.set
         self.now, self.wall = clock()
         self.turns = 0
-        for end in (self._wake_read, self._wake_write):
-            end.setblocking(False)
-        self._epoll.register(self._wake_read.fileno(), select.EPOLLIN)
 
     def listen(self, sock: socket.socket, make_peer: MakePeer) -> None:
         """Accept connections of a listening, non-blocking socket."""
         self._acceptor.listen(sock)
         self._make_peer[sock.fileno()] = make_peer
-
-    def wake(self) -> None:
-        """Make the next turn happen now. From any thread."""
-        try:
-            self._wake_write.send(b"\0")
-        except OSError:
-            pass  # it is full of wake-ups already, or the daemon has stopped turning
 
     async def run(self) -> None:
         """Turn for ever. Cancel to stop; then `close_all`."""
@@ -190,12 +180,12 @@ class Reactor:
                     self._receive(connection)
             elif fd in self._make_peer:
                 listeners.append(fd)
-            elif fd == self._wake_read.fileno():
+            elif fd == self._wake_up.fd:
                 woken = True
         self._handle()
         for fd in listeners:
-            for visitor in self._acceptor.accept(fd, self.now):
-                self._add(visitor, self._make_peer[fd])
+            for accepted in self._acceptor.accept(fd, self.now):
+                self._add(accepted, self._make_peer[fd])
         return self._answer_http() if woken else None
 
     def _begin(self) -> None:
@@ -247,18 +237,18 @@ class Reactor:
 
     def _answer_http(self) -> Served:
         """Do what the HTTP thread asked for, at a time that is read after it did."""
-        self._wake_read.recv(4096)
+        self._wake_up.clear()
         self._begin()
         return self._serve_http()
 
     # connections
 
-    def _add(self, visitor: Visitor, make_peer: MakePeer) -> None:
-        visitor.socket.setblocking(False)
-        if visitor.ip:
-            visitor.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(self, visitor.socket, visitor.ip)
-        connection.peer = make_peer(connection, visitor.ip, visitor.port, self.now, self.wall)
+    def _add(self, accepted: Accepted, make_peer: MakePeer) -> None:
+        accepted.socket.setblocking(False)
+        if accepted.ip:
+            accepted.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = Connection(self, accepted.socket, accepted.ip)
+        connection.peer = make_peer(connection, accepted.ip, accepted.port, self.now, self.wall)
         self.connections[connection.fd] = connection
         self._epoll.register(connection.fd, select.EPOLLIN)
         self.set_timer(connection)
@@ -287,8 +277,7 @@ class Reactor:
         for connection in list(self.connections.values()):
             self.close(connection)
         self._epoll.close()
-        self._wake_read.close()
-        self._wake_write.close()
+        self._wake_up.close()
 
     # output
 

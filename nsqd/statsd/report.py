@@ -7,7 +7,7 @@ the one that follows. Pure: no socket, no clock.
 from collections.abc import Iterator
 
 from nsqd.core.channel.channel import Channel
-from nsqd.core.observation.latency import Snapshot
+from nsqd.core.measurement.latency import Snapshot
 from nsqd.core.topic import Topic
 from penstock.protocol.names import is_ephemeral, is_valid_name
 from shared.histogram import Histogram

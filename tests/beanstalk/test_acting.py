@@ -35,7 +35,7 @@ def state_of(tube: Tube, job_id: int) -> JobState | None:
 def test_every_action_in_every_state(action: Action, then: JobState | None, state: JobState) -> None:
     wire = Wire()
     tube = in_every_state(wire)
-    done = act(wire.node.broker.tubes, tube, action, named(tube, [IDS[state]]))
+    done = act(tube, action, named(tube, [IDS[state]]))
     assert done == (state in action.states)
     for other, job_id in IDS.items():
         assert state_of(tube, job_id) is (then if done and other is state else other)
@@ -57,7 +57,7 @@ def test_what_may_be_done() -> None:
 def test_a_worker_loses_what_is_taken_from_it(action: Action) -> None:
     wire = Wire()
     tube = in_every_state(wire)
-    assert act(wire.node.broker.tubes, tube, action, named(tube, [2])) == 1
+    assert act(tube, action, named(tube, [2])) == 1
     for line in (b"touch 2\r\n", b"release 2 0 0\r\n", b"bury 2 0\r\n"):
         assert wire.ask(line) == b"NOT_FOUND\r\n"
     if action is DELETE:
@@ -75,12 +75,12 @@ def test_who_waits_gets_what_is_released_and_is_not_warned_of_what_is_deleted() 
     tube = node.broker.tubes.tube("default")
     assert tube is not None
     waiter.send(b"reserve\r\n")
-    assert act(node.broker.tubes, tube, RELEASE, named(tube, [2])) == 1
+    assert act(tube, RELEASE, named(tube, [2])) == 1
     node.turn()
     assert waiter.said() == b"RESERVED 2 1\r\ny\r\n"
     holder.send(b"reserve-with-timeout 20\r\n")
-    assert act(node.broker.tubes, tube, DELETE, named(tube, [1])) == 1
-    assert act(node.broker.tubes, tube, DELETE, named(tube, [1])) == 0
+    assert act(tube, DELETE, named(tube, [1])) == 1
+    assert act(tube, DELETE, named(tube, [1])) == 0
     holder.advance(4500)
     assert holder.said() == b""  # no DEADLINE_SOON: it holds nothing
     node.broker.tubes.check()
@@ -93,9 +93,9 @@ def test_counts_go_on() -> None:
     def counted(job: Job) -> tuple[int, int, int, int]:
         return job.reserves, job.releases, job.buries, job.kicks
 
-    act(wire.node.broker.tubes, tube, RELEASE, named(tube, [2]))
-    act(wire.node.broker.tubes, tube, BURY, named(tube, [2]))
-    act(wire.node.broker.tubes, tube, KICK, named(tube, [2]))
+    act(tube, RELEASE, named(tube, [2]))
+    act(tube, BURY, named(tube, [2]))
+    act(tube, KICK, named(tube, [2]))
     assert counted(named(tube, [2])[0]) == (1, 1, 1, 1)
     assert facts(wire.ask(b"stats-job 2\r\n"))["state"] == "ready"
 
@@ -103,7 +103,7 @@ def test_counts_go_on() -> None:
 def test_what_was_given_up_is_released_nevertheless() -> None:
     wire = Wire(Node(Limits(max_attempts={"": 1})))
     tube = in_every_state(wire)
-    assert act(wire.node.broker.tubes, tube, RELEASE, named(tube, [2])) == 1
+    assert act(tube, RELEASE, named(tube, [2])) == 1
     assert state_of(tube, 2) is JobState.READY
 
 
@@ -120,9 +120,10 @@ def test_a_tube_goes_with_its_last_job_if_nobody_is_there() -> None:
     wire.ask(b"use q\r\n" + put(b"x") + b"use default\r\n")
     tube = wire.node.broker.tubes.tube("q")
     assert tube is not None
-    assert act(wire.node.broker.tubes, tube, KICK, named(tube, [1])) == 0
+    assert act(tube, KICK, named(tube, [1])) == 0
     assert wire.node.broker.tubes.tube("q") is tube
-    assert act(wire.node.broker.tubes, tube, DELETE, named(tube, [1])) == 1
+    assert act(tube, DELETE, named(tube, [1])) == 1
+    wire.node.broker.tubes.leave_empty("q")
     assert wire.node.broker.tubes.tube("q") is None
     wire.node.turn()
     wire.node.broker.check()

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from nsqd.core.limits import Limits
 from nsqd.core.retention.keeping import Keeping, TopicConfig
 from nsqd.core.topic import Topic
+from nsqd.core.tubes import MOST_WATCHED
 from nsqd.core.work_queue.job import JobState
-from nsqd.core.work_queue.tubes import MOST_WATCHED
 from tests.beanstalk.wire import Wire, facts, put
 from tests.core.node import SECOND, Node, bodies
 
@@ -110,6 +110,16 @@ def test_to_use_or_watch_a_tube_makes_no_topic() -> None:
     assert set(node.broker.topics) == {"x", "y", "default"}
     node.broker.check()
     node.broker.tubes.check()
+
+
+def test_the_names_of_all_are_those_that_were_made_and_those_that_somebody_uses() -> None:
+    node = Node()
+    wire = Wire(node)
+    assert node.broker.tubes.names_of_all() == []  # `default` is there for everybody, and has nothing
+    wire.ask(b"watch watched\r\nuse used\r\n" + put(b"") + b"use again\r\n")
+    node.publish("made", b"")
+    node.broker.tubes.made("made")
+    assert node.broker.tubes.names_of_all() == ["used", "made", "watched", "again"]
 
 
 def test_the_first_message_makes_the_tube_for_those_who_watch_it() -> None:

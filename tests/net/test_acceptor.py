@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd.net.acceptor import ACCEPT_BATCH, ACCEPT_PAUSE, Acceptor, ConnectionLimits, Visitor
+from nsqd.net.acceptor import ACCEPT_BATCH, ACCEPT_PAUSE, Accepted, Acceptor, ConnectionLimits
 from nsqd.net.edge import Edge
 from nsqd.protocols.transport import NEVER
 from tests.core.node import SECOND, Node
@@ -42,10 +42,10 @@ class Door:
         self.open += clients
         return clients
 
-    def accept(self, now: int = 0) -> list[Visitor]:
-        visitors = list(self.acceptor.accept(self.listener.fileno(), now))
-        self.open += [visitor.socket for visitor in visitors]
-        return visitors
+    def accept(self, now: int = 0) -> list[Accepted]:
+        accepted = list(self.acceptor.accept(self.listener.fileno(), now))
+        self.open += [accepted.socket for accepted in accepted]
+        return accepted
 
     def is_watched(self) -> bool:
         """True if epoll tells of who waits at the listener."""
@@ -79,8 +79,8 @@ def door(doors: list[Door], limits: ConnectionLimits | None = None, path: Path |
 def test_who_comes_in_is_known_by_address_and_port(doors: list[Door]) -> None:
     here = door(doors)
     (client,) = here.knock(ip="127.0.0.9")
-    (visitor,) = here.accept()
-    assert (visitor.ip, visitor.port) == ("127.0.0.9", str(client.getsockname()[1]))
+    (accepted,) = here.accept()
+    assert (accepted.ip, accepted.port) == ("127.0.0.9", str(client.getsockname()[1]))
     assert here.accept() == []
     assert here.listener.fileno() in here.acceptor
     assert -1 not in here.acceptor
@@ -97,11 +97,11 @@ def test_a_turn_lets_in_a_bounded_number(doors: list[Door]) -> None:
 def test_beyond_the_limit_the_door_is_shut_without_a_word(doors: list[Door]) -> None:
     here = door(doors, ConnectionLimits(total=2))
     clients = here.knock(4)
-    visitors = here.accept()
-    assert len(visitors) == 2
+    accepted = here.accept()
+    assert len(accepted) == 2
     assert here.refused == {"max_connections": 2}
     assert [client.recv(1) for client in clients[2:]] == [b"", b""]
-    here.acceptor.left(visitors[0].ip)
+    here.acceptor.left(accepted[0].ip)
     here.knock(2)
     assert len(here.accept()) == 1
     assert here.refused == {"max_connections": 3}
@@ -111,11 +111,11 @@ def test_each_address_has_its_own_limit(doors: list[Door]) -> None:
     here = door(doors, ConnectionLimits(total=5, per_ip=2))
     here.knock(3, "127.0.0.2")
     first = here.accept()
-    assert [visitor.ip for visitor in first] == ["127.0.0.2"] * 2
+    assert [accepted.ip for accepted in first] == ["127.0.0.2"] * 2
     here.knock(3, "127.0.0.3")
     here.knock(1, "127.0.0.4")
     here.knock(1, "127.0.0.5")
-    assert [visitor.ip for visitor in here.accept()] == ["127.0.0.3", "127.0.0.3", "127.0.0.4"]
+    assert [accepted.ip for accepted in here.accept()] == ["127.0.0.3", "127.0.0.3", "127.0.0.4"]
     assert here.refused == {"max_connections_per_ip": 2, "max_connections": 1}
     here.acceptor.left("127.0.0.2")
     here.knock(2, "127.0.0.2")
@@ -126,7 +126,7 @@ def test_each_address_has_its_own_limit(doors: list[Door]) -> None:
 def test_unix_sockets_have_no_address_to_count(doors: list[Door], tmp_path: Path) -> None:
     here = door(doors, ConnectionLimits(total=4, per_ip=1), tmp_path / "socket")
     here.knock(5, ip="")
-    assert [(visitor.ip, visitor.port) for visitor in here.accept()] == [("", "")] * 4
+    assert [(accepted.ip, accepted.port) for accepted in here.accept()] == [("", "")] * 4
     assert here.refused == {"max_connections": 1}
     for _ in range(4):
         here.acceptor.left("")
@@ -138,8 +138,8 @@ def test_nothing_is_remembered_of_those_who_left(doors: list[Door]) -> None:
     here = door(doors, ConnectionLimits(per_ip=3))
     for number in range(1, 50):
         here.knock(2, f"127.0.1.{number}")
-        for visitor in here.accept():
-            here.acceptor.left(visitor.ip)
+        for accepted in here.accept():
+            here.acceptor.left(accepted.ip)
     assert here.acceptor._by_ip == {}
     assert here.acceptor._open == 0
 

@@ -15,7 +15,8 @@ MOST = 50  # records or, in the other case, bytes behind a checkpoint
 @pytest.mark.parametrize(("records", "size"), [(MOST, 1 << 40), (1 << 30, MOST * 100)])
 def test_one_follows_upon_so_many_records_or_bytes_though_no_time_passes(records: int, size: int) -> None:
     clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-    node = SimNode(SimDisk(Random(1)), Durability.OS, clock, Random(1), tail_records=records, tail_bytes=size)
+    tail = {"tail_records": records, "tail_bytes": size}
+    node = SimNode(SimDisk(Random(1)), Durability.OS, clock, Random(1), segment_size=1 << 20, **tail)
     assert node.log.upkeep is not None
     written = [0]
     for _ in range(10 * MOST):

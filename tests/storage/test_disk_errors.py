@@ -8,7 +8,7 @@ import pytest
 
 from nsqd.core.retention.keeping import Durability
 from nsqd.storage.log.segments import LogError
-from nsqd.storage.log.space import RESERVE
+from nsqd.storage.log.space import LOOK_AFTER, RESERVE, Space
 from tests.core.client import Client
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
@@ -234,3 +234,13 @@ def test_nothing_is_synced_in_the_turn_while_the_thread_is_at_it() -> None:
     assert syncer.now()
     assert syncer.job is None
     assert writer.durable.position == writer.written.position
+
+
+def test_a_disk_that_does_not_tell_its_room_is_asked_again_later() -> None:
+    class Silent(SimDisk):
+        def free(self) -> int:
+            raise OSError(errno.EIO, "no answer")
+
+    space = Space(Silent(Random(1)))
+    space.look(1000)
+    assert (space.look_at, space.full) == (1000 + LOOK_AFTER, "")

@@ -16,10 +16,10 @@ from nsqd.core.channel.buried import Buried, Grave
 from nsqd.core.channel.consumer import ELSEWHERE, GONE, Consumer, Sink
 from nsqd.core.channel.dispatch import Dispatch
 from nsqd.core.channel.inflight import InFlight, Owner, Run
+from nsqd.core.measurement.latency import Latency
+from nsqd.core.measurement.measures import Measures
+from nsqd.core.measurement.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
 from nsqd.core.message.frame import STAMP, with_attempts
-from nsqd.core.observation.latency import Latency
-from nsqd.core.observation.measures import Measures
-from nsqd.core.observation.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
 from nsqd.core.reader import Batch, Kind, Parts
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.timing.deferred import Deferred, Message

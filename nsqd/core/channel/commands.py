@@ -5,8 +5,8 @@ What operators ask stands in acting.py; what the topic and the clock do to a cha
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
+from nsqd.core.measurement.outcomes import REQUEUED
 from nsqd.core.message.frame import ID_SIZE
-from nsqd.core.observation.outcomes import REQUEUED
 from nsqd.core.timing.deferred import Message
 
 

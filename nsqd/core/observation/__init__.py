@@ -1,1 +1,1 @@
-"""What is measured and told of topics and channels, and changes nothing. Read `latency.py` first."""
+"""Looks at all topics, which change nothing: their ages, what is left of them, what they did lately. Read `ages.py` first."""

@@ -6,10 +6,10 @@ recognized here, and not taken again.
 
 from typing import NamedTuple
 
+from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.message.attributes import NONE, Attributes, pack_job
 from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE, encode, encode_one
 from nsqd.core.message.ids import IdSource
-from nsqd.core.observation.outcomes import Producers
 from nsqd.core.sequence.puts import Puts, Terms
 from nsqd.core.sequence.seen import Seen
 from nsqd.core.timing.agenda import Agenda, Source

@@ -1,7 +1,7 @@
 """What operators do to single jobs of a tube: delete, kick, bury and release them.
 
-They may do more than workers: delete and release what a worker has reserved. The worker is told nothing; what it says of the
-job from then on is answered by NOT_FOUND, as if its time to run were over. Priorities stay, and counts of a job go on.
+They may delete and release what a worker has reserved. The worker is not told; it gets NOT_FOUND for the job from then on, as
+if its time to run were over. The job keeps its priority and its counts.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,20 +9,19 @@ from dataclasses import dataclass
 
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
-from nsqd.core.work_queue.tubes import Tubes
 
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that can be done to a job in one of these states."""
+    """Something that can be done to a job in one of `states`."""
 
-    done: str  # what has been done to it then
+    done: str  # the past participle, for the answer
     states: frozenset[JobState]
     do: Callable[[Tube, Job], None]
 
 
 def _release(tube: Tube, job: Job) -> None:
-    """Ready at once: also a job that has been reserved as often as it may be, for somebody wants it so."""
+    """Make the job ready at once, even if it has been reserved as often as -max-attempts allows."""
     job.releases += 1
     tube.let_go(job)
 
@@ -33,21 +32,22 @@ BURY = Action("buried", frozenset((JobState.READY, JobState.DELAYED)), lambda tu
 RELEASE = Action("released", frozenset((JobState.RESERVED,)), _release)
 
 
-def act(tubes: Tubes, tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
-    """Do it to those of the tube's jobs, none of them twice, that are in one of its states. Returns how many."""
+def act(tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
+    """Do the action to those of the tube's jobs, none given twice, that are in one of its states. Returns how many.
+
+    The tube may be empty afterwards: Tubes.leave_empty sees to what follows.
+    """
     count = 0
     tube.journal.promise()
     for job in jobs:
         if job.state in action.states:
             action.do(tube, job)
             count += 1
-    if count:
-        tubes.leave_empty(tube.topic_name)
     return count
 
 
 def named(tube: Tube, ids: Iterable[int]) -> list[Job]:
-    """The tube's jobs among these."""
+    """Return the tube's jobs among those with these ids."""
     found = filter(None, map(tube.index.find, ids))
     jobs = [tube.jobs.get(ordinal) for holder, ordinal in found if holder is tube]
     return [job for job in jobs if job is not None]

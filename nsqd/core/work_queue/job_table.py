@@ -168,8 +168,8 @@ class JobTable:
         ordinals = [ordinal for ordinal, _ in zip(self.buried, range(count), strict=False)]
         return [job for job in map(self.jobs.get, ordinals) if job is not None]
 
-    def next_to_kick(self, state: JobState) -> Job | None:
-        """Return the job that was buried first, or the delayed one that is due first."""
+    def first(self, state: JobState) -> Job | None:
+        """Return the job that comes next in that state: as `head`, or the one that was buried first."""
         return next(iter(self.first_buried()), None) if state is _BURIED else self.head(state)
 
     def next_due(self) -> int | None:

@@ -1,9 +1,8 @@
-"""What a tube has, looked at and not touched: a page of its jobs in one state, and where the next page begins.
+"""Pages of a table's jobs in one state, for whoever looks and changes nothing.
 
-Ready jobs come in the order in which they would be reserved, delayed and reserved ones in that in which their time is over,
-buried ones in that in which they would be kicked. Of a heap that is larger than FAR only the first FAR entries come so, and
-what is behind them comes by id: to go on in order would be to sort a million. The tube goes on meanwhile, so a job that moves
-may be seen twice, or not at all.
+Ready jobs come in the order in which they would be reserved, delayed and reserved ones in the order of their due times, buried
+ones in the order in which they would be kicked. In a heap of more than FAR entries this holds for the first FAR; the rest comes
+by id, since sorting a million takes too long. Jobs move between two pages: one that moves may be seen twice, or not at all.
 """
 
 from bisect import bisect_right
@@ -16,13 +15,14 @@ from nsqd.core.work_queue.job_table import JobTable, entry_of
 
 FAR = 2000  # entries: to come that far takes 5 ms in a tube of a million; at least as many as a page has
 
-Page = tuple[list[Job], str]  # and what to go on behind; "": there is no more
+Page = tuple[list[Job], str]  # and the place behind which the next page begins; "": there is none
 
 
 def listed(table: JobTable, state: JobState, after: str, limit: int) -> Page:
-    """Up to `limit` jobs behind `after` ("": from the beginning). Raises ValueError if that is no such place.
+    """Return up to `limit` jobs behind the place `after` ("": from the beginning). Raises ValueError if it is no place.
 
-    A place is an entry (job_table.entry_of), or an entry before which all have been told and an id of those behind it.
+    A place is an entry (job_table.entry_of): the jobs up to it have been returned. Or it is such an entry, a dot and the id of
+    the last job that was returned of those behind the entry, which come by id.
     """
     entry, dot, job_id = after.partition(".")
     behind = _number(entry) if after else -1
@@ -53,7 +53,7 @@ def _entry_at(table: JobTable, ordinal: int) -> int:
 def _in_order(table: JobTable, state: JobState, behind: int, limit: int) -> Page:
     found: list[Job] = []
     for entry in islice(ascending(table.heap(state)), FAR):
-        if entry <= behind:  # it was told; or it is there twice, of a job that came back
+        if entry <= behind:  # it was returned; or it is there twice, of a job that came back
             continue
         behind = entry
         job = table.found(state, entry)
@@ -69,7 +69,7 @@ def _in_order(table: JobTable, state: JobState, behind: int, limit: int) -> Page
 
 
 def _by_id(table: JobTable, state: JobState, behind: int, after: int, limit: int) -> Page:
-    """Those whose entries are behind that one, and whose ids are above `after`."""
+    """Return jobs whose entries are above `behind` and whose ids are above `after`."""
     jobs = (job for job in table.jobs.in_state(state, after) if entry_of(job) > behind)
     found = list(islice(jobs, limit + 1))
     last = found[limit - 1].id if 0 < limit < len(found) else after
@@ -77,7 +77,7 @@ def _by_id(table: JobTable, state: JobState, behind: int, after: int, limit: int
 
 
 def ascending(heap: Sequence[int]) -> Iterator[int]:
-    """A heap's entries in their order; it is not changed, and must not be meanwhile. The first n cost n log n."""
+    """Yield a heap's entries in their order without changing it. It must not change meanwhile. The first n cost n log n."""
     ahead = [(heap[0], 0)] if heap else []
     while ahead:
         entry, place = heappop(ahead)

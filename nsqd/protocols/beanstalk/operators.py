@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import chain, islice
 
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.work_queue.job import Job, JobState
@@ -14,6 +14,7 @@ from shared.values import SECOND
 
 SLICE = 500  # jobs of a command in a turn: about 5 ms
 MOST_LISTED = 1000  # ids in an answer
+_CLEARED = (JobState.READY, JobState.DELAYED, JobState.BURIED)
 
 
 class Operator(Client):
@@ -27,16 +28,18 @@ class Operator(Client):
         self._tell("peek", self._broker.tubes.find(job_id))
 
     def _peek_ready(self) -> None:
-        tube = self._broker.tubes.tube(self.worker.using)
-        self._tell("peek-ready", _at(tube, tube.table.head() if tube is not None else None))
+        self._peek_first("peek-ready", JobState.READY)
 
     def _peek_delayed(self) -> None:
-        tube = self._broker.tubes.tube(self.worker.using)
-        self._tell("peek-delayed", _at(tube, tube.table.head(JobState.DELAYED) if tube is not None else None))
+        self._peek_first("peek-delayed", JobState.DELAYED)
 
     def _peek_buried(self) -> None:
+        self._peek_first("peek-buried", JobState.BURIED)
+
+    def _peek_first(self, command: str, state: JobState) -> None:
         tube = self._broker.tubes.tube(self.worker.using)
-        self._tell("peek-buried", _at(tube, next(iter(tube.table.first_buried()), None) if tube is not None else None))
+        job = tube.table.first(state) if tube is not None else None
+        self._tell(command, (tube, job) if tube is not None and job is not None else None)
 
     def _tell(self, command: str, found: tuple[Tube, Job] | None) -> None:
         body = found[0].body(found[1]) if found is not None else None
@@ -55,7 +58,7 @@ class Operator(Client):
             nonlocal kicked
             tube = self._broker.tubes.tube(name)
             for _ in range(SLICE):
-                job = tube.table.next_to_kick(state) if tube is not None and kicked < bound else None
+                job = tube.table.first(state) if tube is not None and kicked < bound else None
                 if tube is None or job is None:
                     self._promise(name)
                     return b"KICKED %d\r\n" % kicked
@@ -85,12 +88,12 @@ class Operator(Client):
         def some() -> bytes | None:
             nonlocal count
             tube = tubes.tube(name)
-            for state in (JobState.READY, JobState.DELAYED, JobState.BURIED) if tube is not None else ():
-                for job in list(islice(tube.jobs.in_state(state, -1), SLICE)) if tube is not None else ():
-                    if tube is not None:
-                        tube.finish(job)
+            if tube is not None:
+                jobs = chain.from_iterable(tube.jobs.in_state(state, -1) for state in _CLEARED)
+                for job in list(islice(jobs, SLICE)):
+                    tube.finish(job)
                     count += 1
-                if tube is not None and tube.table.counts[state]:
+                if any(tube.table.counts[state] for state in _CLEARED):
                     return None
             self._promise(name)
             tubes.leave_empty(name)
@@ -189,7 +192,3 @@ class Operator(Client):
         self._promise(name)
         tubes.leave_empty(name)
         return True
-
-
-def _at(tube: Tube | None, job: Job | None) -> tuple[Tube, Job] | None:
-    return (tube, job) if tube is not None and job is not None else None

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from nsqd.core.tubes import Tubes
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.tube_list import Users
-from nsqd.core.work_queue.tubes import Tubes
 from shared.values import SECOND
 
 VERSION = "1.13"  # of beanstalkd whose protocol this is; clients read it as a semantic version

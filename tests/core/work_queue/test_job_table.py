@@ -86,8 +86,8 @@ class Model:
         assert table.urgent == sum(priority < URGENT for priority in ready)
         waiting = [due for state, _, due in self.jobs.values() if state in (DELAYED, RESERVED)]
         assert table.next_due() == min(waiting, default=None)
-        for state in (BURIED, DELAYED):
-            job, order = table.next_to_kick(state), self.in_order(state)
+        for state in JobState:
+            job, order = table.first(state), self.in_order(state)
             assert (job.ordinal if job is not None else None) == (order[0] if order else None)
         for ordinal, known in self.jobs.items():
             job = table.jobs.get(ordinal)

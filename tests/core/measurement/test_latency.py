@@ -1,6 +1,6 @@
 """End-to-end latency: NSQ's form of the answer, and the window that slides by halves."""
 
-from nsqd.core.observation.latency import Latency, result_of
+from nsqd.core.measurement.latency import Latency, result_of
 from shared.histogram import ERROR, Histogram
 
 SECOND = 1_000_000_000

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.limits import Limits
+from nsqd.core.measurement.outcomes import MOST_CHANGES, MOST_EVENTS, Event, Events, Outcome, Producers
 from nsqd.core.message.attributes import NONE, Attributes
-from nsqd.core.observation.outcomes import MOST_CHANGES, MOST_EVENTS, Event, Events, Outcome, Producers
 from nsqd.core.work_queue.job import JobState
 from tests.core.node import SECOND, Node, ids
 

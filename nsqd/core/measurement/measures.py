@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from nsqd.core.observation.latency import Latency
-from nsqd.core.observation.outcomes import Outcomes
+from nsqd.core.measurement.latency import Latency
+from nsqd.core.measurement.outcomes import Outcomes
 from nsqd.core.timing.agenda import Agenda
 
 

@@ -1,0 +1,1 @@
+"""What a channel measures of its messages as they leave it. Read `measures.py` first."""
