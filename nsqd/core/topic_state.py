@@ -38,7 +38,7 @@ SEEN_AT_ONCE = 2000  # keys in a record: a fifth of a millisecond
 
 
 @dataclass(slots=True)
-class Remembered:
+class Publishers:
     """What a topic remembers of publishers, the oldest first."""
 
     keys: dict[str, int] = field(default_factory=dict)  # when each was published
@@ -53,9 +53,9 @@ class Remembered:
             self.producers.pop(attributes.producer, None)
             self.producers[attributes.producer] = attributes.sequence + count - 1
 
-    def over(self, before: Remembered) -> Remembered:
+    def over(self, before: Publishers) -> Publishers:
         """Both, `before` first."""
-        return Remembered(_newest(before.keys, self.keys), _newest(before.producers, self.producers))
+        return Publishers(_newest(before.keys, self.keys), _newest(before.producers, self.producers))
 
 
 @dataclass(slots=True)
@@ -72,8 +72,8 @@ class TopicState:
     readers: dict[int, ReaderState] = field(default_factory=dict)  # by number
     delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of what was published with a delay
     lane: list[bytes] = field(default_factory=list)  # likewise, packed; it is owed by all readers that begin before it
-    seen: Remembered = field(default_factory=Remembered)  # since STATE_TOPIC
-    seen_before: Remembered = field(default_factory=Remembered)
+    seen: Publishers = field(default_factory=Publishers)  # since STATE_TOPIC
+    seen_before: Publishers = field(default_factory=Publishers)
 
     # what is recorded
 
@@ -181,7 +181,7 @@ class TopicState:
             span for reader in self.readers.values() for span in reader.settle(self.distributed, self.delayed, kinds)
         ]
         self.delayed = {ordinal: due for ordinal, due in self.delayed.items() if ordinal >= self.distributed}
-        self.seen, self.seen_before = self.seen.over(self.seen_before), Remembered()
+        self.seen, self.seen_before = self.seen.over(self.seen_before), Publishers()
         return gone
 
     # what a checkpoint holds
@@ -254,7 +254,7 @@ def state_of(topic: Topic, now: int) -> TopicState:
         cursors=topic.cursors,
         readers={reader.number: reader for reader in readers},
         lane=[near, *far, *(pack(message.ordinal, 0, 0) for message in edge.lane.overdue)],
-        seen=Remembered(seen.keys, seen.producers),
+        seen=Publishers(seen.keys, seen.producers),
     )
 
 

@@ -178,6 +178,8 @@ def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -
     topic.configure(TopicConfig(retention=HOUR))
     topic.put([b"job"], Terms(was_put=True))
     one.turn()
+    topic.put([b"later"], Terms(delay=90, due=one.clock.now + 90 * SECOND, was_put=True))  # in an extent of its own
+    one.turn()
     tube = one.broker.tubes.tube("t")
     assert tube is not None
     job = tube.jobs.get(0)
@@ -191,7 +193,7 @@ def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -
     again = SimNode(one.disk.kill(), Durability.ALWAYS, one.clock, Random(1))
     assert again.log.found.roots, "it begins with the checkpoint"
     channel = again.broker.topics["t"].channels["a"]
-    assert channel.depth == 1
+    assert channel.depth == 2
     sequence = again.store.known_sequence(topic.number)
     assert sequence is not None
-    assert [bytes(held.owed) for held in sequence.live()] == [b"\1"]
+    assert [bytes(held.owed) for held in sequence.live()] == [b"\1", b"\2"]
