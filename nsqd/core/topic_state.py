@@ -117,7 +117,7 @@ class TopicState:
         _, first, count, due, largest, flags = records.PUBLISH.unpack_from(content)
         self.seen.note(attributes, count, stamp)
         distributed = bool(flags & records.DISTRIBUTED)
-        if due and not (distributed and attributes.job is not None and self._has_own_times):
+        if due and not (distributed and attributes.job is not None and self._first_waiting is None):
             self.delayed.update(dict.fromkeys(range(first, first + count), due))
         if attributes.job is None and not due:
             return
@@ -127,9 +127,14 @@ class TopicState:
             reader.expect(first, count, terms, numbers, created)
 
     @property
-    def _has_own_times(self) -> bool:
-        """No reader leaves it to the topic to hold back what was published with a delay."""
-        return all(reader.has_own_times for reader in self.readers.values())
+    def _first_waiting(self) -> int | None:
+        """The first message that a reader leaves to the topic to hold back if it has a delay; None: no reader does so."""
+        return min((one.start for one in self.readers.values() if not one.has_own_times), default=None)
+
+    def _is_lanes_own(self, ordinal: int) -> bool:
+        """A message with a delay waits in the topic alone: it belongs to no reader that would wait for it."""
+        first = self._first_waiting
+        return first is None or ordinal < first
 
     def distribute(self, first: int, end: int, owners: Iterable[int] | None) -> int:
         """The edge is behind messages first..end. Returns how many readers owe them.
@@ -150,8 +155,7 @@ class TopicState:
         late = [(first, end) for first, end, delayed in kinds(start, self.distributed) if delayed]
         if late:
             ordinals = {ordinal for first, end in late for ordinal in range(first, end)}
-            known = self.delayed if self._has_own_times else {}
-            dues = {ordinal: known.get(ordinal, 0) for ordinal in sorted(ordinals)}
+            dues = {one: self.delayed.get(one, 0) if self._is_lanes_own(one) else 0 for one in sorted(ordinals)}
             for reader in self.readers.values():
                 dues |= reader.dues(ordinals, self.delayed)
         waiting = page_of(b"".join([pack(ordinal, due, 0) for ordinal, due in dues.items()]))
@@ -232,7 +236,10 @@ class TopicState:
             known = before.readers.get(reader.number) if before is not None else None
             if known is not None:
                 reader.carry_over(known)
-        state.delayed = {ordinal: due for ordinal, due in entries if ordinal >= edge or state._has_own_times}
+        first = (
+            edge if state._first_waiting is None else state._first_waiting
+        )  # what is before it waits in the topic alone
+        state.delayed = {ordinal: due for ordinal, due in entries if ordinal >= edge or ordinal < first}
         if before is not None:
             state.seen_before = before.seen.over(before.seen_before)
         return state
