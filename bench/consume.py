@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain
 from struct import Struct
 
-from bench.load import Outcome
+from bench.outcome import Outcome
 from bench.upgrade import introduce, pack_for
 from bench.wire import FRAME, FRAME_HEAD, SIZE, Wire, expect_ok
 

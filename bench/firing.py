@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from struct import Struct, pack
 
 from bench.crowd import Crowd, Member, Message
-from bench.load import Outcome, timed
+from bench.outcome import Outcome, timed
 from bench.wire import SIZE, connect, expect_ok, identify, sized
 
 _HEAD = Struct(">cq")  # kind, and when it is due (D) or was published, in monotonic ns

@@ -8,7 +8,8 @@ import subprocess
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bench.load import Outcome, Sample
+from bench.load import Sample
+from bench.outcome import Outcome
 from bench.rows import CHANNEL, FILL_RATE, TOPIC, WARM_UP, DrainRow, Effort, PublishRow, Row, fill
 from bench.server import BenchError, Program, Server
 

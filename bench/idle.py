@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bench.crowd import Crowd, Member, Message
-from bench.load import Outcome
+from bench.outcome import Outcome
 
 
 @dataclass

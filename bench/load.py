@@ -14,25 +14,12 @@ import resource
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Protocol
 
+from bench.outcome import Outcome
 from bench.server import ROOT, BenchError, Server
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a load did in the measured time, as it saw it."""
-
-    messages: int
-    seconds: float
-    cpu: int = 0  # ns of the load's own
-    p50: int | None = None  # ns; likewise p99 and worst
-    p99: int | None = None
-    worst: int | None = None
-    missing: int = 0  # messages that were due and did not come
-    detail: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +81,6 @@ class Load:
         if not line:
             raise BenchError(f"the load ended early, exit code {self._process.wait()}")
         return line
-
-
-def timed(outcome: Outcome, times: list[int]) -> Outcome:
-    """The outcome with p50, p99 and worst of the times (ns), if there are any."""
-    if not times:
-        return outcome
-    times.sort()
-    last = len(times) - 1
-    return replace(outcome, p50=times[last // 2], p99=times[last * 99 // 100], worst=times[last])
 
 
 def raise_file_limit() -> int:

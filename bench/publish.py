@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from struct import pack
 
-from bench.load import Outcome, timed
+from bench.outcome import Outcome, timed
 from bench.upgrade import introduce, pack_for
 from bench.wire import BATCH, BODY, MPUB_BODY, OK, Wire, connect, read_exactly, sized, varied_body
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from bench.load import Outcome
+from bench.outcome import Outcome
 from bench.upgrade import introduce
 from bench.wire import FRAME, HEARTBEAT, expect_ok
 

@@ -10,8 +10,9 @@ from bench.consume import fins
 from bench.crowd import split
 from bench.figures import Figures, figures, medians
 from bench.gonsq import ReaderRow, parse_cload, parse_result, with_tools
-from bench.load import Outcome, Sample, timed
+from bench.load import Sample
 from bench.log_sizes import log_sizes
+from bench.outcome import Outcome, timed
 from bench.publish import Publish
 from bench.rows import rows
 from bench.server import ROOT, BenchError, cpu_time, resident
