@@ -58,3 +58,6 @@ class Pauses:
         assert (
             {key for key, pause in self.known.items() if pause.until} == set(self._ends.values()) == set(self._handles)
         )
+
+    def __repr__(self) -> str:
+        return f"<Pauses: {len(self.known)} known, {len(self._handles)} end>"

@@ -74,6 +74,9 @@ class Recovery:
             its.revive(broker.revive(topic, its.kind, its.name, its.number), plain, offset, now)
         topic.distribute()
 
+    def __repr__(self) -> str:
+        return f"<Recovery: {len(self._waiting)} topics to be made>"
+
 
 def recover(broker: Broker, picture: LogPicture, now: int) -> None:
     """Fill an empty broker at the start of the node. See Recovery."""

@@ -91,6 +91,9 @@ class ToldStore:
     def topic(self, number: int, name: str) -> TopicJournal:
         return cast(TopicJournal, _ToldTopic(self._store.topic(number, name), self._story, number, name))
 
+    def __repr__(self) -> str:
+        return f"<ToldStore: {self._store!r}, {self._story!r}>"
+
 
 def told(store: Store, story: Story) -> Store:
     """The store, with everything that the core has recorded noted in the story."""
@@ -146,6 +149,9 @@ class _ToldTopic:
         self._story.note(self._number, self._where, "goes with the topic", 0, 1 << 63)
         self._journal.drop()
 
+    def __repr__(self) -> str:
+        return f"<told {self._journal!r}>"
+
 
 class _ToldReader:
     """A ReaderJournal, likewise."""
@@ -192,3 +198,6 @@ class _ToldReader:
     def drop(self) -> None:
         self._note("goes with its reader", 0, 1 << 63)
         self._journal.drop()
+
+    def __repr__(self) -> str:
+        return f"<told {self._journal!r}>"

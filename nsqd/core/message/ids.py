@@ -24,6 +24,9 @@ class Ids:
         """The ids, 16 bytes each, end to end."""
         return self.prefix + self.prefix.join(self.lows)
 
+    def __repr__(self) -> str:
+        return f"<{len(self.lows)} Ids of {self.prefix.decode()}...>"
+
 
 def between(first: bytes, last: bytes, count: int) -> bytes:
     """The ids from `first` to `last`, 16 bytes each, end to end, if there are `count` of them; else b""."""
@@ -86,3 +89,6 @@ class IdSource:
     def _renew(self, end: int) -> None:
         leased = self._lease(end + LEASE)
         self._renew_at = end + (LEASE // 2 if leased else LEASE // 64)
+
+    def __repr__(self) -> str:
+        return f"<IdSource of node {self._node}: {self.next} is next>"

@@ -71,6 +71,9 @@ class Ring:
         """Its slot; above `last` if there is none."""
         return max(self._begun, self.last - self._slots + 1) if self.last >= 0 else 0
 
+    def __repr__(self) -> str:
+        return f"<Ring: {self.step} s a step, the last is {self.last}>"
+
 
 class Series:
     """The rings of a node's topics, by their numbers."""
@@ -116,6 +119,9 @@ class Series:
         for kept in (self._coarse, self._fine):
             for number in kept.keys() - numbers:
                 del kept[number]
+
+    def __repr__(self) -> str:
+        return f"<Series of {len(self._coarse)} topics, {len(self._fine)} looked at>"
 
 
 def _state(topic: Topic) -> tuple[Counts, int, int]:

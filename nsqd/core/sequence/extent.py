@@ -20,3 +20,6 @@ class Extent:
     def end(self) -> int:
         """The ordinal after the last."""
         return self.first + len(self.frames)
+
+    def __repr__(self) -> str:
+        return f"<Extent {self.first}..{self.end}{' delayed' if self.delayed else ''}>"

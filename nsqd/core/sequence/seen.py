@@ -105,3 +105,6 @@ class Seen:
         for producer, last in producers.items():
             self._note_producer(producer, last)
         self.forget(now)
+
+    def __repr__(self) -> str:
+        return f"<Seen: {len(self.keys)} keys, {len(self.producers)} producers>"

@@ -106,6 +106,9 @@ class WaitingPages:
         for page in self.pages():
             yield from zip(page[::3], page[1::3], page[2::3], strict=True)
 
+    def __repr__(self) -> str:
+        return f"<WaitingPages: {sum(map(len, self._pages)) // 3} messages>"
+
 
 def page_of(packed: bytes) -> Page:
     """A page, of packed messages."""

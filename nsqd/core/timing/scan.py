@@ -149,3 +149,6 @@ class ScanPool:
             assert self._places[id(queue)] == place
             due = queue.next_due()
             assert due is None or (queue.watched is not None and queue.watched[0] <= due)
+
+    def __repr__(self) -> str:
+        return f"<ScanPool: {self.statistics.workers} workers, {len(self._queues)} queues>"
