@@ -6,13 +6,13 @@ asked for. A new reader starts at the edge, so the first one gets what was publi
 """
 
 from collections.abc import Callable, Collection, Iterable
-from typing import TypeVar
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.commons import Commons
 from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.message.attributes import NONE, Attributes
-from nsqd.core.reader import Batch, Kind, Parts, Reader
+from nsqd.core.reader import Batch, Kind, Parts
+from nsqd.core.readers import R, Readers
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.keeping import TopicConfig
 from nsqd.core.sequence.edge import Edge
@@ -24,7 +24,6 @@ from nsqd.core.timing.deferred import Message
 from penstock.protocol.names import is_ephemeral, is_valid_name
 
 UNBOUNDED = 1 << 62  # messages
-R = TypeVar("R", bound=Reader)
 
 
 class Topic:
@@ -32,6 +31,7 @@ class Topic:
 
     __slots__ = (
         "_commons",
+        "_readers",
         "channels",
         "config",
         "cursors",
@@ -43,7 +43,6 @@ class Topic:
         "journal",
         "legal",
         "marks",
-        "max_attempts",
         "name",
         "number",
         "paused",
@@ -61,10 +60,7 @@ class Topic:
         self.ephemeral = is_ephemeral(name)
         self.legal = is_valid_name(name)  # False: only clients of beanstalkd can name it
         self.is_tubes_own = not self.legal  # clients of beanstalkd made it: it may go with its tube
-        self.max_attempts = limits.attempts(name)  # deliveries before a message is buried; 0: any number
         self.edge = Edge(number)
-        self.readers: dict[int, Reader] = {}  # all that its messages are handed out to, by number
-        self.channels: dict[str, Channel] = {}  # those of them that are channels, by name
         self.paused = False
         self.starting = False  # True: nsqlookupd is being asked for its channels; nothing is distributed yet
         self.deleted = False
@@ -73,6 +69,9 @@ class Topic:
         self.intake = Intake(self, commons.agenda, commons.ids, Seen(limits.seen, commons.remembered), producers)
         self.publish = self.intake.publish  # the hot path: one call less
         self.journal = commons.store.topic(number, name)
+        self._readers = Readers(name, commons, self.edge, self.journal, producers)
+        self.readers = self._readers.all  # all that its messages are handed out to, by number
+        self.channels = self._readers.channels  # those of them that are channels, by name
         self.cursors: dict[str, Cursor] = {}  # of those who read it back, by name
         self.journal.hold(self.cursors)
         self.marks: tuple[Mark, ...] = ()  # what a reply about its messages waits for
@@ -259,91 +258,34 @@ class Topic:
         """The channel of that name, created if it is not there. Raises TooMany."""
         channel = self.channels.get(name)
         if channel is None:
-            channel = self._new_channel(name, self.edge.distributed)
+            channel = self._readers.new_channel(name, self.edge.distributed)
             self.distribute()
         return channel
 
     def channel_from(self, name: str, start: int, now: int) -> Channel:
         """A new channel that begins with message `start`, before the edge; from there on all is retained. Raises TooMany."""
         assert name not in self.channels
-        edge = self.edge
-        if start >= edge.distributed:
+        if start >= self.edge.distributed:
             return self.channel(name)
-        channel = self._new_channel(name, start)
-        parts = self.journal.owe_again(start, edge.distributed)
-        waiting = set(edge.lane.ordinals(start, edge.distributed))
-        delayed = [ordinal for first, end, late in parts if late for ordinal in range(first, end)]
-        channel.start = start
-        channel.backlog.resume(start, sum(end - first for first, end, late in parts if not late))
-        channel.delayed = len(waiting)
-        for ordinal, due in self._dues({ordinal for ordinal in delayed if ordinal not in waiting}).items():
-            channel.take_back(Message(ordinal, 0), due, now)
+        channel = self._readers.new_channel(name, start)
+        self._readers.fill_from_past(channel, start, now)
         self.distribute()
-        return channel
-
-    def _new_channel(self, name: str, start: int) -> Channel:
-        registry = self._commons.registry
-        registry.admit_channel()
-        number = registry.next_number()
-        channel = self._make_channel(name, number, start)
-        registry.channel_created(self.name, name)
         return channel
 
     def revive_channel(self, name: str, number: int) -> Channel:
         """After a restart: this one is there already, and is still to be filled."""
-        channel = self._make_channel(name, number, self.edge.distributed)
-        self._commons.registry.channel_created(self.name, name)
-        return channel
-
-    def _make_channel(self, name: str, number: int, start: int) -> Channel:
-        commons = self._commons
-        outcomes = commons.new_outcomes(self.name, name, self.intake.producers)
-        channel = Channel(
-            name,
-            self._parts(number, name, Kind.CHANNEL, start),
-            is_ephemeral(name),
-            self.ephemeral,
-            commons.new_latency(),
-            outcomes,
-            commons.random_below,
-        )
-        self.channels[name] = channel
-        self._add(channel)
-        return channel
+        return self._readers.revive_channel(name, number)
 
     def attach(self, kind: Kind, name: str, make: Callable[[Parts], R], number: int = 0) -> R:
         """A reader of another kind, which starts at the edge. `number`: that it had before a restart. Raises TooMany."""
-        registry, is_new = self._commons.registry, not number
-        if is_new:
-            registry.admit_channel()
-            number = registry.next_number()
-        reader = make(self._parts(number, name, kind, self.edge.distributed))
-        self._add(reader)
-        if is_new:
+        reader = self._readers.attach(kind, name, make, number)
+        if not number:
             self.distribute()
         return reader
 
-    def _parts(self, number: int, name: str, kind: Kind, start: int) -> Parts:
-        commons, journal = self._commons, self.journal
-        own = journal.reader(number, name, kind, start)
-        return Parts(self.name, number, self.edge, journal, own, commons.agenda, commons.limits, self.max_attempts)
-
-    def _add(self, reader: Reader) -> None:
-        self.readers[reader.number] = reader
-        self._commons.scan.add(reader)
-
-    def detach(self, reader: Reader) -> None:
-        """Drop a reader with all that it has."""
-        del self.readers[reader.number]
-        reader.delete()
-        self._commons.scan.discard(reader)
-        self._commons.agenda.forget(reader)
-
     def delete_channel(self, name: str) -> bool:
         """Drop the channel, its messages and its connections. True if the topic, ephemeral, has lost its last one."""
-        channel = self.channels.pop(name)
-        self.detach(channel)
-        self._commons.registry.channel_deleted(self.name, name)
+        self._readers.drop_channel(name)
         return self.ephemeral and not self.channels and not self.deleted
 
     @property
@@ -352,15 +294,6 @@ class Topic:
         retains = self.edge.end > 0 and self.config.over(self._commons.limits.keeping).retains
         plain = self.config == TopicConfig() and not self.cursors and not retains
         return self.is_tubes_own and not self.intake.is_foreign and not self.channels and plain
-
-    def _dues(self, ordinals: set[int]) -> dict[int, int]:
-        """When these, published with a delay, are due: 0 for what no channel waits for any more. Walks what waits."""
-        found = dict.fromkeys(sorted(ordinals), 0)
-        for channel in self.channels.values() if ordinals else ():
-            for due, message in channel.deferred.items():
-                if message.ordinal in found and not message.attempts:
-                    found[message.ordinal] = due
-        return found
 
     def empty(self) -> None:
         """Drop the messages that no reader has been given yet."""
@@ -381,7 +314,7 @@ class Topic:
         for name in list(self.channels):
             self.delete_channel(name)
         for reader in list(self.readers.values()):
-            self.detach(reader)
+            self._readers.drop(reader)
         self.edge.lane.clear()
         self._commons.agenda.unwatch(self)
         self.journal.drop()

@@ -1,0 +1,111 @@
+"""The readers of a topic: made with their numbers and journals, known to the scan, and dropped."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from nsqd.core.channel.channel import Channel
+from nsqd.core.commons import Commons
+from nsqd.core.measurement.outcomes import Producers
+from nsqd.core.reader import Kind, Parts, Reader
+from nsqd.core.sequence.edge import Edge
+from nsqd.core.sequence.journal import TopicJournal
+from nsqd.core.timing.deferred import Message
+from penstock.protocol.names import is_ephemeral
+
+R = TypeVar("R", bound=Reader)
+
+
+class Readers:
+    """See above."""
+
+    __slots__ = ("_commons", "_edge", "_ephemeral", "_journal", "_producers", "_topic", "all", "channels")
+
+    def __init__(
+        self, topic: str, commons: Commons, edge: Edge, journal: TopicJournal, producers: Producers | None
+    ) -> None:
+        """`topic`: its name; `producers`: of whom its messages are, if somebody wants to know."""
+        self._topic = topic
+        self._ephemeral = is_ephemeral(topic)
+        self._commons = commons
+        self._edge = edge
+        self._journal = journal
+        self._producers = producers
+        self.all: dict[int, Reader] = {}  # by number
+        self.channels: dict[str, Channel] = {}  # those of them that are channels, by name
+
+    def new_channel(self, name: str, start: int) -> Channel:
+        """A new channel. `start`: the log is told that it begins there. Raises TooMany."""
+        registry = self._commons.registry
+        registry.admit_channel()
+        return self._make_channel(name, registry.next_number(), start)
+
+    def revive_channel(self, name: str, number: int) -> Channel:
+        """After a restart: this one is there already, and is still to be filled."""
+        return self._make_channel(name, number, self._edge.distributed)
+
+    def _make_channel(self, name: str, number: int, start: int) -> Channel:
+        commons, ephemeral = self._commons, is_ephemeral(name)
+        latency, outcomes = commons.new_latency(), commons.new_outcomes(self._topic, name, self._producers)
+        parts = self._parts(number, name, Kind.CHANNEL, start)
+        channel = Channel(name, parts, ephemeral, self._ephemeral, latency, outcomes, commons.random_below)
+        self.channels[name] = channel
+        self._add(channel)
+        commons.registry.channel_created(self._topic, name)
+        return channel
+
+    def attach(self, kind: Kind, name: str, make: Callable[[Parts], R], number: int) -> R:
+        """A reader of another kind, which starts at the edge. `number`: that it had before a restart; 0: it is new.
+
+        Raises TooMany.
+        """
+        if not number:
+            self._commons.registry.admit_channel()
+            number = self._commons.registry.next_number()
+        reader = make(self._parts(number, name, kind, self._edge.distributed))
+        self._add(reader)
+        return reader
+
+    def _parts(self, number: int, name: str, kind: Kind, start: int) -> Parts:
+        commons, limits, own = self._commons, self._commons.limits, self._journal.reader(number, name, kind, start)
+        attempts = limits.attempts(self._topic)
+        return Parts(self._topic, number, self._edge, self._journal, own, commons.agenda, limits, attempts)
+
+    def _add(self, reader: Reader) -> None:
+        self.all[reader.number] = reader
+        self._commons.scan.add(reader)
+
+    def drop(self, reader: Reader) -> None:
+        """Drop a reader with all that it has."""
+        del self.all[reader.number]
+        reader.delete()
+        self._commons.scan.discard(reader)
+        self._commons.agenda.forget(reader)
+
+    def drop_channel(self, name: str) -> None:
+        """Drop a channel, its messages and its connections."""
+        self.drop(self.channels.pop(name))
+        self._commons.registry.channel_deleted(self._topic, name)
+
+    def fill_from_past(self, channel: Channel, start: int, now: int) -> None:
+        """A new channel owes everything from `start`, before the edge, on: all of it is retained."""
+        edge = self._edge
+        parts = self._journal.owe_again(start, edge.distributed)
+        waiting = set(edge.lane.ordinals(start, edge.distributed))
+        delayed = {ordinal for first, end, late in parts if late for ordinal in range(first, end)}
+        channel.start = start
+        channel.backlog.resume(start, sum(end - first for first, end, late in parts if not late))
+        channel.delayed = len(waiting)
+        for ordinal, due in self._dues(delayed - waiting).items():
+            channel.take_back(Message(ordinal, 0), due, now)
+
+    def _dues(self, ordinals: set[int]) -> dict[int, int]:
+        """When these, published with a delay, are due: 0 for what no channel waits for any more. Walks what waits."""
+        found = dict.fromkeys(sorted(ordinals), 0)
+        for channel in self.channels.values() if ordinals else ():
+            for due, message in channel.deferred.items():
+                if message.ordinal in found and not message.attempts:
+                    found[message.ordinal] = due
+        return found
+
+    def __repr__(self) -> str:
+        return f"<Readers: {list(self.all.values())}>"
