@@ -298,4 +298,4 @@ class Anybody:
         elif tube is not None and self._random.random() < 0.3:
             self._broker.settle()
             topic = next(topic for topic in self._broker.topics.values() if tube.number in topic.readers)
-            topic.detach(tube)
+            topic._readers.drop(tube)
