@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.net.connection import Connection
 
-NOT_SEEN = -1  # where no mark is
-
 
 @dataclass(frozen=True, slots=True)
 class Served:
@@ -28,9 +26,8 @@ class Promised:
     def __init__(self) -> None:
         self._connections: dict[Connection, None] = {}  # those with sealed output
         self._served: list[tuple[Sequence[Promise], Served]] = []  # HTTP replies, with the promises they wait for
-        self.marks: dict[
-            Mark, int
-        ] = {}  # the marks that they wait for: where each was at the last look; empty if nobody waits
+        # the marks that they wait for: where each was at the last look; empty if nobody waits
+        self.marks: dict[Mark, int] = {}
 
     def add(self, connection: Connection, promises: Iterable[Promise]) -> None:
         """The connection has sealed output that waits for these."""
@@ -44,7 +41,7 @@ class Promised:
 
     def _note(self, promises: Iterable[Promise]) -> None:
         for promise in promises:
-            self.marks.setdefault(promise.mark, NOT_SEEN)
+            self.marks.setdefault(promise.mark, promise.mark.position)
 
     def forget(self, connection: Connection) -> None:
         """The connection is gone."""

@@ -38,12 +38,13 @@ class Outbox:
         """Send a response, an error or a heartbeat with this turn. `marks`: what it waits for, as in `wait_for`."""
         if marks is not self.marks and marks:
             self.wait_for(marks)
-        if not self._replies:
+        elif not self._replies:
             self._transport.output_ready()
         self._replies.append(frame)
 
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
         """The output of this turn tells of records: it leaves when all these marks have come to them."""
+        self._transport.output_ready()  # the replies that wait behind sealed output are sealed with this one
         self.marks = self.marks + tuple(mark for mark in marks if mark not in self.marks) if self.marks else marks
 
     def end(self) -> None:

@@ -125,3 +125,37 @@ def test_a_promise_that_was_kept_before_its_mark_broke_is_kept() -> None:
     mark.broken = True
     assert (early.is_kept, early.is_broken) == (True, False)
     assert (late.is_kept, late.is_broken) == (False, True)
+
+
+def test_what_promises_nothing_leaves_behind_what_waits_and_not_with_what_waits_longer() -> None:
+    bench, store = a_bench()
+    store.choices["none"] = ()
+    client = bench.connect(b"  V2" + publish(bench, "d"))  # waits for durable 1
+    client.sendall(publish(bench, "none"))  # stays in the outbox behind it
+    bench.turn()
+    client.sendall(publish(bench, "d"))  # waits for durable 3, and must not leave with the first
+    bench.turn()
+    assert (frames(client), store.end) == ([], 3)
+    store.durable.position = 1
+    bench.turn()
+    assert frames(client) == [b"OK"]
+    store.durable.position = 3
+    bench.turn()
+    assert frames(client) == [b"OK", b"OK"]
+    bench.close()
+
+
+def test_nobody_who_waits_is_looked_at_before_a_mark_moves() -> None:
+    bench, store = a_bench()
+    clients = [bench.connect(b"  V2" + publish(bench, "d")) for _ in range(3)]
+    promised = bench.reactor._promised
+    assert promised.marks == {store.durable: 0}
+    assert promised.release() == []
+    store.durable.position = 2
+    assert len(promised.release()) == 3
+    store.durable.position = 3
+    for connection in bench.reactor.connections.values():
+        bench.reactor.unflushed[connection] = None
+    bench.turn()
+    assert [frames(client) for client in clients] == [[b"OK"]] * 3
+    bench.close()
