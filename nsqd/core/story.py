@@ -5,7 +5,7 @@ without one pays nothing for it.
 """
 
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE
@@ -15,6 +15,7 @@ from nsqd.core.sequence.store import Store
 from shared.values import SECOND
 
 MOST_EVENTS = 100_000  # of all messages
+MOST_IDS = 200_000  # of the published messages among them, 16 bytes each
 MOST_LINES = 1000  # of one message
 
 
@@ -38,40 +39,54 @@ class Story:
         """`keeps_bodies`: messages can be found by their bodies, too, which costs the memory of them."""
         self.wall = 0  # ns since the epoch, of the turn
         self.keeps_bodies = keeps_bodies
-        self._events: deque[Event] = deque(maxlen=MOST_EVENTS)
+        self._events: deque[Event] = deque()
+        self._ids = 0  # in all events
 
     def note(self, topic: int, where: str, what: str, first: int, end: int) -> None:
         """Something happened to messages first..end."""
-        self._events.append(Event(self.wall, topic, where, what, first, end))
+        self._add(Event(self.wall, topic, where, what, first, end))
 
     def published(self, topic: int, where: str, what: str, first: int, frames: list[bytes], ids: bytes) -> None:
         """Messages `first`.. came."""
         bodies = tuple(frame[HEADER_SIZE:] for frame in frames) if self.keeps_bodies else ()
-        self._events.append(Event(self.wall, topic, where, what, first, first + len(frames), ids, bodies))
+        self._add(Event(self.wall, topic, where, what, first, first + len(frames), ids, bodies))
 
-    def of(self, message_id: bytes) -> list[str]:
-        """A line for each of the last MOST_LINES events that touched the message, the oldest first; none: it is not known."""
-        for event in self._events:
-            at = event.ids.find(message_id)
-            if at >= 0 and at % ID_SIZE == 0:
-                return self._lines(event.topic, event.first + at // ID_SIZE)
-        return []
+    def events(self) -> tuple[Event, ...]:
+        """All that are kept, the oldest first."""
+        return tuple(self._events)
 
-    def of_body(self, body: bytes) -> list[str]:
-        """The same of every message with that body."""
-        places = [
-            (event.topic, event.first + event.bodies.index(body)) for event in self._events if body in event.bodies
-        ]
-        return [line for place in places for line in self._lines(*place)]
-
-    def _lines(self, topic: int, ordinal: int) -> list[str]:
-        events = [event for event in self._events if event.topic == topic and event.first <= ordinal < event.end]
-        return [
-            f"{event.wall / SECOND:.6f} {event.where}: message {ordinal} {event.what}" for event in events[-MOST_LINES:]
-        ]
+    def _add(self, event: Event) -> None:
+        self._events.append(event)
+        self._ids += len(event.ids) // ID_SIZE
+        while len(self._events) > MOST_EVENTS or self._ids > MOST_IDS:
+            self._ids -= len(self._events.popleft().ids) // ID_SIZE
 
     def __repr__(self) -> str:
         return f"<Story of {len(self._events)} events>"
+
+
+def story_of(events: Sequence[Event], message_id: bytes) -> list[str]:
+    """A line for each of the last MOST_LINES events that touched the message, the oldest first; none: it is not known."""
+    for event in events:
+        at = event.ids.find(message_id)
+        while at >= 0 and at % ID_SIZE:
+            at = event.ids.find(message_id, at + 1)
+        if at >= 0:
+            return _lines(events, event.topic, event.first + at // ID_SIZE)
+    return []
+
+
+def story_of_body(events: Sequence[Event], body: bytes) -> list[str]:
+    """The same of every message with that body."""
+    places = [(event.topic, event.first + event.bodies.index(body)) for event in events if body in event.bodies]
+    return [line for place in places for line in _lines(events, *place)]
+
+
+def _lines(events: Sequence[Event], topic: int, ordinal: int) -> list[str]:
+    touched = [event for event in events if event.topic == topic and event.first <= ordinal < event.end]
+    return [
+        f"{event.wall / SECOND:.6f} {event.where}: message {ordinal} {event.what}" for event in touched[-MOST_LINES:]
+    ]
 
 
 class ToldStore:

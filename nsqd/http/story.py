@@ -5,11 +5,13 @@
 404 if nothing is known of the message: it was published before the node was started, or too many others were since.
 """
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.message.frame import ID_SIZE
-from nsqd.core.story import Story
+from nsqd.core.story import Story, story_of
 from nsqd.http.node import Node
 from shared.http.api import Routes, query, text_response
 from shared.http.errors import HttpError
@@ -31,7 +33,8 @@ class StoryRoute:
         message_id = query(request).get("id", "").encode()
         if len(message_id) != ID_SIZE:
             raise HttpError(400, "INVALID_ARG_ID")
-        lines = await self._node.bridge.call(lambda: self._story.of(message_id))
+        events = await self._node.bridge.call(self._story.events)
+        lines = await asyncio.to_thread(story_of, events, message_id)
         if not lines:
             raise HttpError(404, "MESSAGE_NOT_FOUND")
         return text_response("\n".join(lines) + "\n")

@@ -4,9 +4,10 @@ from itertools import count
 
 import pytest
 
+from nsqd.core import story as module
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.puts import Terms
-from nsqd.core.story import MOST_LINES, Story, told
+from nsqd.core.story import MOST_LINES, Story, story_of, story_of_body, told
 from nsqd.storage.memory import MemoryStore
 from tests.core.node import SECOND, Node, bodies
 from tests.storage.stories import told_of
@@ -33,7 +34,7 @@ def test_a_message_is_followed_from_its_publish_to_its_end() -> None:
     (again,) = inbox.take()
     assert (again.id, again.attempts) == (delivery.id, 2)
     node.advance(61 * SECOND)
-    assert words(story.of(delivery.id)) == [
+    assert words(story_of(story.events(), delivery.id)) == [
         "0 is published; 1 readers get it",
         "0 is delivered for the first time, or passed over",
         "0 comes back with 1 deliveries: ready, or delivered again",
@@ -44,8 +45,8 @@ def test_a_message_is_followed_from_its_publish_to_its_end() -> None:
     (other,) = inbox.take()
     assert bodies([other]) == [b"second"]
     client.finish(other.id)
-    assert words(story.of(other.id))[-1] == "1 is finished"
-    assert "topic t, channel c" in story.of(other.id)[-1]
+    assert words(story_of(story.events(), other.id))[-1] == "1 is finished"
+    assert "topic t, channel c" in story_of(story.events(), other.id)[-1]
 
 
 def test_what_waits_in_the_topic_or_is_dropped_is_told_too() -> None:
@@ -56,13 +57,13 @@ def test_what_waits_in_the_topic_or_is_dropped_is_told_too() -> None:
     node.channel("t", "c")
     message_id = node.broker.ids.named(number)
     node.channel("t", "c").empty()
-    assert words(story.of(message_id)) == [
+    assert words(story_of(story.events(), message_id)) == [
         "0 is published; 0 readers get it",
         "0 is passed by the edge: 1 readers get it",
         "0 is finished: everything is dropped",
     ]
     node.broker.delete_topic("t")
-    assert words(story.of(message_id))[-1] == "0 goes with the topic"
+    assert words(story_of(story.events(), message_id))[-1] == "0 goes with the topic"
 
 
 def test_jobs_have_stories() -> None:
@@ -74,23 +75,41 @@ def test_jobs_have_stories() -> None:
     job = tube.jobs.get(0)
     assert job is not None
     tube.bury(job, 1)
-    lines = story.of(node.broker.ids.named(number))
+    lines = story_of(story.events(), node.broker.ids.named(number))
     assert words(lines) == ["0 is published; 1 readers get it", "0 is a job in another state"]
     assert "work queue" in lines[-1]
 
 
 def test_what_is_not_known_has_no_story_and_a_long_one_is_cut() -> None:
     story = Story(keeps_bodies=True)
-    assert story.of(b"0" * 16) == story.of_body(b"x") == []
+    assert story_of(story.events(), b"0" * 16) == story_of_body(story.events(), b"x") == []
     story.published(1, "topic t", "is published", 0, [bytes(34) + b"x"], b"1" * 16)
-    assert story.of(b"1" * 15 + b"2") == []
+    assert story_of(story.events(), b"1" * 15 + b"2") == []
     for number in count():
         story.note(1, "topic t", str(number), 0, 1)
         if number > MOST_LINES:
             break
-    lines = story.of_body(b"x")
+    lines = story_of_body(story.events(), b"x")
     assert len(lines) == MOST_LINES
     assert lines[-1].endswith(f"message 0 {MOST_LINES + 1}")
+
+
+def test_large_publishes_push_out_what_is_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_IDS", 10)
+    story = Story()
+    for number in range(4):
+        story.published(1, "topic t", "is published", 4 * number, [bytes(34)] * 4, (b"%016d" % number) * 4)
+        story.note(1, "topic t", "is finished", 4 * number, 4 * number + 4)
+    assert [event.first for event in story.events()] == [4, 8, 8, 12, 12]
+    assert story_of(story.events(), b"%016d" % 0) == []
+    assert len(story_of(story.events(), b"%016d" % 3)) == 2
+
+
+def test_an_id_is_found_only_where_one_begins() -> None:
+    story = Story()
+    sought = b"0" * 15 + b"1"
+    story.published(1, "topic t", "is published", 0, [bytes(34)] * 3, b"1" + b"0" * 15 + b"1" + b"0" * 15 + sought)
+    assert words(story_of(story.events(), sought)) == ["2 is published"]
 
 
 def test_a_failing_run_tells_the_stories_of_the_messages_that_it_names() -> None:

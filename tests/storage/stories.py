@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from nsqd.core.story import Story
+from nsqd.core.story import Story, story_of, story_of_body
 
 MOST = 5  # messages of which the story is told
 _BODY = re.compile(r"b'([^']*)'|b\"([^\"]*)\"")
@@ -17,10 +17,10 @@ def told_of(story: Story) -> Iterator[None]:
     try:
         yield
     except AssertionError as error:
-        text = str(error)
+        text, events = str(error), story.events()
         bodies = [(found[0] or found[1]).encode() for found in _BODY.findall(text)]
-        stories = {body.decode(): story.of_body(body) for body in bodies}
-        stories |= {name: story.of(name.encode()) for name in _ID.findall(text)}
+        stories = {body.decode(): story_of_body(events, body) for body in bodies}
+        stories |= {name: story_of(events, name.encode()) for name in _ID.findall(text)}
         for name, lines in list(stories.items())[:MOST]:
             error.add_note("\n".join([f"The story of {name}:", *lines]))
         raise
