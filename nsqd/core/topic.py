@@ -133,7 +133,9 @@ class Topic:
         self._seal_puts(self.intake.put_known(body, terms, number, created))
 
     def settle(self) -> None:
-        """What was put in this turn exists, ahead of what was published in it."""
+        """What was put in this turn exists, ahead of what was published in it. A deleted topic takes nothing any more."""
+        if self.deleted:
+            return
         for puts in self.intake.take_puts():
             self._seal_puts(puts)
 
@@ -141,7 +143,9 @@ class Topic:
         self._append(self.intake.seal_puts(puts, self.edge.end), puts, None)
 
     def seal(self, wall: int) -> None:
-        """Give this turn's messages their ids, frames and places, and hand them to the readers."""
+        """Give this turn's messages their ids, frames and places, and hand them to the readers. Deleted: see settle."""
+        if self.deleted:
+            return
         for sealed in self.intake.seal(wall, self.edge.end, self._room()):
             self._append(sealed, None, None)
 
