@@ -36,7 +36,7 @@ class Outbox:
 
     def reply(self, frame: bytes, marks: tuple[Mark, ...] = ()) -> None:
         """Send a response, an error or a heartbeat with this turn. `marks`: what it waits for, as in `wait_for`."""
-        if marks is not self.marks and marks:
+        if marks:
             self.wait_for(marks)
         elif not self._replies:
             self._transport.output_ready()
@@ -45,7 +45,8 @@ class Outbox:
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
         """The output of this turn tells of records: it leaves when all these marks have come to them."""
         self._transport.output_ready()  # the replies that wait behind sealed output are sealed with this one
-        self.marks = self.marks + tuple(mark for mark in marks if mark not in self.marks) if self.marks else marks
+        if marks is not self.marks:  # the same: the second of a turn, or of an earlier one's that still waits
+            self.marks = self.marks + tuple(mark for mark in marks if mark not in self.marks) if self.marks else marks
 
     def end(self) -> None:
         """The connection ends with the output that there is."""

@@ -46,7 +46,8 @@ class Store(MemoryStore):
 
     def commit(self) -> tuple[Promise, ...]:
         awaited, self.awaited = self.awaited, set()
-        return tuple(Promise(mark, self.end) for mark in awaited)
+        promises = [Promise(mark, self.end) for mark in awaited]
+        return tuple(promise for promise in promises if not promise.is_kept)
 
 
 def a_bench() -> tuple[Bench, Store]:
@@ -140,6 +141,23 @@ def test_what_promises_nothing_leaves_behind_what_waits_and_not_with_what_waits_
     bench.turn()
     assert frames(client) == [b"OK"]
     store.durable.position = 3
+    bench.turn()
+    assert frames(client) == [b"OK", b"OK"]
+    bench.close()
+
+
+def test_a_reply_waits_though_an_earlier_one_with_the_same_mark_need_not() -> None:
+    bench, store = a_bench()
+    client = bench.connect(b"  V2" + publish(bench, "d"))  # waits for durable 1
+    store.copied.position = 2
+    client.sendall(publish(bench, "c"))  # copied at once; stays in the outbox behind the first, with its mark
+    bench.turn()
+    client.sendall(publish(bench, "c"))  # waits for copied 3, and what stood before it in the outbox with it
+    bench.turn()
+    store.durable.position = 1
+    bench.turn()
+    assert frames(client) == [b"OK"]
+    store.copied.position = 3
     bench.turn()
     assert frames(client) == [b"OK", b"OK"]
     bench.close()
