@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
+from nsqd.core import records
 from nsqd.core.reader import Kind as ReaderKind
 from nsqd.core.reader import Reader
 from nsqd.core.records import Kind
@@ -37,7 +38,14 @@ class ReaderState(ABC):
 
     @abstractmethod
     def finish(self, first: int, end: int) -> None:
-        """The reader is done with messages first..end: dropped, or never meant for it."""
+        """The reader is done with messages first..end: finished, dropped, or never meant for it."""
+
+    def _finish(self, content: bytes) -> list[Span]:
+        """A FINISH record. Returns what it says."""
+        spans = [(first, first + count) for first, count in records.RUN.iter_unpack(content[records.CHANNEL_OF.size :])]
+        for first, end in spans:
+            self.finish(first, end)
+        return spans
 
     def expect(  # noqa: B027 (most kinds have no use for it)
         self, first: int, count: int, terms: Terms, numbers: list[int], created: int

@@ -101,13 +101,13 @@ class TopicState:
     def _tell_reader(self, kind: Kind, content: bytes) -> Iterable[Span]:
         _, number = records.CHANNEL_OF.unpack_from(content)
         reader = self.readers.get(number)
-        if reader is not None and kind is Kind.DROP_CHANNEL:
+        if reader is None:
+            if kind is Kind.PAUSE and not number:
+                self.paused = bool(records.PAUSE.unpack_from(content)[2])
+            return ()
+        if kind is Kind.DROP_CHANNEL:
             return self.readers.pop(number).drop(self.distributed)
-        if reader is not None:
-            return reader.apply(kind, content)
-        if kind is Kind.PAUSE and not number:
-            self.paused = bool(records.PAUSE.unpack_from(content)[2])
-        return ()
+        return reader.apply(kind, content)
 
     def publish(self, content: bytes, at: int, attributes: Attributes, created: int, stamp: int) -> None:
         """A PUBLISH record of messages that have a delay or attributes. Its frames begin at `at`.
@@ -117,7 +117,7 @@ class TopicState:
         _, first, count, due, largest, flags = records.PUBLISH.unpack_from(content)
         self.seen.note(attributes, count, stamp)
         distributed = bool(flags & records.DISTRIBUTED)
-        if due and not (distributed and attributes.job is not None and self._first_waiting is None):
+        if due and not (distributed and attributes.job is not None and self._readers_have_times):
             self.delayed.update(dict.fromkeys(range(first, first + count), due))
         if attributes.job is None and not due:
             return
@@ -127,14 +127,14 @@ class TopicState:
             reader.expect(first, count, terms, numbers, created)
 
     @property
-    def _first_waiting(self) -> int | None:
-        """The first message that a reader leaves to the topic to hold back if it has a delay; None: no reader does so."""
-        return min((one.start for one in self.readers.values() if not one.has_own_times), default=None)
+    def _readers_have_times(self) -> bool:
+        """No reader leaves what has a delay to the topic to hold back."""
+        return all(reader.has_own_times for reader in self.readers.values())
 
-    def _is_lanes_own(self, ordinal: int) -> bool:
-        """A message with a delay waits in the topic alone: it belongs to no reader that would wait for it."""
-        first = self._first_waiting
-        return first is None or ordinal < first
+    @property
+    def _own_until(self) -> int:
+        """What has a delay and stands before this message and the edge waits in the topic alone, for no reader."""
+        return min((one.start for one in self.readers.values() if not one.has_own_times), default=self.distributed)
 
     def distribute(self, first: int, end: int, owners: Iterable[int] | None) -> int:
         """The edge is behind messages first..end. Returns how many readers owe them.
@@ -155,7 +155,8 @@ class TopicState:
         late = [(first, end) for first, end, delayed in kinds(start, self.distributed) if delayed]
         if late:
             ordinals = {ordinal for first, end in late for ordinal in range(first, end)}
-            dues = {one: self.delayed.get(one, 0) if self._is_lanes_own(one) else 0 for one in sorted(ordinals)}
+            own_until = self._own_until
+            dues = {one: self.delayed.get(one, 0) if one < own_until else 0 for one in sorted(ordinals)}
             for reader in self.readers.values():
                 dues |= reader.dues(ordinals, self.delayed)
         waiting = page_of(b"".join([pack(ordinal, due, 0) for ordinal, due in dues.items()]))
@@ -236,10 +237,8 @@ class TopicState:
             known = before.readers.get(reader.number) if before is not None else None
             if known is not None:
                 reader.carry_over(known)
-        first = (
-            edge if state._first_waiting is None else state._first_waiting
-        )  # what is before it waits in the topic alone
-        state.delayed = {ordinal: due for ordinal, due in entries if ordinal >= edge or ordinal < first}
+        own_until = state._own_until
+        state.delayed = {ordinal: due for ordinal, due in entries if ordinal >= edge or ordinal < own_until}
         if before is not None:
             state.seen_before = before.seen.over(before.seen_before)
         return state

@@ -64,12 +64,6 @@ class ChannelState(ReaderState):
             self.paused = bool(records.PAUSE.unpack_from(content)[2])
         return ()
 
-    def _finish(self, content: bytes) -> Iterable[Span]:
-        spans = [(first, first + count) for first, count in records.RUN.iter_unpack(content[records.CHANNEL_OF.size :])]
-        for first, end in spans:
-            self.finish(first, end)
-        return spans
-
     def _finish_all(self, end: int) -> list[Span]:
         owed = self.drop(end)
         self.passed.add_all(end)

@@ -51,11 +51,7 @@ class TubeState(ReaderState):
                 self.jobs.put_row(ordinal, content[at : at + ROW.size])
                 self.terms.pop(ordinal, None)
         elif kind is Kind.FINISH:
-            size = records.CHANNEL_OF.size
-            spans = [(first, first + count) for first, count in records.RUN.iter_unpack(content[size:])]
-            for first, end in spans:
-                self.finish(first, end)
-            return spans
+            return self._finish(content)
         elif kind is Kind.FINISH_ALL:
             return self._finish_all(records.FINISH_ALL.unpack_from(content)[2])
         elif kind is Kind.JOBS:  # the page as it was then: a job that it does not have is gone
