@@ -99,12 +99,12 @@ class Readers:
             channel.take_back(Message(ordinal, 0), due, now)
 
     def _dues(self, ordinals: set[int]) -> dict[int, int]:
-        """When these, published with a delay, are due: 0 for what no channel waits for any more. Walks what waits."""
+        """When these, published with a delay, are due: the latest time that a channel has; 0: none waits. Walks what waits."""
         found = dict.fromkeys(sorted(ordinals), 0)
         for channel in self.channels.values() if ordinals else ():
             for due, message in channel.deferred.items():
                 if message.ordinal in found and not message.attempts:
-                    found[message.ordinal] = due
+                    found[message.ordinal] = max(found[message.ordinal], due)
         return found
 
     def __repr__(self) -> str:

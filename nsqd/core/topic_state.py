@@ -157,8 +157,9 @@ class TopicState:
             ordinals = {ordinal for first, end in late for ordinal in range(first, end)}
             own_until = self._own_until
             dues = {one: self.delayed.get(one, 0) if one < own_until else 0 for one in sorted(ordinals)}
-            for reader in self.readers.values():
-                dues |= reader.dues(ordinals, self.delayed)
+            for reader in self.readers.values():  # an operator may have given one of them another time
+                for ordinal, due in reader.dues(ordinals, self.delayed).items():
+                    dues[ordinal] = max(dues[ordinal], due)
         waiting = page_of(b"".join([pack(ordinal, due, 0) for ordinal, due in dues.items()]))
         array = READERS[kind].begin(number, name, start)
         self.readers[number] = READERS[kind].load(array, 0, self.distributed, waiting, kinds)

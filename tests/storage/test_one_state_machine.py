@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd.core import records
+from nsqd.core.channel import acting
+from nsqd.core.channel.acting import Chosen
 from nsqd.core.limits import Limits
+from nsqd.core.message.frame import message_id
 from nsqd.core.records import Kind
 from nsqd.core.retention.keeping import Durability
 from nsqd.core.sequence.seen import SeenLimits
@@ -123,6 +126,32 @@ def written_by(source: Source) -> list[Record]:
     """The records of a checkpoint."""
     begin = Record(Kind.STATE, records.STATE.pack(source.highest, source.leased), 0, 0, 0)
     return [begin, *(Record(kind, content, 0, 0, 0) for kind, content in contents(source))]
+
+
+def test_a_channel_that_begins_in_the_past_waits_as_long_as_the_one_that_waits_longest() -> None:
+    node = Node(1).node
+    topic = node.broker.topic("t")
+    first, second = topic.channel("a"), topic.channel("b")
+    due = node.clock.now + 60 * SECOND
+    node.turn(lambda: topic.publish_deferred(b"x", due))
+
+    def release() -> None:
+        frame = topic.journal.look(0)
+        assert frame
+        acting.requeue(topic, second, [Chosen(0, message_id(frame))], 0, node.clock.now)
+
+    node.turn(release)
+    node.turn(lambda: topic.channel_from("c", 0, node.clock.now))
+    dues = {one.name: dict(one.deferred.items()) for one in topic.channels.values()}
+    assert [list(one) for one in dues.values()] == [[due], [], [due]]
+    replay = replayed(Reader(node.disk.kill()))[0]
+    replay.settle()
+    offset, states = node.store.clock_offset, replay.topics[topic.number].readers
+    assert [dict(states[one.number].dues({0}, {})) for one in (first, second, topic.channels["c"])] == [
+        {0: due + offset},
+        {0: 0},
+        {0: due + offset},
+    ]
 
 
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 120))
