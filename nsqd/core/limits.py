@@ -18,6 +18,7 @@ class Limits:
     max_channels: int = 100_000  # of all topics
     max_attempts: Mapping[str, int] = field(default_factory=dict)  # by topic; "": of topics not named; 0: no limit
     requeue_on_disconnect: bool = False
+    whole_job_ids: bool = False  # clients of beanstalkd name jobs by the whole message id, not by the sequence in it
     topology_aware: bool = False  # consumers in the node's zone are served first, then those of its region
     latency_percentiles: tuple[float, ...] = ()  # none: latencies are not measured
     latency_window: int = 600_000_000_000  # ns

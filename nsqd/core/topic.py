@@ -122,15 +122,15 @@ class Topic:
         return self.intake.admit(Attributes(key=key), 1) > 0
 
     def put(self, bodies: list[bytes], terms: Terms, key: str = "") -> int:
-        """Take jobs: the number of the first one's id; the others' follow. They exist from Broker.settle on.
+        """Take jobs. Returns the first one's id as a number; the others' follow. They exist from Broker.settle on.
 
         `key`: of the one job that there is, as Attributes have it.
         """
         return self.intake.put(bodies, terms, key)
 
-    def put_known(self, body: bytes, terms: Terms, number: int, created: int) -> None:
-        """Take one job, at once, that has an id, higher than all before and lower than any to be issued, and was put then."""
-        self._seal_puts(self.intake.put_known(body, terms, number, created))
+    def put_known(self, body: bytes, terms: Terms, sequence: int, created: int) -> None:
+        """Take one job, at once, that was put at `created` and has its sequence. See Intake.put_known."""
+        self._seal_puts(self.intake.put_known(body, terms, sequence, created))
 
     def settle(self) -> None:
         """What was put in this turn exists, ahead of what was published in it. A deleted topic takes nothing any more."""

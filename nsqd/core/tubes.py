@@ -31,7 +31,7 @@ class Tubes:
         self._registry = directory.commons.registry
         self._limits = directory.commons.limits
         self._ids = directory.commons.ids
-        self.index: JobIndex[Tube] = JobIndex()
+        self.index: JobIndex[Tube] = JobIndex(self._limits.whole_job_ids)
         self.waiters: Waiters[Tube] = Waiters()
         self.listed: TubeList = TubeList()
         self.commands: Counter[str] = Counter()  # that were understood
@@ -175,9 +175,13 @@ class Tubes:
 
     # jobs
 
-    def find(self, job_id: int) -> tuple[Tube, Job] | None:
-        """Return the job of that id and its tube, or None if there is none."""
-        found = self.index.find(job_id)
+    def number(self, job: Job) -> int:
+        """Return by which number clients name the job."""
+        return self.index.number(job.id)
+
+    def find(self, number: int) -> tuple[Tube, Job] | None:
+        """Return the job of that number and its tube, or None if there is none."""
+        found = self.index.find(number)
         if found is None:
             return None
         tube, ordinal = found
@@ -186,17 +190,17 @@ class Tubes:
         return tube, job
 
     def put(self, worker: Worker, bodies: list[bytes], terms: Terms) -> int:
-        """Put jobs into the tube that the worker uses. Returns the id of the first; the others' follow it. Raises TooMany."""
+        """Put jobs into the tube that the worker uses. Returns the number of the first; the others' follow. Raises TooMany."""
         job_id = self._topic(worker.using).intake.put(bodies, terms, "")
         self.total += len(bodies)
         if self.waiters.count:
             self.match()
-        return job_id
+        return self.index.number(job_id)
 
     def put_unique(self, worker: Worker, body: bytes, terms: Terms, key: str) -> int:
         """Put a job into the tube that the worker uses, unless that was given one with this key lately.
 
-        Returns the job's id, or 0 if none was put. Raises TooMany.
+        Returns the job's number, or 0 if none was put. Raises TooMany.
         """
         topic = self._topic(worker.using)
         if topic.knows(key):
@@ -205,14 +209,14 @@ class Tubes:
         job_id = topic.intake.put([body], terms, key)
         if self.waiters.count:
             self.match()
-        return job_id
+        return self.index.number(job_id)
 
     def put_to(self, name: str, body: bytes, terms: Terms) -> int:
-        """Put a job, which exists at once, into a tube. Returns its id. Raises TooMany."""
+        """Put a job, which exists at once, into a tube. Returns its number. Raises TooMany."""
         topic = self._topic(name)
         job_id = topic.intake.put([body], terms, "")
         topic.settle()  # what follows, in the log too, may count upon it
-        return job_id
+        return self.index.number(job_id)
 
     def _topic(self, name: str) -> Topic:
         """Return the topic of that name, which has a tube; both are made if they are not there. Raises TooMany."""

@@ -69,6 +69,7 @@ class Jobs:
             tube = existing_tube(broker, name)
             try:
                 told.jobs, told.following = listed(tube.table, state, page.after, page.limit)
+                told.numbers = [broker.tubes.number(job) for job in told.jobs]
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
             told.total = tube.table.counts[state]
@@ -105,17 +106,19 @@ class _Told:
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
+        self.numbers: list[int] = []  # by which clients name them
         self.following = ""
         self.total = self.pause_left = 0
         self.now = self.wall = 0  # when it was looked at, by both clocks, ns
 
     def pictures(self, look: Look, bodies: Bodies) -> list[dict[str, Any]]:
         """For JSON."""
-        return [self._picture(job, look.frames[job.ordinal], bodies) for job in self.jobs]
+        named = zip(self.numbers, self.jobs, strict=True)
+        return [self._picture(number, job, look.frames[job.ordinal], bodies) for number, job in named]
 
-    def _picture(self, job: Job, frame: bytes, bodies: Bodies) -> dict[str, Any]:
+    def _picture(self, number: int, job: Job, frame: bytes, bodies: Bodies) -> dict[str, Any]:
         picture: dict[str, Any] = {
-            "id": job.id,
+            "id": number,
             "state": STATES[job.state],
             "priority": job.priority,
             "age": max(0, self.wall - job.created) // SECOND,

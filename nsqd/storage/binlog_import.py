@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from nsqd.core.broker import Broker
+from nsqd.core.message.ids import SEQUENCE
 from nsqd.core.sequence.puts import Terms
 from nsqd.storage.binlog import BURIED, DELAYED, Binlog, LoggedJob, find_binlogs, read_binlogs
 from nsqd.storage.takeover import TakeOver
@@ -14,7 +15,6 @@ from shared.values import SECOND
 MARKER = "binlog-import"
 ASIDE = "imported-from-beanstalkd"
 BATCH = 1000  # jobs of a group
-MOST_ID = (1 << 48) - 1
 _U32 = (1 << 32) - 1
 
 
@@ -42,7 +42,7 @@ class BinlogImport(TakeOver):
         """Put all jobs. `commit` ends a turn and begins one, or raises what went wrong."""
         jobs = sorted(self.binlog.jobs.values(), key=lambda job: job.id)
         for place, job in enumerate(jobs, 1):
-            if job.id > MOST_ID:
+            if job.id > SEQUENCE:
                 log.error("IMPORT: job %d has too high an id: it is not taken", job.id)
                 continue
             _put(broker, job)

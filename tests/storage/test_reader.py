@@ -1,5 +1,7 @@
 """Segments back into records: what is torn is cut off, what is damaged is passed over, and all else is served."""
 
+from functools import partial
+
 import pytest
 
 from nsqd.core.records import Kind
@@ -228,7 +230,7 @@ def test_segments_of_two_logs_are_refused() -> None:
 
 def test_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     disk = new_disk()
-    monkeypatch.setattr("nsqd.storage.log.records.VERSION", VERSION + 1)
+    monkeypatch.setattr("nsqd.storage.log.writer.SegmentHeader", partial(SegmentHeader, version=VERSION + 1))
     write(new_writer(disk), b"a")
     monkeypatch.undo()
     with pytest.raises(LogError, match=f"version {VERSION + 1}"):

@@ -168,13 +168,16 @@ def test_a_header_with_any_wrong_bit_is_none_and_can_be_repaired() -> None:
             decode_header(HEADER.encode()[:size])
 
 
-def test_a_newer_version_is_told_from_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    version = VERSION
-    monkeypatch.setattr("nsqd.storage.log.records.VERSION", version + 1)
-    newer = HEADER.encode()
-    monkeypatch.undo()
-    with pytest.raises(WrongVersion, match=f"version {version + 1}; this nsqd knows versions up to {version}"):
-        decode_header(newer)
+def test_a_newer_version_is_told_from_damage() -> None:
+    newer = replace(HEADER, version=VERSION + 1)
+    with pytest.raises(WrongVersion, match=f"version {VERSION + 1}; this nsqd knows versions up to {VERSION}"):
+        decode_header(newer.encode())
+
+
+@pytest.mark.parametrize("version", range(1, VERSION + 1))
+def test_a_header_tells_its_version(version: int) -> None:
+    older = replace(HEADER, version=version)
+    assert decode_header(older.encode()) == older
 
 
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=20))

@@ -69,12 +69,12 @@ def message_id(frame: bytes) -> bytes:
 
 
 def numbers_of(data: bytes, at: int, count: int, largest: int) -> list[int]:
-    """The sequences in the ids (ids.py) of `count` frames that stand end to end from `at` on, where `data` ends."""
+    """The ids, as numbers, of `count` frames that stand end to end from `at` on, where `data` ends."""
     if count == 1:
-        return [int(data[at + 22 : at + 34], 16)]
+        return [int(data[at + 18 : at + 34], 16)]
     same = largest * count == len(data) - at
     places = range(at, len(data), largest) if same else [at, *_ends(data, at, count - 1)]
-    return [int(data[place + 22 : place + 34], 16) for place in places]
+    return [int(data[place + 18 : place + 34], 16) for place in places]
 
 
 def response(data: bytes) -> bytes:

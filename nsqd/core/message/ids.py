@@ -6,6 +6,7 @@ is not given to another message, whatever the crash left on disk. A clean stop g
 
 from collections.abc import Callable
 
+SEQUENCE = (1 << 48) - 1  # the bits of an id, as a number, that are its sequence
 LEASE = 1 << 24  # ids: one durable write for 16 million messages
 _LOW_DIGITS = [b"%03x" % i for i in range(4096)]
 
@@ -68,9 +69,13 @@ class IdSource:
             self._renew(end)
         return b"%04x%012x" % (self._node, number)
 
-    def named(self, number: int) -> bytes:
+    def named(self, sequence: int) -> bytes:
         """The id with that sequence; it is not issued by this."""
-        return b"%04x%012x" % (self._node, number)
+        return b"%04x%012x" % (self._node, sequence)
+
+    def number(self, sequence: int) -> int:
+        """Likewise, as a number."""
+        return self._node << 48 | sequence
 
     def take(self, n: int) -> list[Ids]:
         """The next n ids, in order."""

@@ -107,7 +107,7 @@ class Intake:
     # jobs
 
     def put(self, bodies: list[bytes], terms: Terms, key: str) -> int:
-        """Take jobs: the number of the first one's id; the others' follow. `key`: of the one job that there is; "": none."""
+        """Take jobs. Returns the first one's id as a number; the others' follow. `key`: of the only job; "": none."""
         self.count(bodies)
         puts = self._puts[-1] if self._puts else None
         if puts is None or puts.terms != terms or puts.key or key:
@@ -117,11 +117,11 @@ class Intake:
             self._puts.append(puts)
         return puts.add(bodies, self._ids)
 
-    def put_known(self, body: bytes, terms: Terms, number: int, created: int) -> Puts:
-        """One job that has its id, higher than all before and lower than any to be issued, and was put at `created`."""
+    def put_known(self, body: bytes, terms: Terms, sequence: int, created: int) -> Puts:
+        """One job that was put at `created` and has its sequence, higher than all before and lower than any to be issued."""
         self.count([body])
         puts = Puts(terms, created)
-        puts.add_one(body, number, self._ids.named(number))
+        puts.add_one(body, self._ids.number(sequence), self._ids.named(sequence))
         return puts
 
     def take_puts(self) -> list[Puts]:

@@ -29,14 +29,14 @@ class Puts:
         self.created = created  # ns since the epoch
         self.key = key  # by which a second put of the same job is recognized; "": none
         self.first = -1  # ordinal of the first, once they are sealed
-        self.numbers: list[int] = []  # the sequences in their ids, ascending
+        self.numbers: list[int] = []  # their ids, as numbers, ascending
         self.frames: list[bytes] = []
         self.ids: list[bytes] = []  # 16 bytes for each, end to end
         self.largest = 0  # bytes of the largest frame
 
     def add(self, bodies: list[bytes], ids: IdSource) -> int:
-        """Add jobs, which get the next ids. Returns the number of the first; the others' follow it."""
-        number = ids.next
+        """Add jobs, which get the next ids. Returns the first of them as a number; the others follow it."""
+        number = ids.number(ids.next)
         if len(bodies) == 1:  # half of what a batch of one costs
             self.add_one(bodies[0], number, ids.one())
             return number
@@ -48,7 +48,7 @@ class Puts:
         return number
 
     def add_one(self, body: bytes, number: int, message_id: bytes) -> None:
-        """Add a job that has this id, in which the sequence is `number`."""
+        """Add a job that has this id, which is `number`."""
         frame = encode_one(body, message_id, self.created)
         self.ids.append(message_id)
         self.frames.append(frame)

@@ -46,8 +46,8 @@ def act(tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
     return count
 
 
-def named(tube: Tube, ids: Iterable[int]) -> list[Job]:
-    """Return the tube's jobs among those with these ids."""
-    found = filter(None, map(tube.index.find, ids))
+def named(tube: Tube, numbers: Iterable[int]) -> list[Job]:
+    """Return the tube's jobs among those of these numbers."""
+    found = filter(None, map(tube.index.find, numbers))
     jobs = [tube.jobs.get(ordinal) for holder, ordinal in found if holder is tube]
     return [job for job in jobs if job is not None]

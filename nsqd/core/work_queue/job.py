@@ -13,6 +13,7 @@ STATE_AT = ROW.size - 1  # where the state stands in a row; 0 there: there is no
 BRIEF = Struct("<QI16xQ20xB")  # of a row: id, priority, due, state
 DUE, DUE_AT = Struct("<Q"), 28  # of a row: due
 _ID = Struct("<Q")  # a row begins with it
+_NODE, _NODE_AT = Struct("<H"), 6  # its high bits are the node's number
 
 
 class JobState(IntEnum):
@@ -32,7 +33,7 @@ class Job:
     """All that is known of a job but its body."""
 
     ordinal: int  # of its message, in the topic's sequence
-    id: int  # by which clients name it
+    id: int  # of its message: 64 bits; clients name it by its number (job_index.py)
     priority: int  # 0 is the most urgent
     delay: int  # s, as the last put or release asked for it
     ttr: int  # s that a reservation lasts
@@ -68,6 +69,15 @@ def time_of(row: bytes) -> int:
 def with_time(row: bytes, due: int) -> bytes:
     """Return the row with another due time (ns)."""
     return row[:DUE_AT] + DUE.pack(due) + row[DUE_AT + DUE.size :]
+
+
+def of_node(rows: bytes, node: int) -> bytes:
+    """Return rows, end to end, with that node number (16 bits) in their ids, for those of a log that left it out."""
+    whole = bytearray(rows)
+    for at in range(0, len(rows), ROW.size):
+        if rows[at + STATE_AT]:
+            whole[at + _NODE_AT : at + _ID.size] = _NODE.pack(node)
+    return bytes(whole)
 
 
 def rows_on_terms(

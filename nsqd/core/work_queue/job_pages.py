@@ -1,8 +1,9 @@
 """The rows of a tube's jobs in packed pages, by ordinal. They know nothing of states but where a row holds its own."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
+from nsqd.core.message.ids import SEQUENCE
 from nsqd.core.work_queue.job import BRIEF, DUE, DUE_AT, ROW, STATE_AT, Job, JobState, unpack
 
 PAGE = 64  # jobs: the memory of a page is freed when the last of its jobs is gone
@@ -18,6 +19,11 @@ def moved(page: bytes, offset: int) -> bytes:
         if due and state != buried:
             DUE.pack_into(rows, at * ROW.size + DUE_AT, due + offset)
     return bytes(rows)
+
+
+def _sequence(rows: bytearray, at: int) -> int:
+    """The sequence in the id of the job in the row at that place."""
+    return int(BRIEF.unpack_from(rows, at * ROW.size)[0]) & SEQUENCE
 
 
 class JobPages:
@@ -165,23 +171,30 @@ class JobPages:
         rows = self._pages.values()
         return {state: sum(page[STATE_AT :: ROW.size].count(state) for page in rows) for state in JobState}
 
-    def in_state(self, state: JobState, after: int) -> Iterator[Job]:
-        """Yield the jobs in that state whose ids are above `after`, ascending. Nothing may change meanwhile."""
+    def in_state(self, state: JobState, first: int = 0) -> Iterator[Job]:
+        """Yield the jobs in that state with ordinals from `first` on, ascending. Nothing may change meanwhile."""
         pages = sorted(self._pages)
-        for page in pages[bisect_right(pages, after, key=self._last_id) :]:  # ids ascend with ordinals
+        for page in pages[bisect_left(pages, first // PAGE) :]:
             rows = self._pages[page]
             states = bytes(rows[STATE_AT :: ROW.size])
-            index = states.find(state)
+            index = states.find(state, max(0, first - page * PAGE))
             while index >= 0:
-                job = unpack(page * PAGE + index, rows, index * ROW.size)
-                if job.id > after:
-                    yield job
+                yield unpack(page * PAGE + index, rows, index * ROW.size)
                 index = states.find(state, index + 1)
 
-    def _last_id(self, page: int) -> int:
+    def behind(self, sequence: int) -> int:
+        """Return an ordinal from which on the jobs' sequences are higher; they ascend with the ordinals."""
+        pages = sorted(self._pages)
+        place = bisect_right(pages, sequence, key=self._last_sequence)
+        if place == len(pages):
+            return self.end
+        first, rows = pages[place] * PAGE, self._pages[pages[place]]
+        older = [at for at in range(PAGE) if rows[at * ROW.size + STATE_AT] and _sequence(rows, at) <= sequence]
+        return first + older[-1] + 1 if older else first
+
+    def _last_sequence(self, page: int) -> int:
         rows = self._pages[page]
-        last = len(bytes(rows[STATE_AT :: ROW.size]).rstrip(b"\0")) - 1
-        return unpack(0, rows, last * ROW.size).id
+        return _sequence(rows, len(bytes(rows[STATE_AT :: ROW.size]).rstrip(b"\0")) - 1)
 
     def pages(self) -> list[int]:
         """Return the numbers of all pages, ascending."""

@@ -2,7 +2,7 @@
 
 Ready jobs come in the order in which they would be reserved, delayed and reserved ones in the order of their due times, buried
 ones in the order in which they would be kicked. In a heap of more than FAR entries this holds for the first FAR; the rest comes
-by id, since sorting a million takes too long. Jobs move between two pages: one that moves may be seen twice, or not at all.
+by ordinal, since sorting a million takes too long. Jobs move between two pages: one that moves may be seen twice, or never.
 """
 
 from bisect import bisect_right
@@ -21,13 +21,13 @@ Page = tuple[list[Job], str]  # and the place behind which the next page begins;
 def listed(table: JobTable, state: JobState, after: str, limit: int) -> Page:
     """Return up to `limit` jobs behind the place `after` ("": from the beginning). Raises ValueError if it is no place.
 
-    A place is an entry (job_table.entry_of): the jobs up to it have been returned. Or it is such an entry, a dot and the id of
-    the last job that was returned of those behind the entry, which come by id.
+    A place is an entry (job_table.entry_of): the jobs up to it have been returned. Or it is such an entry, a dot and an
+    ordinal: of the jobs behind the entry, those from that ordinal on have not.
     """
-    entry, dot, job_id = after.partition(".")
+    entry, dot, ordinal = after.partition(".")
     behind = _number(entry) if after else -1
     if dot:
-        return _by_id(table, state, behind, _number(job_id), limit)
+        return _by_ordinal(table, state, behind, _number(ordinal), limit)
     return _buried(table, behind, limit) if state is JobState.BURIED else _in_order(table, state, behind, limit)
 
 
@@ -64,16 +64,15 @@ def _in_order(table: JobTable, state: JobState, behind: int, limit: int) -> Page
         found.append(job)
     if len(table.heap(state)) <= FAR:
         return found, ""
-    more, following = _by_id(table, state, behind, 0, limit - len(found))
+    more, following = _by_ordinal(table, state, behind, 0, limit - len(found))
     return found + more, following
 
 
-def _by_id(table: JobTable, state: JobState, behind: int, after: int, limit: int) -> Page:
-    """Return jobs whose entries are above `behind` and whose ids are above `after`."""
-    jobs = (job for job in table.jobs.in_state(state, after) if entry_of(job) > behind)
+def _by_ordinal(table: JobTable, state: JobState, behind: int, first: int, limit: int) -> Page:
+    """Return jobs whose entries are above `behind`, with ordinals from `first` on."""
+    jobs = (job for job in table.jobs.in_state(state, first) if entry_of(job) > behind)
     found = list(islice(jobs, limit + 1))
-    last = found[limit - 1].id if 0 < limit < len(found) else after
-    return found[:limit], f"{behind}.{last}" if len(found) > limit else ""
+    return found[:limit], f"{behind}.{found[limit].ordinal}" if len(found) > limit else ""
 
 
 def ascending(heap: Sequence[int]) -> Iterator[int]:

@@ -145,7 +145,7 @@ class Tube:
                     self._come(ordinal, frame, terms)
 
     def _come(self, ordinal: int, frame: bytes, terms: Terms) -> None:
-        job_id, created = int(message_id(frame)[4:], 16), int.from_bytes(frame[STAMP], "big")
+        job_id, created = int(message_id(frame), 16), int.from_bytes(frame[STAMP], "big")
         job = Job(ordinal, job_id, terms.priority, terms.delay, terms.ttr, created)
         if terms.due > self.agenda.now:
             job.state, job.due = JobState.DELAYED, terms.due
@@ -177,7 +177,7 @@ class Tube:
         """Begin with message `start`; messages before `position` are among `jobs`, or gone. `offset`: see JobTable.restart."""
         self.start, self.jobs, self.table = start, jobs, JobTable(jobs)
         self.arrivals.resume(position, holes)
-        reserved = jobs.in_state(JobState.RESERVED, -1) if self._max_attempts else ()
+        reserved = jobs.in_state(JobState.RESERVED) if self._max_attempts else ()
         given_up = [job.ordinal for job in reserved if self.is_given_up(job)]
         for ids, first in self.table.restart(offset, self.agenda.now):
             self.index.came_together(ids, self.number, first)
@@ -370,7 +370,7 @@ class Tube:
         assert self.jobs is self.table.jobs
         for job in self.jobs:
             assert (job.state is JobState.RESERVED) == (job.ordinal in self.reserved)
-            assert self.index.find(job.id) == (self, job.ordinal)
+            assert self.index.find(self.index.number(job.id)) == (self, job.ordinal)
         assert len(self.reserved) == self.table.counts[JobState.RESERVED]
 
     def __repr__(self) -> str:

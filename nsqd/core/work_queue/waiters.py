@@ -1,9 +1,10 @@
 """Which worker waits for which tube, and which job it is given: of all tubes that it watches, the one of the lowest priority
-and id. Whoever waits longest is served first.
+and sequence. Whoever waits longest is served first.
 """
 
 from typing import Generic, Protocol, TypeVar
 
+from nsqd.core.message.ids import SEQUENCE
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.job_table import JobTable
 from nsqd.core.work_queue.worker import Worker
@@ -31,6 +32,11 @@ class Reading(Exception):
 
 
 Q = TypeVar("Q", bound=JobQueue)
+
+
+def _turn_of(job: Job) -> tuple[int, int, int]:
+    """A log may have had several node numbers: sequences tell which job is older, whole ids do not."""
+    return job.priority, job.id & SEQUENCE, job.id
 
 
 class Waiters(Generic[Q]):
@@ -90,15 +96,14 @@ class Waiters(Generic[Q]):
     def next_for(self, worker: Worker, now: int) -> tuple[Q, Job, bytes] | None:
         """Return the most urgent ready job of the tubes that the worker watches, its tube and body; or None. Raises Reading."""
         while True:
-            best: tuple[int, int] | None = None
             found: tuple[Q, Job] | None = None
             for name in worker.watching:
                 queue = self.queues.get(name)
                 if queue is None or queue.pause_until > now:
                     continue
                 job = queue.table.head()
-                if job is not None and (best is None or (job.priority, job.id) < best):
-                    best, found = (job.priority, job.id), (queue, job)
+                if job is not None and (found is None or _turn_of(job) < _turn_of(found[1])):
+                    found = queue, job
             if found is None:
                 return None
             body = found[0].body(found[1])

@@ -59,9 +59,9 @@ class Put:
     key: str = ""  # of a put-unique
 
 
-def job_reply(word: bytes, job: Job, body: bytes) -> bytes:
+def job_reply(word: bytes, number: int, body: bytes) -> bytes:
     """An answer with a job in it."""
-    return b"%s %d %d\r\n%s\r\n" % (word, job.id, len(body), body)
+    return b"%s %d %d\r\n%s\r\n" % (word, number, len(body), body)
 
 
 class Client(ABC):
@@ -277,7 +277,7 @@ class Client(ABC):
 
     def reserved(self, job: Job, body: bytes) -> None:
         """What it waited for."""
-        self._answer(job_reply(b"RESERVED", job, body))
+        self._answer(job_reply(b"RESERVED", self._broker.tubes.number(job), body))
 
     def read_completed(self) -> None:
         """The disk has answered: the command is looked at again, at once, for what was read is not kept for long."""

@@ -6,6 +6,7 @@ from itertools import chain, islice
 
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.tube import Tube
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.client import NOT_FOUND, TUBES_OF_A_UNIT, Client, job_reply
@@ -44,7 +45,10 @@ class Operator(Client):
     def _tell(self, command: str, found: tuple[Tube, Job] | None) -> None:
         body = found[0].body(found[1]) if found is not None else None
         self._count(command)
-        self._reply(NOT_FOUND if found is None or body is None else job_reply(b"FOUND", found[1], body))
+        if found is None or body is None:
+            self._reply(NOT_FOUND)
+        else:
+            self._reply(job_reply(b"FOUND", self._broker.tubes.number(found[1]), body))
 
     # operators
 
@@ -89,7 +93,7 @@ class Operator(Client):
             nonlocal count
             tube = tubes.tube(name)
             if tube is not None:
-                jobs = chain.from_iterable(tube.jobs.in_state(state, -1) for state in _CLEARED)
+                jobs = chain.from_iterable(tube.jobs.in_state(state) for state in _CLEARED)
                 for job in list(islice(jobs, SLICE)):
                     tube.finish(job)
                     count += 1
@@ -125,7 +129,7 @@ class Operator(Client):
         self._reply(b"MOVED %d\r\n" % number)
 
     def _list_jobs(self, name: str, state: str, limit: int, after: int) -> None:
-        """Ids of jobs in that state, ascending, above `after`: up to `limit`."""
+        """Numbers of jobs in that state, as they were put, behind the one of the number `after`: up to `limit`."""
         tubes = self._broker.tubes
         wanted = next((number for number, word in stats.STATES.items() if word == state), None)
         if wanted is None or not 1 <= limit <= MOST_LISTED:
@@ -134,8 +138,9 @@ class Operator(Client):
         if name not in tubes.listed.counters:
             self._reply(NOT_FOUND)
             return
-        found = islice(tube.jobs.in_state(wanted, after), limit) if tube is not None else ()
-        self._reply(stats.listing(str(job.id) for job in found))
+        jobs = tube.jobs if tube is not None else JobPages()
+        found = islice(jobs.in_state(wanted, jobs.behind(tubes.index.sequence(after))), limit)
+        self._reply(stats.listing(str(tubes.number(job)) for job in found))
 
     def _pause_tube(self, name: str, seconds: int) -> None:
         tubes = self._broker.tubes

@@ -138,7 +138,7 @@ class Peer(Operator):
                 self._count(command)
                 tube, job, body = found
                 tube.reserve(job, worker, now)
-                self._reply(job_reply(b"RESERVED", job, body))
+                self._reply(job_reply(b"RESERVED", self._broker.tubes.number(job), body))
                 return
         self._count(command)
         if soon:
@@ -168,7 +168,7 @@ class Peer(Operator):
                 break
             tube, job, body = found
             tube.reserve(job, worker, self._now)
-            replies.append(job_reply(b"RESERVED", job, body))
+            replies.append(job_reply(b"RESERVED", self._broker.tubes.number(job), body))
         if replies:
             self._reply(b"RESERVED_BATCH %d\r\n" % len(replies) + b"".join(replies))
         else:  # the first one that comes, or what reserve-with-timeout says
@@ -185,7 +185,7 @@ class Peer(Operator):
         self.worker.works = True
         tube, job = found
         tube.reserve(job, self.worker, self._now)
-        self._reply(job_reply(b"RESERVED", job, body))
+        self._reply(job_reply(b"RESERVED", self._broker.tubes.number(job), body))
 
     def _own(self, job_id: int) -> tuple[Tube, Job] | None:
         """The job, if this worker has it reserved; else it is told NOT_FOUND."""

@@ -3,11 +3,15 @@
 import time
 from dataclasses import dataclass
 
+from nsqd.core import records
+from nsqd.core.records import Kind
 from nsqd.core.recovery import LogPicture
+from nsqd.core.work_queue.job import ROW, of_node
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.identity import LogIdentity
-from nsqd.storage.log.reader import Damage, Reader
+from nsqd.storage.log.reader import Damage, Reader, Record
+from nsqd.storage.log.records import WHOLE_IDS
 from nsqd.storage.log.replay import Replay
 from shared.log import log
 
@@ -83,16 +87,37 @@ class LogReading:
             log.error(told, name, end - start, start, notes.get((name, start), MISSING))
 
 
+def widened(record: Record, node: int) -> Record:
+    """The record of a segment before WHOLE_IDS as it would be now. `node`: the segment's."""
+    if record.kind == Kind.JOB:
+        step = records.ORDINAL.size + ROW.size
+        content = record.content
+        parts = [content[: records.CHANNEL_OF.size]]
+        for at in range(records.CHANNEL_OF.size, len(content), step):
+            row = at + records.ORDINAL.size
+            parts += content[at:row], of_node(content[row : at + step], node)
+        return record._replace(content=b"".join(parts))
+    if record.kind == Kind.JOBS:
+        head, rows = record.content[: records.JOBS.size], record.content[records.JOBS.size :]
+        return record._replace(content=head + of_node(rows, node))
+    return record
+
+
 def replayed(reader: Reader) -> tuple[Replay, int]:
     """Replay the log from the latest good checkpoint on, else from its beginning.
 
     Returns the state with its messages, and the base of the segment where replay began. A checkpoint is good if it is complete
     and undamaged, and what stands before it was durable: else messages that it speaks of may be lost.
     """
+    headers = [segment.header for segment in reader.segments]
+    narrow = {header.base: header.node for header in headers if header.version < WHOLE_IDS}
     for root in reader.roots() if reader.segments else [0]:
         replay = Replay()
         whole = False
         for record in reader.records(root):
+            node = narrow.get(record.segment)
+            if node is not None:
+                record = widened(record, node)
             if not replay.apply(record):
                 log.warning("LOG: a record of kind %d at %d is not known here", record.kind, record.position)
             whole = whole or (replay.complete and not reader.damage.spots)

@@ -4,9 +4,9 @@ A segment is a file: a header, then records, end to end. All numbers are big-end
 
     segment header, 64 bytes
        0   8  magic "penstock"
-       8   2  format version, 6 (5: without READER, a STATE_TOPIC was another; 4: without the owners of a PUBLISH, and NEXT_ID;
-              3: without attributes, SEEN, JOB and JOBS; 2: without CURSOR; 1: without CONFIG, FIRST and ANCHOR, a GROUP's
-              time was the wall clock's)
+       8   2  format version, 7 (6: without the node number in ids of jobs; 5: without READER, a STATE_TOPIC was another;
+              4: without the owners of a PUBLISH, and NEXT_ID; 3: without attributes, SEEN, JOB and JOBS; 2: without CURSOR;
+              1: without CONFIG, FIRST and ANCHOR, a GROUP's time was the wall clock's)
       10   2  node number
       12   4  generation: how often the segment was rewritten
       16  16  log id, made with the log
@@ -36,8 +36,9 @@ from struct import Struct
 from nsqd.core.records import Kind
 
 MAGIC = b"penstock"
-VERSION = 6
-_READABLE = (1, 2, 3, 4, 5, 6)  # versions
+VERSION = 7
+WHOLE_IDS = 7  # the version from which on the rows of jobs have whole ids
+_READABLE = range(1, VERSION + 1)  # versions
 HEADER_SIZE = 64
 PREFIX_SIZE = 8  # length and CRC of a record
 MAX_RECORD = 1 << 30  # bytes: no record is longer; a turn's publishes are cut into records far below it
@@ -70,10 +71,13 @@ class SegmentHeader:
     base: int  # log position of its first record
     made: int  # ns since the epoch
     state: bool = False  # its first record is a STATE: replay may begin here
+    version: int = VERSION
 
     def encode(self) -> bytes:
         """64 bytes."""
-        head = _HEADER.pack(MAGIC, VERSION, self.node, self.generation, self.log_id, self.base, self.made, self.state)
+        head = _HEADER.pack(
+            MAGIC, self.version, self.node, self.generation, self.log_id, self.base, self.made, self.state
+        )
         return head + _CRC.pack(zlib.crc32(head))
 
     @property
@@ -96,7 +100,7 @@ def decode_header(data: bytes) -> SegmentHeader:
         raise NotASegment("its header is damaged")
     if version not in _READABLE:
         raise WrongVersion(f"its format is version {version}; this nsqd knows versions up to {VERSION}: upgrade it")
-    return SegmentHeader(node, generation, log_id, base, made, state)
+    return SegmentHeader(node, generation, log_id, base, made, state, version)
 
 
 def repaired(data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""Where jobs are, by id, against a dictionary."""
+"""Where jobs are, by number, against a dictionary."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IDS = st.one_of(st.integers(0, 200), st.integers((7 << 48) - 70, (7 << 48) + 70)
     )
 )
 def test_the_index_is_a_dictionary(commands: list[tuple[str, list[int]]]) -> None:
-    index: JobIndex[str] = JobIndex()
+    index: JobIndex[str] = JobIndex(has_whole_ids=True)
     index.holders.update({3: "three", 4: "four"})
     model: dict[int, tuple[str, int]] = {}
     first = 0
@@ -47,3 +47,26 @@ def test_the_index_is_a_dictionary(commands: list[tuple[str, list[int]]]) -> Non
             assert index.find(job_id) == model.get(job_id)
     for job_id, found in model.items():
         assert index.find(job_id) == found
+
+
+def test_a_job_is_named_by_its_sequence_whichever_number_its_node_had() -> None:
+    index: JobIndex[str] = JobIndex()
+    index.holders[3] = "three"
+    ids = [900 << 48 | 1, 900 << 48 | 2, 5 << 48 | 3, 900 << 48 | 4, 5 << 48 | 5, 5 << 48 | 6]
+    index.came_together(ids, 3, 70)
+    assert [index.number(job_id) for job_id in ids] == [1, 2, 3, 4, 5, 6]
+    assert [index.find(number) for number in range(8)] == [None, *(("three", 69 + n) for n in range(1, 7)), None]
+    assert index.find(ids[0]) is None
+    index.went(ids[3])
+    assert index.find(4) is None
+
+
+def test_jobs_of_several_nodes_are_named_by_their_whole_ids() -> None:
+    index: JobIndex[str] = JobIndex(has_whole_ids=True)
+    index.holders[3] = "three"
+    ids = [5 << 48 | 1, 9 << 48 | 1000, 5 << 48 | 3]
+    index.came_together(ids, 3, 70)
+    assert [index.number(job_id) for job_id in ids] == ids
+    assert [index.find(job_id) for job_id in ids] == [("three", 70), ("three", 71), ("three", 72)]
+    assert index.find(1) is None
+    assert index.sequence(ids[1]) == 1000

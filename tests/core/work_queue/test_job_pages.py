@@ -14,8 +14,8 @@ STATES = st.sampled_from(list(JobState))
 
 
 def job_of(ordinal: int, state: JobState = JobState.READY, due: int = 0) -> Job:
-    """A job whose id tells its ordinal."""
-    return Job(ordinal, 1000 + ordinal, 5, 1, 60, 77, due, 1, 2, 3, 4, 5, state)
+    """A job whose id tells its ordinal. The log had three node numbers."""
+    return Job(ordinal, ordinal % 3 << 48 | 1000 + ordinal, 5, 1, 60, 77, due, 1, 2, 3, 4, 5, state)
 
 
 def rows_of(jobs: list[Job]) -> list[bytes]:
@@ -77,8 +77,9 @@ def test_pages_are_a_dictionary(commands: list[tuple[str, int, object]], first: 
     assert list(pages.absent(first, first + count)) == [one for one in range(first, first + count) if one not in model]
     for state in JobState:
         assert pages.states()[state] == sum(job.state is state for job in model.values())
-        wanted = [one.ordinal for one in pages if one.state is state and one.id > after]
-        assert [job.ordinal for job in pages.in_state(state, after)] == wanted
+        wanted = [one.ordinal for one in pages if one.state is state and one.ordinal >= first]
+        assert [job.ordinal for job in pages.in_state(state, first)] == wanted
+    assert [one for one in ordinals if one >= pages.behind(after)] == [one for one in ordinals if 1000 + one > after]
     for ordinal in (first, first + count):
         job = model.get(ordinal)
         assert pages.get(ordinal) == job
