@@ -17,7 +17,7 @@ from tests.storage.sim_node import Clock, SimNode
 class Late:
     """A node that was started with the first topic of its log, and what the log has besides."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str, tail_records: int = 1 << 30) -> None:
         clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
         node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, clock, Random(1))
         for name in names:
@@ -25,7 +25,7 @@ class Late:
             node.broker.topic(name).publish([name.encode()], 1)
             node.turn()
         monkeypatch.setattr("tests.storage.sim_node.recover", self._recover)
-        self.node = SimNode(node.disk.kill(), Durability.ALWAYS, clock, Random(1))
+        self.node = SimNode(node.disk.kill(), Durability.ALWAYS, clock, Random(1), tail_records=tail_records)
 
     def _recover(self, broker: Broker, picture: LogPicture, now: int) -> None:
         recover(broker, replace(picture, topics=picture.topics[:1]), now)
@@ -63,6 +63,9 @@ def test_a_name_that_is_there_already_is_refused(monkeypatch: pytest.MonkeyPatch
         Recovery(late.node.broker, late.rest)
     with pytest.raises(NameTaken, match="there is a topic b already"):
         recovery.go_on(late.node.clock.now)
+    late.node.broker.delete_topic("b")
+    assert not recovery.go_on(late.node.clock.now)
+    assert late.bodies("b") == [b"b"]
 
 
 def test_a_number_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,3 +73,30 @@ def test_a_number_that_is_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     late.rest.topics[0].number = late.node.broker.topics["a"].number
     with pytest.raises(NameTaken, match="the number 1 of topic b is another's"):
         Recovery(late.node.broker, late.rest)
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_no_checkpoint_is_begun_that_would_not_know_of_a_topic(
+    monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    late = Late(monkeypatch, "a", "b", tail_records=10)
+    node = late.node
+    recovery = Recovery(node.broker, late.rest)
+
+    def publish() -> None:
+        for _ in range(30):
+            node.turn(lambda: node.broker.topic("a").publish([b"x"], 1))
+            node.syncer.step()
+
+    publish()
+    assert node.log.upkeep is not None
+    assert node.log.upkeep.checkpoints.written == 0
+    if is_stopped:
+        node.log.close()
+    else:
+        assert not recovery.go_on(node.clock.now)
+        publish()
+        assert node.log.upkeep.checkpoints.written
+    monkeypatch.undo()
+    again = SimNode(node.disk.kill(), Durability.ALWAYS, node.clock, Random(1))
+    assert sorted(again.broker.topics) == ["a", "b"]

@@ -133,12 +133,16 @@ class Checkpoints:
         ):
             return False
         if self._contents is None:
+            if not self._source.is_whole:
+                return False
             self._begin()
         while self._contents is not None:
             self._go_on(self._contents)
         return True
 
     def _is_time(self) -> bool:
+        if not self._source.is_whole:
+            return False
         writer = self._writer
         behind, since = writer.written.position - self._since - self._size, self._now - self._began
         if behind > self._tail.most or writer.records - self._records > self._tail.records:

@@ -16,6 +16,10 @@ class Source(Protocol):
     """The state of a log's topics."""
 
     @property
+    def is_whole(self) -> bool:
+        """All topics of the log are there. A checkpoint that did not know of one would lose it."""
+
+    @property
     def overdue(self) -> bool:
         """Something is retained for longer than its topic says."""
 
@@ -44,6 +48,10 @@ class LiveSource:
     def __init__(self, broker: Broker, store: LogStore) -> None:
         self._broker = broker
         self._store = store
+
+    @property
+    def is_whole(self) -> bool:
+        return not self._broker.registry.awaited
 
     @property
     def overdue(self) -> bool:
@@ -77,6 +85,7 @@ class AppliedSource:
     Implements Source, and Messages (tidying.py).
     """
 
+    is_whole = True
     overdue = False  # whoever owns the log says what is not retained any more
     reshaped = 0
     offset = 0
