@@ -197,7 +197,10 @@ class Users:
         given = state.retained[newest + start : newest + topic.edge.distributed]
         assert newest + start >= 0
         assert len(given) == topic.edge.distributed - start
-        dues = state.dues
+        dues = dict(state.dues)
+        for other in state.channels.values():  # it waits as long as the channel that waits longest
+            for body in dues.keys() & other.items.keys():
+                dues[body] = max(dues[body], other.items[body].due)
         items = {body: Item(dues.get(body, 0), vague=body in dues, in_sequence=body not in dues) for body in given}
         state.channels[channel] = ChannelState(items=items)
         state.distribute()
