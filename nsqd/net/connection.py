@@ -10,7 +10,7 @@ import ssl
 from collections import deque
 from typing import Protocol
 
-from nsqd.core.sequence.mark import Promise
+from nsqd.core.sequence.mark import Promise, are_kept
 from nsqd.net.layers import Layers
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import NEVER, Begin, Upgrade
@@ -160,7 +160,7 @@ class Connection:
             outbox.unsent = 0
             outbox.refused = False
             peer.network_ready()
-        if self.sealed or self.writing or self.eof or self.starved or not self.reading:
+        if self.writing or self.eof or self.starved or not self.reading:
             return False
         if peer.waiting or outbox.closing or peer.has_more or (self.metered and not peer.buffered):
             return False
@@ -169,9 +169,10 @@ class Connection:
     def _released(self) -> list[bytes]:
         """Sealed output whose promises are kept, and if it is all of it, what came after."""
         output: list[bytes] = []
-        while self.sealed and all(promise.is_kept for promise in self.sealed[0][0]):
-            output += self.sealed.popleft()[1]
-        return output if self.sealed else output + self._take()
+        sealed = self.sealed
+        while sealed and are_kept(sealed[0][0]):
+            output += sealed.popleft()[1]
+        return output if sealed else output + self._take()
 
     def _take(self) -> list[bytes]:
         """What the peer says now, as it goes to the network."""

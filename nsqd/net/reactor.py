@@ -16,7 +16,7 @@ import trio
 
 from nsqd.core.broker import Broker
 from nsqd.core.registry import Change
-from nsqd.core.sequence.mark import Promise
+from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.net.acceptor import Accepted, Acceptor
 from nsqd.net.connection import Connection
 from nsqd.net.edge import Edge
@@ -77,7 +77,7 @@ class Reactor:
         self._unread = Unread(self, self._inflow, clock, edge.refused)
         self._outside = 0  # calls of `until_over` that are not over
         self._promised = Promised()  # what waits for the log
-        self._upkeep = Upkeep(self, self._epoll, self._inflow, self._unread, self._promised, edge.refused)
+        self._upkeep = Upkeep(self, self._epoll, self._inflow, self._unread, edge.refused)
         self.connections: dict[int, Connection] = {}  # by file descriptor
         self.unflushed: dict[Connection, None] = {}  # connections with output, or to be looked at when the turn ends
         self.timers = Timers()
@@ -298,21 +298,25 @@ class Reactor:
 
     def _seal(self, promises: Sequence[Promise]) -> None:
         """Hold back what the connections have said in this turn, where it waits for a mark of these promises."""
+        known: dict[tuple[Mark, ...], list[Promise]] = {}  # what each of the different marks waits for
         for connection in self.unflushed:
             marks = connection.peer.outbox.marks
-            if marks:
-                own = [promise for promise in promises if promise.mark in marks]
-                if own:
-                    connection.seal(own)
-                    self._promised.add(connection, own)
+            if not marks:
+                continue
+            own = known.get(marks)
+            if own is None:
+                own = known[marks] = [promise for promise in promises if promise.mark in marks]
+                self._promised.wait_for(own)
+            if own:
+                connection.seal(own)
+                self._promised.connections[connection] = None
 
     def _release(self) -> None:
         """Send what waited for the log, as far as the log has come to it."""
-        for connection in self._promised.release():
-            if connection.waits_in_vain:  # better no answer than one that never comes
-                self.close(connection)
-            else:
-                self.unflushed[connection] = None
+        ready, lost = self._promised.release()
+        for connection in lost:  # better no answer than one that never comes
+            self.close(connection)
+        self.unflushed |= ready
 
     def _flush(self) -> None:
         """Send the output of all connections that have some."""

@@ -5,7 +5,6 @@ from collections import Counter
 
 from nsqd.net.connection import DRAIN_TIME, Connection, Owner
 from nsqd.net.inflow import Inflow
-from nsqd.net.promised import Promised
 from nsqd.net.system import Poller
 from nsqd.net.unread import Unread
 from shared.budget import FREE
@@ -14,16 +13,13 @@ from shared.budget import FREE
 class Upkeep:
     """See above."""
 
-    __slots__ = ("_epoll", "_inflow", "_owner", "_promised", "_refused", "_unread")
+    __slots__ = ("_epoll", "_inflow", "_owner", "_refused", "_unread")
 
-    def __init__(
-        self, owner: Owner, epoll: Poller, inflow: Inflow, unread: Unread, promised: Promised, refused: Counter[str]
-    ) -> None:
+    def __init__(self, owner: Owner, epoll: Poller, inflow: Inflow, unread: Unread, refused: Counter[str]) -> None:
         self._owner = owner
         self._epoll = epoll
         self._inflow = inflow
         self._unread = unread
-        self._promised = promised
         self._refused = refused
 
     def look(self, connection: Connection, now: int) -> None:
@@ -35,8 +31,6 @@ class Upkeep:
             self._inflow.note(connection, now, 0)  # an answer of the disk let its command complete
         if connection.has_unread:
             self._unread.connections[connection] = None
-        if connection.sealed:
-            self._promised.add(connection, connection.sealed[0][0])
         backlog = connection.backlog
         if backlog > FREE or connection.output.held:
             connection.output.charge(backlog)

@@ -168,9 +168,12 @@ def test_nobody_who_waits_is_looked_at_before_a_mark_moves() -> None:
     clients = [bench.connect(b"  V2" + publish(bench, "d")) for _ in range(3)]
     promised = bench.reactor._promised
     assert promised.marks == {store.durable: 0}
-    assert promised.release() == []
+    assert promised.release() == ({}, [])
     store.durable.position = 2
-    assert len(promised.release()) == 3
+    ready, lost = promised.release()
+    assert len(ready) == 2
+    assert not lost
+    assert list(promised.connections) == [one for one in bench.reactor.connections.values() if one not in ready]
     store.durable.position = 3
     for connection in bench.reactor.connections.values():
         bench.reactor.unflushed[connection] = None

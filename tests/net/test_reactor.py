@@ -237,7 +237,7 @@ def test_a_reply_waits_for_its_own_commit_and_not_for_later_ones() -> None:
         bench.turn(1)
         answered += sum(frame == b"OK" for client in clients for frame in frames(client))
     assert answered >= 4 + 55
-    assert len(bench.reactor._promised._connections) <= 4
+    assert len(bench.reactor._promised.connections) <= 4
     bench.close()
 
 
