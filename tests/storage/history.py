@@ -11,6 +11,8 @@ from itertools import count
 from nsqd.core.retention.keeping import TopicConfig
 from penstock.protocol.names import is_ephemeral
 
+UNKNOWN = 1 << 62  # where a group ends that is being written
+
 _incarnations = count()
 
 
@@ -113,7 +115,7 @@ class History:
         for topic in self.world.values():
             topic.seal()
         self._worlds.append(lasting(self.world))
-        self._positions.append(1 << 62)
+        self._positions.append(UNKNOWN)
 
     def deliver(self) -> None:
         """The turn's group is about to be written, with what was delivered since `seal`."""
@@ -122,6 +124,12 @@ class History:
     def sealed(self, position: int) -> None:
         """It was, and ends there."""
         self._positions[-1] = position
+
+    def cut(self) -> None:
+        """The disk stopped. If that was before `seal`, a lease of ids may have written what was done until then."""
+        if self._positions[-1] < UNKNOWN:
+            self._worlds.append(lasting(self.world))
+            self._positions.append(UNKNOWN)
 
     def bounds(self, end: int) -> tuple[World, World]:
         """The worlds between which a log that ends there is: the same twice if it ends with a group."""
