@@ -86,6 +86,9 @@ class TopicState:
 
 
 World = dict[str, TopicState]  # by name
+# What a channel that went in a turn had then, by the names of topic and channel. A log that ends within the turn's group may
+# have it still, and what the turn gave it.
+Gone = dict[tuple[str, str], dict[bytes, Item]]
 
 
 def lasting(world: World) -> World:
@@ -100,8 +103,10 @@ class History:
         self.world: World = {}  # now
         self.ids: dict[bytes, bytes] = {}  # body -> id, of what was delivered
         self._number = 0
+        self.gone: Gone = {}  # in this turn
         self._positions = [0]
         self._worlds: list[World] = [{}]
+        self._gone: list[Gone] = [{}]
 
     def new_number(self) -> int:
         """Never given before."""
@@ -114,8 +119,7 @@ class History:
         """The turn's messages get their places. A lease of ids may write a group now."""
         for topic in self.world.values():
             topic.seal()
-        self._worlds.append(lasting(self.world))
-        self._positions.append(UNKNOWN)
+        self._begin_group()
 
     def deliver(self) -> None:
         """The turn's group is about to be written, with what was delivered since `seal`."""
@@ -128,21 +132,28 @@ class History:
     def cut(self) -> None:
         """The disk stopped. If that was before `seal`, a lease of ids may have written what was done until then."""
         if self._positions[-1] < UNKNOWN:
-            self._worlds.append(lasting(self.world))
-            self._positions.append(UNKNOWN)
+            self._begin_group()
 
-    def bounds(self, end: int) -> tuple[World, World]:
-        """The worlds between which a log that ends there is: the same twice if it ends with a group."""
+    def _begin_group(self) -> None:
+        self._worlds.append(lasting(self.world))
+        self._gone.append(self.gone)
+        self._positions.append(UNKNOWN)
+        self.gone = {}
+
+    def bounds(self, end: int) -> tuple[World, World, Gone]:
+        """The worlds between which a log that ends there is, the same twice if a group does, too; and what went in between."""
         place = bisect_right(self._positions, end) - 1
         if self._positions[place] < end and place + 1 < len(self._worlds):
-            return self._worlds[place], self._worlds[place + 1]
-        return self._worlds[place], self._worlds[place]
+            return self._worlds[place], self._worlds[place + 1], self._gone[place + 1]
+        return self._worlds[place], self._worlds[place], {}
 
     def restart(self, end: int, seen: World) -> None:
         """A new life begins with what was seen there."""
         keep = bisect_left(self._positions, end)
         self._positions = [*self._positions[:keep], end]
         self._worlds = [*self._worlds[:keep], lasting(seen)]
+        self._gone = [*self._gone[:keep], {}]
+        self.gone = {}
         self.world = seen
 
 
@@ -185,9 +196,11 @@ def judge(history: History, end: int, started: int, seen: dict[str, SeenTopic]) 
 
     Returns what is seen as a world.
     """
-    lower, upper = history.bounds(end)
+    lower, upper, gone = history.bounds(end)
     _same_names("topics", set(seen), set(lower) & set(upper), set(lower) | set(upper))
-    return {name: _judge_topic(name, topic, lower.get(name), upper.get(name), started) for name, topic in seen.items()}
+    return {
+        name: _judge_topic(name, topic, lower.get(name), upper.get(name), gone, started) for name, topic in seen.items()
+    }
 
 
 def _same_names(what: str, seen: set[str], must: set[str], may: set[str]) -> None:
@@ -196,7 +209,7 @@ def _same_names(what: str, seen: set[str], must: set[str], may: set[str]) -> Non
 
 
 def _judge_topic(
-    name: str, seen: SeenTopic, lower: TopicState | None, upper: TopicState | None, started: int
+    name: str, seen: SeenTopic, lower: TopicState | None, upper: TopicState | None, gone: Gone, started: int
 ) -> TopicState:
     states = [state for state in (lower, upper) if state is not None]
     same = lower is not None and upper is not None and lower.incarnation == upper.incarnation
@@ -226,7 +239,7 @@ def _judge_topic(
         if lower is not upper:  # it may have been given what waited, and done with it
             items.insert(0, known[0])
             if upper is None or channel_name not in upper.channels:  # it may have delivered more before it went
-                items.append({})
+                items.append(gone.get((name, channel_name), {}))
         judged = _judge_items(f"{name}/{channel_name}", channel.arrivals, items, lasted, started)
         result.channels[channel_name] = ChannelState(channel.paused, judged, known_channels[-1].incarnation)
     return result

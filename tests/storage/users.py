@@ -233,10 +233,12 @@ class Users:
         """What is gone from the node, ephemeral things by themselves, is gone from the world."""
         self._users = [user for user in self._users if not user.inbox.gone]
         world, topics = self._history.world, self._broker.topics
-        for name in [name for name in world if name not in topics]:
-            del world[name]
-        for name, topic in world.items():
-            topic.channels = {c: state for c, state in topic.channels.items() if c in topics[name].channels}
+        for name, topic in list(world.items()):
+            left = topics[name].channels if name in topics else {}
+            for channel in [channel for channel in topic.channels if channel not in left]:
+                self._history.gone[name, channel] = topic.channels.pop(channel).items
+            if name not in topics:
+                del world[name]
 
     def _pause_channel(self) -> None:
         channel = self._some_channel()
