@@ -186,9 +186,8 @@ class JsonApi:
             log.error("GRAPHITE: %s: %s", hide(self.options.graphite_url), str(error) or type(error).__name__)
             raise HttpError(502, "UPSTREAM_ERROR: graphite does not answer") from None
         kind = answer.headers.get("content-type", "")
-        kind = (
-            kind if kind.startswith(_PICTURES) else "application/octet-stream"
-        )  # no page of somebody else's in our name
+        # no page of somebody else's in our name
+        kind = kind if kind.startswith(_PICTURES) else "application/octet-stream"
         headers = {"Content-Security-Policy": "default-src 'none'; sandbox"}
         return Response(content, answer.status_code, headers, kind)
 

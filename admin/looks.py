@@ -36,9 +36,8 @@ class Looks:
     patient: Patient
     direct: Upstreams  # who asks by it waits, and nothing is remembered: for messages
     watch: Watch = field(init=False)
-    _kinds: dict[str, tuple[bool, float]] = field(
-        default_factory=dict
-    )  # by address: it is of ours; until when that is so
+    # by address: it is of ours; until when that is so
+    _kinds: dict[str, tuple[bool, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.watch = Watch(most_memory=self.direct.bounds.budget // 2)

@@ -10,9 +10,8 @@ import gc
 from admin.options import PROGRAM, AdminOptions
 from shared.startup import Exit, begin
 
-FILES = (
-    17  # opened before the first answer: a listener, the loops of both threads, a browser, some nodes that are asked
-)
+# opened before the first answer: a listener, the loops of both threads, a browser, some nodes that are asked
+FILES = 17
 
 
 def main() -> int:

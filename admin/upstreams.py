@@ -78,9 +78,8 @@ class Upstreams:
         self._client = httpx.AsyncClient(timeout=timeout, limits=limits, verify=context, trust_env=False)
         self._times = times
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._silent: set[str] = (
-            set()
-        )  # servers that did not answer the last time: hundreds of them keep nobody else waiting
+        # servers that did not answer the last time: hundreds of them keep nobody else waiting
+        self._silent: set[str] = set()
         self._slots_of_silent = asyncio.Semaphore(SILENT_AT_ONCE)
         self._slots_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # by URL without its path
         self._under_way: dict[object, asyncio.Task[Answer]] = {}

@@ -58,9 +58,8 @@ class Speed:
     name: str
     shape: str
     connections: int
-    aims: dict[tuple[str, str], float] = field(
-        default_factory=dict
-    )  # (mode, which Go) -> at least so many times as fast
+    # (mode, which Go) -> at least so many times as fast
+    aims: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
         """See LogSize."""

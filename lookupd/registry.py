@@ -73,9 +73,8 @@ class Registry:
         self._tombstone_lifetime = tombstone_lifetime
         self._limits = limits
         self.seats = Seats(limits)  # of the producers in _peers
-        self.refused = Counter(
-            {"identify": 0, "silent": 0, "register": 0}
-        )  # because of a limit: see make_room, and REGISTER
+        # because of a limit: see make_room, and REGISTER
+        self.refused = Counter({"identify": 0, "silent": 0, "register": 0})
         self._peers: dict[Peer, None] = {}  # every identified connection, in order of IDENTIFY
         self._topics: dict[str, dict[Peer, int]] = {}  # valid name -> producer in _peers -> its tombstone or NEVER
         # valid topic -> valid name -> producers, each also in _topics[topic]; no topic here is without a channel

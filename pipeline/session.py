@@ -75,9 +75,8 @@ def prepare() -> None:
         os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    ours = str(
-        Path(__file__).parent.parent
-    )  # of the checkout, or of what is installed: executors import penstock.spark
+    # of the checkout, or of what is installed: executors import penstock.spark
+    ours = str(Path(__file__).parent.parent)
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ours, *(part for part in path if part != ours)]))
 
@@ -104,9 +103,8 @@ def session(name: str, master: str = "") -> SparkSession:
         .config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "8")
-        .config(
-            "spark.sql.maxConcurrentOutputFileWriters", "32"
-        )  # topics and days of a task: else it sorts all rows first
+        # topics and days of a task: else it sorts all rows first
+        .config("spark.sql.maxConcurrentOutputFileWriters", "32")
         .config("spark.driver.extraJavaOptions", options)
         .getOrCreate()
     )

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 FREE = 16 * 1024  # bytes a connection may hold beside the budget, for input and for output
 DEFAULT_BUDGET = 256 * 1024 * 1024  # bytes: 50 bodies of the default -max-body-size
-SMALL_BUDGET = (
-    128 * 1024 * 1024
-)  # bytes, for nsqlookupd and nsqadmin, whose requests are small and answers a few megabytes
+# bytes, for nsqlookupd and nsqadmin, whose requests are small and answers a few megabytes
+SMALL_BUDGET = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

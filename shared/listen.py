@@ -49,9 +49,8 @@ class Listener:
     socket: socket.socket
     address: str  # what is really bound: "127.0.0.1:54321", "[::]:4160", or the path
     port: int  # what is really bound; -1 for a unix socket, as in /info
-    _unlink: tuple[str, int] | None = field(
-        default=None, repr=False
-    )  # our socket file and its inode; None: none (left)
+    # our socket file and its inode; None: none (left)
+    _unlink: tuple[str, int] | None = field(default=None, repr=False)
 
     @property
     def is_loopback(self) -> bool:

@@ -17,9 +17,8 @@ def without_surrogates(text: str) -> str:
 def go_json(value: Any) -> str:
     """JSON as Go's encoder writes it: compact, in the order given, with < > & escaped."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    if text.isascii() and not (
-        "<" in text or ">" in text or "&" in text
-    ):  # measured: a tenth of what looking for them costs
+    # measured: a tenth of what looking for them costs
+    if text.isascii() and not ("<" in text or ">" in text or "&" in text):
         return text
     text = without_surrogates(text)
     return _GO_ESCAPED.sub(lambda match: _GO_ESCAPES[match[0]], text)

@@ -17,9 +17,8 @@ from bench.crash.volume import Cut, Loop, Plain, Volume
 
 KILL = "kill"
 _TOLD = 10  # crashes between two lines of progress
-_KILL_ONLY = (
-    0.25  # of the crashes are kills between power cuts of ours: what a dead process left unsynced must be synced
-)
+# the share of crashes that are kills between power cuts of ours: what a dead process left unsynced must be synced
+_KILL_ONLY = 0.25
 _SEES_FAILURE = 0.5  # of its power cuts: it goes on for a moment on a disk that fails
 
 

@@ -20,9 +20,8 @@ from penstock.protocol.framing import ProtocolError
 
 LONGEST_LOAD = 0.4  # s from the load's beginning to the crash
 _WHILE_STARTING = 0.125  # of the crashes under load are preceded by one at a random moment of the start
-_BUSY = (
-    0.75  # of the crashes come just after the checker has sent something: it sleeps in its own syncs much of the time
-)
+# of the crashes come just after the checker has sent something: it sleeps in its own syncs much of the time
+_BUSY = 0.75
 _MOST_WAIT = 0.1  # s for that
 _PATIENCE = 1.0  # s for that
 _LONGEST_START = 0.6  # s

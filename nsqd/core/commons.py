@@ -28,9 +28,8 @@ class Commons:
     scan: ScanPool
     events: Events
     remembered: Remembered = field(default_factory=Remembered)  # by the topics, of their publishers
-    latencies: Histogram = field(
-        default_factory=Histogram
-    )  # of all messages finished, while percentiles are configured
+    # of all messages finished, while percentiles are configured
+    latencies: Histogram = field(default_factory=Histogram)
 
     def new_latency(self) -> Latency | None:
         """What a new channel measures with; None: nobody wants to know."""

@@ -44,9 +44,8 @@ class Batch(NamedTuple):
     end: int
     ordinary: int  # of them, those without a delay
     delayed: int  # of them, those that wait in the topic's delay lane
-    puts: (
-        Puts | None
-    )  # what they were put as, if they are exactly that and were put just now; None: they may be anything
+    # what they were put as, if they are exactly that and were put just now; None: they may be anything
+    puts: Puts | None
 
 
 class Reader(Protocol):

@@ -33,9 +33,8 @@ class Kind(IntEnum):
     HOLE = 13  # messages that no channel was given are dropped
     DROP_CHANNEL = 14
     DROP_TOPIC = 15
-    STATE = (
-        16  # a checkpoint begins; then what it knows of all topics and channels: the highest number given, the lease
-    )
+    # a checkpoint begins; then what it knows of all topics and channels: the highest number given, the lease
+    STATE = 16
     STATE_TOPIC = 17  # a topic as it is now (see state.py); what was recorded of it since STATE is in it
     STATE_END = 18  # the checkpoint is complete
     CONFIG = 19  # how a topic's messages are kept
@@ -44,9 +43,8 @@ class Kind(IntEnum):
     CURSOR = 22  # a cursor of a topic stands there; then its name's length, its name, its owner. At GONE: it is no more
     SEEN = 23  # in a checkpoint: what a topic remembers of publishers; then a part of that, in msgpack (see state.py)
     JOB = 24  # jobs of a tube are so from now on; then for each its ordinal and its row (jobs.py), due in log time
-    JOBS = (
-        25  # in a checkpoint: all jobs of a tube with ordinals of a page; then their rows, due to be moved by `offset`
-    )
+    # in a checkpoint: all jobs of a tube with ordinals of a page; then their rows, due to be moved by `offset`
+    JOBS = 25
     NEXT_ID = 26  # a clean stop gives back what it had leased: ids from this one on were never issued
     READER = 27  # a reader of a topic was made: a channel, or another kind; then its name
 

@@ -40,9 +40,8 @@ class Node:
     peers: Callable[[], list[Peer]]  # trio thread
     set_lookupds: Callable[[list[str]], None]  # trio thread
     lookupds: Callable[[], list[str]]  # trio thread
-    until_registered: Callable[
-        [str, Callable[[], None]], None
-    ]  # trio thread: topic, what to call when nsqlookupd knows it
+    # trio thread: topic, what to call when nsqlookupd knows it
+    until_registered: Callable[[str, Callable[[], None]], None]
     turns: Callable[[], int]  # trio thread
     take_topology: Callable[[], Picture]  # trio thread
     save_topology: Callable[[Picture], None]  # any thread: durable on return

@@ -41,9 +41,8 @@ _TRUE = ("true", "1")
 SPLIT_AT_ONCE = 64 * 1024  # bytes of lines: about 1 ms
 Arguments = dict[str, str]
 _HEADER = b"x-nsq-header-"  # before the name, as the server gives it
-_INTEGER = re.compile(
-    r"(?=[+-]?[0-9])(?:\+|-(?=0+$))?0*([0-9]{0,18})"
-)  # not negative, and no more than 18 digits that count
+# not negative, and no more than 18 digits that count
+_INTEGER = re.compile(r"(?=[+-]?[0-9])(?:\+|-(?=0+$))?0*([0-9]{0,18})")
 
 
 class _Ok(Response):

@@ -7,9 +7,8 @@ from typing import Protocol
 NEVER = 1 << 62  # ns: later than any time
 DEFLATE_LEVEL = 6  # unless the client asks for another
 
-Begin = Callable[
-    [Callable[[], None]], None
-]  # begins something that takes time; calls what it is given when that is over
+# begins something that takes time; calls what it is given when that is over
+Begin = Callable[[Callable[[], None]], None]
 
 
 @dataclass(frozen=True, slots=True)

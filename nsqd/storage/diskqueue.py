@@ -46,9 +46,8 @@ class Queue:
     channel: str  # "": the topic's own
     files: dict[int, Path]  # by number
     start: tuple[int, int] = (0, 0)  # file and position to be read from
-    unreadable: list[tuple[Path, int, int]] = field(
-        default_factory=list
-    )  # (file, from, its size), once `messages` was read
+    # (file, from, its size), once `messages` was read
+    unreadable: list[tuple[Path, int, int]] = field(default_factory=list)
 
     def messages(self) -> Iterator[QueuedMessage]:
         """All there are, in order. Raises OSError."""

@@ -33,9 +33,8 @@ class Sequence:
         self._firsts: list[int] = []  # first of each
         self.end = 0  # ordinal after the last message
         self._dead = 0  # extents in `held` of which nothing is left; swept when they are half
-        self.on_freed: Callable[[Held], None] = (
-            _nothing  # told of each extent of which nothing is left, before it is swept
-        )
+        # told of each extent of which nothing is left, before it is swept
+        self.on_freed: Callable[[Held], None] = _nothing
 
     def append(
         self, first: int, frames: list[bytes], ids: bytes, largest: int, delayed: bool, owing: int = 0

@@ -80,9 +80,8 @@ class LookupPoller:
         for url in self._urls:
             try:
                 found |= self._ask(url)
-            except (
-                Exception
-            ) as error:  # whatever a foreign server makes of HTTP and JSON: the others are asked all the same
+            # whatever a foreign server makes of HTTP and JSON: the others are asked all the same
+            except Exception as error:
                 log.warning("cannot ask %s: %s", url, error or type(error).__name__)
                 found |= self._known
         return frozenset(found)

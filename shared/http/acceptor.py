@@ -22,9 +22,8 @@ from shared.tls import describe_failure
 
 BACKLOG = 4096  # connections the kernel keeps for us
 ACCEPT_BATCH = 16  # accepted in a row, before those that are connected get a turn
-ACCEPT_PAUSE = (
-    1.0  # s without accepting when there are no descriptors: trying all the time would starve who is connected
-)
+# s without accepting when there are no descriptors: trying all the time would starve who is connected
+ACCEPT_PAUSE = 1.0
 QUIET = 10.0  # s between two lines about the same trouble
 
 

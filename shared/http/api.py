@@ -26,9 +26,8 @@ Handler = Callable[[Request], Awaitable[Response]]
 Routes = Mapping[str, Mapping[str, Handler]]  # path -> method -> handler; a part of a path may be a "{parameter}"
 
 V1_HEADERS = {"X-Nsq-Content-Type": "nsq; version=1.0"}
-_HOST = re.compile(
-    r"(?:([A-Za-z0-9._-]+)|\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~-]+)?)\])(?::[0-9]*)?"
-)  # a name or an address, and a port
+# a name or an address, and a port
+_HOST = re.compile(r"(?:([A-Za-z0-9._-]+)|\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~-]+)?)\])(?::[0-9]*)?")
 _OWN_SITES = (b"same-origin", b"none")  # Sec-Fetch-Site of our own pages, and of what people typed
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 

@@ -54,9 +54,8 @@ class SecureProtocol(SSLProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        if isinstance(
-            self._transport, asyncio.ReadTransport
-        ):  # who takes no answers is not read from: TLS answers, too
+        # who takes no answers is not read from: TLS answers, too
+        if isinstance(self._transport, asyncio.ReadTransport):
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
@@ -76,8 +75,7 @@ class SecureProtocol(SSLProtocol):
         super()._do_shutdown()  # type: ignore[misc]
         if self._shutdown_timeout_handle is not None:
             self._shutdown_timeout_handle.cancel()
-        if isinstance(
-            self._transport, asyncio.WriteTransport
-        ):  # as Go: having said goodbye, we need not hear the peer's
+        # as Go: having said goodbye, we need not hear the peer's
+        if isinstance(self._transport, asyncio.WriteTransport):
             self._transport.write(self._outgoing.read())  # asyncio keeps it back while the peer reads slowly
             close(self._transport, self._loop)

@@ -131,9 +131,8 @@ def test_forms_must_come_from_our_pages_and_be_of_the_session(tmp_path: Path) ->
             assert (await client.post("/topics/t", data=form, headers=headers)).status_code == 403
             assert (await client.post("/api/topics/t", json=form, headers=headers)).status_code == 403
             assert (await client.delete("/api/topics/t", headers=headers)).status_code == 403
-        assert (
-            await client.post("/topics/t", data=form, headers=OURS)
-        ).status_code == 403  # without the session's word
+        # without the session's word
+        assert (await client.post("/topics/t", data=form, headers=OURS)).status_code == 403
         wrong = form | {"csrf": "0" * 32}
         assert (await client.post("/topics/t", data=wrong, headers=OURS)).status_code == 403
         word = re.search(r'name="csrf" value="([0-9a-f]{32})"', (await client.get("/lookup")).text or "")

@@ -342,9 +342,8 @@ def test_every_action_by_keyboard_alone(page: Page, guarded: Cluster) -> None:
     page.wait_for_selector("text=made.by.keys", state="detached")
     with guarded.worker("keyed") as worker:
         job = worker.put("x")
-        eventually(
-            lambda: worker.stats_tube("keyed")["current-jobs-ready"]
-        )  # nsqlookupd is asked for its channels first
+        # nsqlookupd is asked for its channels first
+        eventually(lambda: worker.stats_tube("keyed")["current-jobs-ready"])
     tube = f"{url}/tube?name=keyed&node={node}"
     page.goto(f"{tube}&state=ready")
     press(page, f"Bury {job}")

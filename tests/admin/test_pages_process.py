@@ -241,9 +241,8 @@ def test_a_cluster_that_is_gone_is_a_page_that_says_so(tmp_path: Path) -> None:
         assert httpx.get(f"http://{admin.http}/").status_code == 200
         node.stop()
         eventually(lambda: "Stale: " in httpx.get(f"http://{admin.http}/nodes").text)
-        assert (
-            f"{node.http} gave no sound answer for" in httpx.get(f"http://{admin.http}/").text
-        )  # and what it told last
+        # and what it told last
+        assert f"{node.http} gave no sound answer for" in httpx.get(f"http://{admin.http}/").text
         eventually(lambda: httpx.get(f"http://{admin.http}/api/nodes").status_code == 502)
     with nsqadmin("-nsqd-http-address", node.http) as admin:
         answer = httpx.get(f"http://{admin.http}/nodes")

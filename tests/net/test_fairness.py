@@ -122,9 +122,8 @@ def test_handshakes_at_once_are_not_one_turn() -> None:
         client.sendall(b"hello")
     bench.turn(1)
     assert tls.done == 1
-    assert (
-        sum(connection.reading for connection in bench.reactor.connections.values()) == 1
-    )  # those who wait do not grow
+    # those who wait do not grow
+    assert sum(connection.reading for connection in bench.reactor.connections.values()) == 1
     assert bench.reactor._due() == bench.reactor.now
     bench.turn(1)
     assert tls.done == 2

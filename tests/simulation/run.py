@@ -193,9 +193,8 @@ class WholeRun:
         self.node = None
         try:
             if random.random() < 0.2 and (self.was_cut or self.durability is not Durability.INTERVAL):
-                self.disk.cut_in = random.randrange(
-                    8
-                )  # in the middle of the restart, which syncs what a kill left unsynced
+                # in the middle of the restart, which syncs what a kill left unsynced
+                self.disk.cut_in = random.randrange(8)
             node = self.start()
             self.disk.cut_in = random.randrange(1, 400) if random.random() < 0.7 else None
             self.disk.cut_write_in = random.randrange(1, 200) if random.random() < 0.3 else None

@@ -53,6 +53,5 @@ def batches_of(content: bytes) -> list[bytes]:
 @pytest.mark.parametrize("cut", [1, 20, 60])
 def test_half_an_answer_is_an_error_and_not_a_gap(cut: int) -> None:
     content = answer(0, [b"x" * 50])
-    assert (
-        batches_of(content[:-cut]) == []
-    )  # what is not whole is no message; the reader sees that the offset has not moved
+    # what is not whole is no message; the reader sees that the offset has not moved
+    assert batches_of(content[:-cut]) == []

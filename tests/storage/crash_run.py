@@ -62,9 +62,8 @@ class CrashRun:
         self.slice = self.random.choice((0, 1000 * SECOND))  # a topic a turn, or all of them
         self.disk = SimDisk(self.random, self.random.choice((512, 4096)))
         self.disk.cached = self.random.choice((0, 0.5, 1))
-        self.jumps = (
-            self.random.random() < 0.3
-        )  # the wall clock is set now and then, and the machine never started anew
+        # the wall clock is set now and then, and the machine never started anew
+        self.jumps = self.random.random() < 0.3
         self.node: SimNode | None = None
         self.written = 0  # where the log ends for all that a kill may do
         self.safe = 0  # the log must not end before this, whatever happens
@@ -156,9 +155,8 @@ class CrashRun:
                 node.cleaner.step()
                 node.turn()
         if self.tail_bytes < 1 << 40:
-            assert_bounded(
-                node, 2 * (self.tail_bytes + self.segment_size + LARGEST_TURN)
-            )  # behind each of two checkpoints
+            # behind each of two checkpoints
+            assert_bounded(node, 2 * (self.tail_bytes + self.segment_size + LARGEST_TURN))
 
     def _crash(self) -> None:
         random = self.random

@@ -250,9 +250,8 @@ def _judge_retained(name: str, seen: SeenTopic, states: list[TopicState]) -> lis
     if seen.retained is None:
         return []
     if seen.retained:
-        both = list(
-            dict.fromkeys([*states[0].retained, *states[-1].retained])
-        )  # what may go goes in a group of its own
+        # what may go goes in a group of its own
+        both = list(dict.fromkeys([*states[0].retained, *states[-1].retained]))
         known = [one for one in (*(state.retained for state in states), both) if seen.retained[0] in one]
         starts = [one[one.index(seen.retained[0]) :][: len(seen.retained)] for one in known]
         assert seen.retained in starts, f"{name} retains {seen.retained} of {known}"

@@ -109,9 +109,8 @@ class Dispatch:
         if frames:
             consumer.message_count += len(frames)
             consumer.sink.deliver(frames, size, now)
-        consumer.room = (
-            room - size if room > size else consumer.sink.room()
-        )  # asked again: it is to tell when there is some
+        # asked again: it is to tell when there is some
+        consumer.room = room - size if room > size else consumer.sink.room()
         return depth
 
     def check(self) -> None:

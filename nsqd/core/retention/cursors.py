@@ -11,8 +11,7 @@ class Cursor:
 
     offset: int  # what is before it was read
     owner: str = ""  # who alone may move it; "": anybody
-    hold: int = (
-        0  # ns: what it has not read stays for so long after its publish, beyond retention; 0: time does not cap it
-    )
+    # ns: what it has not read stays for so long after its publish, beyond retention; 0: time does not cap it
+    hold: int = 0
     hold_bytes: int = 0  # likewise the newest so many bytes; 0: size does not cap it. Both 0: it holds nothing
     updated: int = 0  # ns since the epoch

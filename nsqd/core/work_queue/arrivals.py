@@ -24,9 +24,8 @@ class Arrivals:
         self._edge = edge
         self._extents = extents
         self.position = edge.distributed  # messages before it are jobs, or are gone
-        self.holes: deque[tuple[int, int]] = (
-            deque()
-        )  # spans from the position on that are not to become jobs, ascending
+        # spans from the position on that are not to become jobs, ascending
+        self.holes: deque[tuple[int, int]] = deque()
         waiting = edge.lane.waiting.items()
         # by ordinal, the terms of messages from the position on; others come on the usual ones
         self.terms = {one.ordinal: Terms(due=due) for due, one in waiting if one.ordinal >= self.position}

@@ -26,9 +26,8 @@ class JobIndex(Generic[H]):
     def __init__(self, has_whole_ids: bool = False) -> None:
         self._bits = _WHOLE if has_whole_ids else SEQUENCE  # of an id that are the number
         self.holders: dict[int, H] = {}  # by number
-        self._pages: dict[
-            int, tuple[array[int], array[int]]
-        ] = {}  # by number: ordinals + 1 (0: no job), and holders' numbers
+        # by number: ordinals + 1 (0: no job), and holders' numbers
+        self._pages: dict[int, tuple[array[int], array[int]]] = {}
         self._counts: dict[int, int] = {}  # jobs of each page
 
     def number(self, job_id: int) -> int:

@@ -68,9 +68,8 @@ class Worker:
         self.sink = sink
         self.using = DEFAULT
         self.watching = Names(DEFAULT)
-        self.holds: dict[
-            tuple[int, int], int
-        ] = {}  # by the tube's number and the ordinal: when the reservation ends, ns
+        # by the tube's number and the ordinal: when the reservation ends, ns
+        self.holds: dict[tuple[int, int], int] = {}
         # a heap of (end, tube's number, ordinal), of these reservations and of some that are over
         self._ends: list[tuple[int, int, int]] = []
         self.waiting = False  # for a job

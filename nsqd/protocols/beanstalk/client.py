@@ -133,10 +133,8 @@ class Client(ABC):
         if self._wait or self.outbox.closing:
             self.waiting = len(self._buffer) > MOST_KEPT and not self.outbox.closing
             self._note_kept()
-        elif (
-            self._put is None or self._long is not None or len(self._buffer) >= self._put.size + 2
-        ):  # a large body is not copied for each piece
-            self._look_again()
+        elif self._put is None or self._long is not None or len(self._buffer) >= self._put.size + 2:
+            self._look_again()  # else later: a large body is not copied for each piece
 
     def _look_again(self) -> None:
         """At what was kept."""

@@ -46,9 +46,8 @@ class Cache:
         self.budget = budget  # bytes of frames
         self.limit = budget  # of it, what is left to frames; beyond it, `keep_to_budget`
         self.held_bytes = 0  # of frames in memory; in extents that live, freed frames count as well
-        self.on_read: Callable[[int], None] = lambda topic: (
-            None
-        )  # called when what was asked for of a topic can be read
+        # called when what was asked for of a topic can be read
+        self.on_read: Callable[[int], None] = lambda topic: None
         self.just_read: list[Held] = []  # read back in this turn; not empty: `keep_to_budget` takes note of them
         self.done: deque[Read] = deque()  # by the thread; if there are some, `collect`
         self.inline = 0  # extents read in this turn; whoever begins a turn sets it to 0

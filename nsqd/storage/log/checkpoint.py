@@ -69,9 +69,8 @@ class Checkpoints:
         self._root = 0  # of the one being written
         self._ended = 0  # position that must be durable before the one that was written counts; 0: none
         before = [*tidying.segments[:1], *roots]
-        self._since = (
-            before[-1] if before else writer.written.position
-        )  # position of the last one, or of the log's beginning
+        # position of the last one, or of the log's beginning
+        self._since = before[-1] if before else writer.written.position
         self._size = 0  # bytes of the last one
         self._size_before = 0  # likewise, of the one before it
         self._quiet = False  # little was written between the last two looks

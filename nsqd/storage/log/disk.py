@@ -146,9 +146,8 @@ class RealDisk:
             sync_directory(path.parent)
         # for as long as the process lives: a sync must not fail because there is no descriptor left
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._buffer = (
-            bytearray()
-        )  # for all files, which one thread reads: new memory each time costs as much as reading
+        # for all files, which one thread reads: new memory each time costs as much as reading
+        self._buffer = bytearray()
 
     def names(self) -> list[str]:
         return sorted(os.listdir(self.path))

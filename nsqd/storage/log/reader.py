@@ -26,9 +26,8 @@ _ZEROS = bytes(65536)
 _GROUP_RECORD = re.compile(
     re.escape((GROUP.size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((Kind.GROUP,))), re.DOTALL
 )
-_ANY_RECORD = re.compile(
-    b"(?=[\\0-\\3].{7}[\\1-%s])" % re.escape(bytes((max(Kind),))), re.DOTALL
-)  # shorter than 64 MiB
+# shorter than 64 MiB
+_ANY_RECORD = re.compile(b"(?=[\\0-\\3].{7}[\\1-%s])" % re.escape(bytes((max(Kind),))), re.DOTALL)
 
 
 class Record(NamedTuple):

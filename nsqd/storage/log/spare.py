@@ -12,9 +12,8 @@ from contextlib import suppress
 from nsqd.storage.log.disk import Disk, File
 from shared.log import log
 
-NAME = (
-    "spare."  # then a number, for no name is used twice: after a power cut the directory may have changed in any order
-)
+# a number follows, for no name is used twice: after a power cut the directory may have changed in any order
+NAME = "spare."
 CHUNK = 4 * 1024 * 1024  # bytes that are filled and synced at a time
 ROOM = 8  # times its size must be free on the disk
 

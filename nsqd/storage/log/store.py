@@ -46,9 +46,8 @@ class LogStore:
         self._owes_sync = False  # somebody waits for the sync of a group that could not be written
         self.reshaped = 0  # how often extents that are older than the newest were replaced by others
         self.leased = 0  # message ids below it may be issued
-        self.after_commit: Callable[[int], None] = lambda now: (
-            None
-        )  # follows a commit of the turn at `now`: checkpoints
+        # follows a commit of the turn at `now`: checkpoints
+        self.after_commit: Callable[[int], None] = lambda now: None
 
     # the turn
 

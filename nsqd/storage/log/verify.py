@@ -26,9 +26,8 @@ class TopicFindings:
     not_distributed: int  # of them, those that no reader was given yet
     live: int  # of them, those that a reader owes, or that no reader was given yet
     retained: int  # of them, those that are only retained
-    readers: list[
-        tuple[Kind, str, dict[str, int]]
-    ]  # of each its kind, its name, and how many messages are in which state
+    # of each its kind, its name, and how many messages are in which state
+    readers: list[tuple[Kind, str, dict[str, int]]]
 
 
 @dataclass(slots=True)
