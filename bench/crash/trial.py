@@ -20,7 +20,7 @@ from penstock.protocol.framing import ProtocolError
 
 LONGEST_LOAD = 0.4  # s from the load's beginning to the crash
 _WHILE_STARTING = 0.125  # of the crashes under load are preceded by one at a random moment of the start
-# of the crashes come just after the checker has sent something: it sleeps in its own syncs much of the time
+# the share of crashes that come just after the checker has sent something: it sleeps in its own syncs much of the time
 _BUSY = 0.75
 _MOST_WAIT = 0.1  # s for that
 _PATIENCE = 1.0  # s for that
