@@ -5,7 +5,7 @@ from tests.core.node import SECOND, Node
 
 
 def look(node: Node) -> Look:
-    found = Look(node.broker.tubes)
+    found = Look()
     for name in sorted(node.broker.topics):
         found.add(node.broker.topics[name])
     return found

@@ -48,6 +48,15 @@ class Batch(NamedTuple):
     puts: Puts | None
 
 
+class Counts(NamedTuple):
+    """How many messages of a reader are in which state."""
+
+    ready: int
+    in_flight: int  # with a consumer; of jobs: reserved
+    deferred: int  # they wait for a time
+    buried: int
+
+
 class Reader(Protocol):
     """See above. It stands in the agenda while it can deliver, and while something in it waits for a time."""
 
@@ -94,6 +103,11 @@ class Reader(Protocol):
 
     def next_due(self) -> int | None:
         """When `scan` has something to do (monotonic ns)."""
+
+    # what others ask
+
+    def counts(self) -> Counts:
+        """How many of its messages are in which state; what is yet to be read from disk counts as ready."""
 
     def check(self) -> None:
         """Raise AssertionError if a sentence about it is false."""

@@ -5,18 +5,18 @@ are summed up. So what a scrape brings to the monitoring is bounded, however man
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from heapq import nsmallest
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
+from nsqd.core.reader import Kind
 from nsqd.core.sequence.store import LogFigures
 from nsqd.core.timing.scan import ScanStatistics
 from nsqd.core.topic import Topic
-from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.http.node import Node
 from shared.budget import BudgetFigures
@@ -100,17 +100,15 @@ async def take(node: Node) -> Figures:
 
 
 def _walk(broker: Broker) -> Iterator[tuple[str, Row]]:
-    """Every topic, channel, tube and cursor. Goes on in the trio thread only; what is deleted meanwhile is left out."""
+    """Every topic, reader and cursor. Goes on in the trio thread only; what is deleted meanwhile is left out."""
     for topic in list(broker.topics.values()):
         if topic.deleted:
             continue
         yield "topics", _topic(topic)
-        tube = broker.tubes.tube(topic.name)
-        if tube is not None:
-            yield "tubes", _tube(tube, broker.tubes.waiters.count_at(topic.name))
-        for channel in list(topic.channels.values()):
-            if not channel.deleted:
-                yield "channels", _channel(channel)
+        for reader in list(topic.readers.values()):
+            if not reader.deleted:
+                rows, row_of = _ROWS[reader.kind]
+                yield rows, row_of(reader)
         for name, cursor in list(topic.cursors.items()):
             yield "cursors", Row((topic.name, name), (max(0, topic.edge.end - cursor.offset),), (cursor.offset,))
 
@@ -122,15 +120,20 @@ def _topic(topic: Topic) -> Row:
 
 
 def _channel(channel: Channel) -> Row:
-    waiting = (channel.depth, channel.in_flight_count, channel.deferred_count, len(channel.buried))
     counters = (channel.message_count, channel.requeue_count, channel.timeout_count, channel.dropped_count)
-    return Row((channel.topic_name, channel.name), (*waiting, len(channel.consumers)), counters)
+    return Row((channel.topic_name, channel.name), (*channel.counts(), len(channel.consumers)), counters)
 
 
-def _tube(tube: Tube, waiting: int) -> Row:
-    states = (JobState.READY, JobState.RESERVED, JobState.DELAYED, JobState.BURIED)
-    gauges = (*(tube.table.counts[state] for state in states), tube.table.urgent, waiting)
+def _tube(tube: Tube) -> Row:
+    gauges = (*tube.counts(), tube.table.urgent, tube.waiters.count_at(tube.topic_name))
     return Row((tube.topic_name,), gauges, (tube.total,))
+
+
+# Of each kind of reader: where its rows belong, and how one is made.
+_ROWS: dict[Kind, tuple[str, Callable[[Any], Row]]] = {
+    Kind.CHANNEL: ("channels", _channel),
+    Kind.WORK_QUEUE: ("tubes", _tube),
+}
 
 
 def _whole(node: Node, rows: dict[str, list[Row]]) -> Figures:

@@ -37,7 +37,6 @@ from starlette.responses import Response
 
 from nsqd.core.observation import ages
 from nsqd.core.topic import Topic
-from nsqd.core.tubes import Tubes
 from nsqd.http.arguments import existing_topic, topic_name
 from nsqd.http.node import Node
 from shared.http.api import Routes, json_response, query, query_all
@@ -112,7 +111,7 @@ class Overview:
 
     async def _look(self, topics: Sequence[Topic]) -> "Look":
         """At those of them that are still there."""
-        look, left = Look(self._node.broker.tubes), iter(topics)
+        look, left = Look(), iter(topics)
         while await self._node.bridge.call(lambda: look.go_on(left)):
             pass
         return look
@@ -121,10 +120,9 @@ class Overview:
 class Look:
     """What was seen of topics so far."""
 
-    __slots__ = ("_tubes", "idle", "names", "paused", "rows", "stopped")
+    __slots__ = ("idle", "names", "paused", "rows", "stopped")
 
-    def __init__(self, tubes: Tubes) -> None:
-        self._tubes = tubes
+    def __init__(self) -> None:
         self.names: list[str] = []
         self.rows: list[tuple[int, ...]] = []  # beside them, each as long as COLUMNS
         self.stopped: list[bool] = []  # likewise: it is paused, or one of its channels
@@ -180,9 +178,9 @@ class Look:
             requeued,
             timed_out,
         )
-        tube = self._tubes.tube(topic.name)
+        jobs = sum(sum(reader.counts()) for reader in topic.readers.values() if reader.takes_terms)
         self.names.append(topic.name)
-        self.rows.append((*row, held, oldest, sum(tube.table.counts.values()) if tube is not None else 0))
+        self.rows.append((*row, held, oldest, jobs))
         self.stopped.append(len(self.paused) > known)
 
     def told(self, wanted: Sequence[str] | None) -> dict[str, Any]:

@@ -6,14 +6,17 @@ A picture of more than one topic is taken once at a time: who asks meanwhile sha
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
 from nsqd.core.measurement.latency import Snapshot, result_of
+from nsqd.core.reader import Kind
 from nsqd.core.topic import Topic
 from nsqd.http.coalescing import Coalescing
 from nsqd.http.node import Node
@@ -98,12 +101,12 @@ class Stats:
         if wanted.channel:
             topics = [topic for topic in topics if wanted.channel in topic.channels]
         now = time.monotonic_ns()
-        return [_topic(topic, wanted, owners, now) | self._tube(topic.name, now) for topic in topics]
+        return [_topic(topic, wanted, owners, now) | self._readers(topic, now) for topic in topics]
 
-    def _tube(self, name: str, now: int) -> dict[str, Any]:
-        """What is told of a topic's tube, if it has one."""
-        tubes = self._node.broker.tubes
-        return {"tube": tube_picture(tubes, name, now)} if tubes.tube(name) is not None else {}
+    def _readers(self, topic: Topic, now: int) -> dict[str, Any]:
+        """What is told of a topic's readers that are no channels."""
+        found = [_PICTURES[reader.kind] for reader in topic.readers.values() if reader.kind in _PICTURES]
+        return {word: picture(self._node.broker, topic.name, now) for word, picture in found}
 
     async def _producers(self, wanted: Wanted) -> list[dict[str, Any]]:
         """Connections that have published, whatever was asked for."""
@@ -113,6 +116,12 @@ class Stats:
             portion = producers[start : start + PORTION]
             found += await call(lambda portion=portion: [client(peer, wanted.topic) for peer in portion])  # type: ignore[misc]
         return found
+
+
+# Of each kind of reader but channels: what it is called, and what is told of the one that a topic of that name has, at `now`.
+_PICTURES: dict[Kind, tuple[str, Callable[[Broker, str, int], dict[str, int]]]] = {
+    Kind.WORK_QUEUE: ("tube", lambda broker, name, now: tube_picture(broker.tubes, name, now)),
+}
 
 
 def _written(picture: dict[str, Any]) -> str:

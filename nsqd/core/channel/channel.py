@@ -20,7 +20,7 @@ from nsqd.core.measurement.latency import Latency
 from nsqd.core.measurement.measures import Measures
 from nsqd.core.measurement.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
 from nsqd.core.message.frame import STAMP, with_attempts
-from nsqd.core.reader import Batch, Kind, Parts
+from nsqd.core.reader import Batch, Counts, Kind, Parts
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.timing.deferred import Deferred, Message
 
@@ -325,9 +325,7 @@ class Channel:
         """When scan has something to do."""
         in_flight = self.in_flight.next_due() if self.in_flight.count else None
         deferred = self.deferred.wake_at() if self.deferred.count else None
-        if in_flight is None or deferred is None:
-            return deferred if in_flight is None else in_flight
-        return min(in_flight, deferred)
+        return min((due for due in (in_flight, deferred) if due is not None), default=None)
 
     def _return(self, run: Run, limit: int, what: str, reason: str) -> int:
         """Up to `limit` messages of a run are ready again, or buried. Returns how many. `what`: an outcome."""
@@ -365,6 +363,9 @@ class Channel:
         """Messages that wait for their time: requeued with a delay, or published so."""
         return self.deferred.count + self.delayed
 
+    def counts(self) -> Counts:
+        return Counts(self.depth, self.in_flight_count, self.deferred_count, len(self.buried))
+
     @property
     def message_count(self) -> int:
         """Messages that came to this channel since the process started."""
@@ -396,5 +397,4 @@ class Channel:
         assert not (self.deleted and self.consumers)
 
     def __repr__(self) -> str:
-        counts = f"{self.depth} ready, {self.in_flight_count} in flight, {self.deferred_count} deferred"
-        return f"<Channel {self.name} at {self.backlog.cursor}: {counts}, {len(self.buried)} buried>"
+        return f"<Channel {self.name} at {self.backlog.cursor}: {self.counts()}>"

@@ -1,7 +1,7 @@
 """What a node has left: for who empties one (nsqd/http/drain.py). Looked at in portions, while it goes on.
 
-Only while nothing is published may a sum of nothing be believed: then messages go from a topic to its channels, and from there
-away, and a topic is looked at before its channels, so none is overlooked on its way. What a channel has is looked at as one.
+Only while nothing is published may a sum of nothing be believed: then messages go from a topic to its readers, and from there
+away, and a topic is looked at before its readers, so none is overlooked on its way. What a reader has is looked at as one.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from nsqd.core.broker import Broker
-from nsqd.core.channel.channel import Channel
-from nsqd.core.topic import Topic
-from nsqd.core.work_queue.job import JobState
-from nsqd.core.work_queue.tube import Tube
+from nsqd.core.reader import Reader
 
 
 class Left(NamedTuple):
-    """Of a topic alone, a channel, a tube, or a sum."""
+    """Of a topic alone, a reader, or a sum."""
 
     depth: int = 0  # messages: those that no channel has been given, and those that are ready in one
     in_flight: int = 0
@@ -36,29 +33,18 @@ class Left(NamedTuple):
 
 
 def walk(broker: Broker, aside: str) -> Iterator[Left]:
-    """Every topic, channel and tube but those of the topic `aside`. It may be gone on with in later turns."""
+    """Every topic and reader but those of the topic `aside`. It may be gone on with in later turns."""
     for topic in list(broker.topics.values()):
         if topic.deleted or topic.name == aside:
             continue
-        yield _of_topic(topic, broker.tubes.tube(topic.name))
-        for channel in list(topic.channels.values()):
-            if not channel.deleted:
-                yield _of_channel(channel)
+        yield Left(depth=topic.depth)
+        for reader in list(topic.readers.values()):
+            if not reader.deleted:
+                yield _of_reader(reader)
 
 
-def _of_topic(topic: Topic, tube: Tube | None) -> Left:
-    """With its tube, which may have nothing to do with a channel."""
-    own = Left(depth=topic.depth)
-    return own if tube is None else own.plus(_of_tube(topic, tube))
-
-
-def _of_channel(channel: Channel) -> Left:
-    return Left(channel.depth, channel.in_flight_count, channel.deferred_count, len(channel.buried))
-
-
-def _of_tube(topic: Topic, tube: Tube) -> Left:
-    """What was handed out and is no job yet, for it is being read from disk, counts as one, about."""
-    waiting = sum(tube.table.counts[state] for state in (JobState.READY, JobState.RESERVED, JobState.DELAYED))
-    return Left(
-        buried=tube.table.counts[JobState.BURIED], jobs=waiting + topic.edge.distributed - tube.arrivals.position
-    )
+def _of_reader(reader: Reader) -> Left:
+    counts = reader.counts()
+    if reader.takes_terms:
+        return Left(buried=counts.buried, jobs=sum(counts) - counts.buried)
+    return Left(counts.ready, counts.in_flight, counts.deferred, counts.buried)

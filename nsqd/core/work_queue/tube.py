@@ -8,7 +8,7 @@ on disk only, the tube is `reading`, and whoever asked asks again.
 from __future__ import annotations
 
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.core.reader import Batch, Kind, Parts
+from nsqd.core.reader import Batch, Counts, Kind, Parts
 from nsqd.core.sequence.puts import USUAL, Puts, Terms
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.arrivals import Arrivals
@@ -362,6 +362,13 @@ class Tube:
         del self.index.holders[self.number]
         self.waiters.remove(self.topic_name, self)
         self.listed.hide(self.topic_name)
+
+    def counts(self) -> Counts:
+        """Count the jobs in each state. What was handed out and is no job yet is ready, about: some may be finished."""
+        found = self.table.counts
+        coming = self.edge.distributed - self.arrivals.position
+        reserved, delayed = found[JobState.RESERVED], found[JobState.DELAYED]
+        return Counts(found[JobState.READY] + coming, reserved, delayed, found[JobState.BURIED])
 
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""

@@ -302,5 +302,5 @@ def test_who_had_no_room_is_served_after_a_refresh(world: World) -> None:
 
 def test_it_tells_what_it_is(world: World) -> None:
     world.serve()
-    assert repr(world.channel) == "<Channel c at 3: 2 ready, 3 in flight, 0 deferred, 0 buried>"
+    assert repr(world.channel) == "<Channel c at 3: Counts(ready=2, in_flight=3, deferred=0, buried=0)>"
     assert world.channel.key == ("t", "c")
