@@ -13,7 +13,7 @@ STATE_AT = ROW.size - 1  # where the state stands in a row; 0 there: there is no
 BRIEF = Struct("<QI16xQ20xB")  # of a row: id, priority, due, state
 DUE, DUE_AT = Struct("<Q"), 28  # of a row: due
 _ID = Struct("<Q")  # a row begins with it
-_NODE, _NODE_AT = Struct("<H"), 6  # its high bits are the node's number
+_NODE_AT = 6  # the bytes of the id from there on are the node's number
 
 
 class JobState(IntEnum):
@@ -71,12 +71,17 @@ def with_time(row: bytes, due: int) -> bytes:
     return row[:DUE_AT] + DUE.pack(due) + row[DUE_AT + DUE.size :]
 
 
+def have_times(rows: bytes | bytearray) -> bool:
+    """True if a job of these rows, end to end, may have a `due`: it is not ready."""
+    states = rows[STATE_AT :: ROW.size]
+    return states.count(0) + states.count(JobState.READY) < len(states)
+
+
 def of_node(rows: bytes, node: int) -> bytes:
     """Return rows, end to end, with that node number (16 bits) in their ids, for those of a log that left it out."""
-    whole = bytearray(rows)
-    for at in range(0, len(rows), ROW.size):
-        if rows[at + STATE_AT]:
-            whole[at + _NODE_AT : at + _ID.size] = _NODE.pack(node)
+    whole, states = bytearray(rows), rows[STATE_AT :: ROW.size]
+    for at, byte in enumerate(node.to_bytes(2, "little"), _NODE_AT):
+        whole[at :: ROW.size] = states.translate(b"\0" + bytes((byte,)) * 255)  # where there is no job, nothing is
     return bytes(whole)
 
 

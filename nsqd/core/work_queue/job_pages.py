@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 from nsqd.core.message.ids import SEQUENCE
-from nsqd.core.work_queue.job import BRIEF, DUE, DUE_AT, ROW, STATE_AT, Job, JobState, unpack
+from nsqd.core.work_queue.job import BRIEF, DUE, DUE_AT, ROW, STATE_AT, Job, JobState, have_times, unpack
 
 PAGE = 64  # jobs: the memory of a page is freed when the last of its jobs is gone
 _ABSENT = bytes(ROW.size)
@@ -14,6 +14,8 @@ Brief = tuple[int, int, int, int]  # id, priority, due, state
 
 def moved(page: bytes, offset: int) -> bytes:
     """Return a page of rows in which every due time is later by `offset` ns."""
+    if not have_times(page):
+        return page
     rows, buried = bytearray(page), int(JobState.BURIED)
     for at, (_, _, due, state) in enumerate(BRIEF.iter_unpack(page)):
         if due and state != buried:
@@ -121,7 +123,7 @@ class JobPages:
         for number in sorted(self._pages):
             rows = self._pages[number]
             briefs = list(BRIEF.iter_unpack(rows))
-            for at, (job_id, priority, due, state) in enumerate(briefs):
+            for at, (job_id, priority, due, state) in enumerate(briefs) if have_times(rows) else ():
                 if not due or state == buried:
                     continue
                 due -= offset

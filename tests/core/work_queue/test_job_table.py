@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -128,6 +129,26 @@ def test_after_a_restart(moves: list[tuple[str | int, JobState | None, int, int]
         table.bury(job, 1)
         assert list(table.buried)[-1] == ordinal
         assert job.due == max(other.due for other in table.jobs if other.state is BURIED)
+
+
+@pytest.mark.parametrize("without", [None, 3, 63, 64, 130])
+def test_after_a_restart_with_full_pages_of_ready_jobs(without: int | None) -> None:
+    table = JobTable()
+    ordinals = [ordinal for ordinal in range(150) if ordinal != without]
+    for ordinal in ordinals:
+        table.add(Job(ordinal, 1000 + ordinal, 5000 - ordinal if ordinal > 64 else ordinal % 7 * 500, 0, 60, 77))
+    again = JobTable(table.jobs)
+    found = {first + index: job_id for ids, first in again.restart(5, 9) for index, job_id in enumerate(ids)}
+    assert found == {ordinal: 1000 + ordinal for ordinal in ordinals}
+    assert (again.counts, again.urgent) == (table.counts, table.urgent)
+    assert 0 < again.urgent < len(ordinals)
+    again.check()
+    order = []
+    while (job := again.head()) is not None:
+        order.append((job.priority, job.ordinal))
+        again.remove(job)
+    assert order == sorted(order)
+    assert len(order) == len(ordinals)
 
 
 def test_an_entry_is_its_order() -> None:
