@@ -42,7 +42,8 @@ from shared.http.server import HttpServer
 from shared.listen import Listener
 from shared.log import log
 from shared.startup import reload_log_level
-from shared.tls import CLIENT_CIPHERS, TlsError, at_level, pair_problem
+from shared.tls_info import TlsError
+from shared.tls_strength import CLIENT_CIPHERS, at_level, pair_problem
 from shared.trio_thread import TrioThread
 from shared.values import SECOND
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from shared.log import log
 from shared.tls_info import TlsError as TlsError  # also for those who import it from here
 from shared.tls_info import TlsInfo
+from shared.tls_strength import CIPHERS, CLIENT_CIPHERS, SECURITY_LEVEL, at_level, pair_problem, weakness_advice
 
 if TYPE_CHECKING:
     from shared.tls_any_certificate import AnyCertificateContext
@@ -27,20 +28,6 @@ VERSIONS = {  # as tls-min-version spells them
     "tls1.1": ssl.TLSVersion.TLSv1_1,
     "tls1.2": ssl.TLSVersion.TLSv1_2,
     "tls1.3": ssl.TLSVersion.TLSv1_3,
-}
-# TLS 1.2: forward secrecy only. CBC with SHA-256 or better stays for clients from before 2014. TLS 1.3 has its own list.
-# All are good, so the client's preference decides: Go's clients get AES-128, and stats the names they have there.
-CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:ECDHE+AES:!aNULL:!eNULL:!PSK:!SHA1:!AESCCM"
-# Where we are the client: what Python asks for by itself.
-CLIENT_CIPHERS = "ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:DHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"
-# OpenSSL's: 2 wants RSA keys of 2048 bits, 1 takes those of 1024, 0 signatures of SHA-1, too. Go has no such thing.
-SECURITY_LEVEL = 2
-LEVEL_FLAG = "-tls-security-level"
-_TOO_WEAK = {  # what OpenSSL says of a certificate that is below the level -> the highest level that takes it
-    "key too small": 1,
-    "key too weak": 1,
-    "md too weak": 0,
-    "digest algorithm too weak": 0,
 }
 
 # As the original's stats print suites: a name for those its table knows (client_v2.go, GetCipherSuite), else a number.
@@ -141,11 +128,6 @@ def client_context(root_ca: str, min_version: str, security_level: int = SECURIT
     return context
 
 
-def at_level(ciphers: str, security_level: int) -> str:
-    """The list of ciphers that also sets OpenSSL's security level."""
-    return f"{ciphers}:@SECLEVEL={security_level}"
-
-
 def describe_failure(error: BaseException) -> str:
     """Why a handshake or connection failed, in one line; of a certificate that is too weak, which flag admits it.
 
@@ -156,12 +138,6 @@ def describe_failure(error: BaseException) -> str:
     if isinstance(error, ssl.SSLCertVerificationError) and error.verify_message:
         text += f": {error.verify_message}"
     return text + weakness_advice(text)
-
-
-def weakness_advice(reason: str, flag: str = LEVEL_FLAG) -> str:
-    """Behind OpenSSL's reason: which flag admits the certificate, if it is refused for being too weak; else ""."""
-    level = next((level for words, level in _TOO_WEAK.items() if words in reason), None)
-    return "" if level is None else f" (below OpenSSL's security level; {flag}={level} admits it)"
 
 
 # Building
@@ -231,14 +207,6 @@ def _read(path: str) -> bytes:
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
         verb = "read" if isinstance(error, IsADirectoryError) else "open"
         raise TlsError(f"{verb} {path}: {str(getattr(error, 'strerror', None) or error).lower()}") from None
-
-
-def pair_problem(error: Exception, level_flag: str = LEVEL_FLAG) -> str:
-    """What is wrong with a certificate and its key, in one line. `level_flag` sets the security level of this program."""
-    reason = (getattr(error, "reason", None) or str(error).partition("\n")[0]).lower().replace("_", " ")
-    if "mismatch" in reason or reason in ("no private key assigned", "no certificate assigned"):
-        return "tls: private key does not match public key"
-    return f"tls: cannot use the certificate or its key: {reason}{weakness_advice(reason, level_flag)}"
 
 
 # Describing

@@ -18,7 +18,8 @@ from cryptography.x509 import InvalidVersion, load_pem_x509_certificates
 from cryptography.x509.oid import NameOID
 from OpenSSL import SSL
 
-from shared.tls import CIPHERS, TlsError, at_level, pair_problem
+from shared.tls_info import TlsError
+from shared.tls_strength import CIPHERS, at_level, pair_problem
 
 T = TypeVar("T")
 
