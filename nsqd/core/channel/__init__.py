@@ -1,1 +1,1 @@
-"""A channel of NSQ: who consumes it, what is in flight, and what operators do to it. Read `channel.py` first."""
+"""A channel of NSQ: its consumers, its messages in each state, and the actions of operators. Read `channel.py` first."""

@@ -1,8 +1,9 @@
-"""What operators do to single messages of a channel, wherever they are: finish, requeue, kick and bury them.
+"""The actions of operators on single messages of a channel, in any state: finish, move, requeue, bury and kick them.
 
-A message is taken out of its place first: out of a consumer's hands (its FIN will fail), out of a queue, out of its grave, or
-out of the sequence ahead of the cursor, where it leaves a hole. What waits in the topic's delay lane is given to the channels
-first, for each of which it waits alone from then on. Walks what waits: for rare commands only.
+A message is first taken out of its state: out of flight (the consumer's FIN will fail), out of a queue, out of the buried
+ones, or out of the sequence ahead of the cursor, where it leaves a hole. A message that waits in the topic's delay lane is
+handed over to all channels first, and from then on waits in each of them separately. These functions walk everything that
+waits: they are for rare commands only.
 """
 
 from bisect import bisect_left
@@ -18,28 +19,29 @@ from nsqd.core.timing.deferred import Message
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """A message to be acted on."""
+    """A message that an operator has chosen to act on."""
 
     ordinal: int
     message_id: bytes
 
 
 class Lane(Protocol):
-    """The topic, as far as it is of interest here."""
+    """The part of a topic that this file needs: its delay lane."""
 
     def hand_over(self, ordinals: Collection[int]) -> None:
-        """What of these waits in the delay lane waits in each of the readers from now on."""
+        """Move those of the messages that wait in the delay lane to every reader, where they go on waiting."""
 
 
 def finish(topic: Lane, channel: Channel, chosen: Iterable[Chosen]) -> int:
-    """Be done with these. Returns how many the channel had."""
+    """Finish the chosen messages. Return how many of them the channel had."""
     return move(topic, channel, chosen, lambda ordinals: None)
 
 
 def move(topic: Lane, channel: Channel, chosen: Iterable[Chosen], publish: Callable[[list[int]], None]) -> int:
-    """Have these published elsewhere, then be done with them. Returns how many the channel had.
+    """Publish the chosen messages elsewhere, then finish them. Return how many of them the channel had.
 
-    `publish` gets their ordinals and leaves records: a log that ends between them and ours has a message twice, not never.
+    `publish` gets their ordinals, and its records enter the log before those of the finishing. So if the log ends between the
+    two, after a crash, a message exists twice rather than not at all.
     """
     taken = take_out(topic, channel, chosen)
     publish([message.ordinal for message, _ in taken])
@@ -50,7 +52,10 @@ def move(topic: Lane, channel: Channel, chosen: Iterable[Chosen], publish: Calla
 
 
 def requeue(topic: Lane, channel: Channel, chosen: Iterable[Chosen], due: int, now: int, afresh: bool = False) -> int:
-    """Make these ready at `due` (ns; 0: at once). `afresh`: as if they had never been delivered. Returns how many it had."""
+    """Make the chosen messages ready at `due` (monotonic ns; 0: at once). Return how many of them the channel had.
+
+    `afresh`: set their attempts to 0, as if they had never been delivered.
+    """
     taken = take_out(topic, channel, chosen)
     channel.journal.promise()
     for message, _ in taken:
@@ -61,7 +66,7 @@ def requeue(topic: Lane, channel: Channel, chosen: Iterable[Chosen], due: int, n
 
 
 def bury(topic: Lane, channel: Channel, chosen: Iterable[Chosen], reason: str) -> int:
-    """Give these up. Returns how many it had."""
+    """Bury the chosen messages with this reason. Return how many of them the channel had."""
     taken = take_out(topic, channel, chosen)
     channel.journal.promise()
     for message, message_id in taken:
@@ -70,7 +75,7 @@ def bury(topic: Lane, channel: Channel, chosen: Iterable[Chosen], reason: str) -
 
 
 def kick(channel: Channel, message_ids: Iterable[bytes]) -> int:
-    """Make buried messages ready again, as if they had never been delivered. Returns how many were buried."""
+    """Make buried messages ready again, as if they had never been delivered. Return how many of them were buried."""
     graves = channel.buried.take(message_ids)
     channel.journal.promise()
     for grave in graves:
@@ -80,7 +85,7 @@ def kick(channel: Channel, message_ids: Iterable[bytes]) -> int:
 
 
 def finish_buried(channel: Channel, message_ids: Iterable[bytes]) -> int:
-    """Be done with buried messages. Returns how many were buried."""
+    """Finish buried messages. Return how many of them were buried."""
     graves = channel.buried.take(message_ids)
     channel.journal.promise()
     for grave in graves:
@@ -89,7 +94,10 @@ def finish_buried(channel: Channel, message_ids: Iterable[bytes]) -> int:
 
 
 def take_out(topic: Lane, channel: Channel, chosen: Iterable[Chosen]) -> list[tuple[Message, bytes]]:
-    """Remove messages from wherever the channel has them; what it does not have is passed over."""
+    """Take the chosen messages out of the states that they are in; ignore those that the channel does not have.
+
+    Return each message with its id, in the order of their ordinals.
+    """
     wanted = {one.ordinal: one.message_id for one in chosen}
     topic.hand_over(wanted.keys())
     taken = [
@@ -98,7 +106,7 @@ def take_out(topic: Lane, channel: Channel, chosen: Iterable[Chosen]) -> list[tu
         *channel.backlog.take_retried(wanted),
         *channel.deferred.take(wanted.keys()),
     ]
-    channel.spent.difference_update(wanted)  # they get another delivery, or are buried for another reason
+    channel.spent.difference_update(wanted)  # they get another delivery or are buried for another reason
     found = {message.ordinal for message in taken}
     taken += [
         Message(ordinal, 0) for ordinal in sorted(wanted) if ordinal not in found and channel.backlog.pull(ordinal)
@@ -121,7 +129,7 @@ def _from_consumers(channel: Channel, wanted: dict[int, bytes]) -> list[Message]
 
 
 def _members(run: Run, ordinals: list[int], wanted: dict[int, bytes]) -> list[int]:
-    """Which of the ordinals, ascending, are in flight in a run. It is asked of every run there is."""
+    """Return which of the ordinals (ascending; the keys of `wanted`) are in flight in a run. Every run is asked."""
     if run.loose is not None:
         return [ordinal for ordinal in run.loose.values() if ordinal in wanted]
     first = run.first + run.head

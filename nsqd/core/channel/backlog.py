@@ -1,8 +1,9 @@
-"""What a channel has ready: messages that come back, and its topic's sequence from the cursor on.
+"""The messages that a channel has ready: its topic's sequence from the cursor on, and messages that came back.
 
-A message that comes back (requeued, timed out, or its delay over) waits in the retry lane until the cursor has passed as many
-messages as --mem-queue-size, not behind ten million. A hole is a span ahead of the cursor that the channel is done with.
-Nothing here blocks: what is not in memory is asked for, and `reading` says so until it has come.
+A message comes back when it is requeued, times out, or its delay ends. It waits in the retry lane until the cursor has passed
+as many messages as --mem-queue-size, rather than behind a backlog of ten million. A hole is a span of ordinals ahead of the
+cursor that the channel is done with. Nothing here blocks: a message that is not in memory is requested from storage, and
+`reading` is True until it has been read.
 """
 
 from bisect import bisect_left
@@ -17,50 +18,51 @@ from nsqd.core.sequence.journal import Extents
 from nsqd.core.sequence.spans import without
 from nsqd.core.timing.deferred import Message
 
-END_OF_ALL = 1 << 63  # no ordinal is as high
-LOST_AT_ONCE = 100  # messages of the retry lane that turn out to be lost before others get their turn: about 1 ms
+END_OF_ALL = 1 << 63  # higher than any ordinal
+LOST_AT_ONCE = 100  # lost messages of the retry lane passed over before other work gets its turn: about 1 ms
 
 Taken = tuple[Message | None, int, list[bytes], bytes]  # see Backlog.take
 
 
 class Backlog:
-    """See above. A channel has one."""
+    """The ready messages of one channel."""
 
     __slots__ = ("_edge", "_extent", "_holes", "_mem_queue_size", "cursor", "extents", "passed", "reading", "retry")
 
     def __init__(self, edge: Edge, extents: Extents, mem_queue_size: int) -> None:
-        """It is empty, and stands at the edge."""
+        """Create an empty backlog with its cursor at the edge."""
         self._edge = edge
         self.extents = extents
         self._mem_queue_size = mem_queue_size  # messages
         self.cursor = edge.distributed  # ordinal of the next message that was never taken; <= edge.distributed
-        self.passed = edge.ordinary  # of edge.ordinary, how many are behind the cursor or in a hole
+        self.passed = edge.ordinary  # of the messages that edge.ordinary counts, those behind the cursor or in a hole
         self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
-        self.reading = False  # True: what comes next is being read; nothing is taken meanwhile
-        self._holes: deque[tuple[int, int]] = deque()  # spans ahead of the cursor, ascending, disjoint
-        self._extent: Extent | None = None  # the one the cursor was in last
+        self.reading = False  # True: the next message is being read from disk; nothing is taken meanwhile
+        self._holes: deque[tuple[int, int]] = deque()  # spans (first, end) ahead of the cursor, ascending, disjoint
+        self._extent: Extent | None = None  # the extent that the cursor was in last
 
     # messages come
 
     def put_back(self, message: Message) -> None:
-        """The message is ready again."""
+        """Append a message to the retry lane, to be taken when the cursor has passed mem-queue-size more, or is at the edge."""
         self.retry.append((min(self._edge.distributed, self.cursor + self._mem_queue_size), message))
 
     def put_first(self, message: Message) -> None:
-        """After a restart: the message is ready, ahead of the sequence."""
+        """Append a message to the retry lane after a restart, so that it is delivered before the sequence."""
         self.retry.append((self.cursor, message))
 
     def resume(self, cursor: int, ready: int) -> None:
-        """After a restart: it stands at `cursor`, with `ready` messages from there to the edge."""
+        """Move the cursor to `cursor` after a restart, with `ready` messages of the sequence from there to the edge."""
         self.cursor, self.passed = cursor, self._edge.ordinary - ready
 
     # messages go
 
     def take(self, count: int, room: int) -> Taken | None:
-        """Take what comes next: a message of the retry lane, or at most `count` of the sequence, of `room` bytes in all.
+        """Take the next messages: one of the retry lane, or at most `count` of the sequence with `room` bytes in all.
 
-        Returns the Message that came back, or None if they are of the sequence; the ordinal of the first; their frames, at
-        least one; their ids, end to end. None if there is nothing, if it must be read first, or after LOST_AT_ONCE losses.
+        Return (the Message that came back, or None for messages of the sequence; the ordinal of the first; the frames, of
+        which there is at least one even if it exceeds `room`; the ids, end to end). Return None if nothing is ready, if the
+        next message must be read from disk first, or after LOST_AT_ONCE lost messages.
         """
         lost = 0
         while self.retry or self.cursor < self._edge.distributed:
@@ -81,18 +83,18 @@ class Backlog:
                 if extent is None:
                     self.reading = True
                     return None
-            if extent.first > self.cursor:  # delayed messages, which came by the retry lane and are finished already
+            if extent.first > self.cursor:  # a gap: delayed messages that came by the retry lane and are finished
                 self.cursor = min(extent.first, self._limit())
                 continue
-            if extent.delayed:  # the topic's delay lane hands these out
+            if extent.delayed:  # the topic's delay lane hands these messages out
                 self.cursor = min(extent.end, self._limit())
                 continue
             return self._take_stretch(extent, min(count, max(1, room // extent.largest)))
-        self.passed = self._edge.ordinary  # what was counted and did not come was damaged on disk: it never comes
+        self.passed = self._edge.ordinary  # messages that were counted and did not come were damaged on disk
         return None
 
     def _limit(self) -> int:
-        """The ordinal before which the cursor must stop."""
+        """Return the ordinal before which the cursor must stop: the edge, the next hole or the next retry."""
         limit = self._edge.distributed
         if self.retry:
             limit = min(limit, self.retry[0][0])
@@ -106,11 +108,11 @@ class Backlog:
         self.cursor += stop - start
         self.passed += stop - start
         if stop == len(extent.frames):
-            self._extent = None  # an idle channel shall not keep what everybody has finished
+            self._extent = None  # an idle channel must not keep an extent alive that all channels have finished
         return None, first, frames, bytes(extent.ids[start * ID_SIZE : stop * ID_SIZE])
 
     def _take_back(self) -> Taken | None:
-        """The first message of the retry lane. None while it is being read, or if it is damaged on disk."""
+        """Take the first message of the retry lane. Return None if it must be read first, or if it was damaged on disk."""
         message = self.retry[0][1]
         extent = self.extents.read(message.ordinal)
         if extent is None:
@@ -124,7 +126,7 @@ class Backlog:
         return message, message.ordinal, [extent.frames[index]], ids
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
-        """Messages first..end, the last ones, are not for the channel; `ordinary` of them were counted as ready."""
+        """Make a hole of messages first..end, behind all other holes. `ordinary` of the messages were counted as ready."""
         self.passed += ordinary
         if self._holes and self._holes[-1][1] == first:
             self._holes[-1] = (self._holes[-1][0], end)
@@ -132,9 +134,9 @@ class Backlog:
             self._holes.append((first, end))
 
     def bound(self, batch: Batch) -> list[tuple[int, int]]:
-        """Drop what exceeds mem-queue-size ready messages, the newest first, but only of `batch`, and none with a delay.
+        """Drop the newest messages if more than mem-queue-size are ready, but only messages of `batch` without a delay.
 
-        Returns the spans (first, end) that were dropped, ascending. The edge has passed the batch just now.
+        The edge has just passed the batch. Return the spans (first, end) that were dropped, ascending.
         """
         excess = min(batch.ordinary, self._edge.ordinary - self.passed + len(self.retry) - self._mem_queue_size)
         if excess <= 0:
@@ -149,7 +151,7 @@ class Backlog:
         return spans
 
     def pull(self, ordinal: int) -> bool:
-        """Take a message out of the sequence ahead of the cursor. False if it is not there, or not to be given out by it."""
+        """Make a hole of one message ahead of the cursor. Return False if the cursor would not have taken that message."""
         spans = self.ahead(max(self.cursor, ordinal), ordinal + 1)
         if not any(first <= ordinal < first + count for first, count in spans):
             return False
@@ -159,14 +161,14 @@ class Backlog:
         return True
 
     def take_retried(self, ordinals: Collection[int]) -> list[Message]:
-        """Take these out of the retry lane. Walks it: for rare commands only."""
+        """Take these messages out of the retry lane and return them. This walks the whole lane: for rare commands only."""
         taken = [message for _, message in self.retry if message.ordinal in ordinals]
         if taken:
             self.retry = deque(entry for entry in self.retry if entry[1].ordinal not in ordinals)
         return taken
 
     def clear(self) -> None:
-        """Nothing is ready; the cursor stands at the edge."""
+        """Forget all ready messages and move the cursor to the edge."""
         self.cursor, self.passed = self._edge.distributed, self._edge.ordinary
         self.retry.clear()
         self._holes.clear()
@@ -176,23 +178,23 @@ class Backlog:
 
     @property
     def cold(self) -> int:
-        """How many messages from the cursor on are on disk only."""
+        """Return how many messages from the cursor to the edge are on disk only."""
         return self.extents.cold(self.cursor, self._edge.distributed)
 
     @property
     def holes(self) -> list[tuple[int, int]]:
-        """Spans (first, end) ahead of the cursor that are to be skipped."""
+        """Return the spans (first, end) ahead of the cursor that it will skip."""
         return list(self._holes)
 
     def ahead(self, start: int, end: int = END_OF_ALL) -> Iterator[tuple[int, int]]:
-        """Every (first, count) from `start` on, not before the cursor, that will be taken as the cursor comes by."""
+        """Yield every (first, count) from `start` (at or past the cursor) to `end` that the cursor will take."""
         extents: Iterable[tuple[int, int, bool]] = self.extents.extents(start, min(end, self._edge.distributed))
         for first, stop, delayed in extents:
             if not delayed:
                 yield from ((low, high - low) for low, high in without(first, stop, self._holes))
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of this class does not hold."""
         positions = [position for position, _ in self.retry]
         assert positions == sorted(positions)
         assert max([self.cursor, *positions]) <= self._edge.distributed

@@ -1,7 +1,7 @@
-"""Messages that a channel has given up on: delivered too often, kept with the reason until somebody finishes or kicks them.
+"""Buried messages, the dead letters of a channel: delivered too often, kept with the reason until an operator acts on them.
 
-NSQ knows no such state, so it is opt-in (`--max-attempts`); beanstalkd's bury is the same. A buried message is neither ready
-nor in flight nor deferred; the channel still owes it, so the store keeps it.
+NSQ has no such state, so it is opt-in (`--max-attempts`); beanstalkd's bury is the same. A buried message is neither ready
+nor in flight nor deferred. The channel still owes it, so the store keeps it.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,7 +11,7 @@ from itertools import islice
 
 @dataclass(frozen=True, slots=True)
 class Grave:
-    """One buried message."""
+    """The record of one buried message: when and why it was buried."""
 
     ordinal: int
     attempts: int  # deliveries it had
@@ -20,24 +20,27 @@ class Grave:
 
 
 class Buried(dict[bytes, Grave]):
-    """All of a channel's by message id, the first buried first. A dict: ten thousand that are empty are counted in no time."""
+    """All buried messages of a channel by message id, the first buried first.
+
+    It is a subclass of dict so that len() stays cheap: statistics count ten thousand empty ones in no time.
+    """
 
     __slots__ = ()
 
     def add(self, message_id: bytes, grave: Grave) -> None:
-        """Bury a message."""
+        """Add a message to the buried ones, as the last."""
         self[message_id] = grave
 
     def take(self, message_ids: Iterable[bytes]) -> list[Grave]:
-        """Dig these up; ids that are not buried are passed over."""
+        """Remove and return the messages with these ids; ignore ids that are not buried."""
         return [grave for message_id in message_ids if (grave := self.pop(message_id, None)) is not None]
 
     def oldest(self, count: int) -> list[bytes]:
-        """The ids of the first `count`."""
+        """Return the ids of the `count` messages that were buried first."""
         return list(islice(self, count))
 
     def after(self, message_id: bytes | None, count: int) -> list[tuple[bytes, Grave]]:
-        """Up to `count`, from behind the one with that id on; from the first if it is None or not buried (any more)."""
+        """Return up to `count` messages behind the one with that id; start with the first if the id is None or not buried."""
         items = iter(self.items())
         if message_id in self:
             for passed, _ in items:
@@ -49,5 +52,5 @@ class Buried(dict[bytes, Grave]):
         return f"<Buried: {len(self)}>"
 
     def ordinals(self) -> Iterator[int]:
-        """Of all."""
+        """Return the ordinals of all buried messages, the first buried first."""
         return (grave.ordinal for grave in self.values())

@@ -1,11 +1,14 @@
-"""A channel: what NSQ's consumers read of a topic. It moves messages between four states, each in a class of its own:
+"""The channel: one named stream of a topic's messages, which the consumers subscribed to the channel share.
 
-    ready       Backlog: the sequence from the cursor on, and what comes back
-    in flight   InFlight: delivered, and not answered
-    deferred    Deferred: requeued with a delay (what was published with one waits in the topic's delay lane, for all channels)
-    buried      Buried: delivered too often
+A channel moves its messages between four states, and each state has a class of its own:
 
-A finished message is in none of them. Consumers act by commands.py, operators by acting.py, topic and clock by this file.
+    ready       Backlog: the topic's sequence from the cursor on, and messages that came back
+    in flight   InFlight: delivered to a consumer, which has not answered yet
+    deferred    Deferred: requeued with a delay (a message published with a delay waits in the topic's delay lane, once for all)
+    buried      Buried: dead letters, which were delivered too often
+
+A finished message is in none of the four states. Consumers change a channel through commands.py and operators through
+acting.py; the topic and the clock call the methods in this file.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,11 +27,11 @@ from nsqd.core.reader import Batch, Counts, Kind, Parts
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.timing.deferred import Deferred, Message
 
-STOPPED = "in flight when the node stopped"  # why a message is buried that nobody handed back
+STOPPED = "in flight when the node stopped"  # the reason for burying a message that no consumer handed back
 
 
 class Channel:
-    """See above. Created by Topic.channel. Implements Reader."""
+    """One channel of a topic, with its messages and its consumers. Topic.channel creates it. Implements Reader."""
 
     kind = Kind.CHANNEL
     takes_terms = False
@@ -75,15 +78,19 @@ class Channel:
         outcomes: Outcomes | None,
         random_below: Callable[[int], int],
     ) -> None:
-        """`ephemeral`: it goes with its last consumer; `bounded`: its topic is ephemeral: only memory holds its messages."""
+        """Create an empty channel that starts at the topic's edge.
+
+        `ephemeral`: the channel is deleted when its last consumer leaves. `bounded`: the topic is ephemeral, so only memory
+        holds the messages and their number is limited. `random_below(n)` returns a number in 0..n-1.
+        """
         self.name = name
         self.topic_name = parts.topic
         self.number = parts.number  # never used again on this node
         self.ephemeral = ephemeral
         self.edge = parts.edge
         self.journal = parts.journal
-        self.latency = latency  # from publish to FIN; None: it is not measured
-        self.outcomes = outcomes  # likewise
+        self.latency = latency  # time from publish to FIN; None: not measured
+        self.outcomes = outcomes  # counts of what became of the messages; None: not measured
         measured = latency is not None or outcomes is not None
         self.measures = Measures(latency, outcomes, parts.agenda) if measured else None
         self._agenda = parts.agenda
@@ -96,27 +103,31 @@ class Channel:
         self.deferred = Deferred(parts.number)  # requeued with a delay
         self.delayed = 0  # messages in the topic's delay lane that will be released to this channel
         self.buried = Buried()  # delivered too often
-        self.spent: set[int] = set()  # ordinals: in flight at their last allowed delivery when the node stopped
-        self.consumers: dict[Owner, Consumer] = {}  # in the order of subscribing, each by itself
+        self.spent: set[int] = set()  # ordinals: in flight at the last allowed delivery when the node stopped
+        self.consumers: dict[Owner, Consumer] = {}  # in the order of subscribing; each consumer is its own key
         self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
         self.paused = False
         self.deleted = False
         self.watched: tuple[int, int] | None = None  # (due, handle) of its entry in the agenda
         self.requeue_count = 0
         self.timeout_count = 0
-        self.dropped_count = 0  # messages a channel in memory had no room for
+        self.dropped_count = 0  # messages that a bounded channel had no room for
         self._messages_before = parts.edge.put_count
 
     # consumers
 
     def subscribe(self, sink: Sink, msg_timeout: int, sample_rate: int, distance: int = ELSEWHERE) -> Consumer:
-        """A new consumer, with RDY 0. `msg_timeout`: ns a delivery may take."""
+        """Add and return a new consumer with an RDY count of 0. `msg_timeout`: ns until an unanswered delivery times out."""
         consumer = Consumer(sink, msg_timeout, sample_rate, distance)
         self.consumers[consumer] = consumer
         return consumer
 
     def unsubscribe(self, consumer: Consumer) -> bool:
-        """The consumer is gone. What it had in flight waits for its time-outs. True if the channel, ephemeral, is to go."""
+        """Remove a consumer. Return True if the channel is ephemeral and has no consumer left: then it is to be deleted.
+
+        The messages that the consumer had in flight stay so until they time out, unless the option to requeue them at once
+        is set (`Limits.requeue_on_disconnect`).
+        """
         self.dispatch.remove(consumer)
         consumer.sink = GONE
         if self.consumers.pop(consumer, None) is None:
@@ -127,25 +138,29 @@ class Channel:
         return self.ephemeral and not self.consumers
 
     def refresh(self, consumer: Consumer) -> None:
-        """The window or the sink of a consumer has changed: it may have room now. Needed if its room was at most 0."""
+        """Look again whether a consumer can be given messages, and wake the channel if the consumer has become ready.
+
+        To be called when the RDY count, the number in flight or the room in the sink has changed; necessary if there was no
+        room before.
+        """
         if self.dispatch.refresh(consumer):
             self.wake()
 
     def freed(self, owner: Owner) -> None:
-        """Messages that were in flight there are not any more. An owner that is gone is passed over."""
+        """Note that messages of `owner` are no longer in flight, so it may have room again. Ignore an owner that has left."""
         consumer = self.consumers.get(owner)
         if consumer is not None and consumer not in self.dispatch.ready:
             self.refresh(consumer)
 
-    # messages that are in no place any more
+    # messages that were taken out of one state and enter another
 
     def put_back(self, message: Message) -> None:
-        """It is ready again."""
+        """Make a message ready again, in the retry lane of the backlog, and wake the channel."""
         self.backlog.put_back(message)
         self.wake()
 
     def wait(self, message: Message, due: int, now: int) -> None:
-        """It is ready at `due` (monotonic ns); 0: now."""
+        """Defer a message until `due` (monotonic ns), or make it ready at once if `due` is 0."""
         if due:
             self.deferred.push(due, message, now)
             self.watch_deferred()
@@ -153,24 +168,24 @@ class Channel:
             self.put_back(message)
 
     def bury(self, message_id: bytes, ordinal: int, attempts: int, reason: str) -> None:
-        """It is given up."""
+        """Bury a message as a dead letter: record it in the log, and keep it with the reason."""
         self.journal.bury(ordinal, message_id, attempts, reason)
         self.note(BURIED, ordinal, message_id, attempts)
         self.buried.add(message_id, Grave(ordinal, attempts, reason, self._agenda.wall))
 
     def is_given_up(self, attempts: int) -> bool:
-        """A message that has had so many deliveries, and comes back, is to be buried."""
+        """Return True if a message that comes back after `attempts` deliveries is to be buried instead of delivered again."""
         return 0 < self._max_attempts <= attempts
 
     def note(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
-        """`what`: an outcome."""
+        """Count an outcome of a message if the channel is measured. `what`: REQUEUED, TIMED_OUT or BURIED."""
         if self.measures is not None:
             self.measures.returned(what, ordinal, message_id, attempts)
 
     # operators
 
     def pause(self, paused: bool) -> None:
-        """Stop or resume deliveries; all else goes on."""
+        """Stop or resume deliveries. Everything else goes on: messages still arrive, finish and time out."""
         self.paused = paused
         self.journal.pause(paused)
         if paused:
@@ -179,7 +194,7 @@ class Channel:
         self.wake()
 
     def empty(self) -> None:
-        """Drop all messages: ready, in flight, deferred."""
+        """Drop all messages in all states: ready, in flight, deferred and buried."""
         self.journal.finish_all(self.edge.distributed, list(self._owed()))
         self.start = self.edge.distributed
         self.delayed = 0
@@ -192,7 +207,7 @@ class Channel:
             self.refresh(consumer)
 
     def delete(self) -> None:
-        """Drop all messages and disconnect the consumers. Called by the topic."""
+        """Drop all messages and disconnect the consumers. The topic calls this when it deletes the channel."""
         self.empty()
         self.journal.drop()
         self.deleted = True
@@ -205,19 +220,19 @@ class Channel:
     # after a restart
 
     def take_back(self, message: Message, due: int, now: int) -> None:
-        """A message from before the cursor that is not finished: the next to be delivered, or at its time."""
+        """Restore an unfinished message from before the cursor: make it ready, or defer it until `due` (monotonic ns)."""
         if due > now:
             self.deferred.push(due, message, now)
             self.watch_deferred()
         else:
             self.backlog.put_first(message)
-            if self.is_given_up(message.attempts):  # its id is on disk, so it is buried when its turn comes
+            if self.is_given_up(message.attempts):  # its id is on disk, so `take` buries it when its turn comes
                 self.spent.add(message.ordinal)
 
     # what the topic tells
 
     def extend(self, batch: Batch) -> None:
-        """There is more: the edge is behind these messages now."""
+        """Take in the messages that the topic's edge has just passed. A bounded channel drops those that it has no room for."""
         self.delayed += batch.delayed
         for first, end in self.backlog.bound(batch) if self._bounded else ():
             self.dropped_count += end - first
@@ -225,31 +240,31 @@ class Channel:
         self.wake()
 
     def expect(self, first: int, count: int, terms: Terms) -> None:
-        """Nothing: messages have no terms here."""
+        """Do nothing: the messages of a channel have no terms, only jobs do."""
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
-        """Messages first..end are not for this channel; `ordinary` of them were counted as ready."""
+        """Leave out messages first..end, `ordinary` of which were counted as ready."""
         self.backlog.skip(first, end, ordinary)
 
     def own(self, due: int, message: Message, now: int) -> None:
-        """A message that waited in the topic's delay lane waits in this channel from now on, until `due`."""
+        """Take over a message from the topic's delay lane: from now on it waits in this channel, until `due` (monotonic ns)."""
         self.delayed -= 1
         self.wait(message, due, now)
 
     def release(self, message: Message) -> None:
-        """A message's delay at the topic is over."""
+        """Make a message ready whose delay in the topic's delay lane is over."""
         self.delayed -= 1
         self.put_back(message)
 
     # delivery
 
     def wake(self) -> None:
-        """There may be something to deliver, to somebody."""
+        """Enter the channel into the agenda if it has a message to deliver and a consumer that can take it."""
         if self.dispatch.ready and not self.paused and not self.backlog.reading and self.depth > 0:
             self._agenda.awake[self] = None
 
     def serve(self, now: int) -> None:
-        """Give each ready consumer its share, once. The channel is awake again if there is more to give at once."""
+        """Give each ready consumer its share, once. The channel stays in the agenda if it can deliver more."""
         depth, before = self.depth, self.backlog.cursor
         if depth <= 0 or self.paused or self.backlog.reading:
             return
@@ -259,7 +274,7 @@ class Channel:
         self.wake()
 
     def take(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
-        """The next messages, in flight at the consumer from now on: see Supply."""
+        """Take the next messages out of the backlog and put them in flight at the consumer: see Supply.take."""
         for _ in range(LOST_AT_ONCE):
             taken = self.backlog.take(count, room)
             if taken is None:
@@ -283,31 +298,34 @@ class Channel:
         return []
 
     def discard(self, consumer: Consumer, message_id: bytes) -> None:
-        """A message that the consumer was just given is finished, and is not delivered: see Supply."""
+        """Finish a message that was just taken for the consumer, instead of delivering it: see Supply.discard."""
         found = self.in_flight.take_out(consumer, message_id)
         if found is not None:
             self.journal.finish(found[1], 1)
 
     def read_completed(self) -> None:
-        """What the backlog waits for can be read now."""
+        """Go on delivering: the messages that the backlog waited for have been read from disk."""
         self.backlog.reading = False
         self.wake()
 
     # time
 
     def watch(self, due: int) -> None:
-        """Something here is due at `due` (monotonic ns): the scan must look by then."""
+        """See to it that the scan looks at this channel by `due` (monotonic ns)."""
         if self.watched is None or due < self.watched[0]:
             self._agenda.watch(self, due)
 
     def watch_deferred(self) -> None:
-        """Something was deferred."""
+        """See to it that the scan looks at this channel when the first deferred message is due."""
         due = self.deferred.wake_at()
         if due is not None:
             self.watch(due)
 
     def scan(self, now: int, limit: int) -> int:
-        """Expire what is in flight and release what was deferred, up to about `limit` messages. Returns how many it moved."""
+        """Time out messages in flight and release deferred ones that are due at `now` (monotonic ns).
+
+        Stop after about `limit` messages. Return how many were moved; 0 means that nothing was due.
+        """
         served = self.deferred.approach(now, limit)
         while served < limit and (run := self.in_flight.take_due(now)) is not None:
             count = self._return(run, limit - served, TIMED_OUT, "timed out")
@@ -322,13 +340,16 @@ class Channel:
         return served + len(released)
 
     def next_due(self) -> int | None:
-        """When scan has something to do."""
+        """Return when `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
         in_flight = self.in_flight.next_due() if self.in_flight.count else None
         deferred = self.deferred.wake_at() if self.deferred.count else None
         return min((due for due in (in_flight, deferred) if due is not None), default=None)
 
     def _return(self, run: Run, limit: int, what: str, reason: str) -> int:
-        """Up to `limit` messages of a run are ready again, or buried. Returns how many. `what`: an outcome."""
+        """Take up to `limit` messages of a run out of flight; make them ready again, or bury them if they are given up.
+
+        `what` is the outcome to count (REQUEUED or TIMED_OUT), `reason` is kept with buried messages. Return how many.
+        """
         attempts, given_up = run.attempts, self.is_given_up(run.attempts)
         members = run.members(limit) if given_up or self.outcomes is not None else {}
         ordinals = self.in_flight.expire(run, limit)
@@ -345,22 +366,22 @@ class Channel:
 
     @property
     def depth(self) -> int:
-        """Messages ready to be delivered."""
+        """Return the number of messages that are ready to be delivered."""
         return self.edge.ordinary - self.backlog.passed + len(self.backlog.retry)
 
     @property
     def backend_depth(self) -> int:
-        """Of those, the ones that are on disk only."""
+        """Return how many of the ready messages are on disk only."""
         return min(self.depth, self.backlog.cold)
 
     @property
     def in_flight_count(self) -> int:
-        """Messages delivered, and neither finished nor handed back nor timed out."""
+        """Return the number of messages that were delivered and are neither finished nor requeued nor timed out."""
         return self.in_flight.count
 
     @property
     def deferred_count(self) -> int:
-        """Messages that wait for their time: requeued with a delay, or published so."""
+        """Return the number of messages that wait for a time, requeued or published with a delay."""
         return self.deferred.count + self.delayed
 
     def counts(self) -> Counts:
@@ -368,16 +389,16 @@ class Channel:
 
     @property
     def message_count(self) -> int:
-        """Messages that came to this channel since the process started."""
+        """Return how many messages came to this channel since the process started."""
         return self.edge.put_count - self._messages_before
 
     @property
     def key(self) -> tuple[str, str]:
-        """What operators call it: its topic's name, and its own."""
+        """Return the names by which operators know the channel: (topic, channel)."""
         return self.topic_name, self.name
 
     def _owed(self) -> Iterator[tuple[int, int]]:
-        """Every (first, count) that is not finished. May walk the whole sequence: for empty and delete only."""
+        """Yield every (first, count) that is not finished. This may walk the whole sequence: for `empty` and `delete` only."""
         yield from self.in_flight.spans()
         for _, message in chain(self.backlog.retry, self.deferred.items()):
             yield message.ordinal, 1
@@ -386,7 +407,7 @@ class Channel:
         yield from self.backlog.ahead(self.backlog.cursor)
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of this class does not hold."""
         for part in (self.backlog, self.in_flight, self.deferred, self.dispatch):
             part.check()
         assert self.start <= self.backlog.cursor

@@ -1,6 +1,6 @@
-"""What consumers ask of a channel: RDY, FIN, REQ and TOUCH. A command that names messages answers why it failed.
+"""The commands of consumers: RDY, FIN, REQ and TOUCH. A command that names messages returns why it failed.
 
-What operators ask stands in acting.py; what the topic and the clock do to a channel, in channel.py.
+The actions of operators are in acting.py; channel.py has the calls from the topic and the clock.
 """
 
 from nsqd.core.channel.channel import Channel
@@ -11,7 +11,7 @@ from nsqd.core.timing.deferred import Message
 
 
 def set_ready(channel: Channel, consumer: Consumer, count: int) -> None:
-    """RDY count."""
+    """Carry out RDY: set the window of the consumer to `count` messages in flight."""
     consumer.ready = count
     channel.refresh(consumer)
     if count <= consumer.in_flight:
@@ -19,7 +19,7 @@ def set_ready(channel: Channel, consumer: Consumer, count: int) -> None:
 
 
 def finish(channel: Channel, consumer: Consumer, ids: bytes) -> list[tuple[bytes, str]]:
-    """FIN of all `ids` (16 bytes each, end to end). Returns (id, why) of those that failed, in order."""
+    """Carry out FIN for all `ids` (16 bytes each, end to end). Return (id, reason) of those that failed, in order."""
     failed: list[tuple[bytes, str]] = []
     in_flight, position, total = channel.in_flight, 0, len(ids)
     while position < total:
@@ -44,7 +44,7 @@ def finish(channel: Channel, consumer: Consumer, ids: bytes) -> list[tuple[bytes
 
 
 def requeue(channel: Channel, consumer: Consumer, message_id: bytes, delay: int, now: int) -> str:
-    """REQ: hand a message back, to be ready after `delay` ns. Returns why it failed, or ""."""
+    """Carry out REQ: make a message ready after `delay` ns, or bury it if it is given up. Return why it failed, or ""."""
     found = channel.in_flight.take_out(consumer, message_id)
     if found is None:
         return channel.in_flight.why_not(message_id)
@@ -63,7 +63,10 @@ def requeue(channel: Channel, consumer: Consumer, message_id: bytes, delay: int,
 
 
 def touch(channel: Channel, consumer: Consumer, message_id: bytes, timeout: int, longest: int, now: int) -> str:
-    """TOUCH: a new deadline `timeout` from now, at most `longest` after delivery (ns). Returns why it failed, or ""."""
+    """Carry out TOUCH: extend the deadline of a message to `timeout` from now, but at most `longest` after its delivery (ns).
+
+    Return why it failed, or "".
+    """
     found = channel.in_flight.take_out(consumer, message_id)
     if found is None:
         return channel.in_flight.why_not(message_id)

@@ -1,6 +1,7 @@
-"""A consumer: one subscriber of a channel, with its RDY window and where its messages go.
+"""A consumer: one subscriber of a channel, with its RDY window and the sink that its messages go to.
 
-It decides nothing: the channel moves messages, `Dispatch` says whose turn it is, `InFlight` counts what a consumer has.
+A consumer decides nothing: the channel moves messages, `Dispatch` chooses whose turn it is, and `InFlight` counts what each
+consumer has in flight.
 """
 
 from collections import deque
@@ -12,26 +13,26 @@ SAME_ZONE, SAME_REGION, ELSEWHERE = 0, 1, 2  # where a consumer is, as seen from
 
 
 class Sink(Protocol):
-    """Where a consumer's messages go: the connection, or a test."""
+    """The receiving end of a consumer: its connection, or a test."""
 
     def deliver(self, frames: list[bytes], size: int, now: int) -> None:
-        """Take frames (`size` bytes in all) to send."""
+        """Take frames, `size` bytes in all, to send to the client. `now`: monotonic ns."""
 
     def room(self) -> int:
-        """Bytes it takes now; a delivery of n bytes makes that n less.
+        """Return how many bytes the sink takes now; a delivery of n bytes makes the room n smaller.
 
-        At most 0: none. Whoever owns the sink calls Channel.refresh when there is room again.
+        At most 0 means no room. In that case the owner of the sink calls Channel.refresh when there is room again.
         """
 
     def flush(self) -> None:
-        """Hold nothing back: the consumer has stopped being ready."""
+        """Send everything that is held back, because the consumer has stopped being ready."""
 
     def evicted(self) -> None:
-        """The channel is gone; the connection is to be closed."""
+        """Close the connection, because the channel was deleted."""
 
 
 class _Gone:
-    """The sink of a consumer whose connection is gone: nothing of that connection is kept until its time-outs."""
+    """The sink of every consumer that has left, so that messages still in flight there do not keep the connection in memory."""
 
     def deliver(self, frames: list[bytes], size: int, now: int) -> None:
         raise AssertionError("nothing is delivered to a consumer that is gone")
@@ -50,7 +51,7 @@ GONE = _Gone()
 
 
 class Consumer:
-    """See above. Created by Channel.subscribe; the channel, its Dispatch and its InFlight change it."""
+    """One subscriber of a channel. Channel.subscribe creates it; the channel, its Dispatch and its InFlight change it."""
 
     __slots__ = (
         "distance",
@@ -68,14 +69,14 @@ class Consumer:
 
     def __init__(self, sink: Sink, msg_timeout: int, sample_rate: int, distance: int) -> None:
         self.sink = sink
-        self.msg_timeout = msg_timeout  # ns a delivery may take
+        self.msg_timeout = msg_timeout  # ns until an unanswered delivery times out
         self.sample_rate = sample_rate  # 0: all; s: each message is kept with (s + 1) %
         self.distance = distance  # SAME_ZONE, SAME_REGION or ELSEWHERE: the nearer is served first
         self.ready = 0  # the RDY window
-        self.room = 0  # bytes that its sink had left when it was last asked; at most 0: Channel.refresh asks again
-        self.in_flight = 0  # messages delivered, and neither finished nor handed back nor timed out
-        self.runs: deque[Run] = deque()  # of those, the ones in order: see Owner
-        self.message_count = 0  # deliveries
+        self.room = 0  # bytes that the sink had left when last asked; at most 0: Channel.refresh asks again
+        self.in_flight = 0  # messages delivered, and neither finished nor requeued nor timed out
+        self.runs: deque[Run] = deque()  # the runs of those messages that are in order: see Owner
+        self.message_count = 0  # number of deliveries
         self.finish_count = 0
         self.requeue_count = 0
 

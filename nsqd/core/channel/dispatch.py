@@ -1,8 +1,8 @@
-"""Whose turn it is: the consumers of a channel that can be given messages, and the share of each.
+"""Round-robin delivery: which consumers of a channel can be given messages, and what share each one gets.
 
-Every consumer whose RDY window is open and whose sink has room stands in `ready`. They are served in turn, each with an equal
-share of what there is, as far as its window and its room allow. A consumer with a sample rate gets a part of its share; the
-rest is discarded. If delivery is topology-aware, the nearest consumers come first.
+`ready` has every consumer with an open RDY window whose sink has room. These are served in turn, each with an equal share of
+the ready messages, as far as its window and its room allow. A consumer with a sample rate gets a random part of its share, and
+the rest is discarded. If delivery is topology-aware, the nearest consumers come first.
 """
 
 from collections.abc import Callable
@@ -13,32 +13,33 @@ from nsqd.core.message.frame import message_id
 
 
 class Supply(Protocol):
-    """Where messages come from: a channel."""
+    """The source of the messages that are delivered: a channel."""
 
     def take(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
-        """The next messages, in flight at `consumer` from now on: at most `count`, and `room` bytes unless one is larger.
+        """Put the next messages in flight at `consumer` and return their frames.
 
-        An empty list if there are none, or if they cannot be had now.
+        There are at most `count` of them, and at most `room` bytes unless a single frame is larger. Return an empty list if
+        no message is ready, or if the next one must be read from disk first.
         """
 
     def discard(self, consumer: Consumer, message_id: bytes) -> None:
-        """The consumer shall not get the message that it was just given: it is finished."""
+        """Finish a message that `take` just returned for the consumer, which does not get it."""
 
 
 class Dispatch:
-    """See above. A channel has one."""
+    """The ready consumers of one channel, in the order in which they are served."""
 
     __slots__ = ("_nearest_first", "_random_below", "deliveries", "ready")
 
     def __init__(self, nearest_first: bool, random_below: Callable[[int], int]) -> None:
-        """`random_below(n)` gives a number in 0..n-1."""
-        self.ready: dict[Consumer, None] = {}  # the next to be served first; each had room when it was last asked
-        self.deliveries = [0, 0, 0]  # messages by the consumer's distance, if the nearest come first
+        """`nearest_first`: serve consumers by distance. `random_below(n)` returns a number in 0..n-1."""
+        self.ready: dict[Consumer, None] = {}  # in the order of their turns; each had room when its sink was last asked
+        self.deliveries = [0, 0, 0]  # number of messages by the consumer's distance, counted if `_nearest_first`
         self._nearest_first = nearest_first
         self._random_below = random_below
 
     def refresh(self, consumer: Consumer) -> bool:
-        """The window or the sink of `consumer` has changed. True: it can be given messages now, and could not before."""
+        """Look again at the window and the sink of `consumer`. Return True if it has just become ready."""
         if consumer.ready <= consumer.in_flight:
             self.ready.pop(consumer, None)
             return False
@@ -50,7 +51,7 @@ class Dispatch:
         return consumer.room > 0
 
     def remove(self, consumer: Consumer) -> None:
-        """The window of `consumer` is closed for good."""
+        """Close the window of `consumer` and remove it from the ready ones."""
         consumer.ready = 0
         self.ready.pop(consumer, None)
 
@@ -62,7 +63,7 @@ class Dispatch:
             self._serve(supply, len(self.ready), depth, now)
 
     def _serve_by_distance(self, supply: Supply, depth: int, now: int) -> None:
-        """The nearest consumers first; others get what these have no room for (as in later versions of nsqd)."""
+        """Serve the nearest consumers first; farther ones get the rest, as in later versions of nsqd."""
         for distance in (SAME_ZONE, SAME_REGION, ELSEWHERE):
             group = [consumer for consumer in self.ready if consumer.distance == distance]
             before = sum(consumer.message_count for consumer in group)
@@ -71,17 +72,17 @@ class Dispatch:
                 last = depth
                 self.ready = dict.fromkeys(again) | self.ready  # to the front, in their order
                 depth = self._serve(supply, len(again), depth, now)
-                # The shares were too small if a consumer had no room for its own. One that samples is served once: it
-                # could go on through the whole backlog.
+                # The shares were too small if some consumer had no room for its share, so the others are served again. A
+                # consumer that samples is served once: it could go on through the whole backlog.
                 again = [consumer for consumer in again if consumer in self.ready and not consumer.sample_rate]
             self.deliveries[distance] += sum(consumer.message_count for consumer in group) - before
 
     def _serve(self, supply: Supply, waiting: int, depth: int, now: int) -> int:
-        """Give each of the first `waiting` ready consumers its share, once. Returns the depth that is left."""
+        """Give each of the first `waiting` ready consumers its share, once. Return the number of messages that is left."""
         ready = self.ready
         while waiting > 0 and depth > 0:
             consumer = next(iter(ready))
-            del ready[consumer]  # it goes behind the others if it stays ready: the start rotates
+            del ready[consumer]  # it is appended below if it stays ready, so the turn rotates
             depth = self._give(supply, consumer, -(-depth // waiting), depth, now)
             waiting -= 1
             if consumer.room > 0 and consumer.ready > consumer.in_flight:
@@ -89,7 +90,7 @@ class Dispatch:
         return depth
 
     def _give(self, supply: Supply, consumer: Consumer, share: int, depth: int, now: int) -> int:
-        """Deliver up to `share` messages in one piece, as window and sink allow. Returns the depth that is left."""
+        """Deliver up to `share` messages at once, as window and sink allow. Return the number of messages that is left."""
         count = min(share, consumer.ready - consumer.in_flight)
         room, rate = consumer.sink.room(), consumer.sample_rate
         frames: list[bytes] = []
@@ -109,12 +110,12 @@ class Dispatch:
         if frames:
             consumer.message_count += len(frames)
             consumer.sink.deliver(frames, size, now)
-        # asked again: it is to tell when there is some
+        # the sink is full: being asked again, it knows that it must report when it has room
         consumer.room = room - size if room > size else consumer.sink.room()
         return depth
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of this class does not hold."""
         assert all(consumer.ready > consumer.in_flight and consumer.room > 0 for consumer in self.ready)
 
     def __repr__(self) -> str:

@@ -1,8 +1,9 @@
-"""What is in flight in a channel: delivered, and neither finished nor handed back nor timed out.
+"""The messages of a channel that are in flight: delivered, and neither finished nor requeued nor timed out.
 
-A delivery is kept as one run. A run is finished whole by comparing bytes when FINs come in order (measured: 10 ns a message),
-and falls apart into single messages only when they do not. Nothing here knows why a message comes or goes: the channel moves
-messages, and an owner is whatever counts its own.
+Each delivery is kept as one `Run` of consecutive messages. While FINs come in the order of delivery, they are matched by
+comparing bytes (measured: 10 ns a message). When they come out of order, the run *falls apart* into single messages, which a
+dict finds by id. This file does not know why a message comes or goes: the channel decides that. An owner, in practice a
+consumer, has the numbers that this file keeps of the messages in flight there.
 """
 
 from bisect import bisect_left
@@ -21,16 +22,17 @@ STAMP_SIZE = 8
 
 
 class Owner(Protocol):
-    """To whom messages were delivered. InFlight alone changes these."""
+    """The receiver of deliveries. Only InFlight changes these fields."""
 
-    in_flight: int  # messages in `runs`, and of the loose ones those that are its own
-    runs: deque["Run"]  # first deliveries, in order, ids ascending; none is empty or fallen apart
+    in_flight: int  # messages in `runs`, plus this owner's messages whose runs have fallen apart
+    runs: deque["Run"]  # first deliveries that are in order, ids ascending; none is empty or has fallen apart
 
 
 class Run:
-    """Consecutive messages of one delivery that are in flight: ordinals first.., deadlines alike.
+    """Consecutive messages of one delivery that are in flight: ordinals from `first` on, with one deadline for all.
 
-    Either in order (`loose` is None: those from `head` on are in flight) or fallen apart (`loose` maps id to ordinal).
+    A run is either in order (`loose` is None, and the messages from index `head` on are in flight), or it has fallen apart
+    (`loose` maps the id of each message that is in flight to its ordinal).
     """
 
     __slots__ = (
@@ -53,34 +55,34 @@ class Run:
         self.owner = owner
         self.first = first  # ordinal of the message with the first of `ids`
         self.ids = ids  # 16 bytes each
-        self.last = ids[-ID_SIZE:]  # the highest of them
+        self.last = ids[-ID_SIZE:]  # the highest of `ids`
         self.attempts = attempts  # deliveries of each of its messages, this one included
         self.delivered = delivered  # monotonic ns
         self.deadline = deadline  # monotonic ns
-        self.handle = -1  # of its entry in the queue by deadline
-        self.head = 0  # messages before it are finished
-        self.stamps = stamps  # 8 bytes each: when they were published, of all from `first` on; b"": nobody asks
+        self.handle = -1  # handle of the entry in the queue by deadline
+        self.head = 0  # index into `ids`, in messages; those before it are no longer in flight
+        self.stamps = stamps  # publish times, 8 bytes for each message from `first` on; b"": not measured
         self.loose: dict[bytes, int] | None = None
 
     def last_id(self) -> bytes:
-        """The highest id it was delivered with."""
+        """Return the highest id of the run as it was delivered."""
         return self.last
 
     def holds(self, message_id: bytes) -> bool:
-        """True if the message is in flight here and the run has not fallen apart."""
+        """Return True if the message is in flight in this run and the run has not fallen apart."""
         at = self.ids.find(message_id, self.head * ID_SIZE)
         while at >= 0 and at % ID_SIZE:
             at = self.ids.find(message_id, at + 1)
         return at >= 0
 
     def ordinals(self) -> Iterable[int]:
-        """The ordinals of its messages that are in flight: a range while it is in order."""
+        """Return the ordinals of the messages that are in flight; they are a range while the run is in order."""
         if self.loose is not None:
             return self.loose.values()
         return range(self.first + self.head, self.first + len(self.ids) // ID_SIZE)
 
     def members(self, limit: int) -> dict[bytes, int]:
-        """The ordinals of its first `limit` messages that are in flight, by id."""
+        """Return the first `limit` messages that are in flight, as a dict from id to ordinal."""
         if self.loose is not None:
             return dict(islice(self.loose.items(), limit))
         start = self.head
@@ -88,17 +90,17 @@ class Run:
         return {self.ids[i * ID_SIZE : (i + 1) * ID_SIZE]: self.first + i for i in range(start, stop)}
 
     def published(self, first: int, count: int) -> tuple[int, ...]:
-        """When messages first.. were published, ns since the epoch. Nothing if there are no stamps."""
+        """Return when `count` messages from ordinal `first` on were published (ns since the epoch); () without stamps."""
         at = (first - self.first) * STAMP_SIZE
         return unpack(f">{count}q", self.stamps[at : at + count * STAMP_SIZE]) if self.stamps else ()
 
     def stamp(self, ordinal: int) -> bytes:
-        """The part of `stamps` that is of this message."""
+        """Return the 8 bytes of `stamps` of the message with this ordinal; b"" if there are no stamps."""
         at = (ordinal - self.first) * STAMP_SIZE
         return self.stamps[at : at + STAMP_SIZE]
 
     def fall_apart(self) -> dict[bytes, int]:
-        """From now on each message is known by its id. Returns the ordinals by id."""
+        """Switch from runs of bytes to single messages, unless that was done before. Return the ordinals by id."""
         if self.loose is None:
             self.loose = self.members(len(self.ids))
             self.ids = b""
@@ -113,22 +115,25 @@ class Run:
 
 
 class InFlight:
-    """See above. A channel has one."""
+    """All messages of a channel that are in flight, by owner, by deadline and by id."""
 
     __slots__ = ("_by_deadline", "_fresh", "_loose", "count", "next_due")
 
     def __init__(self) -> None:
-        self.count = 0  # messages in all runs
+        self.count = 0  # number of messages in all runs
         self._by_deadline: DueQueue[Run] = DueQueue()  # every run
-        self._loose: dict[bytes, Run] = {}  # every message whose run has fallen apart, by id
-        # All first deliveries in flight, and some that are over, ids ascending: to find out whether a message has an owner.
+        self._loose: dict[bytes, Run] = {}  # the run of every message whose run has fallen apart, by id
+        # All first deliveries in flight, and some that are over, with ascending ids. `why_not` searches them for a message.
         self._fresh: list[Run] = []
         self.next_due = self._by_deadline.next_due  # the earliest deadline (monotonic ns)
 
     # messages come
 
     def hold_run(self, owner: Owner, first: int, ids: bytes, now: int, deadline: int, stamps: bytes) -> None:
-        """Messages first.. are delivered for the first time. Their ids are the highest yet."""
+        """Put messages from ordinal `first` on in flight at `owner`, for the first time, with one deadline (monotonic ns).
+
+        `ids` are 16 bytes each, end to end, and must be higher than all before; `stamps` are as in Run.
+        """
         run = Run(owner, first, ids, 1, now, deadline, stamps)
         run.handle = self._by_deadline.push(deadline, run)
         count = len(ids) // ID_SIZE
@@ -143,7 +148,7 @@ class InFlight:
     def hold_single(
         self, owner: Owner, ordinal: int, message_id: bytes, attempts: int, delivered: int, deadline: int, stamps: bytes
     ) -> None:
-        """A message is delivered again, for the `attempts`th time; or goes on from `delivered` with another deadline."""
+        """Put one message in flight: for its `attempts`th delivery, or with a new deadline after TOUCH. Times are in ns."""
         run = Run(owner, ordinal, b"", attempts, delivered, deadline, stamps)
         run.loose = {message_id: ordinal}
         run.handle = self._by_deadline.push(deadline, run)
@@ -154,9 +159,11 @@ class InFlight:
     # messages go
 
     def take_next(self, owner: Owner, ids: bytes, position: int) -> tuple[Run, int, bytes] | None:
-        """Take out what `ids` name from `position` (bytes) on: as many as follow each other in the owner's first run, or one.
+        """Take out messages that `ids` names from byte `position` on, as many as one comparison of bytes can match.
 
-        Returns their run, the first one's ordinal, and their ids. None: the first of them is not in flight at that owner.
+        If the ids agree with the head of the owner's first run, take out all that agree; otherwise take out one message.
+        Return its or their run, the ordinal of the first, and the ids that were taken out. Return None if the message at
+        `position` is not in flight at that owner.
         """
         if owner.runs:
             run = owner.runs[0]
@@ -172,7 +179,7 @@ class InFlight:
         return None if found is None else (found[0], found[1], message_id)
 
     def take_out(self, owner: Owner, message_id: bytes) -> tuple[Run, int] | None:
-        """Take out one message: its run and its ordinal. None if it is not in flight at that owner."""
+        """Take out one message and return its run and its ordinal, or None if it is not in flight at that owner."""
         run = self._loose.get(message_id)
         if run is None:
             return self._take_from_runs(owner, message_id)
@@ -181,22 +188,22 @@ class InFlight:
         return run, self._take_loose(run, message_id)
 
     def take_due(self, now: int) -> Run | None:
-        """The run with the earliest deadline, if that has passed: `expire` is to be called until it is empty."""
+        """Take the run with the earliest deadline out of the queue if that has passed, for `expire` and perhaps `put_back`."""
         due = self._by_deadline.pop_due(now, 1)
         return due[0] if due else None
 
     def put_back(self, run: Run) -> None:
-        """What is left of a run that `take_due` gave is due as before."""
+        """Put a run from `take_due` that still has messages back into the queue, with the deadline that it has."""
         run.handle = self._by_deadline.push(run.deadline, run)
 
     def expire(self, run: Run, limit: int) -> list[int]:
-        """Take out up to `limit` messages of a run, the first ones. Returns their ordinals."""
+        """Take out up to `limit` messages of a run, first ones first, and return their ordinals."""
         runs = run.owner.runs
         if run.loose is None and run is runs[0]:
             count, first = min(limit, len(run)), run.first + run.head
             self._advance(run, count)
             return list(range(first, first + count))
-        if run.loose is None:  # a later one with a shorter time-out
+        if run.loose is None:  # not the first run of its owner: a later one that had a shorter time-out
             runs.remove(run)
             self._break(run)
         members = run.members(limit)
@@ -205,7 +212,7 @@ class InFlight:
         return list(members.values())
 
     def clear(self) -> None:
-        """Nothing is in flight any more."""
+        """Forget all messages in flight, here and in their owners."""
         for run in self.runs():
             run.owner.in_flight = 0
             run.owner.runs.clear()
@@ -217,7 +224,7 @@ class InFlight:
     # queries
 
     def why_not(self, message_id: bytes) -> str:
-        """Why somebody who does not have the message in flight cannot finish it."""
+        """Return why a consumer cannot finish a message that it does not have in flight: the text for the protocol's error."""
         if message_id in self._loose:
             return NOT_OWNER
         place = bisect_left(self._fresh, message_id, key=Run.last_id)
@@ -226,12 +233,12 @@ class InFlight:
         return NOT_IN_FLIGHT
 
     def runs(self, owner: Owner | None = None) -> list[Run]:
-        """All runs in the order of delivery, or those of one owner."""
+        """Return all runs in the order in which they entered the queue by deadline, or only those of one owner."""
         runs = self._by_deadline.values()
         return runs if owner is None else [run for run in runs if run.owner is owner]
 
     def spans(self) -> Iterator[tuple[int, int]]:
-        """Every (first, count) that is in flight."""
+        """Yield the messages in flight as (first ordinal, count)."""
         for run in self.runs():
             if run.loose is None:
                 yield run.first + run.head, len(run)
@@ -241,20 +248,20 @@ class InFlight:
     # helpers
 
     def _advance(self, run: Run, count: int) -> None:
-        """The first `count` messages of its owner's first run are no longer in flight."""
+        """Take out the first `count` messages of a run, which is in order and the first of its owner."""
         owner = run.owner
         run.head += count
         owner.in_flight -= count
         self.count -= count
         if run.head * ID_SIZE == len(run.ids):
-            run.ids, run.head = b"", 0  # `_fresh` may hold it for a while
+            run.ids, run.head = b"", 0  # free the memory: `_fresh` may hold the run for a while
             owner.runs.popleft()
             self._by_deadline.remove(run.handle)
             if not self.count:
                 self._fresh.clear()
 
     def _take_loose(self, run: Run, message_id: bytes) -> int:
-        """Take out a message of a run that has fallen apart: its ordinal."""
+        """Take a message out of a run that has fallen apart, and return its ordinal."""
         del self._loose[message_id]
         members = run.fall_apart()
         ordinal = members.pop(message_id)
@@ -265,14 +272,14 @@ class InFlight:
         return ordinal
 
     def _take_from_runs(self, owner: Owner, message_id: bytes) -> tuple[Run, int] | None:
-        """Out of order: runs up to the one that holds the id fall apart, each once in its life."""
+        """Take out a message of a run in order. If it is not the next one, all runs up to the one with its id fall apart."""
         runs = owner.runs
         if not runs or message_id > runs[-1].last:
             return None
         run = runs[0]
         start = run.head * ID_SIZE
         following = run.ids[start : start + ID_SIZE]
-        if message_id == following:  # in order after all, singly
+        if message_id == following:  # it is the next in order after all
             ordinal = run.first + run.head
             self._advance(run, 1)
             return run, ordinal
@@ -284,11 +291,11 @@ class InFlight:
         return self.take_out(owner, message_id) if message_id in self._loose else None
 
     def _break(self, run: Run) -> None:
-        """It falls apart."""
+        """Make a run fall apart, and enter its messages into `_loose`."""
         self._loose.update(dict.fromkeys(run.fall_apart(), run))
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of this class does not hold."""
         self._by_deadline.check()
         runs = self.runs()
         assert self.count == sum(map(len, runs))

@@ -1,7 +1,8 @@
-"""What a channel has, looked at and not touched: a page of its messages in one state, and where the next page begins.
+"""Read-only listing of a channel's messages in one state, page by page.
 
-Pages are made in the order in which the messages are likely to come: the retry lane before the sequence, what is near its time
-before what is far. The channel goes on meanwhile, so a message that moves may be seen twice, or not at all.
+Pages follow the order in which the messages are likely to be delivered: the retry lane before the sequence, messages that are
+due soon before those due later. The channel goes on between two pages, so a message that moves may appear twice or never.
+A *place* is the string with which the caller asks for the page behind it.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from nsqd.core.timing.deferred import Deferred
 
 
 class State(Enum):
-    """Where a message of a channel is."""
+    """The state of a message in a channel."""
 
     READY = "ready"
     IN_FLIGHT = "in_flight"
@@ -25,20 +26,20 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """One message."""
+    """One message on a page of a listing."""
 
     ordinal: int
     attempts: int  # deliveries it had
-    due: int = 0  # when it will be ready, or is given up as in flight (monotonic ns); 0: now
+    due: int = 0  # when it will be ready, or time out if it is in flight (monotonic ns); 0: now
     reason: str = ""  # why it is buried
-    buried: int = 0  # when, ns since the epoch
+    buried: int = 0  # when it was buried, ns since the epoch
 
 
-Page = tuple[list[Listed], str]  # and what to go on behind; "": there is no more
+Page = tuple[list[Listed], str]  # the messages, and the place behind which the next page begins; "": no more
 
 
 def listed(channel: Channel, state: State, after: str, limit: int) -> Page:
-    """Up to `limit` messages behind `after` ("": from the beginning). Raises ValueError if that is no such place."""
+    """Return up to `limit` messages behind the place `after` ("": the beginning). Raise ValueError if it is not a place."""
     if state is State.READY:
         return _ready(channel, after, limit)
     if state is State.IN_FLIGHT:
@@ -51,7 +52,7 @@ def listed(channel: Channel, state: State, after: str, limit: int) -> Page:
 
 
 def _ready(channel: Channel, after: str, limit: int) -> Page:
-    """A place is `r` and a count of the retry lane, or an ordinal."""
+    """List ready messages. A place is `r` and a number of messages of the retry lane, or an ordinal of the sequence."""
     found: list[Listed] = []
     if not after or after[0] == "r":
         passed = int(after[1:] or 0) if after else 0
@@ -70,7 +71,7 @@ def _ready(channel: Channel, after: str, limit: int) -> Page:
 
 
 def _in_flight(channel: Channel, after: int, limit: int) -> Page:
-    """In the order of the sequence. A place is an ordinal."""
+    """List messages in flight by ordinal. A place is an ordinal."""
 
     def members() -> Iterator[tuple[int, int, int]]:
         for run in channel.in_flight.runs():
@@ -89,7 +90,7 @@ def _in_flight(channel: Channel, after: int, limit: int) -> Page:
 
 
 def _deferred(channel: Channel, after: str, limit: int) -> Page:
-    """What was handed back, then what was published with a delay. A place is c or t and one of Deferred.page."""
+    """List requeued messages, then those published with a delay. A place is `c:` or `t:` and a place of Deferred.page."""
     lane, _, place = after.partition(":")
     found: list[Listed] = []
     if lane not in ("", "c", "t"):

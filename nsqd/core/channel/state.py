@@ -1,14 +1,15 @@
-"""The durable state of a channel: what records make of it, what a checkpoint holds of it, and the live channel from it.
+"""The durable state of a channel: how records change it, what a checkpoint holds of it, and how to make it live again.
 
-This file alone knows how the fields of a live channel map to what survives a restart. A channel owes
-* what is not `passed`: before the cursor it was delivered once, from the cursor on it is ready; but what was published with a
-  delay and is not passed waits for its time, on either side of the cursor;
-* what waits by itself, because it was handed back, delivered again, or taken out of its order: `returned` and `pages`;
-* what is `buried`.
-No message is in two of them. Times are ns of one clock, the log's for states that come from the log; 0 is at once.
+This file alone knows how the fields of a live channel map to the state that survives a restart. A channel owes three kinds of
+messages, and no message is of two kinds:
+* messages that are not `passed`. Those before the cursor were delivered once, those from the cursor on are ready. Those that
+  were published with a delay wait for their time, on either side of the cursor;
+* messages that wait singly, because they were requeued, delivered again, or taken out of the sequence: `returned`, `pages`;
+* messages that are `buried`.
+Times are ns of one clock, which is the log's clock for states that come from the log; a time of 0 means at once.
 
-A checkpoint holds [number, name, paused, start, cursor, holes, pages, buried]: holes are the (first, end) from the cursor on
-that are passed, pages as in nsqd/core/timing/pages.py, buried is (message id, ordinal, attempts, reason, buried at).
+A checkpoint holds [number, name, paused, start, cursor, holes, pages, buried]: holes are the spans (first, end) from the cursor
+on that are passed, pages are as in nsqd/core/timing/pages.py, buried is (message id, ordinal, attempts, reason, buried at).
 """
 
 from __future__ import annotations
@@ -33,18 +34,18 @@ from nsqd.core.timing.pages import Page, WaitingPages, page_of, shifted
 
 @dataclass(slots=True)
 class ChannelState(ReaderState):
-    """See above."""
+    """The durable state of one channel, as it is replayed, put into a checkpoint, loaded or taken from a live channel."""
 
     kind: ClassVar[ReaderKind] = ReaderKind.CHANNEL
 
-    cursor: int  # ordinal of the next message that was never delivered, but for what is passed
-    passed: Finished
+    cursor: int  # messages from this ordinal on were never delivered, except those that are passed
+    passed: Finished  # messages that are finished, or wait singly, or are buried
     paused: bool = False
     pages: WaitingPages = field(default_factory=WaitingPages)
-    returned: dict[int, tuple[int, int]] = field(default_factory=dict)  # ordinal -> deliveries it had, due
+    returned: dict[int, tuple[int, int]] = field(default_factory=dict)  # ordinal -> (number of deliveries, due)
     buried: dict[int, tuple[bytes, Grave]] = field(default_factory=dict)  # by ordinal, the first buried first
 
-    # what is recorded
+    # records of the log
 
     def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
         if kind is Kind.FINISH:
@@ -78,13 +79,13 @@ class ChannelState(ReaderState):
         self.returned[ordinal] = attempts, due
 
     def _take_out(self, ordinal: int) -> None:
-        """A message it owes leaves the place where it is."""
+        """Take a message that the channel owes out of `returned`, `buried` or `pages`, or mark it as passed."""
         known = self.returned.pop(ordinal, None) or self.buried.pop(ordinal, None)
         if known is None and not self.pages.take(ordinal):
             self.passed.add(ordinal, ordinal + 1)
 
     def finish(self, first: int, end: int) -> None:
-        """The channel is done with messages first..end: finished, dropped, or never meant for it."""
+        """Note that messages first..end are no longer owed: finished, dropped, or never meant for this channel."""
         self.pages.remove(first, end)
         if self.returned:
             remove(self.returned, first, end)
@@ -95,10 +96,13 @@ class ChannelState(ReaderState):
     def drop(self, edge: int) -> list[Span]:
         return [*self.passed.missing(edge), *_singles(chain(self.pages.ordinals(), self.returned, self.buried))]
 
-    # what follows from it
+    # conclusions from the records
 
     def settle(self, edge: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
-        """Note by itself what waits, but for what the cursor will come by."""
+        """Enter into `returned` each message that waits and that the cursor will not come by. See ReaderState.
+
+        These are messages published with a delay, and messages before the cursor that were delivered and not finished.
+        """
         self.cursor = max(self.passed.floor, min(self.cursor, edge))
         for ordinal in self.passed.without(one for one in delayed if self.cursor <= one < edge):
             self._wait(ordinal, 0, delayed[ordinal])
@@ -113,7 +117,7 @@ class ChannelState(ReaderState):
         return ()
 
     def _forget_lost(self, kinds: Kinds) -> None:
-        """What was damaged on disk is not owed."""
+        """Forget messages in `returned` and `buried` that the topic no longer has because they were damaged on disk."""
         if not self.returned and not self.buried:
             return
         end = max(chain(self.returned, self.buried)) + 1
@@ -134,7 +138,7 @@ class ChannelState(ReaderState):
         return {"ready": ready, "deferred": due, "buried": len(self.buried)}
 
     def _ready(self, edge: int, plain: list[Span]) -> int:
-        """How many messages the cursor will come by."""
+        """Return how many messages the cursor will come by; `plain` are the spans of messages without a delay."""
         return overlap(plain, [(self.cursor, edge)]) - overlap(plain, self.passed.spans(self.cursor))
 
     def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
@@ -143,7 +147,7 @@ class ChannelState(ReaderState):
         known = {ordinal: due for ordinal, (attempts, due) in self.returned.items() if not attempts}
         return {ordinal: due for ordinal, due in (waiting | packed | known).items() if ordinal in ordinals}
 
-    # what a checkpoint holds
+    # checkpoints
 
     def dump(self) -> list[Any]:
         returned = b"".join([pack(ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items()])
@@ -183,9 +187,10 @@ class ChannelState(ReaderState):
 
     @classmethod
     def of(cls, reader: Reader) -> ChannelState:
-        """What of a live channel survives a restart, by the monotonic clock. What waits is copied as it lies in memory.
+        """Return the durable state of a live channel, with times of the monotonic clock.
 
-        What waits in the topic's delay lane is the topic's to tell.
+        Waiting messages are copied as they are packed in memory. Messages in the topic's delay lane are left out: they
+        belong to the topic's state.
         """
         assert isinstance(reader, Channel)
         near, far = reader.deferred.packed()
@@ -203,7 +208,7 @@ class ChannelState(ReaderState):
         )
 
     def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
-        """Fill a live channel that was just made with the state, which is settled. See ReaderState."""
+        """Fill a live channel that was just created with this state, which must be settled. See ReaderState."""
         assert isinstance(reader, Channel)
         channel = reader
         channel.start, channel.paused = self.start, self.paused
@@ -226,7 +231,7 @@ class ChannelState(ReaderState):
 
 
 def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:
-    """(ordinal, attempts) of what is in flight, and of what is to be delivered again."""
+    """Yield (ordinal, attempts) of the messages in flight and of those in the retry lane."""
     for run in channel.in_flight.runs():
         yield from ((ordinal, run.attempts) for ordinal in run.ordinals())
     yield from ((message.ordinal, message.attempts) for _, message in channel.backlog.retry)

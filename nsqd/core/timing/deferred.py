@@ -195,7 +195,7 @@ class Deferred:
         return (minute - 1) * MINUTE + self._phase
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of this class does not hold."""
         self._near.check()
         assert self.count == len(self._near) + sum(len(page) for page in self._far.values()) // FAR_SIZE
         assert all(self._far.values())

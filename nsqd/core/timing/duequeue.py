@@ -81,7 +81,7 @@ class DueQueue(Generic[T]):
         heapify(self._heap)
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of this class does not hold."""
         assert len(self._heap) <= 2 * len(self._items) + SLACK
         handles = [handle for _, handle in self._heap]
         assert len(set(handles)) == len(handles)

@@ -143,7 +143,7 @@ class ScanPool:
             self._agenda.watch(queue, due)
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of this class does not hold."""
         self._index.check()
         for place, queue in enumerate(self._queues):
             assert self._places[id(queue)] == place

@@ -87,7 +87,7 @@ class Arrivals:
         self.holes.extend(holes)
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of this class does not hold."""
         assert self.position <= self._edge.distributed
         assert list(self.holes) == sorted(self.holes)
         assert not (self.holes and self.is_complete)

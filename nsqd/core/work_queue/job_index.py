@@ -90,7 +90,7 @@ class JobIndex(Generic[H]):
         return sum(self._counts.values())
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of this class does not hold."""
         assert self._counts.keys() == self._pages.keys()
         for page, (ordinals, numbers) in self._pages.items():
             there = [number for ordinal, number in zip(ordinals, numbers, strict=True) if ordinal]

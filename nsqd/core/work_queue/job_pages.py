@@ -214,7 +214,7 @@ class JobPages:
             yield job
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of this class does not hold."""
         assert self.count == sum(self._counts.values()) == len(self.ordinals())
         assert all(self._counts.values())
         assert self._counts.keys() == self._pages.keys()

@@ -192,7 +192,7 @@ class JobTable:
         return self._heaps[state]
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of this class does not hold."""
         self.jobs.check()
         found = dict.fromkeys(JobState, 0)
         entries = {state: set(heap) for state, heap in self._heaps.items()}

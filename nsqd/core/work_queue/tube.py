@@ -371,7 +371,7 @@ class Tube:
         return Counts(found[JobState.READY] + coming, reserved, delayed, found[JobState.BURIED])
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of this class does not hold."""
         self.table.check()
         self.arrivals.check()
         assert self.jobs is self.table.jobs

@@ -74,7 +74,7 @@ class TubeList:
         return True
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of this class does not hold."""
         assert len(set(self.names)) == len(self.names)
         assert set(self.names) == set(self.counters) >= set(self.users)
         assert all(users.using or users.watching for users in self.users.values())

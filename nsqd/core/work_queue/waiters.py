@@ -132,7 +132,7 @@ class Waiters(Generic[Q]):
             worker.sink.read_completed()
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of this class does not hold."""
         assert all(self._by_tube.values())
         for name, waiting in self._by_tube.items():
             assert all(worker.waiting and name in worker.watching for worker in waiting)
