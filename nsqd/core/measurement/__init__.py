@@ -1,1 +1,1 @@
-"""What a channel measures of its messages as they leave it. Read `measures.py` first."""
+"""Measurements of a channel's messages: latencies and outcomes, taken as they leave it. Read `measures.py` first."""

@@ -1,4 +1,4 @@
-"""What is measured of a channel's messages when they leave it, or come back: latencies, outcomes, or both."""
+"""The measurements taken when a channel's messages are finished, come back, or are buried: latencies, outcomes, or both."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from nsqd.core.timing.agenda import Agenda
 
 
 class Measures:
-    """See above. A channel of which nothing is measured has none."""
+    """The measurements of one channel. A channel without any has no such object."""
 
     __slots__ = ("_agenda", "_latency", "_outcomes")
 
@@ -18,9 +18,9 @@ class Measures:
         self._agenda = agenda
 
     def finished(self, first: int, ids: bytes, attempts: int, published: Sequence[int]) -> None:
-        """Messages first.., with these ids, were finished after so many deliveries each.
+        """Record that messages with these ids, from ordinal `first` on, were finished after `attempts` deliveries each.
 
-        `published`: when each was published, ns since the epoch; empty if that is not known.
+        `ids`: 16 bytes each, end to end; `published`: when each was published (ns since the epoch), or empty if not known.
         """
         wall = self._agenda.wall
         latencies = [wall - stamp for stamp in published]
@@ -30,7 +30,7 @@ class Measures:
             self._outcomes.finished(first, ids, attempts, latencies, wall)
 
     def returned(self, what: str, ordinal: int, message_id: bytes, attempts: int) -> None:
-        """A message was requeued, timed out, or buried: an outcome."""
+        """Record that a message was requeued, timed out or buried: `what` is the outcome."""
         if self._outcomes is not None:
             self._outcomes.returned(what, ordinal, message_id, attempts, self._agenda.wall)
 

@@ -1,7 +1,7 @@
-"""What became of a channel's messages, by who published them: counted, and if wanted event by event, for the statistics topic.
+"""The outcomes of a channel's messages by producer: counts and, if wanted, single events, for the statistics topic.
 
-A topic that is measured remembers the latest changes in its sequence from one producer to another (Producers): what was
-published before the oldest of them, or before the process started, counts as nobody's.
+A topic that is measured remembers where in its sequence the latest changes from one producer to another are (Producers).
+Messages published before the oldest of these changes, or before the process started, count as messages without a producer.
 """
 
 from bisect import bisect_right
@@ -13,22 +13,22 @@ from zlib import crc32
 from nsqd.core.message.frame import ID_SIZE
 from shared.histogram import Histogram
 
-MOST_CHANGES = 10_000  # of producers, of a topic
-MOST_EVENTS = 100_000  # that wait to be fetched
+MOST_CHANGES = 10_000  # changes of producer that are remembered for a topic
+MOST_EVENTS = 100_000  # events that wait to be fetched
 FINISHED, REQUEUED, TIMED_OUT, BURIED = "finished", "requeued", "timed_out", "buried"
 
 
 class Producers:
-    """Who published which messages of a topic."""
+    """The producer of each message of a topic, as stretches of its sequence."""
 
     __slots__ = ("_firsts", "_names")
 
     def __init__(self) -> None:
         self._firsts: list[int] = []  # ordinals, ascending
-        self._names: list[str] = []  # of whom the messages are from there to the next of _firsts
+        self._names: list[str] = []  # the producer of the messages from there to the next of _firsts
 
     def note(self, first: int, name: str) -> None:
-        """Messages from `first` on are the producer's; "": nobody's."""
+        """Note that messages from `first` on come from the producer of this name; "": from no known one."""
         if name == (self._names[-1] if self._names else ""):
             return
         self._firsts.append(first)
@@ -40,7 +40,7 @@ class Producers:
         return f"<Producers: {len(self._firsts)} changes>"
 
     def parts(self, first: int, count: int) -> Iterator[tuple[int, int, str]]:
-        """Messages first.. in stretches: the first, how many, whose."""
+        """Yield messages first..first+count in stretches of one producer: (first ordinal, count, name)."""
         end = first + count
         place = bisect_right(self._firsts, first)
         while first < end:
@@ -51,7 +51,7 @@ class Producers:
 
 
 class Event(NamedTuple):
-    """Something that became of a message."""
+    """One outcome of one message in a channel."""
 
     at: int  # ns since the epoch
     what: str
@@ -65,43 +65,43 @@ class Event(NamedTuple):
 
 @dataclass(slots=True)
 class Events:
-    """Those of all channels that nobody has fetched yet."""
+    """The events of all channels that have not been fetched yet."""
 
-    share: float = 0.0  # of messages whose events are told; 1: all
+    share: float = 0.0  # share of messages whose events are kept; 1: all
     waiting: list[Event] = field(default_factory=list)
-    dropped: int = 0  # beyond MOST_EVENTS, ever
+    dropped: int = 0  # events dropped because MOST_EVENTS waited, since the start
 
     def wants(self, message_id: bytes) -> bool:
-        """It is one of the share: all events of a message are told, on every node, or none."""
+        """Return True if the message is in the share. All nodes decide alike: they keep all events of a message, or none."""
         return crc32(message_id) < self.share * (1 << 32)
 
     def add(self, event: Event) -> None:
-        """Keep it, if there is room."""
+        """Keep the event if there is room, else count it as dropped."""
         if len(self.waiting) < MOST_EVENTS:
             self.waiting.append(event)
         else:
             self.dropped += 1
 
     def fetch(self) -> list[Event]:
-        """What came since the last call."""
+        """Return the events since the last call, and forget them."""
         waiting, self.waiting = self.waiting, []
         return waiting
 
 
 @dataclass(slots=True)
 class Outcome:
-    """Of a producer's messages, since it was taken last."""
+    """The counts of one producer's messages since the last Outcomes.take."""
 
     finished: int = 0
     requeued: int = 0
     timed_out: int = 0
     buried: int = 0
-    attempts: int = 0  # deliveries of those that were finished
+    attempts: int = 0  # deliveries of the finished messages
     latencies: Histogram = field(default_factory=Histogram)  # ns from publish to FIN
 
 
 class Outcomes:
-    """Of a channel."""
+    """The outcomes of one channel's messages, by producer."""
 
     __slots__ = ("_by", "_channel", "_events", "_producers", "_topic")
 
@@ -113,7 +113,10 @@ class Outcomes:
         self._by: dict[str, Outcome] = {}  # by producer
 
     def finished(self, first: int, ids: bytes, attempts: int, latencies: Sequence[int], wall: int) -> None:
-        """Messages first.., with these ids, were finished after so many deliveries each. `latencies`: ns, of each; or none."""
+        """Record that messages with these ids, from ordinal `first` on, were finished after `attempts` deliveries each.
+
+        `ids`: 16 bytes each, end to end; `latencies`: ns of each message, or empty; `wall`: ns since the epoch.
+        """
         for start, count, name in self._producers.parts(first, len(ids) // ID_SIZE):
             outcome = self._of(name)
             outcome.finished += count
@@ -130,14 +133,14 @@ class Outcomes:
                 self._tell(FINISHED, first + index, message_id, attempts, latency, wall)
 
     def returned(self, what: str, first: int, message_id: bytes, attempts: int, wall: int) -> None:
-        """A message was requeued, timed out, or buried."""
+        """Record that a message was requeued, timed out or buried. `what`: the name of the count in Outcome."""
         outcome = self._of(self._producer(first))
         setattr(outcome, what, getattr(outcome, what) + 1)
         if self._events.share:
             self._tell(what, first, message_id, attempts, -1, wall)
 
     def take(self) -> dict[str, Outcome]:
-        """What was recorded since the last call, by producer."""
+        """Return what was recorded since the last call, by producer, and begin anew."""
         taken, self._by = self._by, {}
         return taken
 

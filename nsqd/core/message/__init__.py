@@ -1,1 +1,1 @@
-"""What a message is: its frame, its id, and what its publisher says of it. Read `frame.py` first."""
+"""Messages: their frames, their ids, and the attributes that publishers give them. Read `frame.py` first."""

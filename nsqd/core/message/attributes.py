@@ -1,12 +1,12 @@
-"""What a publisher says of messages beside their bodies: headers, and what tells a retry from a new message.
+"""Attributes of messages besides their bodies: headers, and the key or sequence that tells a retry from a new message.
 
-Consumers over TCP never see them (a frame has no room); reading back and listing show them. They are those of all the
-messages that were published together, and stand before them in the log, packed as
+Consumers over TCP never see attributes, because a frame has no room for them; reading back and listing show them. Messages that
+were published together have their attributes in common. The log has them before the messages, packed as
 
-    [headers, key, producer, sequence less the ordinal of the first message]
+    [headers, key, producer, sequence minus the ordinal of the first message]
 
-so that a part of the messages keeps the same bytes. Jobs (nsqd/core/work_queue/tube.py) have a
-fifth element, [priority, ttr, delay].
+so that any part of the messages keeps the same bytes. Jobs (nsqd/core/work_queue/tube.py) have a fifth element,
+[priority, ttr, delay].
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ from typing import Any
 import msgpack
 
 MOST_HEADERS = 32
-MOST_HEADER_BYTES = 8 * 1024  # of names and values
+MOST_HEADER_BYTES = 8 * 1024  # names and values together
 MOST_WORD = 128  # characters of a key, or of a producer's name
 MOST_SEQUENCE = (1 << 62) - 1
 _WORD = frozenset(map(chr, range(0x21, 0x7F)))
@@ -24,30 +24,30 @@ _WORD = frozenset(map(chr, range(0x21, 0x7F)))
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """See above. At most one of `key` and `producer` is there."""
+    """The attributes of messages published together. At most one of `key` and `producer` is set."""
 
     headers: tuple[tuple[str, str], ...] = ()
-    key: str = ""  # of all the messages together
+    key: str = ""  # one for all the messages together
     producer: str = ""
-    sequence: int = 0  # the producer's number of the first message; the others follow it
+    sequence: int = 0  # the producer's number for the first message; the others have the numbers after it
     job: tuple[int, int, int] | None = None  # priority, time to run and delay (s)
 
     def __bool__(self) -> bool:
         return bool(self.headers or self.key or self.producer or self.job)
 
     def behind(self, count: int) -> "Attributes":
-        """Those of the messages behind the first `count`."""
+        """Return the attributes of the messages that remain without the first `count`."""
         return replace(self, sequence=self.sequence + count) if self.producer else self
 
     def pack(self, ordinal: int) -> bytes:
-        """Of messages of which the first has that ordinal."""
-        difference = self.sequence - ordinal if self.producer else 0  # so that equal ones have equal bytes
+        """Return the packed attributes, for messages of which the first has that ordinal."""
+        difference = self.sequence - ordinal if self.producer else 0  # so that equal attributes have equal bytes
         job = () if self.job is None else (self.job,)
         packed: bytes = msgpack.packb([self.headers, self.key, self.producer, difference, *job])
         return packed
 
     def told(self) -> dict[str, Any]:
-        """For those who read: only what there is."""
+        """Return the attributes that are set, as a dict for replies over HTTP."""
         told: dict[str, Any] = {}
         if self.headers:
             told["headers"] = dict(self.headers)
@@ -61,7 +61,7 @@ class Attributes:
 
 
 def unpack(packed: bytes, ordinal: int) -> Attributes:
-    """What was packed, of messages of which the first has that ordinal; b"": nothing."""
+    """Return the attributes that `pack` packed for messages of which the first has that ordinal; NONE for b""."""
     if not packed:
         return NONE
     said = _unpacked(packed)
@@ -70,7 +70,7 @@ def unpack(packed: bytes, ordinal: int) -> Attributes:
 
 @lru_cache(maxsize=1024)
 def _unpacked(packed: bytes) -> Attributes:
-    """With the difference in place of the sequence. Jobs that were put on the same terms have the same."""
+    """Return the attributes with the difference in place of the sequence. Jobs put on the same terms share a cache entry."""
     headers, key, producer, difference, *job = msgpack.unpackb(packed)
     pairs = tuple((name, value) for name, value in headers)
     terms = (job[0][0], job[0][1], job[0][2]) if job else None
@@ -79,17 +79,17 @@ def _unpacked(packed: bytes) -> Attributes:
 
 @lru_cache(maxsize=1024)
 def pack_job(priority: int, ttr: int, delay: int) -> bytes:
-    """The attributes of a job that has no others."""
+    """Return the packed attributes of a job that has no other attributes. `ttr` and `delay` are in s."""
     return Attributes(job=(priority, ttr, delay)).pack(0)
 
 
 def is_word(text: str) -> bool:
-    """It can be a key or a producer's name: printable ASCII without spaces, and not too long."""
+    """Return True if the text can be a key or the name of a producer: printable ASCII, no spaces, at most MOST_WORD long."""
     return 0 < len(text) <= MOST_WORD and _WORD.issuperset(text)
 
 
 def read_sequence(text: str) -> int | None:
-    """A producer's number, in decimal; None if it is none."""
+    """Return the decimal sequence number of a producer, or None if the text is not one."""
     if not text.isascii() or not text.isdigit() or len(text) > len(str(MOST_SEQUENCE)):
         return None
     number = int(text)

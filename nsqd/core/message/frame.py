@@ -1,10 +1,10 @@
-"""A message is its frame: encoded once at publish, shared by all channels and consumers, sent as it is.
+"""A message is its frame: encoded once at publish, shared by all channels and consumers, and sent unchanged.
 
     int32 size | int32 type = 2 | int64 timestamp ns | uint16 attempts | 16 bytes id | body      (big-endian)
      0..4         4..8             8..16                16..18            18..34       34..
 
-size counts all that follows it. The shared frame says attempts = 1 and is never changed; a redelivery splices its own two
-bytes into a copy (specs/log-and-channel.md rule 26).
+size counts the bytes that follow it. The shared frame has attempts = 1 and never changes; a redelivery puts its own count into
+a copy (specs/log-and-channel.md rule 26).
 """
 
 from bisect import bisect_right
@@ -18,21 +18,21 @@ from nsqd.core.message.ids import Ids
 RESPONSE, ERROR, MESSAGE = 0, 1, 2
 HEADER_SIZE = 34  # bytes before the body
 ID_SIZE = 16
-STAMP = slice(8, 16)  # of a frame: when it was published
+STAMP = slice(8, 16)  # the bytes of a frame that hold its publish time
 
 _HEAD = Struct(">iiqH")
 _REST = Struct(">iqH")
 _SIZE = Struct(">i")
 _TYPED = Struct(">ii")
 _ATTEMPTS = Struct(">H")
-_BLOCK = 16  # parts unpacked by one struct: amortises the call, keeps the format short
-_AT_ONCE = 2048  # blocks unpacked by one call, which lets no other thread run: about 1 ms
+_BLOCK = 16  # parts unpacked by one struct: amortizes the call and keeps the format short
+_AT_ONCE = 2048  # blocks unpacked by one call, during which no other thread runs: about 1 ms
 
 
 def encode(bodies: Sequence[bytes], sizes: Collection[int], ids: Sequence[Ids], timestamp: int) -> list[bytes]:
-    """Frames of freshly published messages.
+    """Return the frames of newly published messages.
 
-    `sizes`: the lengths that occur among the bodies; `ids`: as many as bodies, in blocks; `timestamp`: ns since the epoch.
+    `sizes`: the distinct lengths of the bodies; `ids`: one id for each body, in blocks; `timestamp`: ns since the epoch.
     """
     frames: list[bytes] = []
     start = 0
@@ -51,7 +51,7 @@ def encode(bodies: Sequence[bytes], sizes: Collection[int], ids: Sequence[Ids], 
 
 
 def encode_one(body: bytes, message_id: bytes, timestamp: int) -> bytes:
-    """The frame of one freshly published message."""
+    """Return the frame of one newly published message. `timestamp`: ns since the epoch."""
     return _HEAD.pack(len(body) + HEADER_SIZE - 4, MESSAGE, timestamp, 1) + message_id + body
 
 
@@ -59,17 +59,17 @@ _add_header = (HEADER_SIZE - 4).__add__
 
 
 def with_attempts(frame: bytes, attempts: int) -> bytes:
-    """A copy of the frame for a redelivery. The count wraps at 65536, as the original's does."""
+    """Return a copy of the frame for a redelivery. The count wraps at 65536, as in the original nsqd."""
     return b"".join((frame[:16], _ATTEMPTS.pack(attempts & 0xFFFF), frame[18:]))
 
 
 def message_id(frame: bytes) -> bytes:
-    """The 16 bytes by which consumers name the message."""
+    """Return the 16 bytes of the id by which consumers name the message."""
     return frame[18:34]
 
 
 def numbers_of(data: bytes, at: int, count: int, largest: int) -> list[int]:
-    """The ids, as numbers, of `count` frames that stand end to end from `at` on, where `data` ends."""
+    """Return the ids, as numbers, of the `count` frames from `at` to the end of `data`; none is larger than `largest` bytes."""
     if count == 1:
         return [int(data[at + 18 : at + 34], 16)]
     same = largest * count == len(data) - at
@@ -78,17 +78,20 @@ def numbers_of(data: bytes, at: int, count: int, largest: int) -> list[int]:
 
 
 def response(data: bytes) -> bytes:
-    """A response frame."""
+    """Return a frame of type RESPONSE with these bytes."""
     return _TYPED.pack(len(data) + 4, RESPONSE) + data
 
 
 def error(data: bytes) -> bytes:
-    """An error frame; data is `<CODE> <text>`."""
+    """Return a frame of type ERROR. `data` is `<CODE> <text>`."""
     return _TYPED.pack(len(data) + 4, ERROR) + data
 
 
 def parts_of(data: bytes, first: int, count: int, size: int, skip: int = 0) -> list[bytes]:
-    """`count` parts of `size` bytes from `first` on, each behind `skip` bytes: 17 ns each, where slicing in a loop costs 65."""
+    """Return `count` parts of `size` bytes each from `first` on, skipping `skip` bytes before each part.
+
+    This costs 17 ns a part; slicing in a loop costs 65.
+    """
     blocks, single = _structs(size, skip)
     middle = first + count // _BLOCK * blocks.size
     view = memoryview(data)
@@ -101,15 +104,15 @@ def parts_of(data: bytes, first: int, count: int, size: int, skip: int = 0) -> l
 
 
 def split(data: bytes, at: int, end: int, count: int, largest: int) -> list[bytes]:
-    """The `count` frames that stand end to end in `data` from `at` to `end`. `largest`: bytes of the largest."""
-    if largest * count == end - at:  # none is larger, so they are all alike
+    """Return the `count` frames that stand end to end in `data` from `at` to `end`. `largest`: bytes of the largest frame."""
+    if largest * count == end - at:  # no frame is larger, so all have the same size
         return parts_of(data, at, count, largest)
     ends = list(_ends(data, at, count))
     return [data[start:stop] for start, stop in zip([at, *ends], ends, strict=False)]
 
 
 def cut(frames: bytes, count: int, largest: int, first: int, end: int) -> bytes:
-    """Of `count` frames that stand end to end, those from the `first`th up to the `end`th, which is behind it."""
+    """Return the bytes of frames first..end (indexes, without `end`) out of `count` frames that stand end to end."""
     if largest * count == len(frames):
         return frames[first * largest : end * largest]
     places = [0, *_ends(frames, 0, end)]
@@ -117,14 +120,14 @@ def cut(frames: bytes, count: int, largest: int, first: int, end: int) -> bytes:
 
 
 def that_fit(frames: bytes, count: int, largest: int, room: int, beside: int) -> int:
-    """How many of `count` frames that stand end to end have room, each with `beside` bytes more."""
+    """Return how many of `count` frames that stand end to end fit into `room` bytes, if each takes `beside` bytes more."""
     if largest * count == len(frames):
         return min(count, room // (largest + beside))
     return bisect_right([end + beside * number for number, end in enumerate(_ends(frames, 0, count), 1)], room)
 
 
 def _ends(data: bytes, at: int, count: int) -> Iterator[int]:
-    """Where each of the frames ends that stand end to end from `at` on."""
+    """Yield the end offset of each of `count` frames that stand end to end from `at` on."""
     for _ in range(count):
         at += _SIZE.size + _SIZE.unpack_from(data, at)[0]
         yield at
@@ -132,7 +135,7 @@ def _ends(data: bytes, at: int, count: int) -> Iterator[int]:
 
 @lru_cache(maxsize=4096)
 def _structs(size: int, skip: int) -> tuple[Struct, Struct]:
-    """To unpack a block of parts, and a single one."""
+    """Return the structs that unpack a block of parts and a single part."""
     part = f"{skip}x{size}s"
     return Struct(part * _BLOCK), Struct(part)
 

@@ -1,7 +1,8 @@
 """Message ids: node number (16 bits) and sequence (48 bits), as 16 hex digits; strictly increasing, never issued twice.
 
-Ids are leased durably ahead in blocks. After a crash a start continues above the last lease, so an id that a consumer has seen
-is not given to another message, whatever the crash left on disk. A clean stop gives the rest of the lease back: ids go on.
+Ids are leased durably ahead, in blocks. After a crash, the node continues above the last lease, so no other message gets an id
+that a consumer has seen, whatever the crash left on disk. A clean stop gives back the rest of the lease, so ids continue
+without a gap.
 """
 
 from collections.abc import Callable
@@ -12,7 +13,7 @@ _LOW_DIGITS = [b"%03x" % i for i in range(4096)]
 
 
 class Ids:
-    """Consecutive ids that share all but their last three digits, which are taken from a table: nothing is made per id."""
+    """Consecutive ids that share all but their last three digits. Those come from a table, so no object is made for an id."""
 
     __slots__ = ("lows", "prefix")
 
@@ -22,7 +23,7 @@ class Ids:
 
     @property
     def joined(self) -> bytes:
-        """The ids, 16 bytes each, end to end."""
+        """Return the ids, 16 bytes each, end to end."""
         return self.prefix + self.prefix.join(self.lows)
 
     def __repr__(self) -> str:
@@ -30,7 +31,7 @@ class Ids:
 
 
 def between(first: bytes, last: bytes, count: int) -> bytes:
-    """The ids from `first` to `last`, 16 bytes each, end to end, if there are `count` of them; else b""."""
+    """Return the ids from `first` to `last`, 16 bytes each, end to end, if there are exactly `count` of them; else b""."""
     start = int(first, 16)
     if int(last, 16) - start != count - 1:
         return b""
@@ -43,26 +44,27 @@ def between(first: bytes, last: bytes, count: int) -> bytes:
 
 
 class IdSource:
-    """Issues the ids of one node."""
+    """The issuer of the ids of one node."""
 
     __slots__ = ("_lease", "_node", "_renew_at", "next")
 
     def __init__(self, node: int, first: int, lease: Callable[[int], bool]) -> None:
-        """`first`: the lowest sequence that was never leased; a block from there is leased at once.
+        """Lease a block from `first` on, the lowest sequence that was never leased.
 
-        `lease(n)` makes durable that ids below n may be out. False: it could not; it is tried again soon, long before the
-        block is used up. Should even that not help, ids go on beyond it: messages are worth more than the promise.
+        `lease(n)` makes it durable that ids below n may have been issued, and returns whether it could. If it could not, it is
+        tried again soon, long before the block is used up. If that fails too, ids continue beyond the block: it is better to
+        take messages than to keep the promise.
         """
         if not 0 <= node < 1 << 16:
             raise ValueError(f"node number {node} is not within 16 bits")
         self._node = node
         self.next = first  # the sequence of the next id
         self._lease = lease
-        self._renew_at = 0  # the id with which the next block is leased
+        self._renew_at = 0  # the sequence at which the next block is leased
         self._renew(first)
 
     def one(self) -> bytes:
-        """The next id."""
+        """Issue the next id: 16 hex digits."""
         number = self.next
         self.next = end = number + 1
         if end > self._renew_at:
@@ -70,15 +72,15 @@ class IdSource:
         return b"%04x%012x" % (self._node, number)
 
     def named(self, sequence: int) -> bytes:
-        """The id with that sequence; it is not issued by this."""
+        """Return the id with that sequence. This does not issue it."""
         return b"%04x%012x" % (self._node, sequence)
 
     def number(self, sequence: int) -> int:
-        """Likewise, as a number."""
+        """Return the id with that sequence as a number, without issuing it."""
         return self._node << 48 | sequence
 
     def take(self, n: int) -> list[Ids]:
-        """The next n ids, in order."""
+        """Issue the next n ids, in order and in blocks."""
         first = self.next
         self.next = end = first + n
         if end > self._renew_at:

@@ -1,1 +1,1 @@
-"""Looks at all topics, which change nothing: their ages, what is left of them, what they did lately. Read `ages.py` first."""
+"""Read-only views of all topics: ages, what a drain has left, and recent activity. Read `ages.py` first."""

@@ -1,8 +1,9 @@
-"""Since when messages wait: when the one that is next to be delivered was published. Nothing is moved, and nothing is read.
+"""The age of a backlog: when the message that is next to be delivered was published. Nothing is moved or read from disk.
 
-Times are ns since the epoch; 0: nothing is ready, or nobody knows. Exact if the message is in memory. If it is on disk only,
-about: the log's index knows when the first and the last of each extent (up to 1,024 messages, 1 MiB) were written, and takes
-the others to have come evenly between. What was moved here or taken over is then as old as that.
+Times are ns since the epoch; 0 means that nothing is ready or that the time is not known. The time is exact if the message is
+in memory. If it is on disk only, the time is an estimate: the log's index knows when the first and the last message of each
+extent (up to 1,024 messages, 1 MiB) were written, and the others are taken to have come evenly between. In that case messages
+that were moved here or taken over count from the time of the move or takeover.
 """
 
 from nsqd.core.channel.channel import Channel
@@ -10,14 +11,14 @@ from nsqd.core.topic import Topic
 
 
 def of_topic(topic: Topic) -> int:
-    """Of the next message that no channel was given yet. What was published with a delay is not looked at."""
+    """Return the time of the next message that is not distributed yet. Messages with a delay are ignored."""
     if not topic.depth:
         return 0
     return topic.journal.published_plain(topic.edge.distributed)
 
 
 def of_channel(channel: Channel) -> int:
-    """Of the next of the retry lane, or of the next in the sequence, whichever was published first."""
+    """Return the time of the next message of the retry lane or of the sequence, whichever was published first."""
     returned = channel.backlog.extents.published(channel.backlog.retry[0][1].ordinal) if channel.backlog.retry else 0
     if channel.edge.ordinary <= channel.backlog.passed:
         return returned
@@ -26,7 +27,7 @@ def of_channel(channel: Channel) -> int:
 
 
 def _following(channel: Channel) -> int:
-    """Of the next in the sequence."""
+    """Return the time of the next message in the sequence."""
     ordinal = channel.backlog.cursor
     if channel.backlog.holes:
         ordinal = next(channel.backlog.ahead(ordinal), (channel.edge.distributed, 0))[0]

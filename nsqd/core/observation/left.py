@@ -1,7 +1,8 @@
-"""What a node has left: for who empties one (nsqd/http/drain.py). Looked at in portions, while it goes on.
+"""The messages that a node has left, for an operator who drains it (nsqd/http/drain.py). Counted in portions while it runs.
 
-Only while nothing is published may a sum of nothing be believed: then messages go from a topic to its readers, and from there
-away, and a topic is looked at before its readers, so none is overlooked on its way. What a reader has is looked at as one.
+A sum of zero can be trusted only while nothing is published. Then messages only go from a topic to its readers and from there
+away, and a topic is counted before its readers, so no message is missed on the way. All states of a reader are counted at one
+moment.
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ from nsqd.core.reader import Reader
 
 
 class Left(NamedTuple):
-    """Of a topic alone, a reader, or a sum."""
+    """The messages that are left in a topic itself, in a reader, or in several of them."""
 
-    depth: int = 0  # messages: those that no channel has been given, and those that are ready in one
+    depth: int = 0  # messages: those that are not distributed yet, and those that are ready in a channel
     in_flight: int = 0
     deferred: int = 0
     buried: int = 0  # messages, and jobs
     jobs: int = 0  # of tubes: ready, reserved or delayed
 
     def plus(self, other: Left) -> Left:
-        """The sum."""
+        """Return the sum of both, field by field."""
         return Left(*map(sum, zip(self, other, strict=True)))
 
     @property
     def is_nothing(self) -> bool:
-        """Nothing will be delivered any more. What is buried waits for an operator, not for a consumer."""
+        """Return True if nothing is left to deliver. Buried messages do not count: they wait for an operator."""
         return not (self.depth or self.in_flight or self.deferred or self.jobs)
 
 
 def walk(broker: Broker, aside: str) -> Iterator[Left]:
-    """Every topic and reader but those of the topic `aside`. It may be gone on with in later turns."""
+    """Yield what is left in every topic and reader, except the topic `aside`. The caller may continue in later turns."""
     for topic in list(broker.topics.values()):
         if topic.deleted or topic.name == aside:
             continue

@@ -1,9 +1,11 @@
-"""What topics did lately, in rings of fixed memory: a value for each step of a day, and finer for an hour where somebody looks.
+"""The recent activity of topics, in ring buffers of fixed memory.
 
-    published, finished     messages in the step, of all channels together; what is emptied counts as finished
-    depth, in_flight        messages at its end, of the topic and its channels
+A coarse ring covers a day; a fine one covers an hour, for topics that are looked at. Each has a value of these for each step:
 
-A step of which nothing is known (the node was not there, the topic was new) is NaN. Pure: whoever calls has the time.
+    published, finished     messages in the step, of all channels together; emptied messages count as finished
+    depth, in_flight        messages at the end of the step, of the topic and its channels
+
+A step of which nothing is known (the node was down, the topic was new) is NaN. This file is pure: callers pass the time.
 """
 
 from array import array
@@ -14,30 +16,30 @@ from math import isnan, nan
 from nsqd.core.topic import Topic
 
 NAMES = ("published", "finished", "depth", "in_flight")
-COARSE, FINE = 300, 10  # s of a step
+COARSE, FINE = 300, 10  # s per step
 COARSE_SLOTS, FINE_SLOTS = 288, 360  # a day, an hour
 MOST_COARSE = 10_000  # topics: 46 MB
-MOST_FINE = 200  # topics that were looked at lately: 1.2 MB
-LOOKED_AT = 600  # s after which nobody looks any more
+MOST_FINE = 200  # topics that were looked at within LOOKED_AT: 1.2 MB
+LOOKED_AT = 600  # s after the last look at which the fine ring is dropped
 
-Counts = tuple[int, int]  # published and finished, ever
+Counts = tuple[int, int]  # published and finished in total
 
 
 class Ring:
-    """Values of a topic. A slot is a step's number since the epoch."""
+    """The values of one topic for its latest steps. A slot is the number of a step since the epoch."""
 
     __slots__ = ("_before", "_begun", "_slots", "_values", "last", "step")
 
     def __init__(self, step: int, slots: int) -> None:
         self.step = step
         self.last = -1  # the newest slot; -1: none
-        self._begun = -1  # the first slot; -1 likewise
+        self._begun = -1  # the first slot; -1: none
         self._slots = slots
         self._values = [array("f", [nan]) * slots for _ in NAMES]
         self._before: Counts | None = None
 
     def put(self, at: int, counts: Counts, depth: int, in_flight: int) -> None:
-        """The step that ends at `at` (s since the epoch) is over. A clock that went back changes nothing."""
+        """Record the step that ends at `at` (s since the epoch). A time that is not later than the last one changes nothing."""
         slot = at // self.step - 1
         if slot <= self.last:
             return
@@ -54,7 +56,7 @@ class Ring:
             kept[slot % self._slots] = value
 
     def told(self) -> dict[str, list[float | None]]:
-        """By name, the oldest first; None where nothing is known."""
+        """Return the values by name, the oldest first; None where nothing is known."""
         places = [slot % self._slots for slot in range(self._oldest, self.last + 1)]
         return {
             name: [None if isnan(kept[place]) else kept[place] for place in places]
@@ -63,12 +65,12 @@ class Ring:
 
     @property
     def first(self) -> int:
-        """When the oldest step began, s since the epoch."""
+        """Return when the oldest step began (s since the epoch)."""
         return self._oldest * self.step
 
     @property
     def _oldest(self) -> int:
-        """Its slot; above `last` if there is none."""
+        """Return the slot of the oldest step; it is above `last` if there is no step."""
         return max(self._begun, self.last - self._slots + 1) if self.last >= 0 else 0
 
     def __repr__(self) -> str:
@@ -76,15 +78,15 @@ class Ring:
 
 
 class Series:
-    """The rings of a node's topics, by their numbers."""
+    """The rings of all topics of a node, by topic number."""
 
     def __init__(self) -> None:
         self._coarse: dict[int, Ring] = {}
-        self._fine: OrderedDict[int, tuple[Ring, int]] = OrderedDict()  # with when somebody looked last
-        self.left_out = 0  # topics that there was no room for, at the last look
+        self._fine: OrderedDict[int, tuple[Ring, int]] = OrderedDict()  # with the last look, s since the epoch
+        self.left_out = 0  # topics without a ring, for lack of room, in the last round
 
     def look(self, number: int, now: int) -> tuple[Ring | None, Ring]:
-        """A topic's rings; the finer one begins with the first look. `now`: s since the epoch."""
+        """Return the coarse and the fine ring of a topic; the fine one begins with the first look. `now`: s since the epoch."""
         fine, _ = self._fine.pop(number, (Ring(FINE, FINE_SLOTS), 0))
         self._fine[number] = fine, now
         if len(self._fine) > MOST_FINE:
@@ -92,19 +94,19 @@ class Series:
         return self._coarse.get(number), fine
 
     def watched(self, now: int) -> list[int]:
-        """Topics that somebody looks at; the others are forgotten."""
+        """Drop fine rings that were not looked at for LOOKED_AT. Return the topics of the others. `now`: s since the epoch."""
         for number in [number for number, (_, looked) in self._fine.items() if looked < now - LOOKED_AT]:
             del self._fine[number]
         return list(self._fine)
 
     def put_fine(self, topic: Topic, at: int) -> None:
-        """A short step is over."""
+        """Record a fine step that ends at `at` (s since the epoch), if the topic has a fine ring."""
         kept = self._fine.get(topic.number)
         if kept is not None:
             kept[0].put(at, *_state(topic))
 
     def put_coarse(self, topic: Topic, at: int) -> None:
-        """A long one."""
+        """Record a coarse step that ends at `at` (s since the epoch). Add a ring for the topic if there is room."""
         ring = self._coarse.get(topic.number)
         if ring is None:
             if len(self._coarse) >= MOST_COARSE:
@@ -114,7 +116,7 @@ class Series:
         ring.put(at, *_state(topic))
 
     def begin(self, numbers: set[int]) -> None:
-        """A look at all topics begins: those that are gone leave."""
+        """Begin a round over all topics: drop the rings of topics that are not among these numbers."""
         self.left_out = 0
         for kept in (self._coarse, self._fine):
             for number in kept.keys() - numbers:
@@ -125,7 +127,7 @@ class Series:
 
 
 def _state(topic: Topic) -> tuple[Counts, int, int]:
-    """What came and left so far, and what there is."""
+    """Return the totals of published and finished messages, and the depth and the number in flight now."""
     waiting, in_flight, left = topic.depth, 0, 0
     for depth, flying, held, came in _channels(topic):
         waiting += depth

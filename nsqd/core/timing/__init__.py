@@ -1,1 +1,1 @@
-"""What happens at a time: queues by due time, and the scan that serves them. Read `duequeue.py` first."""
+"""Time-outs and delays: queues ordered by due time, and the scan that serves them. Read `duequeue.py` first."""

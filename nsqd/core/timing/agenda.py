@@ -1,6 +1,6 @@
-"""The turn's agenda: what time it is, who can deliver, what was published, and which queue is due when.
+"""The agenda of a turn: the time, which readers can deliver, which topics have new messages, and which queue is due when.
 
-Topics and their readers write into it, the broker works it off. It knows none of them.
+Topics and their readers add entries, and the broker works them off. The agenda itself knows only the Protocols below.
 """
 
 from typing import Protocol
@@ -9,59 +9,59 @@ from nsqd.core.timing.duequeue import DueQueue
 
 
 class Queue(Protocol):
-    """What has messages that wait for a time: a reader of a topic, or a topic's delay lane."""
+    """An object with messages that wait for a time: a reader of a topic, or a topic with its delay lane."""
 
     watched: tuple[int, int] | None  # (due, handle) of its entry in the agenda
 
     def scan(self, now: int, limit: int) -> int:
-        """Serve up to about `limit` messages that are due; return how many: 0 means that nothing was due."""
+        """Serve up to about `limit` messages that are due. Return how many; 0 means that nothing was due."""
 
     def next_due(self) -> int | None:
-        """When scan has something to do (monotonic ns)."""
+        """Return when `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
 
 
 class Server(Protocol):
-    """What can deliver messages."""
+    """An object that can deliver messages to consumers."""
 
     def serve(self, now: int) -> None:
         """Give each consumer that has room its share, once."""
 
 
 class Reader(Queue, Server, Protocol):
-    """What is both."""
+    """A reader of a topic as the agenda sees it: both a Queue and a Server."""
 
 
 class Source(Protocol):
-    """What takes in messages during a turn."""
+    """An object that takes in messages during a turn: a topic."""
 
     def seal(self, wall: int) -> None:
-        """Give the messages their ids and places."""
+        """Give the messages of the turn their ids and ordinals. `wall`: ns since the epoch."""
 
     def settle(self) -> None:
-        """Give the jobs their places, ahead of the messages."""
+        """Give the jobs of the turn their ordinals, before those of the messages."""
 
 
 class Agenda:
-    """See above."""
+    """The agenda of one broker: the time of this turn, and what is to be done in it or later."""
 
     __slots__ = ("awake", "index", "now", "unsealed", "unsettled", "wall")
 
     def __init__(self) -> None:
         self.now = 0  # monotonic ns, of this turn
         self.wall = 0  # ns since the epoch, of this turn
-        self.awake: dict[Server, None] = {}  # readers that may have something for somebody who has room
+        self.awake: dict[Server, None] = {}  # readers that may have messages for a consumer with room
         self.unsealed: list[Source] = []  # with messages published in this turn
         self.unsettled: list[Source] = []  # with jobs put in this turn
-        self.index: DueQueue[Queue] = DueQueue()  # queues by a lower bound of their earliest due time
+        self.index: DueQueue[Queue] = DueQueue()  # queues by a lower bound of the earliest due time of each
 
     def settle(self) -> None:
-        """The jobs that were put so far exist: for whoever looks at them in the same turn."""
+        """Settle the jobs that were put so far in this turn, so that other commands of the same turn find them."""
         unsettled, self.unsettled = self.unsettled, []
         for source in unsettled:
             source.settle()
 
     def seal(self) -> None:
-        """What was published so far in this turn has its ids and places: it can be delivered from now on."""
+        """Seal everything that was put or published so far in this turn. From now on it can be delivered."""
         if self.unsettled:
             self.settle()
         if self.unsealed:
@@ -70,7 +70,7 @@ class Agenda:
                 source.seal(self.wall)
 
     def serve(self) -> None:
-        """Every reader that can deliver gives each of its consumers its share, once."""
+        """Have each reader that can deliver give each of its consumers a share, once."""
         if self.awake:
             awake, self.awake = self.awake, {}
             for reader in awake:
@@ -86,13 +86,13 @@ class Agenda:
         queue.watched = (due, self.index.push(due, queue))
 
     def unwatch(self, queue: Queue) -> None:
-        """The queue waits for nothing."""
+        """Remove the entry of a queue that no longer waits for a time."""
         if queue.watched is not None:
             self.index.remove(queue.watched[1])
             queue.watched = None
 
     def forget(self, reader: "Reader") -> None:
-        """The reader is gone."""
+        """Remove all entries of a reader that was deleted."""
         self.unwatch(reader)
         self.awake.pop(reader, None)
 

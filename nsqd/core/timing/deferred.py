@@ -1,8 +1,8 @@
-"""Messages that wait for a time: the near ones in a priority queue, the far ones packed by the minute.
+"""Deferred messages: those due soon in a priority queue, the others packed in pages by the minute.
 
-A far message (more than a minute away) costs 24 bytes: ordinal, due, attempts, in the page of its minute, or of one before it.
-Pages are moved into the queue piece by piece during the minute before they are due, so ten million far deferrals cost neither
-memory nor a stall (specs/log-and-channel.md rule 22).
+A *far* message (more than a minute away) takes 24 bytes, (ordinal, due, attempts), in the page of the minute in which it is
+due, or of one before it. Pages move into the queue of *near* messages piece by piece during the minute before they are due, so
+ten million far messages cost neither much memory nor a stall (specs/log-and-channel.md rule 22).
 """
 
 from array import array
@@ -13,15 +13,15 @@ from struct import Struct
 from nsqd.core.timing.duequeue import DueQueue
 
 MINUTE = 60_000_000_000  # ns
-PHASES = 1024
-NEAR_BYTES = 250  # that a message in the queue takes: the entry, the message, three numbers
+PHASES = 1024  # different offsets within the minute at which queues move their pages
+NEAR_BYTES = 250  # memory of a near message: the entry, the Message, three numbers
 _FAR = Struct("<QqQ")  # ordinal, due ns, attempts
 FAR_SIZE = _FAR.size  # bytes
-pack, unpack = _FAR.pack, _FAR.iter_unpack  # what waits, as `packed` has it
+pack, unpack = _FAR.pack, _FAR.iter_unpack  # one far message to bytes, and a page of them back
 
 
 class Message:
-    """A message that something happened to: its place in the topic and how often it was delivered."""
+    """A message that is handled singly: its ordinal in the topic, and how often it was delivered."""
 
     __slots__ = ("attempts", "ordinal")
 
@@ -34,19 +34,19 @@ class Message:
 
 
 class Deferred:
-    """Messages by the time they are due."""
+    """The deferred messages of one queue, by the times when they are due (monotonic ns)."""
 
     __slots__ = ("_far", "_near", "_phase", "count")
 
     def __init__(self, number: int = 0) -> None:
-        """`number`: the queue's; it spreads over the minute when the pages of ten thousand queues are moved."""
-        self._phase = number % PHASES * (MINUTE // PHASES) * 5 // 6  # ns after its earliest time that a page is moved
+        """`number`: that of the queue. It spreads the page moves of ten thousand queues over the minute."""
+        self._phase = number % PHASES * (MINUTE // PHASES) * 5 // 6  # ns after the earliest time to move a page
         self._near: DueQueue[Message] = DueQueue()
         self._far: dict[int, bytearray] = {}  # minute -> packed messages due in it; no page is empty
         self.count = 0  # messages in _near and _far together
 
     def push(self, due: int, message: Message, now: int) -> None:
-        """Hold `message` until `due`."""
+        """Hold `message` until `due` (monotonic ns)."""
         self.count += 1
         if due - now <= MINUTE:
             self._near.push(due, message)
@@ -55,7 +55,7 @@ class Deferred:
             page += pack(message.ordinal, due, message.attempts)
 
     def approach(self, now: int, limit: int) -> int:
-        """Move near up to `limit` far messages whose time to be moved has come. Returns how many."""
+        """Move up to `limit` far messages, whose page has come close enough, to the near ones. Return how many were moved."""
         moved = 0
         while self._far and moved < limit:
             minute = min(self._far)
@@ -72,13 +72,16 @@ class Deferred:
         return moved
 
     def pop_due(self, now: int, limit: int) -> list[Message]:
-        """Take out up to `limit` messages that are due, earliest first. `approach` comes before."""
+        """Take out and return up to `limit` near messages that are due, the earliest first. Call `approach` before."""
         due = self._near.pop_due(now, limit)
         self.count -= len(due)
         return due
 
     def wake_at(self) -> int | None:
-        """When pop_due has something to do: the earliest due time, or when the first far page is to be moved."""
+        """Return when `approach` or `pop_due` has something to do (monotonic ns), or None if no message is deferred.
+
+        This is the earliest due time of a near message, or the time to move the first far page.
+        """
         near = self._near.next_due()
         if not self._far:
             return near
@@ -86,7 +89,7 @@ class Deferred:
         return far if near is None else min(near, far)
 
     def remove_from(self, ordinal: int) -> None:
-        """Take out all messages from `ordinal` on. Walks everything: for rare commands only."""
+        """Drop all messages from `ordinal` on. This walks all messages: for rare commands only."""
         near = [(due, message) for due, message in self._near.entries() if message.ordinal < ordinal]
         self._near.clear()
         for due, message in near:
@@ -99,11 +102,11 @@ class Deferred:
         self.count = len(near) + sum(map(len, self._far.values())) // FAR_SIZE
 
     def take(self, ordinals: Collection[int]) -> list[Message]:
-        """Take these out. Walks everything: for rare commands only."""
+        """Take out and return the messages with these ordinals. This walks all messages: for rare commands only."""
         return [message for _, message in self.take_with_due(ordinals)]
 
     def take_with_due(self, ordinals: Collection[int]) -> list[tuple[int, Message]]:
-        """The same, with when they were due."""
+        """Take out the messages with these ordinals. Return (due, message) for each. This walks all messages."""
         entries = self._near.entries()
         taken = [entry for entry in entries if entry[1].ordinal in ordinals]
         if taken:
@@ -125,16 +128,17 @@ class Deferred:
         return taken
 
     def items(self) -> Iterator[tuple[int, Message]]:
-        """All (due, message), in no promised order."""
+        """Yield (due, message) for all messages, in no promised order."""
         yield from self._near.entries()
         for page in self._far.values():
             for ordinal, due, attempts in unpack(page):
                 yield due, Message(ordinal, attempts)
 
     def page(self, after: str, limit: int, first: int, end: int) -> tuple[list[tuple[int, int, int]], str]:
-        """Up to `limit` (ordinal, due, attempts), of first..end, behind `after`; and what to go on behind.
+        """Return up to `limit` (ordinal, due, attempts) of messages first..end behind the place `after`, and the next place.
 
-        "" is the beginning, and the end. The near ones come by their time, then the far ones by the minute. Raises ValueError.
+        "" is the place of the beginning, and is returned at the end. Near messages come first, by their due times, then far
+        ones by the minute. Raise ValueError if `after` is not a place.
         """
         place = tuple(map(int, after[1:].split("."))) if after else (-1, -1)
         if len(place) != 2 or after[:1] not in ("", "n", "f"):
@@ -161,18 +165,18 @@ class Deferred:
         return found, ""
 
     def packed(self) -> tuple[bytes, list[bytes]]:
-        """The near ones, 24 bytes each, in no promised order; and the far ones likewise, some minute's in each piece."""
+        """Return all messages packed, 24 bytes each, in no promised order: the near ones, and the pages of far ones."""
         near = [pack(message.ordinal, due, message.attempts) for due, message in self._near.entries()]
         return b"".join(near), [bytes(page) for page in self._far.values()]
 
     def load(self, page: bytes) -> None:
-        """Hold a piece of far ones again, that `packed` gave out. Their times may have been moved, all by as much."""
+        """Add a page of far messages that `packed` returned. Their times may have been moved since, all by the same amount."""
         minute = min(array("q", page)[1::3]) // MINUTE
         self._far.setdefault(minute, bytearray()).extend(page)
         self.count += len(page) // FAR_SIZE
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop all messages, near and far."""
         self._near.clear()
         self._far.clear()
         self.count = 0
@@ -185,13 +189,13 @@ class Deferred:
 
     @property
     def memory(self) -> int:
-        """Bytes that they take, about."""
+        """Return about how many bytes of memory the messages take."""
         near = len(self._near)
         far = (self.count - near) * FAR_SIZE
         return far * 9 // 8 + near * NEAR_BYTES  # a growing bytearray has an eighth to spare
 
     def _approach_at(self, minute: int) -> int:
-        """When the page of that minute is moved near: in the minute before it, and ten seconds before it at the latest."""
+        """Return when to begin to move the page of that minute (ns): in the minute before it, at least ten seconds ahead."""
         return (minute - 1) * MINUTE + self._phase
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
-"""The one priority queue by time: in flight, deferred, the scan's index, connection timers.
+"""The priority queue by due time. In-flight and deferred messages, the scan's index and connection timers all use it.
 
-`push` returns a handle; `remove` takes it. A removed entry leaves a tombstone of two ints in the heap, never the item:
-what is finished is freed at once. Tombstones are swept when they outnumber the living, so
+`push` returns a handle, which `remove` takes. A removed entry leaves a tombstone of two ints in the heap, but never the item:
+a finished message is freed at once. Tombstones are swept when they outnumber the live entries, so
 size <= 2 x live + 64 after any sequence of calls (a property test holds this).
 """
 
@@ -14,7 +14,7 @@ SLACK = 64  # entries: below this, sweeping costs more than it frees
 
 
 class DueQueue(Generic[T]):
-    """Items in the order of the time they are due; equal times in the order of pushing."""
+    """Items in the order of the times when they are due; items due at the same time are in the order of pushing."""
 
     __slots__ = ("_heap", "_items", "_next_handle")
 
@@ -24,7 +24,7 @@ class DueQueue(Generic[T]):
         self._next_handle = 0
 
     def push(self, due: int, item: T) -> int:
-        """Add an item due at `due`; return the handle that removes it."""
+        """Add an item that is due at `due` (ns). Return the handle that removes it."""
         handle = self._next_handle
         self._next_handle = handle + 1
         self._items[handle] = item
@@ -32,14 +32,14 @@ class DueQueue(Generic[T]):
         return handle
 
     def remove(self, handle: int) -> T | None:
-        """Take an item out, due or not; None if it is not there any more."""
+        """Take an item out, due or not, and return it. Return None if it is no longer in the queue."""
         item = self._items.pop(handle, None)
         if len(self._heap) > 2 * len(self._items) + SLACK:
             self._sweep()
         return item
 
     def pop_due(self, now: int, limit: int) -> list[T]:
-        """Take out up to `limit` items due at or before `now`, earliest first."""
+        """Take out and return up to `limit` items that are due at or before `now` (ns), the earliest first."""
         heap, items = self._heap, self._items
         due: list[T] = []
         while heap and heap[0][0] <= now and len(due) < limit:
@@ -51,23 +51,23 @@ class DueQueue(Generic[T]):
         return due
 
     def next_due(self) -> int | None:
-        """When the earliest item is due; None if there is none."""
+        """Return when the earliest item is due (ns), or None if the queue is empty."""
         heap, items = self._heap, self._items
         while heap and heap[0][1] not in items:
             heappop(heap)
         return heap[0][0] if heap else None
 
     def clear(self) -> None:
-        """Drop everything. Handles given out before stay void for ever."""
+        """Drop all items. Handles that were given out before are never used again."""
         self._items.clear()
         self._heap.clear()
 
     def values(self) -> list[T]:
-        """All items, in the order of pushing."""
+        """Return all items, in the order of pushing."""
         return list(self._items.values())
 
     def entries(self) -> list[tuple[int, T]]:
-        """All (due, item), in no promised order."""
+        """Return (due, item) for all items, in no promised order."""
         return [(due, self._items[handle]) for due, handle in self._heap if handle in self._items]
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
-"""Messages that wait, packed as they lie in a checkpoint: 24 bytes each, and a byte that tells whether it still waits there.
+"""Waiting messages, packed as in a checkpoint: 24 bytes each, and one byte that says whether the message still waits there.
 
-Ten million of them as objects would take gigabytes and a minute. A page is (ordinal, due, attempts) end to end, as
-nsqd/core/timing/deferred.py packs them; a due of 0 is at once.
+Ten million of them as objects would take gigabytes, and a minute to create. A page is (ordinal, due, attempts) end to end, as
+nsqd/core/timing/deferred.py packs them; a due of 0 means at once.
 """
 
 from __future__ import annotations
@@ -10,23 +10,26 @@ from array import array
 from collections.abc import Iterator
 from typing import TypeAlias
 
-BLOCK = 4096  # messages that one bytearray tells of
-SHIFTED_AT_ONCE = 65_536  # messages: their numbers are objects for a moment
+BLOCK = 4096  # messages per bytearray of flags
+SHIFTED_AT_ONCE = 65_536  # messages: bounds the memory of the int objects made meanwhile
 _EMPTY = bytes(BLOCK)
 
 Page: TypeAlias = "array[int]"
 
 
 class WaitingPages:
-    """See above. The bytes that tell what still waits are made when something is taken out, or asked for, first."""
+    """Pages of packed messages from which single messages can be taken out.
+
+    The pages stay as they are; flags say which messages still wait. The flags are built when they are first needed.
+    """
 
     __slots__ = ("_blocks", "_is_whole", "_pages")
 
     def __init__(self, pages: list[Page] | None = None) -> None:
-        """No message is in the pages twice."""
+        """Begin with these pages. No message may be in them twice."""
         self._pages = [page for page in pages or () if page]
-        self._blocks: dict[int, bytearray] | None = None  # number -> for each of its messages, 1 if it waits here
-        self._is_whole = True  # nothing was taken out
+        self._blocks: dict[int, bytearray] | None = None  # by block number: a byte for each message, 1 if it waits
+        self._is_whole = True  # no message was taken out
 
     def _indexed(self) -> dict[int, bytearray]:
         blocks = self._blocks
@@ -41,7 +44,7 @@ class WaitingPages:
         return blocks
 
     def take(self, ordinal: int) -> bool:
-        """Take a message out. False if it does not wait here."""
+        """Take a message out. Return False if it does not wait here."""
         if not self._pages:
             return False
         block = self._indexed().get(ordinal // BLOCK)
@@ -52,7 +55,7 @@ class WaitingPages:
         return True
 
     def remove(self, first: int, end: int) -> None:
-        """Take out messages first..end, as far as they wait here."""
+        """Take out those of messages first..end that wait here."""
         if not self._pages:
             return
         blocks = self._indexed()
@@ -64,7 +67,7 @@ class WaitingPages:
                 self._is_whole = False
 
     def ordinals(self) -> Iterator[int]:
-        """Of all messages that wait here, ascending."""
+        """Yield the ordinals of all messages that wait here, ascending."""
         blocks = self._indexed()
         for number in sorted(blocks):
             block = blocks[number]
@@ -74,7 +77,7 @@ class WaitingPages:
                 at = block.find(1, at + 1)
 
     def flags(self, first: int, end: int) -> bytes:
-        """For each of messages first..end 1 if it waits here, else 0; b"" if none does."""
+        """Return a byte for each of messages first..end, 1 if it waits here, else 0; or b"" if none does."""
         if not self._pages:
             return b""
         blocks = self._indexed()
@@ -88,7 +91,7 @@ class WaitingPages:
         return joined if any(joined) else b""
 
     def pages(self) -> list[Page]:
-        """Those that still wait. The pages are not to be changed."""
+        """Return pages of the messages that still wait. The caller must not change the pages."""
         if self._is_whole:
             return self._pages
         kept = []
@@ -102,7 +105,7 @@ class WaitingPages:
         return kept
 
     def entries(self) -> Iterator[tuple[int, int, int]]:
-        """(ordinal, due, attempts) of all that still wait. Walks them."""
+        """Yield (ordinal, due, attempts) for all messages that still wait. This walks all of them."""
         for page in self.pages():
             yield from zip(page[::3], page[1::3], page[2::3], strict=True)
 
@@ -111,12 +114,12 @@ class WaitingPages:
 
 
 def page_of(packed: bytes) -> Page:
-    """A page, of packed messages."""
+    """Return the packed messages as a page."""
     return array("q", packed)
 
 
 def shifted(page: Page, by: int) -> Page:
-    """A copy with every due but 0 moved by so much (ns)."""
+    """Return a copy of the page in which every due but 0 is later by `by` ns."""
     moved = array("q", page)
     for first in range(1, len(moved) if by else 0, 3 * SHIFTED_AT_ONCE):
         part = slice(first, first + 3 * SHIFTED_AT_ONCE, 3)

@@ -1,11 +1,11 @@
-"""The queue-scan worker pool: what expires in-flight messages and releases deferred ones. There is no second way.
+"""The queue-scan worker pool. It alone times out messages in flight and releases deferred ones.
 
-max(1, min(channels / 4, --queue-scan-worker-pool-max)) cooperative workers, resized as channels come and go. A pass serves
-up to --queue-scan-selection-count queues: those due first, by the node-wide index of earliest due times, then some chosen
-at random, as NSQ does. Each worker takes queues from the selection until it has moved its share of messages; another pass
-follows in the same turn if more than a quarter was dirty, or if anything in the index is due still. A turn ends after so many
-messages; the next one goes on after the I/O. Unlike NSQ's pool it has no blind spot: a new channel is in the index with its
-first message, and random choice decides nothing but what is looked at besides.
+The pool has max(1, min(channels / 4, --queue-scan-worker-pool-max)) cooperative workers and is resized as channels come and go.
+A pass serves up to --queue-scan-selection-count queues: those due first, by the node-wide index of earliest due times, then
+some chosen at random, as NSQ does. Each worker takes queues from the selection until it has moved its share of messages.
+Another pass follows in the same turn if more than a quarter of the queues was dirty (had something due), or if any queue in the
+index is still due. A turn ends after TURN_MESSAGES messages, and the next one goes on after the I/O. Unlike NSQ's pool, this
+one has no blind spot: a new channel is in the index with its first message, and the random choice only adds queues to look at.
 """
 
 from collections import deque
@@ -14,27 +14,27 @@ from dataclasses import dataclass
 
 from nsqd.core.timing.agenda import Agenda, Queue
 
-RESOLUTION = 25_000_000  # ns between turns that scan when nothing is overdue: 40 wake-ups a second at most
-INTERVAL = 100_000_000  # ns between passes that only look around, as in NSQ
-TURN_MESSAGES = 400  # after so many a turn goes on with I/O, however much is due: about 10 ms, their delivery included
-WORKER_MESSAGES = 100  # messages a worker expires or releases in a pass: about 2 ms, their delivery included
+RESOLUTION = 25_000_000  # ns between scanning turns when nothing is overdue: at most 40 wake-ups a second
+INTERVAL = 100_000_000  # ns between passes when nothing is due, as in NSQ
+TURN_MESSAGES = 400  # after these a turn goes on with I/O, however many are due: about 10 ms with their delivery
+WORKER_MESSAGES = 100  # messages that a worker serves in a pass: about 2 ms with their delivery
 DIRTY = 0.25  # share of a pass that had something due, above which another pass follows
 
 
 @dataclass(slots=True)
 class ScanStatistics:
-    """Counters for /metrics."""
+    """The counters of the pool that /metrics shows."""
 
     workers: int = 1
     passes: int = 0
-    served: int = 0  # messages expired, released, or brought near their time
+    served: int = 0  # messages timed out, released, or moved from far to near
     selected: int = 0  # queues looked at
     dirty: int = 0  # queues that had something due
     last_dirty_share: float = 0.0
 
 
 class ScanPool:
-    """See above. `random_below(n)` gives a number in 0..n-1."""
+    """The pool that serves all queues of a node. `random_below(n)` returns a number in 0..n-1."""
 
     def __init__(
         self, agenda: Agenda, selection_count: int, workers_max: int, random_below: Callable[[int], int]
@@ -45,20 +45,20 @@ class ScanPool:
         self._workers_max = workers_max
         self._random_below = random_below
         self._queues: list[Queue] = []  # all readers, to choose from at random
-        self._places: dict[int, int] = {}  # id() of a channel -> its place in _queues
-        self._next_turn = 0  # ns; no scan before it
+        self._places: dict[int, int] = {}  # id() of a reader -> its place in _queues
+        self._next_turn = 0  # monotonic ns; no scan before it
         self.statistics = ScanStatistics()
 
     # queues come and go
 
     def add(self, queue: Queue) -> None:
-        """A reader was made."""
+        """Add a reader that was just created."""
         self._places[id(queue)] = len(self._queues)
         self._queues.append(queue)
         self._resize()
 
     def discard(self, queue: Queue) -> None:
-        """A reader was deleted."""
+        """Remove a reader that was deleted."""
         place = self._places.pop(id(queue))
         last = self._queues.pop()
         if last is not queue:
@@ -72,12 +72,12 @@ class ScanPool:
     # time
 
     def next_turn(self) -> int | None:
-        """When `turn` wants to be called; None while nothing waits for a time."""
+        """Return when to call `turn` (monotonic ns), or None if nothing waits for a time."""
         due = self._index.next_due()
         return None if due is None else max(due, self._next_turn)
 
     def turn(self, now: int) -> None:
-        """Expire and release what is due, in passes."""
+        """Serve the queues in passes: time out and release the messages that are due at `now` (monotonic ns)."""
         due = self._index.next_due()
         if due is None or now < self._next_turn or (due > now and now < self._next_turn - RESOLUTION + INTERVAL):
             return
@@ -93,7 +93,7 @@ class ScanPool:
         return due is not None and due <= now
 
     def _pass(self, now: int) -> float:
-        """Serve one selection; return the share of it that was dirty."""
+        """Serve one selection of queues. Return the share of them that was dirty (0..1)."""
         waiting = deque(self._select(now))
         statistics = self.statistics
         looked_at = dirty = 0
@@ -105,7 +105,7 @@ class ScanPool:
                 statistics.served += served
                 looked_at += 1
                 dirty += served > 0
-        for queue in waiting:  # the workers have had enough: it is due as before
+        for queue in waiting:  # the workers have used up their budgets: the queue stays due
             self._keep_watching(queue, queue.next_due())
         statistics.passes += 1
         statistics.selected += looked_at
@@ -114,7 +114,7 @@ class ScanPool:
         return statistics.last_dirty_share
 
     def _select(self, now: int) -> list[Queue]:
-        """Due queues, earliest first, then random ones. Due ones leave the index until they are served."""
+        """Select the due queues, earliest first, then random ones. The due ones leave the index until they are served."""
         selected = self._index.pop_due(now, self._selection_count)
         for queue in selected:
             queue.watched = None
@@ -127,7 +127,7 @@ class ScanPool:
         return selected
 
     def _serve(self, queue: Queue, now: int, limit: int) -> int:
-        """One slice for one queue, if it is due; then the index knows again when it wants the next."""
+        """Serve up to about `limit` messages of a queue if it is due, and index its next due time. Return how many."""
         due, served = queue.next_due(), 0
         if due is not None and due <= now:
             served = queue.scan(now, limit)
@@ -136,7 +136,10 @@ class ScanPool:
         return served
 
     def _keep_watching(self, queue: Queue, due: int | None) -> None:
-        """`due`: when the queue has something to do next. An entry that is too early is put right when its time has come."""
+        """Make the index agree with `due`, the time when the queue has something to do next (None: never).
+
+        An entry that is too early may stay: it is corrected when its time has come.
+        """
         if due is None:
             self._agenda.unwatch(queue)
         elif queue.watched is None or due < queue.watched[0]:
