@@ -1,1 +1,1 @@
-"""A tube of beanstalkd: its jobs, its workers, and what operators do to them. Read `tube.py` first."""
+"""A tube of beanstalkd: its jobs, its workers, and the actions of operators. Read `tube.py` first."""

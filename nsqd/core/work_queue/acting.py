@@ -1,7 +1,7 @@
-"""What operators do to single jobs of a tube: delete, kick, bury and release them.
+"""The actions of operators on single jobs of a tube: delete, kick, bury and release them.
 
-They may delete and release what a worker has reserved. The worker is not told; it gets NOT_FOUND for the job from then on, as
-if its time to run were over. The job keeps its priority and its counts.
+Operators may delete and release jobs that a worker has reserved. The worker is not notified. From then on it gets NOT_FOUND for
+the job, as if the time to run were over. The job keeps its priority and its counts.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,9 +13,9 @@ from nsqd.core.work_queue.tube import Tube
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """Something that can be done to a job in one of `states`."""
+    """An action that can be done to a job in one of `states`."""
 
-    done: str  # the past participle, for the answer
+    done: str  # the past participle, for the reply
     states: frozenset[JobState]
     do: Callable[[Tube, Job], None]
 
@@ -33,9 +33,9 @@ RELEASE = Action("released", frozenset((JobState.RESERVED,)), _release)
 
 
 def act(tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
-    """Do the action to those of the tube's jobs, none given twice, that are in one of its states. Returns how many.
+    """Do the action to those of the jobs that are in one of the action's states. Return how many.
 
-    The tube may be empty afterwards: Tubes.leave_empty sees to what follows.
+    No job may be given twice. The tube may be empty afterwards: then the caller calls Tubes.leave_empty.
     """
     count = 0
     tube.journal.promise()
@@ -47,7 +47,7 @@ def act(tube: Tube, action: Action, jobs: Iterable[Job]) -> int:
 
 
 def named(tube: Tube, numbers: Iterable[int]) -> list[Job]:
-    """Return the tube's jobs among those of these numbers."""
+    """Return those jobs with these numbers that the tube has."""
     found = filter(None, map(tube.index.find, numbers))
     jobs = [tube.jobs.get(ordinal) for holder, ordinal in found if holder is tube]
     return [job for job in jobs if job is not None]

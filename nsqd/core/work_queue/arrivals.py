@@ -1,7 +1,7 @@
-"""The messages of a topic that are still to become jobs: how far a queue has come in the topic's sequence, what it leaves out,
-and on which terms the others come.
+"""The messages of a topic that are still to become jobs of its tube, and the terms on which they will.
 
-They lie between the position of the queue and the edge of the topic, for they were on disk only, or too many for one turn.
+These messages are between the position of the tube and the edge of the topic. They are there because they were on disk only, or
+because they were too many for one turn. A hole is a span of messages that the tube leaves out.
 """
 
 from bisect import insort
@@ -15,32 +15,32 @@ from nsqd.core.sequence.spans import without
 
 
 class Arrivals:
-    """See above."""
+    """The part of a topic's sequence that a tube has not made into jobs yet."""
 
     __slots__ = ("_edge", "_extents", "holes", "position", "terms")
 
     def __init__(self, edge: Edge, extents: Extents) -> None:
-        """Begin at the edge. What waits beyond it in the delay lane comes on the usual terms, at its time."""
+        """Begin at the edge. Messages past it that wait in the delay lane will have the usual terms, and their due times."""
         self._edge = edge
         self._extents = extents
-        self.position = edge.distributed  # messages before it are jobs, or are gone
-        # spans from the position on that are not to become jobs, ascending
+        self.position = edge.distributed  # messages before this ordinal are jobs, or are gone
+        # spans (first, end) from the position on that are not to become jobs, ascending
         self.holes: deque[tuple[int, int]] = deque()
         waiting = edge.lane.waiting.items()
-        # by ordinal, the terms of messages from the position on; others come on the usual ones
+        # by ordinal, the terms of messages from the position on; the others have the usual terms
         self.terms = {one.ordinal: Terms(due=due) for due, one in waiting if one.ordinal >= self.position}
 
     @property
     def is_complete(self) -> bool:
-        """There is nothing between the position and the edge."""
+        """Return True if there is nothing between the position and the edge."""
         return self.position >= self._edge.distributed
 
     def expect(self, first: int, count: int, terms: Terms) -> None:
-        """Messages `first`.., from the edge on, come on these terms."""
+        """Note the terms of `count` messages from ordinal `first` on, which are at or past the edge."""
         self.terms.update(dict.fromkeys(range(first, first + count), terms))
 
     def skip(self, first: int, end: int) -> None:
-        """Messages first..end, from the position on, are not to become jobs."""
+        """Leave out messages first..end, which are at or past the position."""
         insort(self.holes, (first, end))
         self._forget_terms(first, end)
 
@@ -49,10 +49,10 @@ class Arrivals:
             self.terms = {ordinal: terms for ordinal, terms in self.terms.items() if not first <= ordinal < end}
 
     def take(self, most: int) -> tuple[int, list[bytes]] | None:
-        """Move the position over up to `most` messages that are read together; there is something before the edge.
+        """Move the position over up to `most` messages that can be read together. The position must be before the edge.
 
-        Returns the ordinal of the first, and their frames; b"" is one that is not there any more. Or, having moved over what
-        is left out or gone, no frames. None: they are being read from disk, and the position stays.
+        Return the ordinal of the first, and the frames; b"" stands for a message that is gone. Return no frames after moving
+        over messages that are left out or gone. Return None, without moving, if the messages must be read from disk first.
         """
         holes, first = self.holes, self.position
         if holes and holes[0][0] <= first:
@@ -62,7 +62,7 @@ class Arrivals:
         if extent is None:
             return None
         limit = holes[0][0] if holes else self._edge.distributed
-        if extent.first > first or not extent.frames:  # somebody has finished what was between, or it was damaged
+        if extent.first > first or not extent.frames:  # the messages between were finished, or damaged on disk
             self.position = min(extent.first, limit) if extent.frames else limit
             self._forget_terms(first, self.position)
             return first, []
@@ -70,19 +70,19 @@ class Arrivals:
         return first, extent.frames[first - extent.first : self.position - extent.first]
 
     def remaining(self) -> Iterator[int]:
-        """Yield the ordinals of all messages from the position to the edge that are to become jobs. Reads nothing."""
+        """Yield the ordinals of all messages that are to become jobs, up to the edge. This reads nothing from disk."""
         for first, end, _ in self._extents.extents(self.position, self._edge.distributed):
             for start, stop in without(first, end, self.holes):
                 yield from range(start, stop)
 
     def clear(self) -> None:
-        """Leave out everything up to the edge."""
+        """Leave out all messages up to the edge."""
         first, self.position = self.position, self._edge.distributed
         self.holes.clear()
         self._forget_terms(first, self.position)
 
     def resume(self, position: int, holes: list[tuple[int, int]]) -> None:
-        """After a restart: begin there, with these holes."""
+        """Set the position and the holes after a restart."""
         self.position = position
         self.holes.extend(holes)
 

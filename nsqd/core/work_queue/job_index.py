@@ -1,7 +1,8 @@
-"""Where every job of the node is, by its number: which queue holds it, and its ordinal there. 12 bytes a job, in pages.
+"""An index of all jobs of a node by number: the tube that holds a job, and its ordinal there. 12 bytes a job, in pages.
 
-Clients of beanstalkd name a job by its number: the sequence in its message id (nsqd/core/message/ids.py), so that numbers begin
-with 1. If jobs of other nodes' logs are here, the number is the whole id (Limits.whole_job_ids): sequences are unique in a log.
+Clients of beanstalkd name a job by its number. The number is the sequence in the job's message id (nsqd/core/message/ids.py),
+so numbers begin with 1. Sequences are unique only within a log, so if the node holds jobs of other nodes' logs, the number is
+the whole id (Limits.whole_job_ids).
 """
 
 from __future__ import annotations
@@ -11,42 +12,42 @@ from typing import Generic, TypeVar
 
 from nsqd.core.message.ids import SEQUENCE
 
-H = TypeVar("H")  # what holds jobs
+H = TypeVar("H")  # the type of the holders of jobs
 
 _WHOLE = (1 << 64) - 1
 
-_PAGE = 64  # numbers
+_PAGE = 64  # numbers per page
 
 
 class JobIndex(Generic[H]):
-    """See above. A holder is named by its number, which no other ever gets."""
+    """The index of all jobs of a node. Each holder of jobs has a number, which is never used again."""
 
     __slots__ = ("_bits", "_counts", "_pages", "holders")
 
     def __init__(self, has_whole_ids: bool = False) -> None:
-        self._bits = _WHOLE if has_whole_ids else SEQUENCE  # of an id that are the number
-        self.holders: dict[int, H] = {}  # by number
-        # by number: ordinals + 1 (0: no job), and holders' numbers
+        self._bits = _WHOLE if has_whole_ids else SEQUENCE  # mask of the bits of an id that are the job's number
+        self.holders: dict[int, H] = {}  # by their numbers
+        # by number of the page: ordinals + 1 (0: no job), and numbers of the holders
         self._pages: dict[int, tuple[array[int], array[int]]] = {}
-        self._counts: dict[int, int] = {}  # jobs of each page
+        self._counts: dict[int, int] = {}  # number of jobs in each page
 
     def number(self, job_id: int) -> int:
-        """Return by which number clients name the job of that id."""
+        """Return the number by which clients name the job with this id."""
         return job_id & self._bits
 
     def sequence(self, number: int) -> int:
-        """Return the sequence in the id of the job that clients name by that number."""
+        """Return the sequence in the id of the job with this number."""
         return number & SEQUENCE if self._bits == _WHOLE else number
 
     def came(self, job_id: int, number: int, ordinal: int) -> None:
-        """The holder with that number has a job of this id."""
+        """Add a job: the holder with this number has it at this ordinal."""
         name = job_id & self._bits
         ordinals, numbers, at = self._page(name)
         ordinals[at], numbers[at] = ordinal + 1, number
         self._counts[name // _PAGE] += 1
 
     def came_together(self, job_ids: list[int], number: int, first: int) -> None:
-        """The holder has jobs of these ids with ordinals from `first` on."""
+        """Add jobs of one holder, with consecutive ordinals from `first` on."""
         start, count = job_ids[0] & self._bits, len(job_ids)
         if job_ids != [*range(job_ids[0], job_ids[0] + count)]:
             for ordinal, job_id in enumerate(job_ids, first):
@@ -62,7 +63,7 @@ class JobIndex(Generic[H]):
             done += end - at
 
     def _page(self, name: int) -> tuple[array[int], array[int], int]:
-        """Return the ordinals and holders of the page of a job's number, made if need be, and its place in it."""
+        """Return the page for a job's number, created if necessary, as ordinals and holders, and the place of the job in it."""
         page, at = divmod(name, _PAGE)
         found = self._pages.get(page)
         if found is None:
@@ -71,7 +72,7 @@ class JobIndex(Generic[H]):
         return *found, at
 
     def went(self, job_id: int) -> None:
-        """The job of that id, which there was, is gone."""
+        """Remove the job with this id, which must be in the index."""
         page, at = divmod(job_id & self._bits, _PAGE)
         self._pages[page][0][at] = 0
         self._counts[page] -= 1
@@ -79,7 +80,7 @@ class JobIndex(Generic[H]):
             del self._pages[page], self._counts[page]
 
     def find(self, name: int) -> tuple[H, int] | None:
-        """Return who holds the job of that number and its ordinal, or None if there is none."""
+        """Return the holder of the job with this number, and the job's ordinal; or None if there is no such job."""
         page, at = divmod(name, _PAGE)
         found = self._pages.get(page)
         if found is None or not found[0][at]:

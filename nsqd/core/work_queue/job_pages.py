@@ -1,4 +1,4 @@
-"""The rows of a tube's jobs in packed pages, by ordinal. They know nothing of states but where a row holds its own."""
+"""The rows of a tube's jobs in packed pages, by ordinal. The pages know no order; each row holds the state of its job."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
@@ -13,7 +13,7 @@ Brief = tuple[int, int, int, int]  # id, priority, due, state
 
 
 def moved(page: bytes, offset: int) -> bytes:
-    """Return a page of rows in which every due time is later by `offset` ns."""
+    """Return the page of rows with every due time later by `offset` ns."""
     if not have_times(page):
         return page
     rows, buried = bytearray(page), int(JobState.BURIED)
@@ -24,31 +24,31 @@ def moved(page: bytes, offset: int) -> bytes:
 
 
 def _sequence(rows: bytearray, at: int) -> int:
-    """The sequence in the id of the job in the row at that place."""
+    """Return the sequence in the id of the job in row number `at`."""
     return int(BRIEF.unpack_from(rows, at * ROW.size)[0]) & SEQUENCE
 
 
 class JobPages:
-    """See above."""
+    """The rows of a tube's jobs by ordinal, in pages of PAGE rows each."""
 
     __slots__ = ("_counts", "_pages", "count")
 
     def __init__(self) -> None:
         self._pages: dict[int, bytearray] = {}  # no page is empty
-        self._counts: dict[int, int] = {}  # jobs in each page
-        self.count = 0  # jobs in all pages
+        self._counts: dict[int, int] = {}  # number of jobs in each page
+        self.count = 0  # number of jobs in all pages
 
     # one job
 
     def get(self, ordinal: int) -> Job | None:
-        """Return the job, or None if there is none."""
+        """Return the job with this ordinal, or None if there is none."""
         page, at = divmod(ordinal, PAGE)
         rows = self._pages.get(page)
         at *= ROW.size
         return unpack(ordinal, rows, at) if rows is not None and rows[at + STATE_AT] else None
 
     def put_row(self, ordinal: int, row: bytes) -> None:
-        """Store a job's row."""
+        """Store the row of a job, new or changed."""
         page, at = divmod(ordinal, PAGE)
         at *= ROW.size
         rows = self._pages.get(page) or self._make(page)
@@ -58,7 +58,7 @@ class JobPages:
         rows[at : at + ROW.size] = row
 
     def remove(self, ordinal: int) -> None:
-        """Remove a job that is there."""
+        """Remove a job, which must be there."""
         page, at = divmod(ordinal, PAGE)
         at *= ROW.size
         self.count -= 1
@@ -90,13 +90,13 @@ class JobPages:
             at += len(some)
 
     def _make(self, page: int) -> bytearray:
-        """Add an empty page, which is to be filled at once."""
+        """Add an empty page, which the caller fills at once."""
         rows = self._pages[page] = bytearray(PAGE * ROW.size)
         self._counts[page] = 0
         return rows
 
     def put_page(self, number: int, rows: bytes) -> None:
-        """Replace a page by `rows`, which `page` returned."""
+        """Replace the page of this number by `rows`, which `page` returned earlier."""
         self.count -= self._counts.pop(number, 0)
         self._pages.pop(number, None)
         count = PAGE - rows[STATE_AT :: ROW.size].count(0)
@@ -105,8 +105,8 @@ class JobPages:
             self.count += count
 
     def discard(self, first: int, end: int) -> None:
-        """Remove the jobs of first..end that are there."""
-        if end - first > PAGE:  # else it is quicker to look for each
+        """Remove those jobs that are there with ordinals in first..end."""
+        if end - first > PAGE:  # otherwise it is quicker to look for each
             ordinals: Iterable[int] = [ordinal for ordinal in self.ordinals() if first <= ordinal < end]
         else:
             ordinals = [ordinal for ordinal in range(first, end) if ordinal in self]
@@ -114,10 +114,10 @@ class JobPages:
             self.remove(ordinal)
 
     def restart(self, offset: int, now: int) -> Iterator[tuple[int, list[Brief]]]:
-        """After a restart: end all reservations, and the delays that are over by `now`; move times back by `offset` (both ns).
+        """Take up the rows after a restart: end all reservations, and the delays that are over by `now` (ns).
 
-        Yields each page's first ordinal, and the id, priority, due and state of each of its PAGE rows; of a row without a
-        job the state is 0.
+        Every due time is made earlier by `offset` (ns). Yield the first ordinal of each page, and the id, priority, due and
+        state of each of its PAGE rows; the state is 0 for a row without a job.
         """
         reserved, buried = int(JobState.RESERVED), int(JobState.BURIED)
         for number in sorted(self._pages):
@@ -162,19 +162,19 @@ class JobPages:
 
     @property
     def end(self) -> int:
-        """The ordinal behind the last job; 0 if there is none."""
+        """Return the ordinal behind the last job, or 0 if there is no job."""
         if not self._pages:
             return 0
         last = max(self._pages)
         return last * PAGE + len(bytes(self._pages[last][STATE_AT :: ROW.size]).rstrip(b"\0"))
 
     def states(self) -> dict[JobState, int]:
-        """Count the jobs in each state. Looks at every page."""
+        """Count the jobs in each state. This looks at every page."""
         rows = self._pages.values()
         return {state: sum(page[STATE_AT :: ROW.size].count(state) for page in rows) for state in JobState}
 
     def in_state(self, state: JobState, first: int = 0) -> Iterator[Job]:
-        """Yield the jobs in that state with ordinals from `first` on, ascending. Nothing may change meanwhile."""
+        """Yield the jobs in that state with ordinals from `first` on, ascending. The pages must not change meanwhile."""
         pages = sorted(self._pages)
         for page in pages[bisect_left(pages, first // PAGE) :]:
             rows = self._pages[page]
@@ -185,7 +185,7 @@ class JobPages:
                 index = states.find(state, index + 1)
 
     def behind(self, sequence: int) -> int:
-        """Return an ordinal from which on the jobs' sequences are higher; they ascend with the ordinals."""
+        """Return an ordinal from which on all jobs have higher sequences than this one. Sequences ascend with the ordinals."""
         pages = sorted(self._pages)
         place = bisect_right(pages, sequence, key=self._last_sequence)
         if place == len(pages):
@@ -203,11 +203,11 @@ class JobPages:
         return sorted(self._pages)
 
     def page(self, number: int) -> bytes:
-        """Return the page's PAGE rows end to end, zeros where there is no job; b"" if there is no such page."""
+        """Return the PAGE rows of a page end to end, zeros where there is no job; b"" if there is no such page."""
         return bytes(self._pages.get(number, b""))
 
     def __iter__(self) -> Iterator[Job]:
-        """Yield all jobs by ordinal."""
+        """Yield all jobs in the order of their ordinals."""
         for ordinal in self.ordinals():
             job = self.get(ordinal)
             assert job is not None

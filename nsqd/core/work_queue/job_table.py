@@ -1,8 +1,8 @@
-"""The jobs of one queue, and which of them are in which state: what comes next of those that are ready, delayed or reserved.
+"""The jobs of one tube by state, with the order of the jobs that are ready, delayed or reserved.
 
-The table knows no log, no worker and no topic; whoever changes a job writes the row that it is given. The orders are heaps of
-integers: the priority of a ready job or the due time of another, then its ordinal. An entry that no longer holds stays until
-it is first, or until such entries outnumber the jobs.
+The table knows no log, no worker and no topic: the caller that changes a job records the row that it gets back. Each order is a
+heap of integers, the *entries*: the priority of a ready job, or the due time of another, in the high bits, and the ordinal in
+the low ones. A stale entry, whose job has changed since, stays until it is first, or until stale entries outnumber the jobs.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,35 +13,35 @@ from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.job_pages import JobPages
 
 URGENT = 1024  # priorities below this one are urgent
-_BITS = 48  # of an entry that are the ordinal
+_BITS = 48  # low bits of an entry, which are the ordinal
 _ORDINAL = (1 << _BITS) - 1
 _READY, _RESERVED, _BURIED, _DELAYED = JobState
 _IN_ORDER = (_READY, _DELAYED, _RESERVED)  # the states that have a heap
 
 
 def entry_of(job: Job) -> int:
-    """Return the job's entry in the order of its state. A buried job's is higher the later it was buried."""
+    """Return the job's entry in the order of its state. The entry of a buried job is higher the later it was buried."""
     return (job.priority if job.state is _READY else job.due) << _BITS | job.ordinal
 
 
 class JobTable:
-    """See above."""
+    """All jobs of one tube: their rows, their counts by state, and which comes next in each state."""
 
     __slots__ = ("_heaps", "_last_burial", "buried", "counts", "jobs", "urgent")
 
     def __init__(self, jobs: JobPages | None = None) -> None:
-        """`jobs`: those of before a restart, for which `restart` must be called."""
+        """`jobs`: the rows from before a restart, if any; then the caller must call `restart` next."""
         self.jobs = JobPages() if jobs is None else jobs
         self.counts = dict.fromkeys(JobState, 0)
-        self.urgent = 0  # ready jobs of a priority below URGENT
+        self.urgent = 0  # number of ready jobs with a priority below URGENT
         self.buried: dict[int, None] = {}  # ordinals, the first buried first
         self._last_burial = 0  # the number that the last burial got
-        self._heaps: dict[JobState, list[int]] = {state: [] for state in _IN_ORDER}  # every job in it has an entry
+        self._heaps: dict[JobState, list[int]] = {state: [] for state in _IN_ORDER}  # with an entry for every job
 
     # commands
 
     def add(self, job: Job) -> bytes:
-        """Add a job in the state that it has. Returns its row."""
+        """Add a job in the state that it has. Return its row."""
         row = job.pack()
         self.jobs.put_row(job.ordinal, row)
         self._enter(job)
@@ -59,7 +59,7 @@ class JobTable:
             heappush(heap, one)
 
     def move(self, job: Job, state: JobState, priority: int, due: int) -> bytes:
-        """Put the job into a state, with that priority and due time (ns). Returns its row. See `bury` for burials."""
+        """Put the job into a state, with that priority and due time (ns). Return its row. To bury a job, call `bury`."""
         self._leave(job)
         job.state, job.priority, job.due = state, priority, due
         row = job.pack()
@@ -68,12 +68,12 @@ class JobTable:
         return row
 
     def bury(self, job: Job, priority: int) -> bytes:
-        """Bury the job behind all that are buried. Returns its row."""
+        """Bury the job as the last of the buried ones, with that priority. Return its row."""
         self._last_burial += 1
         return self.move(job, _BURIED, priority, self._last_burial)
 
     def remove(self, job: Job) -> None:
-        """Remove the job."""
+        """Remove the job from its state and its row from the pages."""
         self._leave(job)
         self.jobs.remove(job.ordinal)
 
@@ -102,22 +102,22 @@ class JobTable:
         if state is _READY and job.priority < URGENT:
             self.urgent -= 1
         heap = self._heaps[state]
-        if heap and heap[0] & _ORDINAL == job.ordinal:  # its entry, or one that no longer holds
+        if heap and heap[0] & _ORDINAL == job.ordinal:  # its entry, or a stale one
             heappop(heap)
 
     def restart(self, offset: int, now: int) -> Iterator[tuple[list[int], int]]:
-        """Take up the jobs of before a restart: no job is reserved, and delays that are over by `now` have ended.
+        """Take up the jobs from before a restart. End all reservations, and the delays that are over by `now` (ns).
 
-        Every time is moved back by `offset` (both are ns).
+        Every due time is made earlier by `offset` (ns), to convert it from the log's clock.
 
-        Yields the ids of all jobs in runs, each with the ordinal of its first; the rest of a run follows it without a gap.
+        Yield the ids of all jobs in runs, each with the ordinal of its first job; the others follow without a gap.
         """
         ready, delayed = self._heaps[_READY], self._heaps[_DELAYED]
         buried: list[tuple[int, int]] = []  # due, ordinal
         is_ready, is_delayed = int(_READY), int(_DELAYED)
         for first, briefs in self.jobs.restart(offset, now):
             all_ids, priorities, _, states = zip(*briefs, strict=True)
-            if states.count(is_ready) == len(states):  # nearly always, and a fifth of what is below
+            if states.count(is_ready) == len(states):  # nearly always so, and a fifth of the cost of the code below
                 ready += [priority << _BITS | ordinal for ordinal, priority in enumerate(priorities, first)]
                 if min(priorities) < URGENT:
                     self.urgent += sum(map(URGENT.__gt__, priorities))
@@ -132,7 +132,7 @@ class JobTable:
                     delayed.append(due << _BITS | ordinal)
                 elif state:
                     buried.append((due, ordinal))
-                else:  # there is none
+                else:  # this row has no job
                     if ids:
                         yield ids, ordinal - len(ids)
                         ids = []
@@ -151,11 +151,11 @@ class JobTable:
     # queries
 
     def head(self, state: JobState = _READY) -> Job | None:
-        """Return the next job in that state, which is not BURIED: the most urgent one that is ready, or the one due first."""
+        """Return the next job in that state: the most urgent ready one, or the one due first. The state must not be BURIED."""
         heap, get = self._heaps[state], self.jobs.get
         while heap:
             entry = heap[0]
-            job = get(entry & _ORDINAL)  # and then as `found` has it, without its calls
+            job = get(entry & _ORDINAL)  # what follows is `found`, inlined
             if (
                 job is not None
                 and job.state is state
@@ -166,17 +166,17 @@ class JobTable:
         return None
 
     def found(self, state: JobState, entry: int) -> Job | None:
-        """Return the job of an entry in that state's order, or None if the entry no longer holds."""
+        """Return the job of an entry in the order of that state, or None if the entry is stale."""
         job = self.jobs.get(entry & _ORDINAL)
         return job if job is not None and job.state is state and entry_of(job) == entry else None
 
     def first_buried(self, count: int = 1) -> list[Job]:
-        """Return up to `count` of the jobs that were buried first."""
+        """Return the jobs that were buried first, at most `count` of them."""
         ordinals = [ordinal for ordinal, _ in zip(self.buried, range(count), strict=False)]
         return [job for job in map(self.jobs.get, ordinals) if job is not None]
 
     def first(self, state: JobState) -> Job | None:
-        """Return the job that comes next in that state: as `head`, or the one that was buried first."""
+        """Return the next job in any state: like `head`, or the one that was buried first."""
         return next(iter(self.first_buried()), None) if state is _BURIED else self.head(state)
 
     def next_due(self) -> int | None:
@@ -188,7 +188,7 @@ class JobTable:
         return min(delayed.due, reserved.due)
 
     def heap(self, state: JobState) -> Sequence[int]:
-        """Return the entries of that state's order, which is not BURIED's, as a heap. Some may no longer hold: see `found`."""
+        """Return the entries of that state, which must not be BURIED, as a heap. Some may be stale: see `found`."""
         return self._heaps[state]
 
     def check(self) -> None:

@@ -1,8 +1,9 @@
-"""Pages of a table's jobs in one state, for whoever looks and changes nothing.
+"""Read-only listing of a table's jobs in one state, page by page.
 
-Ready jobs come in the order in which they would be reserved, delayed and reserved ones in the order of their due times, buried
-ones in the order in which they would be kicked. In a heap of more than FAR entries this holds for the first FAR; the rest comes
-by ordinal, since sorting a million takes too long. Jobs move between two pages: one that moves may be seen twice, or never.
+Ready jobs come in the order in which they would be reserved, delayed and reserved ones in the order of their due times, and
+buried ones in the order in which they would be kicked. In a heap of more than FAR entries this holds for the first FAR only;
+the rest comes by ordinal, since sorting a million takes too long. A job that changes between two pages may appear twice or
+never.
 """
 
 from bisect import bisect_right
@@ -13,16 +14,16 @@ from itertools import islice
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.job_table import JobTable, entry_of
 
-FAR = 2000  # entries: to come that far takes 5 ms in a tube of a million; at least as many as a page has
+FAR = 2000  # entries: walking so many takes 5 ms in a tube of a million; at least as many as a page has
 
-Page = tuple[list[Job], str]  # and the place behind which the next page begins; "": there is none
+Page = tuple[list[Job], str]  # the jobs, and the place behind which the next page begins; "": no more
 
 
 def listed(table: JobTable, state: JobState, after: str, limit: int) -> Page:
-    """Return up to `limit` jobs behind the place `after` ("": from the beginning). Raises ValueError if it is no place.
+    """Return up to `limit` jobs behind the place `after` ("": the beginning). Raise ValueError if it is not a place.
 
-    A place is an entry (job_table.entry_of): the jobs up to it have been returned. Or it is such an entry, a dot and an
-    ordinal: of the jobs behind the entry, those from that ordinal on have not.
+    A place is an entry (job_table.entry_of): the jobs up to it have been returned. Or it is an entry, a dot and an ordinal:
+    of the jobs behind the entry, those from that ordinal on have not been returned yet.
     """
     entry, dot, ordinal = after.partition(".")
     behind = _number(entry) if after else -1
@@ -53,7 +54,7 @@ def _entry_at(table: JobTable, ordinal: int) -> int:
 def _in_order(table: JobTable, state: JobState, behind: int, limit: int) -> Page:
     found: list[Job] = []
     for entry in islice(ascending(table.heap(state)), FAR):
-        if entry <= behind:  # it was returned; or it is there twice, of a job that came back
+        if entry <= behind:  # it was returned before, or it is a duplicate of a job that came back
             continue
         behind = entry
         job = table.found(state, entry)
@@ -76,7 +77,7 @@ def _by_ordinal(table: JobTable, state: JobState, behind: int, first: int, limit
 
 
 def ascending(heap: Sequence[int]) -> Iterator[int]:
-    """Yield a heap's entries in their order without changing it. It must not change meanwhile. The first n cost n log n."""
+    """Yield the entries of a heap in order, without changing it. It must not change meanwhile. The first n cost n log n."""
     ahead = [(heap[0], 0)] if heap else []
     while ahead:
         entry, place = heappop(ahead)

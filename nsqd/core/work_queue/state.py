@@ -1,12 +1,12 @@
-"""The durable state of a tube: what records make of it, what a checkpoint holds of it, and the live tube from it.
+"""The durable state of a tube: how records change it, what a checkpoint holds of it, and how to make it live again.
 
-This file alone knows how the fields of a live tube map to what survives a restart. A tube owes the messages that have a row in
-`jobs`; and from its edge on what is not `finished`: messages that are no jobs yet. Between a checkpoint's array and the JOBS
-records that follow it, one page each, it owes everything that is not finished: `settle` ends that. What is recorded of jobs in
-between is in those pages, too.
+This file alone knows how the fields of a live tube map to the state that survives a restart. A tube owes the messages that have
+a row in `jobs` and, from its edge on, the messages that are not `finished` and are not jobs yet. In a checkpoint, JOBS records
+with one page each follow the array of the tube. While they are being read, the tube owes everything that is not finished;
+`settle` ends that. Changes of jobs that are recorded between those records are in their pages, too.
 
-A checkpoint holds [number, name, start, edge, holes, terms]: holes are the (first, end) from the edge on that are finished,
-terms is (ordinal, priority, ttr, delay, due, was put) of what is no job yet and not on the usual terms.
+A checkpoint holds [number, name, start, edge, holes, terms]: holes are the spans (first, end) from the edge on that are
+finished; terms are (ordinal, priority, ttr, delay, due, was put) of messages that are not jobs yet and have unusual terms.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from nsqd.core.work_queue.tube import Tube
 
 @dataclass(slots=True)
 class TubeState(ReaderState):
-    """See above."""
+    """The durable state of one tube, as it is replayed, put into a checkpoint, loaded or taken from a live tube."""
 
     kind: ClassVar[ReaderKind] = ReaderKind.WORK_QUEUE
     has_own_times: ClassVar[bool] = True
 
-    edge: int  # messages before it are jobs, or finished
+    edge: int  # messages before this ordinal are jobs, or are finished
     finished: Finished
     jobs: JobPages = field(default_factory=JobPages)
-    terms: dict[int, Terms] = field(default_factory=dict)  # by ordinal, of messages that are no jobs yet
+    terms: dict[int, Terms] = field(default_factory=dict)  # by ordinal: the terms of messages that are not jobs yet
 
-    # what is recorded
+    # records of the log
 
     def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
         if kind is Kind.JOB:
@@ -54,7 +54,7 @@ class TubeState(ReaderState):
             return self._finish(content)
         elif kind is Kind.FINISH_ALL:
             return self._finish_all(records.FINISH_ALL.unpack_from(content)[2])
-        elif kind is Kind.JOBS:  # the page as it was then: a job that it does not have is gone
+        elif kind is Kind.JOBS:  # a whole page, which replaces the old one: jobs missing in it are gone
             _, _, page, offset = records.JOBS.unpack_from(content)
             self.jobs.put_page(page, moved(content[records.JOBS.size :], offset))
         return ()
@@ -66,7 +66,7 @@ class TubeState(ReaderState):
         return owed
 
     def finish(self, first: int, end: int) -> None:
-        """The tube is done with messages first..end: finished, dropped, or never meant for it."""
+        """Note that messages first..end are no longer owed: finished, dropped, or never meant for this tube."""
         if self.jobs.count:
             self.jobs.discard(first, end)
         if self.terms:
@@ -74,7 +74,11 @@ class TubeState(ReaderState):
         self.finished.add(first, end)
 
     def expect(self, first: int, count: int, terms: Terms, numbers: list[int], created: int) -> None:
-        """Messages `first`.. were published on these terms. With `numbers`, their ids, they are jobs at once, else later."""
+        """Note that messages from ordinal `first` on were published on these terms.
+
+        If `numbers`, their ids, are given, the messages are jobs at once; otherwise they become jobs later. `created`: ns
+        since the epoch.
+        """
         if numbers:
             state = JobState.DELAYED if terms.due else JobState.READY
             options = terms.priority, terms.ttr, terms.delay
@@ -85,10 +89,13 @@ class TubeState(ReaderState):
     def drop(self, edge: int) -> list[Span]:
         return list(self.finished.missing(edge))
 
-    # what follows from it
+    # conclusions from the records
 
     def settle(self, edge: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
-        """All pages of a checkpoint were read: before the tube's edge, what has no row is finished. Returns that."""
+        """Mark messages before the tube's edge that have no row as finished, and return them. See ReaderState.
+
+        This is right once all pages of a checkpoint were read. The edge moves to the first message that is not a job yet.
+        """
         gone: list[Span] = []
         reached = edge
         for first, end in self.finished.missing(edge):
@@ -108,19 +115,22 @@ class TubeState(ReaderState):
         return max(self.start, self.edge, self.finished.end, self.jobs.end)
 
     def figures(self, edge: int, plain: list[Span]) -> dict[str, int]:
-        """How many jobs are in which state after a start. Messages that are no jobs yet are not among them."""
+        """Return how many jobs are in which state after a start. Messages that are not jobs yet are not counted."""
         found = self.jobs.states()
         ready = found[JobState.READY] + found[JobState.RESERVED]
         return {"ready": ready, "delayed": found[JobState.DELAYED], "buried": found[JobState.BURIED]}
 
-    # what a checkpoint holds
+    # checkpoints
 
     def dump(self) -> list[Any]:
         terms = [(ordinal, *one) for ordinal, one in self.terms.items()]
         return [self.number, self.name, self.start, self.edge, self.finished.spans(self.edge), terms]
 
     def details(self, topic: int, offset: int) -> Iterator[tuple[Kind, bytes]]:
-        """JOBS records, a page of jobs each, as it is when it is asked for. `offset`: from the state's clock to the log's."""
+        """Yield JOBS records with a page of jobs each. A page is read only when its record is asked for.
+
+        `offset`: ns from the clock of this state to the log's clock.
+        """
         for number in self.jobs.pages():
             rows = self.jobs.page(number)
             if rows:
@@ -138,14 +148,14 @@ class TubeState(ReaderState):
             for ordinal, priority, ttr, delay, due, put in waiting
         }
         finished, position = Finished(start, holes), start
-        for first, end, _ in kinds(start, edge):  # what is not there was finished, and somebody may owe it again
+        for first, end, _ in kinds(start, edge):  # gaps were finished, but another reader may owe them again
             finished.add(position, first)
             position = end
         finished.add(position, edge)
         return cls(number, name, start, tube_edge, finished, JobPages(), terms)
 
     def carry_over(self, before: TubeState) -> None:
-        """The checkpoint may not come to its pages: the rows that were known before it hold as well."""
+        """Keep the rows known before the checkpoint, since the log may end before the pages of the checkpoint."""
         self.jobs = before.jobs
 
     def owed(self, edge: int, kinds: Kinds) -> Iterator[Span]:
@@ -155,7 +165,7 @@ class TubeState(ReaderState):
 
     @classmethod
     def of(cls, reader: Reader) -> TubeState:
-        """What of a live tube survives a restart, by the monotonic clock. Its jobs are not copied."""
+        """Return the durable state of a live tube, with times of the monotonic clock. The jobs are shared, not copied."""
         assert isinstance(reader, Tube)
         terms = dict(reader.arrivals.terms)
         finished = Finished(reader.start, reader.arrivals.holes)
@@ -163,7 +173,7 @@ class TubeState(ReaderState):
         return cls(reader.number, reader.name, reader.start, edge, finished, reader.jobs, terms)
 
     def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
-        """Fill a live tube that was just made with the state, which is settled. See ReaderState."""
+        """Fill a live tube that was just created with this state, which must be settled. See ReaderState."""
         assert isinstance(reader, Tube)
         tube = reader
         tube.arrivals.terms.clear()

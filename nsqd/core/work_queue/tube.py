@@ -1,8 +1,8 @@
-"""A tube: the reader of a topic whose messages are jobs, each reserved by one worker, in the order of priority and id.
+"""The tube: a reader whose messages are jobs. One worker at a time reserves a job, in the order of priority and id.
 
-It stands beside the topic's channels, and the topic tells it the same things. Its messages become jobs as soon as they can be
-read; for each change of a job the log gets one row. Which job is in which state: job_table.py. Nothing here waits: if a body is
-on disk only, the tube is `reading`, and whoever asked asks again.
+A tube exists beside the topic's channels, and the topic calls it as it calls them. Messages become jobs as soon as they can be
+read. For each change of a job the log gets one row. job_table.py knows which job is in which state. Nothing here blocks: if a
+body is on disk only, the tube is `reading`, and the caller asks again when the body has been read.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from nsqd.core.work_queue.waiters import Reading, Waiters
 from nsqd.core.work_queue.worker import Worker
 from shared.values import SECOND
 
-WORK = ":work"  # the channel's name: no client of NSQ can name it
+WORK = ":work"  # the name of the tube as a reader of its topic; it is not a valid channel name in NSQ
 ABSORBED_AT_ONCE = 2000  # messages that become jobs in a turn: about 10 ms
 
 
 class Tube:
-    """See above. Implements Reader. Created by Tubes."""
+    """One tube of a node, with its jobs. Tubes creates it. Implements Reader."""
 
     kind = Kind.WORK_QUEUE
     ephemeral = False
@@ -69,14 +69,14 @@ class Tube:
         self.deleted = False
         self.start = parts.edge.distributed
         self.arrivals = Arrivals(parts.edge, parts.extents)
-        self.delayed = 0  # messages in the topic's delay lane that the topic counts as ours; they are jobs already
+        self.delayed = 0  # messages in the topic's delay lane that the topic counts for this tube; they are jobs already
         self.table = JobTable()
         self.jobs = self.table.jobs
-        self.reserved: dict[int, Worker] = {}  # who has it reserved, by ordinal
+        self.reserved: dict[int, Worker] = {}  # the worker that has reserved a job, by ordinal
         self.total = 0  # jobs that came since the process started
-        self.pause_until = self.pause_asked = 0  # monotonic ns; ns
-        self.reading = False  # True: it waits for the disk
-        self.watched: tuple[int, int] | None = None  # (due, handle) of our entry in the scan's index
+        self.pause_until = self.pause_asked = 0  # end of the pause (monotonic ns); length asked for (ns); 0: not paused
+        self.reading = False  # True: a body is being read from disk
+        self.watched: tuple[int, int] | None = None  # (due, handle) of this tube's entry in the agenda
 
     # what the topic tells
 
@@ -86,24 +86,24 @@ class Tube:
         if batch.puts is None:
             self.wake()
             return
-        self._come_together(batch.puts)  # they need not be read, whatever stands before them
+        self._come_together(batch.puts)  # no need to read them, even if earlier messages are still to become jobs
         if batch.first == self.arrivals.position:
             self.arrivals.position = batch.end
         else:
             self._absorb()
 
     def expect(self, first: int, count: int, terms: Terms) -> None:
-        """Messages `first`.. will become jobs on these terms."""
+        """Note that `count` messages from ordinal `first` on will become jobs on these terms."""
         self.arrivals.expect(first, count, terms)
 
     def wake(self) -> None:
-        """Make jobs of what has come and can be read, and give ready ones to whoever waits."""
+        """Make jobs of the messages that have come and can be read, and offer ready jobs to waiting workers."""
         self._absorb()
         if self.table.counts[JobState.READY]:
             self._offer()
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
-        """Messages first..end are not for this tube, or not any more."""
+        """Leave out messages first..end, which are not for this tube, or no longer. Forget those that are jobs already."""
         if first >= self.arrivals.position:
             self.arrivals.skip(first, end)
             return
@@ -113,21 +113,21 @@ class Tube:
                 self._forget(job)
 
     def release(self, message: Message) -> None:
-        """A message's delay at the topic is over; the job has its own time."""
+        """Count one message less in the topic's delay lane. Nothing else changes: the job itself has its due time."""
         self.delayed -= 1
 
     def own(self, due: int, message: Message, now: int) -> None:
-        """What waits in the topic's delay lane waits here alone: it does already."""
+        """Count one message less in the topic's delay lane. Nothing else changes: the job waits in this tube already."""
         self.delayed -= 1
 
     def read_completed(self) -> None:
-        """What was asked of the disk can be read now."""
+        """Go on after a read from disk: make jobs of new messages, and wake the workers that were blocked."""
         self.reading = False
         self.wake()
         self.waiters.read_completed(self)
 
     def _absorb(self) -> None:
-        """Make jobs of what the topic has handed out, as far as it can be read at once."""
+        """Make jobs of distributed messages, as far as they are in memory, at most ABSORBED_AT_ONCE in a call."""
         arrivals, left = self.arrivals, ABSORBED_AT_ONCE
         while not arrivals.is_complete and not self.reading:
             if left <= 0:
@@ -156,7 +156,10 @@ class Tube:
         self._note(job, self.table.add(job))
 
     def _come_together(self, puts: Puts) -> None:
-        """As `_come` for each of them, for a fifth of what that costs; the log knows them as jobs by their publish record."""
+        """Make jobs of `puts`, at a fifth of the cost of `_come` for each job.
+
+        The log gets no rows for them: their publish record says that they are jobs.
+        """
         terms, first, count = puts.terms, puts.first, len(puts.frames)
         late = terms.due > self.agenda.now
         state, due = (JobState.DELAYED, terms.due) if late else (JobState.READY, 0)
@@ -174,7 +177,11 @@ class Tube:
     # after a restart
 
     def resume(self, start: int, position: int, holes: list[tuple[int, int]], jobs: JobPages, offset: int) -> None:
-        """Begin with message `start`; messages before `position` are among `jobs`, or gone. `offset`: see JobTable.restart."""
+        """Fill a new tube after a restart.
+
+        Messages before `start` are not the tube's, and those before `position` are in `jobs` or gone. `holes` are the spans
+        from there on that are not to become jobs. `offset`: see JobTable.restart.
+        """
         self.start, self.jobs, self.table = start, jobs, JobTable(jobs)
         self.arrivals.resume(position, holes)
         reserved = jobs.in_state(JobState.RESERVED) if self._max_attempts else ()
@@ -194,7 +201,7 @@ class Tube:
     # what workers do
 
     def body(self, job: Job) -> bytes | None:
-        """Return the job's body, or None if it is damaged on disk; then the job is gone. Raises Reading."""
+        """Return the job's body. If it is damaged on disk, forget the job and return None. Raise Reading if it must be read."""
         extent = self.extents.read(job.ordinal)
         if extent is None:
             self.reading = True
@@ -205,27 +212,27 @@ class Tube:
         return extent.frames[job.ordinal - extent.first][HEADER_SIZE:]
 
     def reserve(self, job: Job, worker: Worker, now: int) -> None:
-        """Reserve a job, which nobody has reserved, for the worker until its time to run is over."""
+        """Reserve a job that is not reserved for the worker, until its time to run is over. `now`: monotonic ns."""
         job.reserves += 1
         self.touch(job, worker, now)
 
     def touch(self, job: Job, worker: Worker, now: int) -> None:
-        """Let the time to run of a job that the worker has reserved begin now."""
+        """Restart the time to run of a job that the worker has reserved. `now`: monotonic ns."""
         due = now + job.ttr * SECOND
         self.reserved[job.ordinal] = worker
         worker.hold(self.number, job.ordinal, due)
         self._note(job, self.table.move(job, JobState.RESERVED, job.priority, due))
 
     def let_go(self, job: Job) -> None:
-        """End a reservation as if it had never been, but for the count."""
+        """Make a reserved job ready again with its priority. Only its count of reservations still shows the reservation."""
         self._move(job, JobState.READY, job.priority, 0)
 
     def is_given_up(self, job: Job) -> bool:
-        """The job has been reserved as often as its topic allows (-max-attempts)."""
+        """Return True if the job has been reserved as often as -max-attempts allows."""
         return 0 < self._max_attempts <= job.reserves
 
     def hand_back(self, job: Job, priority: int, delay: int, now: int) -> None:
-        """Release a reserved job with that priority, after `delay` s; or bury it if it is given up."""
+        """Release a reserved job with that priority, to be ready after `delay` s; or bury it if it is given up."""
         job.releases += 1
         if self.is_given_up(job):
             self.bury(job, priority)
@@ -235,7 +242,7 @@ class Tube:
         self._move(job, state, priority, due)
 
     def bury(self, job: Job, priority: int) -> None:
-        """Bury the job: it waits until it is kicked."""
+        """Bury the job with that priority. It waits until it is kicked."""
         job.buries += 1
         if job.state is JobState.RESERVED:
             self._end_reservation(job)
@@ -247,7 +254,7 @@ class Tube:
         self._move(job, JobState.READY, job.priority, 0)
 
     def amend(self, ordinal: int, counts: tuple[int, int, int, int, int], is_buried: bool) -> None:
-        """Give a job that was just put what happened to it in another server: its counts, and whether it is buried."""
+        """Give a job that was just put the history it had on another server: its five counts, and whether it is buried."""
         job = self.jobs.get(ordinal)
         assert job is not None
         job.reserves, job.timeouts, job.releases, job.buries, job.kicks = counts
@@ -257,7 +264,7 @@ class Tube:
             self._move(job, job.state, job.priority, job.due)
 
     def finish(self, job: Job) -> None:
-        """Be done with the job."""
+        """Finish the job: forget it, and record in the log that its message is finished."""
         self._forget(job)
         self.journal.finish(job.ordinal, 1)
 
@@ -271,7 +278,7 @@ class Tube:
         self.reserved.pop(job.ordinal).lost(self.number, job.ordinal)
 
     def _note(self, job: Job, row: bytes) -> None:
-        """The log gets the job's row; whoever waits for a ready job, and the agenda, are told of its state."""
+        """Record the job's row in the log. Offer a ready job to waiting workers; watch the due time of other jobs."""
         self.journal.job(job.ordinal, row)
         if job.state is JobState.READY:
             self._offer()
@@ -279,24 +286,24 @@ class Tube:
             self.agenda.watch(self, job.due)
 
     def _forget(self, job: Job) -> None:
-        """The job is gone, and the log knows or need not know."""
+        """Remove the job everywhere but in the log, which is the caller's concern."""
         if job.state is JobState.RESERVED:
             self._end_reservation(job)
         self.table.remove(job)
-        if job.ordinal >= self.arrivals.position:  # its message, which was put, is not to become a job again
+        if job.ordinal >= self.arrivals.position:  # a put job: its message must not become a job again
             self.arrivals.skip(job.ordinal, job.ordinal + 1)
         self.index.went(job.id)
 
     # pauses, and what is due
 
     def pause_for(self, ns: int, now: int) -> None:
-        """Give out no job for `ns`; 0 ends a pause."""
+        """Pause the tube for `ns`, in which it gives out no job; 0 ends a pause. `now`: monotonic ns."""
         self.pause_until, self.pause_asked = (now + ns if ns else 0), ns
         self._offer()
         self._watch()
 
     def scan(self, now: int, limit: int) -> int:
-        """End up to `limit` delays and reservations, and the pause, that are over. Returns how many."""
+        """End up to `limit` delays and reservations that are over at `now`, and the pause if it is over. Return how many."""
         moved = 0
         for state in (JobState.DELAYED, JobState.RESERVED):
             while moved < limit and (job := self.table.head(state)) is not None and job.due <= now:
@@ -315,7 +322,7 @@ class Tube:
         return moved
 
     def next_due(self) -> int | None:
-        """Return when `scan` has something to do (monotonic ns)."""
+        """Return when `scan` has something to do (monotonic ns), or None if nothing waits for a time."""
         due = self.table.next_due()
         if self.pause_until and (due is None or self.pause_until < due):
             return self.pause_until
@@ -327,13 +334,13 @@ class Tube:
             self.agenda.watch(self, due)
 
     def _offer(self) -> None:
-        """See to it that those who wait are served. If nobody waits, whoever comes looks for himself."""
+        """Enter the tube for serving if any worker waits. If none does, the next one to reserve looks for a job itself."""
         if self.waiters.count:
             self.agenda.awake[self] = None
             self.waiters.awake[self] = None
 
     def serve(self, now: int) -> None:
-        """Give jobs to those who wait."""
+        """Make jobs of new messages, and give ready jobs to the workers that wait."""
         self._absorb()
         if self in self.waiters.awake:
             del self.waiters.awake[self]
@@ -342,7 +349,7 @@ class Tube:
     # operators
 
     def empty(self) -> None:
-        """Drop all jobs, and what is to become one."""
+        """Drop all jobs, and the messages that are still to become jobs."""
         end = self.edge.distributed
         owed = [(ordinal, 1) for ordinal in self.jobs.ordinals()]
         owed += [(ordinal, 1) for ordinal in self.arrivals.remaining() if ordinal not in self.jobs]
@@ -355,7 +362,7 @@ class Tube:
         self.jobs = self.table.jobs
 
     def delete(self) -> None:
-        """Drop all jobs, and the tube. Called by the topic."""
+        """Drop all jobs and the tube itself. The topic calls this."""
         self.empty()
         self.journal.drop()
         self.deleted = True
@@ -364,7 +371,7 @@ class Tube:
         self.listed.hide(self.topic_name)
 
     def counts(self) -> Counts:
-        """Count the jobs in each state. What was handed out and is no job yet is ready, about: some may be finished."""
+        """Count the jobs in each state. Messages that are not jobs yet count as ready, though some may be finished by now."""
         found = self.table.counts
         coming = self.edge.distributed - self.arrivals.position
         reserved, delayed = found[JobState.RESERVED], found[JobState.DELAYED]

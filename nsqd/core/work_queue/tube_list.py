@@ -1,6 +1,6 @@
-"""The tubes by name as clients see them, whether they have been made or not: who is there, and what was counted.
+"""The tubes by name as clients see them, whether they have been created or not: their users and their counters.
 
-A tube is shown while it has jobs, or somebody uses or watches it; `default` always is once a client has come.
+A tube is shown while it has jobs, or while any worker uses or watches it. `default` is always shown once a client has come.
 """
 
 from collections import Counter
@@ -9,7 +9,7 @@ from nsqd.core.work_queue.worker import DEFAULT, Names
 
 
 class Users:
-    """How many workers use and watch a tube."""
+    """The numbers of workers that use and watch one tube."""
 
     __slots__ = ("using", "watching")
 
@@ -22,34 +22,34 @@ class Users:
 
 
 class TubeList:
-    """See above. One of a node."""
+    """All tubes of a node that clients see. A node has one list."""
 
     __slots__ = ("counters", "names", "timeouts", "users")
 
     def __init__(self) -> None:
-        self.timeouts = 0  # reservations of all tubes that ended by themselves, ever
-        self.names = Names()  # of the tubes that are shown
-        self.counters: dict[str, Counter[str]] = {}  # by tube that is shown: successful deletes, pauses
-        self.users: dict[str, Users] = {}  # by tube that somebody uses or watches
+        self.timeouts = 0  # reservations of all tubes that timed out since the start
+        self.names = Names()  # names of the tubes that are shown
+        self.counters: dict[str, Counter[str]] = {}  # of tubes that are shown: successful deletes, pauses
+        self.users: dict[str, Users] = {}  # by name of a tube that any worker uses or watches
 
     def show(self, name: str) -> None:
-        """Show the tube of that name from now on."""
+        """Show the tube of this name from now on."""
         if name not in self.counters:
             self.names.add(name)
             self.counters[name] = Counter()
 
     def hide(self, name: str) -> None:
-        """Show the tube, which has no jobs, no longer, unless somebody is there."""
+        """Stop showing a tube without jobs, unless it is `default` or a worker uses or watches it."""
         if name in self.counters and name not in self.users and name != DEFAULT:
             self.names.remove(name)
             del self.counters[name]
 
     def use(self, name: str) -> None:
-        """One worker more uses the tube."""
+        """Count one more worker that uses the tube."""
         self._come(name).using += 1
 
     def watch(self, name: str) -> None:
-        """One worker more watches the tube."""
+        """Count one more worker that watches the tube."""
         self._come(name).watching += 1
 
     def _come(self, name: str) -> Users:
@@ -57,12 +57,12 @@ class TubeList:
         return self.users.setdefault(name, Users())
 
     def leave(self, name: str) -> bool:
-        """One worker fewer uses the tube. Returns True if nobody is there any more."""
+        """Count one worker less that uses the tube. Return True if no worker uses or watches it any more."""
         self.users[name].using -= 1
         return self._is_left(name)
 
     def ignore(self, name: str) -> bool:
-        """One worker fewer watches the tube. Returns True if nobody is there any more."""
+        """Count one worker less that watches the tube. Return True if no worker uses or watches it any more."""
         self.users[name].watching -= 1
         return self._is_left(name)
 

@@ -1,5 +1,7 @@
-"""Which worker waits for which tube, and which job it is given: of all tubes that it watches, the one of the lowest priority
-and sequence. Whoever waits longest is served first.
+"""The workers that wait for jobs, and the choice of the job that each one is given.
+
+A worker is given the ready job with the lowest priority number, and among equals the lowest sequence, of all tubes that it
+watches. The worker that has waited longest is served first.
 """
 
 from typing import Generic, Protocol, TypeVar
@@ -11,20 +13,20 @@ from nsqd.core.work_queue.worker import Worker
 
 
 class JobQueue(Protocol):
-    """A tube, as far as workers are concerned."""
+    """The part of a tube that this file needs."""
 
     table: JobTable
-    pause_until: int  # ns: no job is given out before
+    pause_until: int  # monotonic ns: no job is given out before this
 
     def body(self, job: Job) -> bytes | None:
-        """Return the job's body, or None if it was damaged on disk; then the job is gone. Raises Reading."""
+        """Return the job's body, or None if it was damaged on disk; then the job is gone. Raise Reading if it must be read."""
 
     def reserve(self, job: Job, worker: Worker, now: int) -> None:
-        """Reserve a job, which nobody has reserved, for the worker."""
+        """Reserve a job that is not reserved for the worker. `now`: monotonic ns."""
 
 
 class Reading(Exception):
-    """The body is on disk only and is being read. Whoever asked is to be blocked (Waiters.block), and asks again then."""
+    """The body is on disk only and is being read. The caller blocks its worker (Waiters.block), which asks again later."""
 
     def __init__(self, queue: JobQueue) -> None:
         super().__init__()
@@ -35,39 +37,39 @@ Q = TypeVar("Q", bound=JobQueue)
 
 
 def _turn_of(job: Job) -> tuple[int, int, int]:
-    """A log may have had several node numbers: sequences tell which job is older, whole ids do not."""
+    """Return the sort key of a job. It has the sequence before the whole id, since a log may have had several node numbers."""
     return job.priority, job.id & SEQUENCE, job.id
 
 
 class Waiters(Generic[Q]):
-    """See above. One of a node."""
+    """All workers of a node that wait for a job or for the disk. A node has one such object."""
 
     __slots__ = ("_blocked", "_by_tube", "awake", "count", "queues")
 
     def __init__(self) -> None:
-        self.queues: dict[str, Q] = {}  # all tubes that have been made, by name
-        self.awake: dict[Q, None] = {}  # those that may have a job for somebody who waits
-        self.count = 0  # workers that wait for a job
-        self._by_tube: dict[str, dict[Worker, None]] = {}  # those who wait, by tube; the first to be served first
-        self._blocked: dict[Worker, JobQueue] = {}  # those who wait for the disk
+        self.queues: dict[str, Q] = {}  # all tubes that exist, by name
+        self.awake: dict[Q, None] = {}  # tubes that may have a job for a waiting worker
+        self.count = 0  # number of workers that wait for a job
+        self._by_tube: dict[str, dict[Worker, None]] = {}  # those workers by name of the tube, first come first
+        self._blocked: dict[Worker, JobQueue] = {}  # workers that wait for a read from disk, with the tube that reads
 
     def remove(self, name: str, queue: Q) -> None:
-        """The tube of that name is gone. Who waits for its bodies asks again, and is told that the jobs are gone."""
+        """Remove a deleted tube. Workers blocked on its bodies ask again, and then find that the jobs are gone."""
         del self.queues[name]
         self.awake.pop(queue, None)
         self.read_completed(queue)
 
-    # who waits
+    # workers that wait
 
     def wait(self, worker: Worker) -> None:
-        """The worker is given the next job that there is in a tube that it watches."""
+        """Let the worker wait for the next job in any of the tubes that it watches."""
         worker.waiting = True
         self.count += 1
         for name in worker.watching:
             self._by_tube.setdefault(name, {})[worker] = None
 
     def stop_waiting(self, worker: Worker) -> None:
-        """The worker waits no longer, if it did."""
+        """Stop waiting for a job, if the worker does."""
         if not worker.waiting:
             return
         worker.waiting = False
@@ -79,22 +81,25 @@ class Waiters(Generic[Q]):
                 del self._by_tube[name]
 
     def count_at(self, name: str) -> int:
-        """Return how many workers wait for a job of that tube."""
+        """Return how many workers wait for a job of this tube."""
         return len(self._by_tube.get(name, ()))
 
     def block(self, worker: Worker, queue: JobQueue) -> None:
-        """The worker's sink is told when `queue` has read from disk what it needs."""
+        """Block a worker until `queue` has read from disk; then its sink's `read_completed` is called."""
         self._blocked[worker] = queue
 
     def leave(self, worker: Worker) -> None:
-        """The worker waits for nothing any more."""
+        """Forget a worker that leaves: it waits neither for a job nor for the disk."""
         self.stop_waiting(worker)
         self._blocked.pop(worker, None)
 
-    # who is given what
+    # jobs for workers
 
     def next_for(self, worker: Worker, now: int) -> tuple[Q, Job, bytes] | None:
-        """Return the most urgent ready job of the tubes that the worker watches, its tube and body; or None. Raises Reading."""
+        """Return the most urgent ready job of the tubes that the worker watches, as (tube, job, body); None if there is none.
+
+        Paused tubes are left out. Raise Reading if the body must be read from disk first. `now`: monotonic ns.
+        """
         while True:
             found: tuple[Q, Job] | None = None
             for name in worker.watching:
@@ -111,14 +116,14 @@ class Waiters(Generic[Q]):
                 return *found, body
 
     def serve(self, name: str, queue: Q, now: int) -> None:
-        """Give the ready jobs of the tube of that name to those who wait for it."""
+        """Give jobs to the workers that wait for this tube, while it has ready ones."""
         for worker in list(self._by_tube.get(name, ())):
             if queue.pause_until > now or queue.table.head() is None:
                 return
             try:
                 found = self.next_for(worker, now)
             except Reading:
-                continue  # what is read may be of another tube: this one's jobs are for the others meanwhile
+                continue  # the body may be another tube's; this tube's jobs go to the other workers meanwhile
             if found is not None:
                 self.stop_waiting(worker)
                 best, job, body = found
@@ -126,7 +131,7 @@ class Waiters(Generic[Q]):
                 worker.sink.reserved(job, body)
 
     def read_completed(self, queue: JobQueue) -> None:
-        """The tube has read from disk what those who are blocked asked for."""
+        """Wake the workers that are blocked on this tube, since it has read from disk."""
         for worker in [worker for worker, waits_for in self._blocked.items() if waits_for is queue]:
             del self._blocked[worker]
             worker.sink.read_completed()

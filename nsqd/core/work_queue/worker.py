@@ -1,4 +1,4 @@
-"""A worker: one client's side of the tubes: what it uses, what it watches, and what it has reserved."""
+"""A worker: one client of the tubes, with the tube it uses, the tubes it watches and the jobs it has reserved."""
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
@@ -9,11 +9,11 @@ from nsqd.core.work_queue.job import Job
 from shared.values import SECOND
 
 DEFAULT = "default"  # the tube that every client uses and watches at first
-MARGIN = SECOND  # ns before a reservation ends at which its worker is warned
+MARGIN = SECOND  # ns before the end of a reservation at which its worker is warned
 
 
 class Names:
-    """A set of names in the order in which they came; but a name that is removed is replaced by the last, as in beanstalkd."""
+    """A set of names in the order of adding, except that the last name takes the place of a removed one, as in beanstalkd."""
 
     __slots__ = ("_names", "_places")
 
@@ -24,13 +24,13 @@ class Names:
             self.add(name)
 
     def add(self, name: str) -> None:
-        """Add the name, if it is not there."""
+        """Add the name if it is not there."""
         if name not in self._places:
             self._places[name] = len(self._names)
             self._names.append(name)
 
     def remove(self, name: str) -> None:
-        """Remove a name that is there."""
+        """Remove a name, which must be there."""
         place, last = self._places.pop(name), self._names.pop()
         if last != name:
             self._names[place] = last
@@ -50,17 +50,17 @@ class Names:
 
 
 class Sink(Protocol):
-    """Where a worker's answers go: the connection, or a test."""
+    """The receiving end of a worker: its connection, or a test."""
 
     def reserved(self, job: Job, body: bytes) -> None:
-        """The job that the worker waited for has been reserved for it."""
+        """Send the job that the worker waited for. It has been reserved for the worker."""
 
     def read_completed(self) -> None:
-        """A body that was on disk only, which the worker asked for, can be read now: it may ask again."""
+        """Ask again for the body that was on disk only, since it can be read now."""
 
 
 class Worker:
-    """See above."""
+    """One client as the tubes see it."""
 
     __slots__ = ("_ends", "holds", "produces", "sink", "using", "waiting", "watching", "works")
 
@@ -68,16 +68,16 @@ class Worker:
         self.sink = sink
         self.using = DEFAULT
         self.watching = Names(DEFAULT)
-        # by the tube's number and the ordinal: when the reservation ends, ns
+        # by (number of the tube, ordinal): when the reservation ends, monotonic ns
         self.holds: dict[tuple[int, int], int] = {}
-        # a heap of (end, tube's number, ordinal), of these reservations and of some that are over
+        # a heap of (end, number of the tube, ordinal) for these reservations and some that are over
         self._ends: list[tuple[int, int, int]] = []
-        self.waiting = False  # for a job
-        self.produces = False  # it has put a job
-        self.works = False  # it has asked for one
+        self.waiting = False  # True: it waits for a job
+        self.produces = False  # True: it has put a job
+        self.works = False  # True: it has asked for a job
 
     def hold(self, tube: int, ordinal: int, end: int) -> None:
-        """The worker has that job reserved until `end` (ns)."""
+        """Note that the worker has this job reserved until `end` (monotonic ns)."""
         self.holds[tube, ordinal] = end
         ends = self._ends
         heappush(ends, (end, tube, ordinal))
@@ -86,11 +86,11 @@ class Worker:
             heapify(ends)
 
     def lost(self, tube: int, ordinal: int) -> None:
-        """The worker's reservation of that job is over."""
+        """Note that the worker's reservation of this job is over."""
         self.holds.pop((tube, ordinal), None)
 
     def warned_at(self) -> int | None:
-        """Return when to warn the worker that a reservation ends soon (ns), or None if it has none."""
+        """Return when to warn the worker that its first reservation ends soon (monotonic ns), or None if it has none."""
         ends, holds = self._ends, self.holds
         while ends and holds.get(ends[0][1:]) != ends[0][0]:
             heappop(ends)
