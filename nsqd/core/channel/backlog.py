@@ -1,4 +1,6 @@
-"""The messages that a channel has ready: its topic's sequence from the cursor on, and messages that came back.
+"""The messages that a channel has ready: its topic's sequence from the cursor to the edge, and messages that came back.
+
+The edge is the ordinal up to which the topic has distributed messages to its readers.
 
 A message comes back when it is requeued, times out, or its delay ends. It waits in the retry lane until the cursor has passed
 as many messages as --mem-queue-size, rather than behind a backlog of ten million. A hole is a span of ordinals ahead of the

@@ -7,8 +7,12 @@ A channel moves its messages between four states, and each state has a class of 
     deferred    Deferred: requeued with a delay (a message published with a delay waits in the topic's delay lane, once for all)
     buried      Buried: dead letters, which were delivered too often
 
-A finished message is in none of the four states. Consumers change a channel through commands.py and operators through
-acting.py; the topic and the clock call the methods in this file.
+A finished message is in none of the four states. The *edge* is the ordinal up to which the topic has distributed messages to
+its readers, and the *cursor* is the ordinal up to which this channel has taken them. A channel *owes* a message until the
+message is finished or dropped.
+
+Consumers change a channel through commands.py and operators through acting.py; the topic and the clock call the methods in this
+file.
 """
 
 from collections.abc import Callable, Iterator
@@ -259,7 +263,7 @@ class Channel:
     # delivery
 
     def wake(self) -> None:
-        """Enter the channel into the agenda if it has a message to deliver and a consumer that can take it."""
+        """Enter the channel into the agenda if it can deliver: it has messages and ready consumers, and no pause or read."""
         if self.dispatch.ready and not self.paused and not self.backlog.reading and self.depth > 0:
             self._agenda.awake[self] = None
 

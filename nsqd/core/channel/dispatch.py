@@ -32,7 +32,7 @@ class Dispatch:
     __slots__ = ("_nearest_first", "_random_below", "deliveries", "ready")
 
     def __init__(self, nearest_first: bool, random_below: Callable[[int], int]) -> None:
-        """`nearest_first`: serve consumers by distance. `random_below(n)` returns a number in 0..n-1."""
+        """Begin without ready consumers. `nearest_first`: serve by distance. `random_below(n)` returns a number in 0..n-1."""
         self.ready: dict[Consumer, None] = {}  # in the order of their turns; each had room when its sink was last asked
         self.deliveries = [0, 0, 0]  # number of messages by the consumer's distance, counted if `_nearest_first`
         self._nearest_first = nearest_first

@@ -1,7 +1,7 @@
 """The durable state of a channel: how records change it, what a checkpoint holds of it, and how to make it live again.
 
-This file alone knows how the fields of a live channel map to the state that survives a restart. A channel owes three kinds of
-messages, and no message is of two kinds:
+This file alone knows how the fields of a live channel map to the state that survives a restart. A channel owes (has not
+finished) three kinds of messages, and no message is of two kinds:
 * messages that are not `passed`. Those before the cursor were delivered once, those from the cursor on are ready. Those that
   were published with a delay wait for their time, on either side of the cursor;
 * messages that wait singly, because they were requeued, delivered again, or taken out of the sequence: `returned`, `pages`;

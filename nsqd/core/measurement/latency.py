@@ -34,7 +34,10 @@ class Latency:
     __slots__ = ("_half", "_newer", "_number", "_older", "_percentiles", "_total")
 
     def __init__(self, percentiles: Iterable[float], window: int, total: Histogram | None = None) -> None:
-        """`percentiles`: above 0 and at most 1; `window`: ns; `total`: a histogram that also gets every latency, for ever."""
+        """Begin an empty window.
+
+        `percentiles`: above 0 and at most 1; `window`: ns; `total`: a histogram that also gets every latency, for ever.
+        """
         self._percentiles = tuple(sorted(percentiles, reverse=True))
         self._half = max(1, window // 2)  # ns
         self._total = total

@@ -39,7 +39,7 @@ class Deferred:
     __slots__ = ("_far", "_near", "_phase", "count")
 
     def __init__(self, number: int = 0) -> None:
-        """`number`: that of the queue. It spreads the page moves of ten thousand queues over the minute."""
+        """Begin without messages. The `number` of the queue spreads the page moves of ten thousand queues over the minute."""
         self._phase = number % PHASES * (MINUTE // PHASES) * 5 // 6  # ns after the earliest time to move a page
         self._near: DueQueue[Message] = DueQueue()
         self._far: dict[int, bytearray] = {}  # minute -> packed messages due in it; no page is empty

@@ -1,7 +1,8 @@
 """The messages of a topic that are still to become jobs of its tube, and the terms on which they will.
 
-These messages are between the position of the tube and the edge of the topic. They are there because they were on disk only, or
-because they were too many for one turn. A hole is a span of messages that the tube leaves out.
+These messages are between the position of the tube and the edge, the ordinal up to which the topic has distributed messages to
+its readers. They are there because they were on disk only, or because they were too many for one turn. A hole is a span of
+messages that the tube leaves out.
 """
 
 from bisect import insort

@@ -30,7 +30,7 @@ class JobTable:
     __slots__ = ("_heaps", "_last_burial", "buried", "counts", "jobs", "urgent")
 
     def __init__(self, jobs: JobPages | None = None) -> None:
-        """`jobs`: the rows from before a restart, if any; then the caller must call `restart` next."""
+        """Begin with `jobs`, the rows from before a restart, for which the caller must then call `restart`; or with none."""
         self.jobs = JobPages() if jobs is None else jobs
         self.counts = dict.fromkeys(JobState, 0)
         self.urgent = 0  # number of ready jobs with a priority below URGENT

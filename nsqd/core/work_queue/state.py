@@ -1,9 +1,11 @@
 """The durable state of a tube: how records change it, what a checkpoint holds of it, and how to make it live again.
 
-This file alone knows how the fields of a live tube map to the state that survives a restart. A tube owes the messages that have
-a row in `jobs` and, from its edge on, the messages that are not `finished` and are not jobs yet. In a checkpoint, JOBS records
-with one page each follow the array of the tube. While they are being read, the tube owes everything that is not finished;
-`settle` ends that. Changes of jobs that are recorded between those records are in their pages, too.
+This file alone knows how the fields of a live tube map to the state that survives a restart. A tube owes (has not finished)
+the messages that have a row in `jobs` and, from its edge on, the messages that are not `finished` and are not jobs yet.
+
+In a checkpoint, JOBS records with one page each follow the array of the tube. While they are being read, the tube owes
+everything that is not finished; `settle` ends that. Changes of jobs that are recorded between those records are in their pages,
+too.
 
 A checkpoint holds [number, name, start, edge, holes, terms]: holes are the spans (first, end) from the edge on that are
 finished; terms are (ordinal, priority, ttr, delay, due, was put) of messages that are not jobs yet and have unusual terms.

@@ -69,7 +69,7 @@ class Tube:
         self.deleted = False
         self.start = parts.edge.distributed
         self.arrivals = Arrivals(parts.edge, parts.extents)
-        self.delayed = 0  # messages in the topic's delay lane that the topic counts for this tube; they are jobs already
+        self.delayed = 0  # messages that the topic's delay lane counts for this tube; they are jobs already
         self.table = JobTable()
         self.jobs = self.table.jobs
         self.reserved: dict[int, Worker] = {}  # the worker that has reserved a job, by ordinal
