@@ -43,7 +43,7 @@ class Backlog:
         self._holes: deque[tuple[int, int]] = deque()  # spans (first, end) ahead of the cursor, ascending, disjoint
         self._extent: Extent | None = None  # the extent that the cursor was in last
 
-    # messages come
+    # putting messages in
 
     def put_back(self, message: Message) -> None:
         """Append a message to the retry lane, to be taken when the cursor has passed mem-queue-size more, or is at the edge."""
@@ -57,7 +57,7 @@ class Backlog:
         """Move the cursor to `cursor` after a restart, with `ready` messages of the sequence from there to the edge."""
         self.cursor, self.passed = cursor, self._edge.ordinary - ready
 
-    # messages go
+    # taking messages out
 
     def take(self, count: int, room: int) -> Taken | None:
         """Take the next messages: one of the retry lane, or at most `count` of the sequence with `room` bytes in all.

@@ -104,15 +104,15 @@ class Channel:
         self.start = parts.edge.distributed  # messages before it are not for this channel
         self.backlog = Backlog(parts.edge, parts.extents, parts.limits.mem_queue_size)
         self.in_flight = InFlight()
-        self.deferred = Deferred(parts.number)  # requeued with a delay
+        self.deferred = Deferred(parts.number)  # messages requeued with a delay
         self.delayed = 0  # messages in the topic's delay lane that will be released to this channel
-        self.buried = Buried()  # delivered too often
-        self.spent: set[int] = set()  # ordinals: in flight at the last allowed delivery when the node stopped
+        self.buried = Buried()  # messages delivered too often
+        self.spent: set[int] = set()  # ordinals of messages whose last allowed delivery the node's stop cut short
         self.consumers: dict[Owner, Consumer] = {}  # in the order of subscribing; each consumer is its own key
         self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
         self.paused = False
         self.deleted = False
-        self.watched: tuple[int, int] | None = None  # (due, handle) of its entry in the agenda
+        self.watched: tuple[int, int] | None = None  # (due, handle) of this channel's entry in the agenda
         self.requeue_count = 0
         self.timeout_count = 0
         self.dropped_count = 0  # messages that a bounded channel had no room for
@@ -186,7 +186,7 @@ class Channel:
         if self.measures is not None:
             self.measures.returned(what, ordinal, message_id, attempts)
 
-    # operators
+    # actions of operators
 
     def pause(self, paused: bool) -> None:
         """Stop or resume deliveries. Everything else goes on: messages still arrive, finish and time out."""
@@ -233,7 +233,7 @@ class Channel:
             if self.is_given_up(message.attempts):  # its id is on disk, so `take` buries it when its turn comes
                 self.spent.add(message.ordinal)
 
-    # what the topic tells
+    # calls from the topic
 
     def extend(self, batch: Batch) -> None:
         """Take in the messages that the topic's edge has just passed. A bounded channel drops those that it has no room for."""
@@ -312,7 +312,7 @@ class Channel:
         self.backlog.reading = False
         self.wake()
 
-    # time
+    # time-outs and delays
 
     def watch(self, due: int) -> None:
         """See to it that the scan looks at this channel by `due` (monotonic ns)."""

@@ -127,7 +127,7 @@ class InFlight:
         self._fresh: list[Run] = []
         self.next_due = self._by_deadline.next_due  # the earliest deadline (monotonic ns)
 
-    # messages come
+    # putting messages in
 
     def hold_run(self, owner: Owner, first: int, ids: bytes, now: int, deadline: int, stamps: bytes) -> None:
         """Put messages from ordinal `first` on in flight at `owner`, for the first time, with one deadline (monotonic ns).
@@ -156,7 +156,7 @@ class InFlight:
         self.count += 1
         owner.in_flight += 1
 
-    # messages go
+    # taking messages out
 
     def take_next(self, owner: Owner, ids: bytes, position: int) -> tuple[Run, int, bytes] | None:
         """Take out messages that `ids` names from byte `position` on, as many as one comparison of bytes can match.

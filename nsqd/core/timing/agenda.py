@@ -11,7 +11,7 @@ from nsqd.core.timing.duequeue import DueQueue
 class Queue(Protocol):
     """An object with messages that wait for a time: a reader of a topic, or a topic with its delay lane."""
 
-    watched: tuple[int, int] | None  # (due, handle) of its entry in the agenda
+    watched: tuple[int, int] | None  # (due, handle) of the queue's entry in the agenda; None: no entry
 
     def scan(self, now: int, limit: int) -> int:
         """Serve up to about `limit` messages that are due. Return how many; 0 means that nothing was due."""
@@ -50,8 +50,8 @@ class Agenda:
         self.now = 0  # monotonic ns, of this turn
         self.wall = 0  # ns since the epoch, of this turn
         self.awake: dict[Server, None] = {}  # readers that may have messages for a consumer with room
-        self.unsealed: list[Source] = []  # with messages published in this turn
-        self.unsettled: list[Source] = []  # with jobs put in this turn
+        self.unsealed: list[Source] = []  # topics with messages published in this turn
+        self.unsettled: list[Source] = []  # topics with jobs put in this turn
         self.index: DueQueue[Queue] = DueQueue()  # queues by a lower bound of the earliest due time of each
 
     def settle(self) -> None:

@@ -1,6 +1,7 @@
 """The queue-scan worker pool. It alone times out messages in flight and releases deferred ones.
 
-The pool has max(1, min(channels / 4, --queue-scan-worker-pool-max)) cooperative workers and is resized as channels come and go.
+The pool has max(1, min(readers / 4, --queue-scan-worker-pool-max)) cooperative workers, and is resized as readers, which are
+channels and tubes, come and go.
 A pass serves up to --queue-scan-selection-count queues: those due first, by the node-wide index of earliest due times, then
 some chosen at random, as NSQ does. Each worker takes queues from the selection until it has moved its share of messages.
 Another pass follows in the same turn if more than a quarter of the queues was dirty (had something due), or if any queue in the
@@ -16,8 +17,8 @@ from nsqd.core.timing.agenda import Agenda, Queue
 
 RESOLUTION = 25_000_000  # ns between scanning turns when nothing is overdue: at most 40 wake-ups a second
 INTERVAL = 100_000_000  # ns between passes when nothing is due, as in NSQ
-TURN_MESSAGES = 400  # after these a turn goes on with I/O, however many are due: about 10 ms with their delivery
-WORKER_MESSAGES = 100  # messages that a worker serves in a pass: about 2 ms with their delivery
+TURN_MESSAGES = 400  # messages after which a turn goes on with I/O, even if more are due: about 10 ms with delivery
+WORKER_MESSAGES = 100  # messages that a worker serves in a pass: about 2 ms with delivery
 DIRTY = 0.25  # share of a pass that had something due, above which another pass follows
 
 
@@ -49,7 +50,7 @@ class ScanPool:
         self._next_turn = 0  # monotonic ns; no scan before it
         self.statistics = ScanStatistics()
 
-    # queues come and go
+    # adding and removing queues
 
     def add(self, queue: Queue) -> None:
         """Add a reader that was just created."""
@@ -69,7 +70,7 @@ class ScanPool:
     def _resize(self) -> None:
         self.statistics.workers = max(1, min(len(self._queues) // 4, self._workers_max))
 
-    # time
+    # serving queues
 
     def next_turn(self) -> int | None:
         """Return when to call `turn` (monotonic ns), or None if nothing waits for a time."""

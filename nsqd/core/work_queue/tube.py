@@ -78,7 +78,7 @@ class Tube:
         self.reading = False  # True: a body is being read from disk
         self.watched: tuple[int, int] | None = None  # (due, handle) of this tube's entry in the agenda
 
-    # what the topic tells
+    # calls from the topic
 
     def extend(self, batch: Batch) -> None:
         """Make jobs of the messages that the edge has passed."""
@@ -198,7 +198,7 @@ class Tube:
             self._offer()
         self._watch()
 
-    # what workers do
+    # actions for workers
 
     def body(self, job: Job) -> bytes | None:
         """Return the job's body. If it is damaged on disk, forget the job and return None. Raise Reading if it must be read."""
@@ -294,7 +294,7 @@ class Tube:
             self.arrivals.skip(job.ordinal, job.ordinal + 1)
         self.index.went(job.id)
 
-    # pauses, and what is due
+    # pauses, time-outs and delays
 
     def pause_for(self, ns: int, now: int) -> None:
         """Pause the tube for `ns`, in which it gives out no job; 0 ends a pause. `now`: monotonic ns."""
@@ -346,7 +346,7 @@ class Tube:
             del self.waiters.awake[self]
             self.waiters.serve(self.topic_name, self, now)
 
-    # operators
+    # actions of operators
 
     def empty(self) -> None:
         """Drop all jobs, and the messages that are still to become jobs."""
