@@ -105,8 +105,8 @@ class Stats:
 
     def _readers(self, topic: Topic, now: int) -> dict[str, Any]:
         """What is told of a topic's readers that are no channels."""
-        found = [_PICTURES[reader.kind] for reader in topic.readers.values() if reader.kind in _PICTURES]
-        return {word: picture(self._node.broker, topic.name, now) for word, picture in found}
+        found = [(*_PICTURES[reader.kind], reader) for reader in topic.readers.values() if reader.kind in _PICTURES]
+        return {word: picture(self._node.broker, reader, now) for word, picture, reader in found}
 
     async def _producers(self, wanted: Wanted) -> list[dict[str, Any]]:
         """Connections that have published, whatever was asked for."""
@@ -118,9 +118,9 @@ class Stats:
         return found
 
 
-# Of each kind of reader but channels: what it is called, and what is told of the one that a topic of that name has, at `now`.
-_PICTURES: dict[Kind, tuple[str, Callable[[Broker, str, int], dict[str, int]]]] = {
-    Kind.WORK_QUEUE: ("tube", lambda broker, name, now: tube_picture(broker.tubes, name, now)),
+# Of each kind of reader but channels: what it is called, and what is told of one at `now` (monotonic ns).
+_PICTURES: dict[Kind, tuple[str, Callable[[Broker, Any, int], dict[str, int]]]] = {
+    Kind.WORK_QUEUE: ("tube", lambda broker, tube, now: tube_picture(broker.tubes, tube.topic_name, now)),
 }
 
 

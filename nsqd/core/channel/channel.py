@@ -39,6 +39,7 @@ class Channel:
 
     kind = Kind.CHANNEL
     takes_terms = False
+    coming = 0  # none: `counts` covers all distributed messages
 
     __slots__ = (
         "_agenda",

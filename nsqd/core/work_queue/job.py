@@ -78,7 +78,13 @@ def have_times(rows: bytes | bytearray) -> bool:
 
 
 def of_node(rows: bytes, node: int) -> bytes:
-    """Return the rows (end to end) with this node number (16 bits) in their ids, for rows of a log that left it out."""
+    """Return the rows (end to end) with this node number (16 bits) in their ids, unless they have one already.
+
+    The node is the one that wrote the rows. In an old log that was renumbered, the id of the message itself may have another
+    node number.
+    """
+    if any(rows[_NODE_AT :: ROW.size]) or any(rows[_NODE_AT + 1 :: ROW.size]):
+        return rows
     whole, states = bytearray(rows), rows[STATE_AT :: ROW.size]
     for at, byte in enumerate(node.to_bytes(2, "little"), _NODE_AT):
         whole[at :: ROW.size] = states.translate(b"\0" + bytes((byte,)) * 255)  # a row without a job stays as it is

@@ -198,6 +198,11 @@ class Tube:
             self._offer()
         self._watch()
 
+    def behind(self, number: int) -> int:
+        """Return the ordinal behind the job that clients name by this number, even if the job is gone."""
+        found = self.index.find(number)
+        return found[1] + 1 if found is not None and found[0] is self else self.jobs.behind(self.index.sequence(number))
+
     # actions for workers
 
     def body(self, job: Job) -> bytes | None:
@@ -371,11 +376,14 @@ class Tube:
         self.listed.hide(self.topic_name)
 
     def counts(self) -> Counts:
-        """Count the jobs in each state. Messages that are not jobs yet count as ready, though some may be finished by now."""
         found = self.table.counts
-        coming = self.edge.distributed - self.arrivals.position
-        reserved, delayed = found[JobState.RESERVED], found[JobState.DELAYED]
-        return Counts(found[JobState.READY] + coming, reserved, delayed, found[JobState.BURIED])
+        states = JobState.READY, JobState.RESERVED, JobState.DELAYED, JobState.BURIED
+        return Counts(*map(found.__getitem__, states))
+
+    @property
+    def coming(self) -> int:
+        """Return how many distributed messages are not jobs yet. This is an upper bound: some may be jobs, or finished."""
+        return self.edge.distributed - self.arrivals.position
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""
