@@ -2,6 +2,6 @@
 
 The same objects serve the reactor, with or without TLS, as well as tests and fuzzers.
 
-* `conversation`: what a protocol's peer offers to what carries its bytes; `transport`: what it may ask of the carrier. Start here.
+* `conversation`: what a protocol's peer offers to the carrier of its bytes; `transport`: what it may ask of that. Start here.
 * `outbox`: the output that waits to be sent to a client, whatever protocol it speaks.
 """
