@@ -233,7 +233,7 @@ class NsqdOptions(DaemonOptions):
     snappy: bool = option(True, "enable snappy feature negotiation (client compression)")
 
     def completed(self) -> NsqdOptions:
-        """Return the options with TLS required if a client-certificate policy is set, even if they say otherwise (Go: nsqd.New)."""
+        """Return the options, with TLS required if a client-certificate policy is set, whatever they say (Go: nsqd.New)."""
         if self.tls_client_auth_policy and self.tls_required == NOT_REQUIRED:
             return replace(self, tls_required=REQUIRED)
         return self

@@ -132,7 +132,7 @@ class Operator(Client):
         self._reply(b"MOVED %d\r\n" % number)
 
     def _list_jobs(self, name: str, state: str, limit: int, after: int) -> None:
-        """Handle list-jobs: answer up to `limit` numbers of jobs in the state, in the order of their put, behind number `after`."""
+        """Handle list-jobs: answer up to `limit` numbers of jobs in a state, in order of their put, behind number `after`."""
         tubes = self._broker.tubes
         wanted = next((number for number, word in stats.STATES.items() if word == state), None)
         if wanted is None or not 1 <= limit <= MOST_LISTED:

@@ -254,7 +254,7 @@ class Peer(Operator):
         """Do nothing, because this peer suspends nothing."""
 
     def upgraded(self, tls: object = None) -> None:
-        """Do nothing, because no answer follows a layer."""
+        """Do nothing, because a client that connects by TLS expects no answer to it."""
 
 
 _PUTS = (b"put ", b"put-unique ")  # these look at no jobs

@@ -110,7 +110,7 @@ def of_all(tubes: Tubes, figures: Figures, draining: bool) -> dict[str, object]:
 
 
 def of_tube(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str, object]:
-    """Return the figures of `stats-tube` for a tube that exists by name; `tube` is None if it has never had a job."""
+    """Return the figures of `stats-tube` for a listed tube; `tube` may be None if it is only used or watched."""
     users, counters = tubes.listed.users.get(name, _NOBODY), tubes.listed.counters[name]
     counts = tube.table.counts if tube is not None else dict.fromkeys(JobState, 0)
     left = max(0, tube.pause_until - now) if tube is not None else 0
