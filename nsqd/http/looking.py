@@ -31,7 +31,7 @@ Choose = Callable[[], tuple[Topic, list[int]]]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which page."""
+    """The page that a request asks for."""
 
     limit: int
     after: str  # where to go on; "": at the first message

@@ -37,7 +37,7 @@ _DIGITS = 12  # digits of a time: enough for some thirty thousand years
 
 
 class PausesRoute:
-    """The route that lists pauses."""
+    """The route that lists all pauses of the node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node

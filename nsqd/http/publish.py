@@ -248,7 +248,7 @@ class Publishing:
 
 
 def _answer(duplicates: int, message_id: bytes = b"") -> Response:
-    """Return OK, with how many messages had been published before, or with the id of the published message if it was asked for."""
+    """Return OK, with the number of messages that had been published before, or with the id of the message if wanted."""
     if not duplicates and not message_id:
         return OK
     headers = {"X-Nsq-Duplicates": str(duplicates)} if duplicates else {"X-Nsq-Message-Id": message_id.decode()}
