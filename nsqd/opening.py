@@ -176,7 +176,7 @@ def _sync(opened: OpenLog) -> None:
 
 
 async def sync_by_time(options: NsqdOptions, opened: OpenLog, wake: Callable[[], None]) -> None:
-    """Sync the log every sync-timeout, also what no reply waits for, and check every second whether the log is idle."""
+    """Sync records that no reply waits for every sync-timeout, and check every second whether the log is idle."""
     interval = options.sync_timeout / 1e9  # s; a topic may use the mode `interval` whatever the node's mode is
     if options.durability != "interval":
         interval = min(interval, 1.0)

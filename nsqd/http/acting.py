@@ -3,7 +3,7 @@
     POST /channel/messages/finish?topic=t&channel=c&offset=7,9       finish the messages
     POST /channel/messages/requeue?...[&delay=MS]                    make them ready again, after a delay if one is given
     POST /channel/messages/kick?...                                  make them ready as if they had never been delivered
-    POST /channel/messages/bury?...[&reason=TEXT]                    deliver them to nobody until they are kicked or finished
+    POST /channel/messages/bury?...[&reason=TEXT]                    deliver none of them until kicked or finished
     POST /channel/messages/move?...&to=TOPIC                         publish them to another topic, and finish them here;
                                                                      headers go with them, a key or a sequence does not
 

@@ -31,7 +31,7 @@ from nsqd.http.node import Node
 from shared.budget import BudgetFigures
 from shared.histogram import Histogram
 
-SLOW = 0.5  # s: an answer that took longer is cached
+SLOW = 0.5  # s: an answer that took longer to make is reused for a while
 OTHER = "(other)"  # topic and channel of the sum over all that have no series of their own; no name can be this
 SYNC_BOUNDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 500, 1e3, 5e3)  # ms
 BOUNDS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1e3, 2.5e3, 5e3, 1e4, 3e4, 6e4, 3e5, 1.8e6, 3.6e6)  # ms, for latencies

@@ -26,7 +26,7 @@ MOST_DIGITS = 19  # digits of an offset
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place that an argument names: exactly one of the fields is set."""
+    """A place in a topic, as an argument names it: one of the fields is set."""
 
     offset: int | None = None
     stamp: int | None = None  # ns since the epoch: the place of the first message published then or later

@@ -22,7 +22,7 @@ QUIET = 10_000_000_000  # ns between two lines about connections beyond a limit,
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How many connections may be open at a time."""
+    """The limits on how many connections may be open at a time."""
 
     total: int = 10_000
     per_ip: int = 0  # 0: no limit of its own

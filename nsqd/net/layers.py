@@ -98,7 +98,7 @@ class Layers:
         return self._codec is not None
 
     def goodbye(self) -> bytes:
-        """Return the bytes with which TLS closes the connection, b"" without TLS."""
+        """Return the bytes with which TLS closes the connection; b"" without TLS, or before its handshake is done."""
         if self._tls is None or self.handshaking:
             return b""
         try:

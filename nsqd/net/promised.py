@@ -24,8 +24,8 @@ class Promised:
     __slots__ = ("_served", "connections", "marks")
 
     def __init__(self) -> None:
-        self.connections: dict[Connection, None] = {}  # those with sealed output
-        self._served: list[tuple[Sequence[Promise], Served]] = []  # HTTP replies, with the promises they wait for
+        self.connections: dict[Connection, None] = {}  # connections with sealed output
+        self._served: list[tuple[Sequence[Promise], Served]] = []  # HTTP replies, with the promises that they wait for
         # The awaited marks, with the position of each at the last look; empty if nothing waits.
         self.marks: dict[Mark, int] = {}
 

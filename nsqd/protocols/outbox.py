@@ -48,7 +48,7 @@ class Outbox:
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
         """Hold the output of this turn back until all these marks have reached the records that it tells of."""
         self._transport.output_ready()  # replies that wait behind sealed output are sealed together with this one
-        # equal for the second reply of a turn, and while an earlier turn's reply still waits
+        # the same tuple comes with the second reply of a turn, and while an earlier turn's reply still waits
         if marks is not self.marks:
             self.marks = self.marks + tuple(mark for mark in marks if mark not in self.marks) if self.marks else marks
 

@@ -325,7 +325,7 @@ class Client(ABC):
         warned = self.worker.warned_at()
         self._answer(DEADLINE_SOON if warned is not None and warned <= now else TIMED_OUT)
 
-    # what the reactor asks of every peer
+    # calls that the reactor makes to every peer
 
     def take_output(self) -> list[bytes]:
         """Take everything that waits to be sent."""
@@ -336,7 +336,7 @@ class Client(ABC):
         """Return 0: the usual limit applies to a network that takes nothing."""
         return 0
 
-    # what the commands need
+    # helpers of the commands
 
     def _promise(self, name: str) -> None:
         """Hold the reply back until the tube's records are as durable as its topic promises."""

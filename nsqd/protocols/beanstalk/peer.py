@@ -245,7 +245,7 @@ class Peer(Operator):
     def _quit(self) -> None:
         self.outbox.end()
 
-    # What the reactor asks of every peer, and has no effect here.
+    # Calls that the reactor makes to every peer, and that have no effect here.
 
     def network_ready(self) -> None:
         """Do nothing, because no consumer was refused room."""

@@ -24,7 +24,7 @@ _OPTIONS.max_mem = 1024 * 1024  # bytes a pattern, for its program and its autom
 
 
 class AuthRefused(Exception):
-    """There is no authorization: the server's answer was a refusal, or no answer came.
+    """There is no authorization: the server's answer is not a valid one, or no answer came.
 
     The text is for the log, never for the client.
     """

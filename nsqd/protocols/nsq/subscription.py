@@ -46,7 +46,7 @@ class Subscription:
         self._outbox = outbox
         self._agreed = Identity()  # the identity that delivery keeps to, once subscribed
         self._failures = 0  # FINs that failed since failures last raised Later
-        self._msg_timeout = 0  # ns by which TOUCH extends a message's time-out
+        self._msg_timeout = 0  # ns from a TOUCH to the message's new time-out
         self._tick_due = 0  # ns: the first tick of the output buffer's clock at which nothing was sent yet
         self.state = INIT
         self.consumer: Consumer | None = None  # set from SUB until the connection or the channel is gone
