@@ -107,7 +107,11 @@ class Reader(Protocol):
     # what others ask
 
     def counts(self) -> Counts:
-        """How many of its messages are in which state; what is yet to be read from disk counts as ready."""
+        """How many of its messages are in which state."""
+
+    @property
+    def coming(self) -> int:
+        """How many messages may have been handed out to it that are not among its counts yet."""
 
     def check(self) -> None:
         """Raise AssertionError if a sentence about it is false."""

@@ -7,6 +7,7 @@ Times are ns of the log's own clock, which is near the time since the epoch; whe
 
 from collections.abc import Collection, Iterable
 from enum import IntEnum
+from itertools import chain
 from struct import Struct
 
 from nsqd.core.retention.cursors import Cursor
@@ -101,6 +102,17 @@ def pack_publish(
     if attributes:
         parts += SIZE.pack(len(attributes)), attributes
     return b"".join(parts)
+
+
+def ordinals_of(kind: Kind, content: bytes) -> Iterable[int]:
+    """Return the messages of which a FINISH, REQUEUE or BURY record tells one by one; of another record none."""
+    if kind is Kind.FINISH:
+        return chain.from_iterable(
+            range(first, first + count) for first, count in RUN.iter_unpack(content[CHANNEL_OF.size :])
+        )
+    if kind is Kind.REQUEUE:
+        return [ordinal for ordinal, _, _ in RETURNED.iter_unpack(content[CHANNEL_OF.size :])]
+    return (BURY.unpack_from(content)[2],) if kind is Kind.BURY else ()
 
 
 def owners_of(data: bytes, content: int, flags: int) -> frozenset[int] | None:

@@ -31,7 +31,7 @@ class NameTaken(Exception):
 class Recovery:
     """Gives topics to a broker that may run already, some a turn. The broker's store has their messages.
 
-    Until all of them are there no checkpoint is begun (Registry.awaited): it would not know of the others.
+    Until all of them are there the log begins no checkpoint, which would not know of the others (LogStore.is_whole).
     """
 
     def __init__(self, broker: Broker, picture: LogPicture) -> None:
@@ -42,7 +42,6 @@ class Recovery:
         for state in self._waiting:
             self._refuse(state)
         broker.registry.continue_numbers(picture.next_number)
-        broker.registry.awaited += len(self._waiting)
 
     def go_on(self, now: int, limit: int = 1) -> bool:
         """Make up to `limit` topics. True if there are more; the first ones deliver meanwhile.
@@ -52,7 +51,6 @@ class Recovery:
         for _ in range(min(limit, len(self._waiting))):
             self._revive(self._waiting[-1], now)
             self._waiting.pop()
-            self._broker.registry.awaited -= 1
         return bool(self._waiting)
 
     def _refuse(self, state: TopicState) -> None:

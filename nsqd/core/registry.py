@@ -42,7 +42,6 @@ class Registry:
         self.is_open = False  # True: what was written down is made again, beyond the limits if need be
         self.changes: list[Change] = []  # what happened and was not fetched yet
         self.channel_count = 0  # of all topics
-        self.awaited = 0  # topics of the log that are still to be made (nsqd/core/recovery.py)
         self.refused: Counter[str] = Counter()  # what a limit did not let in, by the limit
         self.pauses = Pauses()  # what is known of paused topics and channels
 

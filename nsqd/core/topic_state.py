@@ -71,6 +71,8 @@ class TopicState:
     cursors: dict[str, Cursor] = field(default_factory=dict)
     readers: dict[int, ReaderState] = field(default_factory=dict)  # by number
     delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of what was published with a delay
+    # ordinals of those that a reader's own record tells of: they have left the delay lane, if only by an operator's hand
+    handed_over: set[int] = field(default_factory=set)
     lane: list[bytes] = field(default_factory=list)  # likewise, packed; it is owed by all readers that begin before it
     seen: Publishers = field(default_factory=Publishers)  # since STATE_TOPIC
     seen_before: Publishers = field(default_factory=Publishers)
@@ -107,6 +109,8 @@ class TopicState:
             return ()
         if kind is Kind.DROP_CHANNEL:
             return self.readers.pop(number).drop(self.distributed)
+        if self.delayed and not reader.has_own_times:
+            self.handed_over.update(one for one in records.ordinals_of(kind, content) if one in self.delayed)
         return reader.apply(kind, content)
 
     def publish(self, content: bytes, at: int, attributes: Attributes, created: int, stamp: int) -> None:
@@ -155,8 +159,8 @@ class TopicState:
         late = [(first, end) for first, end, delayed in kinds(start, self.distributed) if delayed]
         if late:
             ordinals = {ordinal for first, end in late for ordinal in range(first, end)}
-            own_until = self._own_until
-            dues = {one: self.delayed.get(one, 0) if one < own_until else 0 for one in sorted(ordinals)}
+            alone = {one for one in ordinals - self.handed_over if one < self._own_until}
+            dues = {one: self.delayed.get(one, 0) if one in alone else 0 for one in sorted(ordinals)}
             for reader in self.readers.values():  # an operator may have given one of them another time
                 for ordinal, due in reader.dues(ordinals, self.delayed).items():
                     dues[ordinal] = max(dues[ordinal], due)
@@ -187,6 +191,7 @@ class TopicState:
             span for reader in self.readers.values() for span in reader.settle(self.distributed, self.delayed, kinds)
         ]
         self.delayed = {ordinal: due for ordinal, due in self.delayed.items() if ordinal >= self.distributed}
+        self.handed_over.clear()
         self.seen, self.seen_before = self.seen.over(self.seen_before), Publishers()
         return gone
 

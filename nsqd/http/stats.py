@@ -106,8 +106,8 @@ class Stats:
 
     def _readers(self, topic: Topic, now: int) -> dict[str, Any]:
         """Return the figures of a topic's readers that are not channels, by their word."""
-        found = [_PICTURES[reader.kind] for reader in topic.readers.values() if reader.kind in _PICTURES]
-        return {word: picture(self._node.broker, topic.name, now) for word, picture in found}
+        found = [(*_PICTURES[reader.kind], reader) for reader in topic.readers.values() if reader.kind in _PICTURES]
+        return {word: picture(self._node.broker, reader, now) for word, picture, reader in found}
 
     async def _producers(self, wanted: Wanted) -> list[dict[str, Any]]:
         """Return the connections that have published, whichever topic was asked for."""
@@ -119,9 +119,9 @@ class Stats:
         return found
 
 
-# For each kind of reader except channels: its word, and a function that returns its figures for the topic of a name, at `now`.
-_PICTURES: dict[Kind, tuple[str, Callable[[Broker, str, int], dict[str, int]]]] = {
-    Kind.WORK_QUEUE: ("tube", lambda broker, name, now: tube_picture(broker.tubes, name, now)),
+# For each kind of reader except channels: its word, and a function that returns the figures of one at `now` (monotonic ns).
+_PICTURES: dict[Kind, tuple[str, Callable[[Broker, Any, int], dict[str, int]]]] = {
+    Kind.WORK_QUEUE: ("tube", lambda broker, tube, now: tube_picture(broker.tubes, tube.topic_name, now)),
 }
 
 

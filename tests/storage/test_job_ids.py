@@ -14,7 +14,7 @@ from nsqd.core.message.ids import SEQUENCE, IdSource
 from nsqd.core.records import Kind
 from nsqd.core.retention.keeping import Durability
 from nsqd.core.sequence.puts import Terms
-from nsqd.core.work_queue.job import ROW, Job, of_node, unpack
+from nsqd.core.work_queue.job import ROW, Job, JobState, of_node, unpack
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
@@ -113,12 +113,26 @@ def test_jobs_of_two_nodes_with_the_same_sequence_stand_side_by_side(monkeypatch
         disk = node.disk.kill()
     node = node_on(disk, has_whole_ids=True)
     assert told(node) == {7 << 48 | 1: 7, 7 << 48 | 2: 7, 9 << 48 | 1: 9, 9 << 48 | 2: 9}
-    tubes = node.broker.tubes
+    tubes, tube = node.broker.tubes, node.broker.tubes.made("default")
+    behind = [[job.id for job in tube.jobs.in_state(JobState.READY, tube.behind(one))] for one in told(node)]
+    assert behind == [list(told(node))[place:] for place in range(1, 5)]  # what list-jobs answers
     assert tubes.find(1) is None
     found = tubes.find(9 << 48 | 1)
     assert found is not None
     found[0].finish(found[1])
     assert list(told(node)) == [7 << 48 | 1, 7 << 48 | 2, 9 << 48 | 2]
+
+
+def without_node(record: Record) -> bytes:
+    """The record's content; if there are rows of jobs, without the node's number in their ids."""
+    content = bytearray(record.content)
+    if record.kind == Kind.JOB:
+        first, step = records.CHANNEL_OF.size + records.ORDINAL.size, records.ORDINAL.size + ROW.size
+    else:
+        first, step = records.JOBS.size if record.kind == Kind.JOBS else len(content), ROW.size
+    for at in range(first, len(content), step):
+        content[at + 6 : at + 8] = bytes(2)
+    return bytes(content)
 
 
 def narrow(disk: SimDisk) -> SimDisk:
@@ -134,8 +148,7 @@ def narrow(disk: SimDisk) -> SimDisk:
         at = HEADER_SIZE
         for record in Reader(disk).records() if len(data) > HEADER_SIZE else ():
             if record.segment == header.base:
-                content = widened(record, 0).content
-                copied += encode(header.seed, at, record.kind, content)
+                copied += encode(header.seed, at, record.kind, without_node(record))
                 at += record.end - record.start
         older.put(name, b"".join(copied))
     return older
@@ -166,8 +179,23 @@ def test_rows_of_format_6_get_the_node_number_of_their_segment() -> None:
     assert list(expected.values()) == [7] * len(numbers)
 
 
+def test_rows_behind_a_header_that_was_damaged_keep_their_ids() -> None:
+    node = node_on(SimDisk(Random(1)))
+    put(node, 3)
+    tube = node.broker.tubes.made("default")
+    job = tube.jobs.get(1)
+    assert job is not None
+    node.turn(lambda: tube.bury(job, 9))  # a JOB record
+    expected = told(node)
+    for disk in (node.disk.kill(), narrow(node.disk.kill())):
+        (name,) = (name for name in disk.names() if name.endswith(".log"))
+        disk.put(name, bytes(40) + disk.content(name)[40:])
+        assert told(node_on(disk)) == expected
+
+
 def test_a_row_without_a_job_stays_empty() -> None:
     row = Job(3, 1, 5, 0, 60, 77).pack()
+    assert of_node(of_node(row, 5), 6) == of_node(row, 5)  # it has one
     assert of_node(row + bytes(ROW.size), 5) == Job(3, 5 << 48 | 1, 5, 0, 60, 77).pack() + bytes(ROW.size)
     other = Record(Kind.FINISH, records.CHANNEL_OF.pack(1, 2) + row, 0, 0, 0)
     assert widened(other, 5) is other

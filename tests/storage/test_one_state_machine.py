@@ -8,6 +8,7 @@ behind it, by all of the log, and by a checkpoint of states that were only ever 
 from collections.abc import Iterable
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from nsqd.core.channel.acting import Chosen
 from nsqd.core.limits import Limits
 from nsqd.core.message.frame import message_id
 from nsqd.core.records import Kind
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.keeping import Durability, TopicConfig
 from nsqd.core.sequence.seen import SeenLimits
 from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.reading import replayed
@@ -141,7 +142,8 @@ def test_a_channel_that_begins_in_the_past_waits_as_long_as_the_one_that_waits_l
         acting.requeue(topic, second, [Chosen(0, message_id(frame))], 0, node.clock.now)
 
     node.turn(release)
-    node.turn(lambda: topic.channel_from("c", 0, node.clock.now))
+    topic.channel_from("c", 0, node.clock.now)
+    node.turn()
     dues = {one.name: dict(one.deferred.items()) for one in topic.channels.values()}
     assert [list(one) for one in dues.values()] == [[due], [], [due]]
     replay = replayed(Reader(node.disk.kill()))[0]
@@ -152,6 +154,42 @@ def test_a_channel_that_begins_in_the_past_waits_as_long_as_the_one_that_waits_l
         {0: 0},
         {0: due + offset},
     ]
+
+
+@pytest.mark.parametrize("deed", ["bury", "requeue", "finish"])
+@pytest.mark.parametrize("is_emptied", [False, True])
+def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bool) -> None:
+    """An operator takes a message out of the topic's delay lane; then its only channel drops it; another begins before it."""
+    node = Node(1).node
+    topic = node.broker.topic("t")
+    topic.configure(TopicConfig(retention=86_400 * SECOND))
+    channel = topic.channel("a")
+    due = node.clock.now + 60 * SECOND
+    node.turn(lambda: topic.publish_deferred(b"x", due))
+
+    def act() -> None:
+        frame = topic.journal.look(0)
+        assert frame
+        chosen = [Chosen(0, message_id(frame))]
+        if deed == "bury":
+            acting.bury(topic, channel, chosen, "by hand")
+        elif deed == "requeue":
+            acting.requeue(topic, channel, chosen, due, node.clock.now)
+        else:
+            acting.finish(topic, channel, chosen)
+
+    node.turn(act)
+    if is_emptied:
+        node.turn(channel.empty)
+    new = topic.channel_from("b", 0, node.clock.now)
+    node.turn()
+    waits = not is_emptied and deed == "requeue"
+    assert [one for one, _ in new.deferred.items()] == ([due] if waits else [])
+    assert new.depth == (not waits)
+    replay = replayed(Reader(node.disk.kill()))[0]
+    replay.settle()
+    found = replay.topics[topic.number].readers[new.number].dues({0}, {})
+    assert found == {0: due + node.store.clock_offset if waits else 0}
 
 
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 120))

@@ -81,13 +81,14 @@ def test_no_checkpoint_is_begun_that_would_not_know_of_a_topic(
 ) -> None:
     late = Late(monkeypatch, "a", "b", tail_records=10)
     node = late.node
-    recovery = Recovery(node.broker, late.rest)
 
     def publish() -> None:
         for _ in range(30):
             node.turn(lambda: node.broker.topic("a").publish([b"x"], 1))
             node.syncer.step()
 
+    publish()
+    recovery = Recovery(node.broker, late.rest)
     publish()
     assert node.log.upkeep is not None
     assert node.log.upkeep.checkpoints.written == 0

@@ -32,6 +32,7 @@ class Channel:
 
     kind = Kind.CHANNEL
     takes_terms = False
+    coming = 0  # all that was handed out is counted
 
     __slots__ = (
         "_agenda",

@@ -46,5 +46,5 @@ def walk(broker: Broker, aside: str) -> Iterator[Left]:
 def _of_reader(reader: Reader) -> Left:
     counts = reader.counts()
     if reader.takes_terms:
-        return Left(buried=counts.buried, jobs=sum(counts) - counts.buried)
+        return Left(buried=counts.buried, jobs=sum(counts) - counts.buried + reader.coming)
     return Left(counts.ready, counts.in_flight, counts.deferred, counts.buried)

@@ -33,7 +33,7 @@ class Job:
     """All that is known of a job but its body."""
 
     ordinal: int  # of its message, in the topic's sequence
-    id: int  # of its message: 64 bits; clients name it by its number (job_index.py)
+    id: int  # 64 bits: its message's; clients name it by its number (job_index.py)
     priority: int  # 0 is the most urgent
     delay: int  # s, as the last put or release asked for it
     ttr: int  # s that a reservation lasts
@@ -78,7 +78,12 @@ def have_times(rows: bytes | bytearray) -> bool:
 
 
 def of_node(rows: bytes, node: int) -> bytes:
-    """Return rows, end to end, with that node number (16 bits) in their ids, for those of a log that left it out."""
+    """Return rows, end to end, with that node number (16 bits) in their ids, unless they have one already.
+
+    The node wrote the rows; in an old log that was renumbered, the message's own id may have another number.
+    """
+    if any(rows[_NODE_AT :: ROW.size]) or any(rows[_NODE_AT + 1 :: ROW.size]):
+        return rows
     whole, states = bytearray(rows), rows[STATE_AT :: ROW.size]
     for at, byte in enumerate(node.to_bytes(2, "little"), _NODE_AT):
         whole[at :: ROW.size] = states.translate(b"\0" + bytes((byte,)) * 255)  # where there is no job, nothing is

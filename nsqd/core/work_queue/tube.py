@@ -191,6 +191,11 @@ class Tube:
             self._offer()
         self._watch()
 
+    def behind(self, number: int) -> int:
+        """Return the ordinal behind the job that clients name by that number, which may be gone."""
+        found = self.index.find(number)
+        return found[1] + 1 if found is not None and found[0] is self else self.jobs.behind(self.index.sequence(number))
+
     # what workers do
 
     def body(self, job: Job) -> bytes | None:
@@ -364,11 +369,14 @@ class Tube:
         self.listed.hide(self.topic_name)
 
     def counts(self) -> Counts:
-        """Count the jobs in each state. What was handed out and is no job yet is ready, about: some may be finished."""
         found = self.table.counts
-        coming = self.edge.distributed - self.arrivals.position
-        reserved, delayed = found[JobState.RESERVED], found[JobState.DELAYED]
-        return Counts(found[JobState.READY] + coming, reserved, delayed, found[JobState.BURIED])
+        states = JobState.READY, JobState.RESERVED, JobState.DELAYED, JobState.BURIED
+        return Counts(*map(found.__getitem__, states))
+
+    @property
+    def coming(self) -> int:
+        """Messages that the topic has handed out and that are no jobs yet, at most: some may be jobs, or finished."""
+        return self.edge.distributed - self.arrivals.position
 
     def check(self) -> None:
         """Raise AssertionError if a sentence above is false."""

@@ -6,7 +6,6 @@ from itertools import chain, islice
 
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.work_queue.job import Job, JobState
-from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.tube import Tube
 from nsqd.protocols.beanstalk import stats
 from nsqd.protocols.beanstalk.client import NOT_FOUND, TUBES_OF_A_UNIT, Client, job_reply
@@ -141,8 +140,7 @@ class Operator(Client):
         if name not in tubes.listed.counters:
             self._reply(NOT_FOUND)
             return
-        jobs = tube.jobs if tube is not None else JobPages()
-        found = islice(jobs.in_state(wanted, jobs.behind(tubes.index.sequence(after))), limit)
+        found = islice(tube.jobs.in_state(wanted, tube.behind(after)), limit) if tube is not None else ()
         self._reply(stats.listing(str(tubes.number(job)) for job in found))
 
     def _pause_tube(self, name: str, seconds: int) -> None:

@@ -16,6 +16,7 @@ from nsqd.storage.log.quarantine import DAMAGED, Quarantine
 from nsqd.storage.log.records import (
     HEADER_SIZE,
     PREFIX_SIZE,
+    WHOLE_IDS,
     NotASegment,
     SegmentHeader,
     WrongVersion,
@@ -116,14 +117,17 @@ class Segments:
         return header
 
     def _rebuild(self, base: int, generation: int) -> SegmentHeader:
-        """Return the header that a segment of that name had, without the time at which it was made."""
+        """Return the header that a segment of that name had, without the time at which it was made.
+
+        Its version is unknown. The ids in its rows of jobs may lack the node's number: it is added where it does (widened).
+        """
         assert self.identity is not None
         log_id = self.identity.log_id
         seed = seed_of(log_id, base, generation)
         data = read_from(self._disk, segment_name(base, generation), 0, FIRST_RECORDS)
         group = decode(data, HEADER_SIZE, seed)
         state = bool(group and decode(data, group, seed)) and data[group + PREFIX_SIZE] == Kind.STATE
-        return SegmentHeader(self.identity.node, generation, log_id, base, 0, state)
+        return SegmentHeader(self.identity.node, generation, log_id, base, 0, state, WHOLE_IDS - 1)
 
     def _written(self, name: str, header: SegmentHeader) -> SegmentHeader:
         """Write the header to its file if another one stands there. A file that holds nothing stays as it is."""

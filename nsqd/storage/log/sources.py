@@ -51,7 +51,7 @@ class LiveSource:
 
     @property
     def is_whole(self) -> bool:
-        return not self._broker.registry.awaited
+        return self._store.is_whole
 
     @property
     def overdue(self) -> bool:

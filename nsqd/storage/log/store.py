@@ -160,6 +160,11 @@ class LogStore:
         known = self._topics.get(topic)
         return known.sequence if known is not None else None
 
+    @property
+    def is_whole(self) -> bool:
+        """True if the broker has asked for every topic that the log remembers."""
+        return not self._recovered
+
     def logged(self) -> list[int]:
         """The topics whose messages are in the log."""
         return list(self._topics)
