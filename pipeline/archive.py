@@ -58,7 +58,7 @@ class Archiver:
 
         dated = frame.withColumn("name", f.col("topic")).withColumn("dt", f.to_date("timestamp"))
         writer = dated.write.mode("overwrite").option("maxRecordsPerFile", FILE_ROWS)
-        writer.partitionBy("name", "dt").parquet(str(path))  # the files hold `topic` as well, so that each can be read alone
+        writer.partitionBy("name", "dt").parquet(str(path))  # the files hold `topic`, too: each can be read alone
         files = files_of(path)
         ranges = ranges_of(frame.sparkSession.read.parquet(*files)) if files else ()
         batch = Batch(name, f"archive/{name}", (number,), ranges)

@@ -2,8 +2,7 @@
 
     {"grain": "hour", "step": 3600, "from": S, "messages": [7, 0, ...], "bytes": [...], "rolled_up": N, "archived": N,
      "topics": [{"topic", "messages", "bytes"}, ...], "producers": [{"producer", "messages", "bytes"}, ...],
-     "channels": [{"channel", "finished", "attempts", "requeued", "timed_out", "buried", "depth", "latency_p50",
-     "latency_p95",
+     "channels": [{"channel", "finished", "attempts", "requeued", "timed_out", "buried", "depth", "latency_p50", "latency_p95",
      "latency_p99", "latency_max"}, ...]}
 
 The counts are of the newest steps; the first step begins at `from`, in s since the epoch. Latencies are in ns and cover

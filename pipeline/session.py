@@ -116,5 +116,5 @@ def session(name: str, master: str = "") -> SparkSession:
         .getOrCreate()
     )
     register(made)
-    logging.getLogger("DataFrameQueryContextLogger").disabled = True  # otherwise a page of JSON appears beside our line
+    logging.getLogger("DataFrameQueryContextLogger").disabled = True  # otherwise a page of JSON joins our line
     return made
