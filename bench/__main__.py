@@ -122,12 +122,12 @@ def _asked(name: str, word: str) -> bool:
 
 
 def admin() -> list[LogSize]:
-    """Return the rows of nsqadmin."""
+    """Return the rows of nsqadmin, in order."""
     return [Listing("admin-listing"), Watched("admin-watched"), Open("admin-open")]
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
+    """Parse the command line; --help lists the rows."""
     names = ", ".join([*(r.name for r in rows()), *(s.name for s in sizes()), *(s.name for s in log_sizes())])
     names += ", " + ", ".join(row.name for row in (*jobs(""), *pipeline(), *admin()))
     parser = argparse.ArgumentParser("bench", description="The figures of the daemons.", epilog=f"Rows: {names}.")

@@ -26,7 +26,7 @@ _MESSAGE_TYPE = b"\0\0\0\2"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One delivery of a message."""
+    """One delivery of a message to a member."""
 
     attempts: int
     id: bytes
@@ -34,7 +34,7 @@ class Message:
 
 
 class Member:
-    """One connection of the crowd."""
+    """One connection of the crowd, subscribed to one channel."""
 
     __slots__ = ("number", "rest", "sock")
 

@@ -26,7 +26,7 @@ _MODES = {"memory": (), "-b -F": ("-b", "DIR", "-F"), "-b -f0": ("-b", "DIR", "-
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one run."""
+    """The figures of one run of a load."""
 
     rate: float  # jobs a second
     cpu: float  # ns of the server's CPU time per job

@@ -33,13 +33,13 @@ class Sample:
 
 
 class Runnable(Protocol):
-    """A kind of load."""
+    """A kind of load, as its process runs it."""
 
     def prepare(self) -> None:
         """Connect and warm up, before the measured time."""
 
     def run(self) -> Outcome:
-        """Run the measured part."""
+        """Run the measured part and return the outcome."""
 
 
 class Load:

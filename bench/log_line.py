@@ -16,5 +16,5 @@ class Line:
     aim: str = ""
 
     def cells(self) -> list[str]:
-        """Return the cells for bench.table.table."""
+        """Return the cells of this line for bench.table.table."""
         return [self.row, self.what, self.measured, self.compared, self.aim]

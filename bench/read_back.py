@@ -42,7 +42,7 @@ class ReadBack:
     messages: int = 10_000_000
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """Measure the row; see bench.log_sizes.LogSize."""
+        """Measure the row and return its lines. Raises BenchError if it fails."""
         messages = max(20_000, int(self.messages * effort.scale))
         os_mode = ours.with_flags("os", "-durability", "os")
         with os_mode.start() as server:

@@ -61,17 +61,17 @@ class Program:
 
 
 def penstock() -> Program:
-    """Return this project's nsqd."""
+    """Return the program of this project's nsqd."""
     return Program("penstock", _launching("nsqd"), original=False)
 
 
 def nsqlookupd() -> Program:
-    """Return this project's nsqlookupd."""
+    """Return the program of this project's nsqlookupd."""
     return Program("nsqlookupd", _launching("nsqlookupd"), original=False, keeps=False)
 
 
 def nsqadmin() -> Program:
-    """Return this project's nsqadmin, which has no TCP port."""
+    """Return the program of this project's nsqadmin, which has no TCP port."""
     return Program("nsqadmin", _launching("nsqadmin"), original=False, listens=("HTTP",), keeps=False)
 
 
@@ -145,7 +145,7 @@ class Server:
     # ---- commands
 
     def create(self, topic: str, channels: Iterable[str] = ()) -> None:
-        """Create a topic with channels."""
+        """Create a topic with channels. Raises BenchError if refused."""
         self.create_all([f"/topic/create?topic={topic}"])
         self.create_all([f"/channel/create?topic={topic}&channel={channel}" for channel in channels])
 

@@ -37,7 +37,7 @@ class SizeLine:
     note: str = ""
 
     def cells(self) -> list[str]:
-        """Return the cells for bench.table.table."""
+        """Return the cells of this line for bench.table.table."""
         outcome = self.sample.outcome if self.sample else None
         late = [duration(time) for time in (outcome.p50, outcome.p99, outcome.worst)] if outcome else ["-"] * 3
         counts = [number(outcome.messages), str(outcome.missing)] if outcome else ["-", "-"]
@@ -52,7 +52,7 @@ class Size(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name for --only."""
+        """Return the name in the table and for --only."""
 
     def measure(self, program: Program, effort: Effort) -> list[SizeLine]:
         """Measure the size and return its lines. Raises BenchError if it fails."""
@@ -149,7 +149,7 @@ def _need_files(connections: int) -> None:
 
 
 def sizes() -> list[Size]:
-    """Return all sizes."""
+    """Return all sizes, in the order of the table."""
     return [
         FiringSize("sizes-firing"),
         FiringSize("sizes-firing-10m", spread=600.0),

@@ -65,7 +65,7 @@ class Upgraded:
             sock.sendall(_SNAPPY_BEGIN)
 
     def fileno(self) -> int:
-        """Return the socket's file descriptor."""
+        """Return the socket's file descriptor, for epoll."""
         return self._socket.fileno()
 
     def recv(self, size: int, /) -> bytes:

@@ -37,12 +37,12 @@ def _run(module: str, program: str = "") -> None:
 
 
 def nsqd() -> None:
-    """Run nsqd, the message daemon."""
+    """Run the message daemon, nsqd, and exit."""
     _run("nsqd.main", "nsqd")
 
 
 def nsqlookupd() -> None:
-    """Run nsqlookupd, the discovery daemon."""
+    """Run the discovery daemon, nsqlookupd, and exit."""
     _run("lookupd.main", "nsqlookupd")
 
 

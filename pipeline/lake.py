@@ -69,7 +69,7 @@ class Batch:
 
 
 class Lake:
-    """A lake in a directory."""
+    """The lake in the directory `root`, which need not exist before `create`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

@@ -25,8 +25,11 @@ CLOSE_S = 1.0  # s for closing all connections together
 
 
 class Consumer:
-    """A consumer to iterate over, or to `poll`.
+    """A consumer to iterate over, or to `poll`; it yields `Message` objects.
 
+    `nsqd_addresses` are as in `dial` (host:port, or a unix socket's path), `lookupd_addresses` are host:port or URLs of
+    nsqlookupd's HTTP. `max_in_flight` messages at most are unanswered, on all nsqds together. Raises ValueError for a
+    bad name or address, for neither kind of address, and for TLS settings that cannot be used.
     The caller answers every message: finish or requeue it, and touch it while the work takes long. The consumer
     reconnects a lost nsqd for as long as it is wanted: a given address always, any other while nsqlookupd names it.
     """
@@ -87,7 +90,7 @@ class Consumer:
         return self._ready.popleft()
 
     def flush(self) -> None:
-        """Send the queued answers now."""
+        """Send the queued answers (FIN and REQ) of all nsqds now."""
         self._links.flush()
 
     def pause(self) -> None:

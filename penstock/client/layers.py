@@ -41,7 +41,7 @@ class Layers:
         self._layers: list[Layer] = []
 
     def push(self, layer: Layer) -> None:
-        """Add a new innermost layer."""
+        """Add a new innermost layer, next to the frames."""
         self._layers.append(layer)
 
     def encode(self, data: bytes) -> bytes:

@@ -20,6 +20,8 @@ MAX_OUTSTANDING = 8  # MPUBs in flight: the server works while the next is encod
 class Producer:
     """A producer that publishes to the first of `addresses` that answers.
 
+    An address is as in `dial`: host:port, or a unix socket's path. At most `max_outstanding` publishes are unanswered.
+    Raises ValueError for a bad address, for none, and for TLS settings that cannot be used.
     After a failure the next publish goes to the next address. A producer that is not called answers no heartbeats, and
     the server disconnects it after two of them; the next publish reconnects. To keep the connection, call `poll` now and
     then (`fileno` is for selectors).

@@ -58,11 +58,11 @@ class ErrorFrame:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One delivery of one message."""
+    """One delivery of one message (specs/nsq.md a)."""
 
     timestamp: int  # ns since the epoch, set at publish
     attempts: int  # 1 at the first delivery
-    id: bytes
+    id: bytes  # ID_LENGTH bytes
     body: bytes
 
 

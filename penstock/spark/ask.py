@@ -39,7 +39,7 @@ class Asker:
         self.close()
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections; a later request opens a new one."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()

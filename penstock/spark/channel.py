@@ -55,7 +55,7 @@ class Receiver:
         self._thread = threading.Thread(target=self._run, name="nsq-stage", daemon=True)
 
     def start(self) -> None:
-        """Start to receive messages."""
+        """Start the thread, which receives messages until `stop`."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -102,7 +102,7 @@ class Nodes:
 
 
 def there_of(address: str, told: Any) -> There:
-    """Convert an answer of /topic/offsets."""
+    """Convert the JSON answer of /topic/offsets from the node at `address`."""
     return There(address, told["log"], told["first"], told["next"], told["bytes"])
 
 

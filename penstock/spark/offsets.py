@@ -14,7 +14,7 @@ VERSION = 1
 
 
 class Place(NamedTuple):
-    """A topic on a node."""
+    """A topic on one node, given by its node number."""
 
     topic: str
     node: str

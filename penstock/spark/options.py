@@ -80,7 +80,7 @@ class ChannelOptions:
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The options of a sink."""
+    """The options of a sink, for batches and streams."""
 
     nsqd: tuple[str, ...]
     lookupd: tuple[str, ...]

@@ -30,7 +30,7 @@ _TRIES, _PAUSE = 5, 1.0  # tries to publish a chunk at its node, and s between t
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """What a task has published."""
+    """The counts of what one task has published."""
 
     messages: int
     duplicates: int  # messages among them that nsqd knew already
@@ -102,7 +102,7 @@ def _post(asker: Asker, address: str, arguments: dict[str, str], payload: bytes)
 
 
 class NsqStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """The writer of a stream."""
+    """The writer of a stream; its keys begin with query and batch."""
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         from pyspark import TaskContext
@@ -120,7 +120,7 @@ class NsqStreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 class NsqBatchWriter(_Writer, DataSourceArrowWriter):
-    """The writer of a table."""
+    """The writer of a table; its keys begin with the job's name, or a random one."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
