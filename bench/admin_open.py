@@ -208,7 +208,7 @@ class _Proxy:
         connection.close()
 
     def _stream(self, answer: http.client.HTTPResponse, asked: BaseHTTPRequestHandler) -> None:
-        """Pass on real events until there are _MOMENTS of them, then repeat those; send no more than are allowed."""
+        """Forward real events until there are _MOMENTS of them, then repeat those; send no more than are allowed."""
         coming = _events(answer)
         while True:
             with self._changed:

@@ -135,7 +135,8 @@ def _delivered(frame: DataFrame, statistics: str) -> DataFrame:
 
     told = f.from_json(f.col("body").cast("string"), _TOLD).alias("told")
     rows = frame.where(f.col("topic") == statistics).select(told).select("told.*")
-    rows = rows.where("topic IS NOT NULL AND channel IS NOT NULL AND at BETWEEN 0 AND 99999999999")  # no statistics
+    # Other messages of the topic are not statistics.
+    rows = rows.where("topic IS NOT NULL AND channel IS NOT NULL AND at BETWEEN 0 AND 99999999999")
     entries = f.transform(
         f.filter(f.map_entries("latency.buckets"), lambda e: e.key.rlike("^[0-9]{1,18}$") & e.value.isNotNull()),
         lambda e: f.struct(e.key.cast("bigint").alias("key"), e.value.alias("value")),

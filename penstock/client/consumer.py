@@ -29,7 +29,7 @@ class Consumer:
 
     `nsqd_addresses` are as in `dial` (host:port, or a unix socket's path), `lookupd_addresses` are host:port or URLs of
     nsqlookupd's HTTP. `max_in_flight` messages at most are unanswered, on all nsqds together. Raises ValueError for a
-    bad name or address, for neither kind of address, and for TLS settings that cannot be used.
+    bad name, address or max_in_flight, for no address of either kind, and for TLS settings that cannot be used.
     The caller answers every message: finish or requeue it, and touch it while the work takes long. The consumer
     reconnects a lost nsqd for as long as it is wanted: a given address always, any other while nsqlookupd names it.
     """

@@ -18,7 +18,7 @@ class Answers(Protocol):
 
 
 class Message:
-    """One delivery of a message: `body` and `id` are bytes, and the id has 16 of them."""
+    """One delivery of a message: `body` is its content in bytes, `id` its 16 bytes of message id."""
 
     __slots__ = ("_link", "attempts", "body", "id", "timestamp")
 

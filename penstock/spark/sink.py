@@ -55,7 +55,10 @@ class _Writer:
         self._options = options
 
     def _publish(self, batches: Iterator[RecordBatch], job: str, partition: int) -> Sent:
-        """Publish the rows of one partition, on an executor, and return the counts. Raises Nobody, Refused, Unreachable."""
+        """Publish the rows of one partition, on an executor, and return the counts.
+
+        Raises Nobody, Refused, Unreachable; ValueError for a row without a topic or a body.
+        """
         sent, number, began = Sent(0, 0), 0, time.monotonic()
         with Asker() as asker:
             nodes, channel = Nodes(self._options.nsqd, self._options.lookupd), self._options.channel

@@ -278,7 +278,10 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return found
 
     def _same_log(self, place: Place, before: At | None, at: At) -> At:
-        """Return `at`. Raises DataLoss if the node came back with another log, or with fewer messages than it had."""
+        """Return `at`, and report loss if the node came back with another log, or with fewer messages than it had.
+
+        Raises DataLoss, unless the user chose to go on.
+        """
         if before is None or before == at:
             return at
         if before.log != at.log:
