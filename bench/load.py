@@ -99,7 +99,7 @@ def main() -> None:
     from bench.release import Release
 
     kinds = {"publish": Publish, "drain": Drain, "idle": Idle, "firing": Firing, "release": Release}
-    gc.disable()  # collections would disturb the times, and no cycles are made meanwhile
+    gc.disable()  # safe, since no cycles are made in the measured time
     load: Runnable = kinds[sys.argv[1]](**json.loads(sys.argv[2]))
     load.prepare()
     print("ready", flush=True)

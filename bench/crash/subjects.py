@@ -19,11 +19,11 @@ from bench.crash.process import CrashError, Process
 
 HOST = "127.0.0.1"
 INTERVAL_MS = 200  # -sync-timeout in the mode interval
-SYNC_MS = 1000  # what a sync may take in addition, on a busy machine
+SYNC_MS = 1000  # the time that a sync may take in addition, on a busy machine
 NO_PROMISE_MS = 10**9  # in the mode os a power cut may take everything
 _WINDOWS_MS = {"always": 0, "interval": INTERVAL_MS + SYNC_MS, "os": NO_PROMISE_MS}
 _REQUEST_TIMEOUT = 10.0  # s
-_PRODUCERS, _WINDOW = 3, 6  # number over TCP, and how many unanswered publishes each has
+_PRODUCERS, _WINDOW = 3, 6  # number of producers over TCP, and unanswered publishes of each
 
 # Topic -> the channels that are owed its messages. `idle` has no consumer before the drain, and `late` is made only then.
 _TOPICS: dict[str, Sequence[str]] = {"busy": ("work", "copy", "idle"), "alone": ("late",)}
