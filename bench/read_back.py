@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
 
 import httpx
 
@@ -17,9 +16,6 @@ from bench.log_line import Line
 from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort, fill
 from bench.server import Program, Server
 from bench.table import number
-
-if TYPE_CHECKING:
-    pass
 
 MSGPACK = {"Accept": "application/msgpack"}
 MOST_BYTES = 8 * 1024 * 1024  # of one answer

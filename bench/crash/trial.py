@@ -23,7 +23,6 @@ _WHILE_STARTING = 0.125  # share of crashes under load that follow a crash at a 
 # The share of crashes that come just after the checker has sent something. The checker sleeps in its own syncs much of
 # the time, so a random moment would rarely be such a one.
 _BUSY = 0.75
-_MOST_WAIT = 0.1  # the longest s to wait for such a moment
 _PATIENCE = 1.0  # s that a due crash waits for such a moment
 _LONGEST_START = 0.6  # s after which a start is crashed at the latest
 _RESTING = 0.4  # share of the power cuts that come after a rest, if the mode syncs by time

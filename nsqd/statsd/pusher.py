@@ -12,8 +12,9 @@ from collections.abc import Callable
 import trio
 
 from nsqd.core.broker import Broker
+from nsqd.option_values import statsd_prefix
 from nsqd.options import NsqdOptions
-from nsqd.statsd.report import Report, prefix_of
+from nsqd.statsd.report import Report
 from shared.log import log
 
 PORTION = 0.001  # s of looking at topics in a row
@@ -29,7 +30,7 @@ class Pusher:
     ) -> None:
         """Set up the task. `host` and `port` (HTTP) are those that are broadcast; `memory` returns the process's figures."""
         self._options = options
-        self._prefix = prefix_of(options.statsd_prefix, host, port)
+        self._prefix = statsd_prefix(options.statsd_prefix, host, port)
         self._broker = broker
         self._memory = memory
         self._trouble = ""  # why the last push failed, wholly or in part; "": it did not fail

@@ -121,10 +121,3 @@ class Report:
 
     def _gauge(self, name: str, value: int) -> None:
         self.packets.add(f"{self._prefix}{name}:{value}|g\n".encode())
-
-
-def prefix_of(template: str, host: str, port: int) -> str:
-    """Return the beginning of all names: %s becomes `host:port` with `_` for `.` and `:`, and a dot ends it."""
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    prefix = template.replace("%s", address.replace(".", "_").replace(":", "_"))
-    return prefix if prefix.endswith(".") or not prefix else prefix + "."

@@ -90,10 +90,6 @@ class Authorization:
         """Return the number of authorizations in the answer."""
         return len(self.rules)
 
-    def expired(self, now: int) -> bool:
-        """Return True if the server has to be asked again."""
-        return now > self.expires
-
     def allows_publish(self, topic: str) -> bool:
         """Return True if the client may publish to the topic. Costs 2 to 9 us a pattern, so callers remember the answer."""
         return any(rule.allows(PUBLISH, topic, "") for rule in self.rules)
