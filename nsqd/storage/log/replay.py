@@ -77,7 +77,7 @@ class Replay:
         return topic
 
     def _release(self, number: int, spans: Iterable[Span]) -> None:
-        """Note that one reader no longer owes each span of a topic's messages. Some of them may be missing because of damage."""
+        """Note that one reader no longer owes each span of a topic's messages. Damage may have removed some of them."""
         for first, end in spans:
             sequence = self.sequences[number]
             for held, start, stop in sequence.present_spans(first, end):
