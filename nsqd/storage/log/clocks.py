@@ -20,7 +20,7 @@ NO_BOOT = bytes(16)
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The clocks of the machine."""
+    """The clocks of the machine, as functions that read them."""
 
     monotonic: Callable[[], int]  # ns
     wall: Callable[[], int]  # ns since the epoch
@@ -39,7 +39,7 @@ class Anchor:
 
 
 class LogClock:
-    """The clock of one log."""
+    """The clock of one log, which converts monotonic times to the log's time and back."""
 
     def __init__(self, clocks: Clocks) -> None:
         self.clocks = clocks

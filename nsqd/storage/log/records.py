@@ -64,7 +64,7 @@ class WrongVersion(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """The header of a segment."""
+    """The header of a segment, with its fields decoded."""
 
     node: int
     generation: int
