@@ -35,7 +35,7 @@ class DirectoryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """The content of nsqd.dat, decoded."""
+    """The content of the file nsqd.dat, decoded."""
 
     topics: tuple[TopicEntry, ...] = ()
     ids: int = 1  # message ids below this may have been issued

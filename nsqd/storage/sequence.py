@@ -11,7 +11,7 @@ from nsqd.core.sequence.extent import Extent
 from nsqd.storage.held import Held, messages_of
 
 RUN_BYTES = 16 * 1024 * 1024  # bytes: neighboring extents that are only retained are joined into one up to this size
-GRAINS = 16  # ... and up to one part in this many of what is retained
+GRAINS = 16  # such an extent is at most one part in this many of the topic's retention, in time and bytes
 FOREVER = 1 << 62  # ns
 
 

@@ -94,7 +94,7 @@ class Cache:
         """Forget an extent whose messages are all finished, or that was replaced."""
         if held.extent is not None:
             self.held_bytes -= held.size
-            held.extent = None  # this also disarms a read that may be under way
+            held.extent = None  # a read of the extent may be under way
         self._new_bytes -= self._new.pop(held, 0)
         self._old.pop(held, None)
         self._read_back.pop(held, None)

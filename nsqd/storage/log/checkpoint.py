@@ -24,7 +24,7 @@ SLICE = 1_000_000  # ns of a turn for describing topics; one topic is never divi
 SHARE = 20  # checkpoints that are not urgent may take one part in this many of the time
 FULL_PAUSE = 2_000_000_000  # ns between checkpoints that are to free space on a full disk
 OVERDUE_PAUSE = 60_000_000_000  # ns between checkpoints that are to release messages whose retention is over
-SHORT_TAIL = 256 * 1024  # bytes: replaying fewer is no worse for the next start than a checkpoint
+SHORT_TAIL = 256 * 1024  # bytes: a shorter tail is left to the replay of the next start
 # ns between looks at how much of the log is finished, while the node is quiet. It does not depend on how long
 # a look takes: on a busy machine other processes take most of that time.
 LOOK_EVERY = 15_000_000_000
@@ -74,14 +74,14 @@ class Checkpoints:
         self._root = 0  # base of the segment with which the current checkpoint begins
         self._ended = 0  # position that must be durable before the written checkpoint counts; 0: none
         before = [*tidying.segments[:1], *roots]
-        # log position after the STATE of the last checkpoint, or the log's beginning
+        # log position of the last checkpoint, or of the log's beginning
         self._since = before[-1] if before else writer.written.position
         self._size = 0  # bytes of the last checkpoint
         self._size_before = 0  # bytes of the checkpoint before the last one
         self._quiet = False  # True: little was written between the last two looks
         self._look_at = 0  # time of the next look (monotonic ns)
         self._looked = writer.written.position  # the log's end at the last look
-        self._counted = -1  # number of records outside of checkpoints at the last count of what is finished
+        self._counted = -1  # number of records outside of checkpoints at the last count of finished messages
         self._records = writer.records  # records written before the last checkpoint
         self._own = 0  # number of records that belong to checkpoints
         self._others = (-1, -1)  # numbers of other records when each of the last two checkpoints began

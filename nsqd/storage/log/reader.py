@@ -1,7 +1,7 @@
 """Read segments back into records, and decide for wrong bytes whether they are damaged or torn.
 
 Below the highest durable mark that any group states, a wrong record is damage: it is copied, counted and skipped, and every
-intact record is served. The search for the next record begins where the wrong one's length says, and otherwise goes up to the
+intact record is served. The next record is looked for where the wrong one's length says, or else between the wrong record and the
 next group.
 
 At or past that mark the log ends with the first wrong record. A power cut keeps an arbitrary part of what was not synced, so
@@ -106,7 +106,7 @@ class Reader:
                 break
         mark = self._mark if self._mark >= 0 else self.stated
         bases = {segment.name: segment.base for segment in self.segments}
-        # past the mark, it was torn
+        # past the mark, a header was torn and not damaged
         self.damage.headers = [name for name in self.files.rebuilt if bases.get(name, mark) < mark]
         self._sync()
 
