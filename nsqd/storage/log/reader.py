@@ -1,8 +1,8 @@
 """Read segments back into records, and decide for wrong bytes whether they are damaged or torn.
 
 Below the highest durable mark that any group states, a wrong record is damage: it is copied, counted and skipped, and every
-intact record is served. The next record is looked for where the wrong one's length says, or else between the wrong record and the
-next group.
+intact record is served. The next record is looked for where the wrong one's length says, or else between the wrong record and
+the next group.
 
 At or past that mark the log ends with the first wrong record. A power cut keeps an arbitrary part of what was not synced, so
 intact records after the wrong one prove nothing. But perhaps there was no power cut, and the bytes were acknowledged: in a mode
