@@ -75,7 +75,10 @@ class Actions:
         self._audit = audit
 
     async def create(self, topic: str, channel: str, actor: Actor) -> Outcome:
-        """Create a topic, and a channel if given, at the nsqlookupds, so that nsqd creates them with the first message."""
+        """Create a topic at the nsqlookupds, and a channel if given, there and on the nsqd that have the topic.
+
+        An nsqd creates the topic with the first message.
+        """
         outcome = await self._noted("create", _path(topic, channel), actor, self._create(topic, channel))
         self._notifier.tell("create_topic", topic, "", "", actor)
         if channel:

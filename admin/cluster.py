@@ -42,11 +42,11 @@ class Producer:
 
     @property
     def address(self) -> str:
-        """host:port of the HTTP API."""
+        """The host:port of this nsqd's HTTP API."""
         return joined(self.broadcast_address, self.http_port)
 
     def json(self) -> Told:
-        """Return the JSON of /api/nodes."""
+        """Return the producer in the form of /api/nodes."""
         told: Told = {
             "remote_addresses": list(self.remote_addresses) or None,
             "remote_address": self.remote_address,
@@ -120,7 +120,7 @@ class Cluster:
 
     @property
     def lookupds(self) -> tuple[str, ...]:
-        """The HTTP addresses of nsqlookupd."""
+        """The HTTP addresses of the nsqlookupd daemons."""
         return self._lookupds()
 
     # Queries
@@ -140,7 +140,7 @@ class Cluster:
         return Names(gathered.errors, names, memory=gathered.memory)
 
     async def producers(self) -> Producers:
-        """Return all producers. Raises AllFailed."""
+        """Return all nsqd of the cluster. Raises AllFailed."""
         if not self.lookupds:
             return await self._told_by_themselves(self.nsqds)
         gathered = await self._ask(LOOKUPDS, self.lookupds, "/nodes")

@@ -46,7 +46,7 @@ class Login:
         }
 
     async def page(self, request: Request) -> Response:
-        """Return the login page."""
+        """Return the page with the login form."""
         return self._page(request, query(request).get("next", ""), "", "")
 
     async def log_in(self, request: Request) -> Response:

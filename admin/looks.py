@@ -23,8 +23,8 @@ from admin.watch import Seen, Watch
 from shared.http.errors import HttpError
 
 MOST_ROWS = 200  # topics in one request for rows
-SELDOM = 10.0  # s that an answer serves which changes slowly
-RARELY = 60.0  # s that an answer serves which changes hourly
+SELDOM = 10.0  # s that an answer serves if its content changes slowly
+RARELY = 60.0  # s that an answer serves if its content changes hourly
 MOST_KINDS = 10_000  # nodes whose kind is remembered
 MOST_PAUSES = 1000  # pauses shown of each node
 _LOG = "log"  # the capability that Penstock's nodes announce
@@ -133,7 +133,7 @@ class Looks:
             return Stats([str(failed)])
 
     async def rows(self, names: list[str]) -> Seen[dict[str, Row]]:
-        """Return rows of these topics. For more topics than a page has, the previous rows are not kept."""
+        """Return rows of these topics. For more than MOST_ROWS of them the result has no previous rows."""
         if len(names) > MOST_ROWS:
             return Seen(await self._rows(names))
         return await self.watch.ask(("rows", *sorted(names)), lambda: self._rows(names))

@@ -10,7 +10,7 @@ from typing import Any
 
 from shared.text import without_surrogates
 
-Told = dict[str, Any]
+Told = dict[str, Any]  # a JSON object: what a node told, or what nsqadmin tells
 
 LONGEST_NAME = 200  # characters: the limit for a tube; a topic has at most 64
 _SUMS = (

@@ -32,7 +32,7 @@ class NodePages:
     api: JsonApi
 
     def views(self) -> Mapping[str, View]:
-        """Return the views, by path."""
+        """Return the view function of each path."""
         return {
             "/nodes": self.nodes,
             "/nodes/{node}": self.node,

@@ -31,7 +31,7 @@ class RecordPages:
     past: History
 
     def views(self) -> Mapping[str, View]:
-        """Return the views, by path."""
+        """Return the view function of each path."""
         return {
             "/history": self.all_history,
             "/history/{topic}": self.history,

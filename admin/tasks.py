@@ -22,7 +22,7 @@ STEPS_A_SECOND = 5  # so that a cancel takes effect within 0.2 s
 LARGEST_STEP = 1000  # messages or jobs that nsqd handles in one request
 FASTEST = 50_000  # messages or jobs per second
 
-Step = Callable[[int], Awaitable[int]]  # acts on up to that many, and returns on how many it did
+Step = Callable[[int], Awaitable[int]]  # acts on up to that many, and returns how many it acted on
 
 
 class TaskState(Enum):

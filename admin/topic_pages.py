@@ -53,7 +53,7 @@ class TopicPages:
     looks: Looks
 
     def views(self) -> Mapping[str, View]:
-        """Return the views, by path."""
+        """Return the view function of each path."""
         return {
             "/": self.topics,
             "/topics": self.topics,

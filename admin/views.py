@@ -62,7 +62,7 @@ class Row:
 
     @property
     def held(self) -> int:
-        """The messages in any state."""
+        """The number of messages in any state."""
         return self.depth + self.in_flight + self.deferred
 
 

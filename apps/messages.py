@@ -1,13 +1,13 @@
 """`penstock read`, `cursors`, `peek`, `finish`, `requeue`, `kick`, `bury`, `move`: one nsqd's messages, over its HTTP API.
 
-    penstock read audit --from 2026-11-21T10:00:00Z --json     what a topic retains, whoever has finished it
-    penstock read audit --cursor archive                       what came since the last time
-    penstock cursors audit                                     who reads it, and how far behind they are
-    penstock peek orders mail --state buried                   what a channel has, without touching it
+    penstock read audit --from 2026-11-21T10:00:00Z --json     print all messages that a topic retains, finished or not
+    penstock read audit --cursor archive                       print the messages since the last time
+    penstock cursors audit                                     list the cursors, and how far behind they are
+    penstock peek orders mail --state buried                   print messages of a channel, without changing them
     penstock kick orders mail --state buried --count 100       act on messages by --offset, or on the first in a state
 
-Bodies are written as they are, a line each; with --json a JSON object each. Exit code 0; 1 if nsqd refuses or cannot be
-reached.
+Each body is written unchanged, with a newline; with --json, each message is a JSON object on a line. The exit code is 0, or
+1 if nsqd refuses or cannot be reached.
 """
 
 import argparse

@@ -32,7 +32,7 @@ TICK_S = 0.5  # consumers do their timed work when polled: at least once a secon
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command-line flags of nsq_tail."""
+    """The options of nsq_tail, by their flags."""
 
     version: bool = option(False, "print version string")
     channel: str = option("", "NSQ channel (default: tail<6 digits>#ephemeral)")
@@ -73,7 +73,7 @@ def main() -> int:
 
 
 def run(options: Options, out: BinaryIO) -> int:
-    """Print messages until -n are printed or a signal arrives. Raises ValueError if options contradict each other."""
+    """Print messages until -n are printed or a signal arrives. Raises ValueError for wrong options."""
     consumers = make_consumers(options)
     with Interrupts() as interrupts, ExitStack() as stack, selectors.DefaultSelector() as selector:
         selector.register(interrupts, selectors.EVENT_READ)
@@ -93,7 +93,7 @@ def run(options: Options, out: BinaryIO) -> int:
 
 
 def make_consumers(options: Options) -> list[Consumer]:
-    """Return one consumer for each topic, not connected yet. Raises ValueError if options contradict each other."""
+    """Return one consumer for each topic, not connected yet. Raises ValueError for wrong options."""
     if not options.topic:
         raise ValueError("--topic required")
     if not options.nsqd_tcp_address and not options.lookupd_http_address:

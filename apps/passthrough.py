@@ -1,7 +1,7 @@
 """-consumer-opt and -producer-opt: the options of go-nsq's Config, `name,value`, as far as this client has them.
 
-Two tables list the options that are applied and those that are accepted and ignored, because ignoring them harms
-nobody. Every other option is unknown, or refused because ignoring it might do harm. A bool without a value means true.
+Two tables list the options that are applied and those that are accepted and ignored, because ignoring them does no
+harm. Every other option is unknown, or refused because ignoring it might do harm. A bool without a value means true.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -36,7 +36,7 @@ TICK_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command-line flags of to_nsq."""
+    """The options of to_nsq, by their flags."""
 
     topic: str = option("", "NSQ topic to publish to")
     delimiter: str = option("\n", "character to split input from stdin")
@@ -143,7 +143,7 @@ class Throttle:
         return self._next_at - now
 
     def spend(self, count: int) -> None:
-        """Count `count` messages as sent."""
+        """Record that `count` messages were sent."""
         self._next_at += count * self._gap
 
 

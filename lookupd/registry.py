@@ -1,6 +1,7 @@
 """The registry: which nsqd has which topics and channels. It is nsqlookupd's whole state, in memory only.
 
-Pure: no clock, socket or log; `now` is ns since the epoch. One thread calls it, and what it returns is immutable.
+Pure: no clock, socket or log; `now` is ns since the epoch. One thread calls it, and what it returns is immutable. A
+producer (an nsqd) "carries" the topics and channels that it has registered.
 
 Law: a producer's registrations end with its connection. A key (a topic or a channel) stays until it is deleted by name;
 only an `#ephemeral` key is removed with the last producer that unregisters from it. (nsqlookupd/registration_db.go)

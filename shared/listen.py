@@ -129,7 +129,7 @@ def _is_ip(text: str) -> bool:
 
 def _listen_tcp(text: str, address: Address) -> Listener:
     family, host = _resolve(text, address.host)
-    # Asyncio sets TCP_NODELAY only if the protocol is given.
+    # asyncio sets TCP_NODELAY only if the protocol is given.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

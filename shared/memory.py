@@ -51,7 +51,7 @@ class Memory:
         gc.callbacks.append(self._pauses)
 
     def close(self) -> None:
-        """Stop measuring the collector's pauses."""
+        """Stop measuring the pauses of the collector."""
         gc.callbacks.remove(self._pauses)
 
     def figures(self) -> dict[str, int]:

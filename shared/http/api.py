@@ -249,7 +249,7 @@ def empty_response() -> Response:
 
 
 def error_response(request: Request, error: HttpError) -> Response:
-    """Return NSQ's error response: {"message":"TEXT"}."""
+    """Return an error in NSQ's form: {"message":"TEXT"}."""
     return Response(
         go_json({"message": error.text}),
         status_code=error.status,

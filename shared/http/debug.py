@@ -59,7 +59,7 @@ class Debug:
         }
 
     async def index(self, request: Request) -> Response:
-        """List the routes that exist."""
+        """List the debug routes that are available."""
         return _text(200, _INDEX)
 
     async def cmdline(self, request: Request) -> Response:

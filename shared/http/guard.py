@@ -47,7 +47,7 @@ class OneWrite:
         self._loop = loop
         self._pending: list[bytes] = []
         self._size = 0  # bytes in `_pending`
-        self.closed = False  # by this process
+        self.closed = False  # True once `close` was called
 
     def write(self, data: bytes) -> None:
         if not self._pending:
@@ -102,7 +102,7 @@ def forget(transport: object) -> None:
 
 
 def _make_parser(protocol: HttpToolsProtocol) -> Any:
-    """Make a parser as uvicorn does, which ignores data after a request that closes the connection: it gets its answer."""
+    """Make a parser as uvicorn does: data behind a request that closes the connection does not spoil its answer."""
     parser = HttpRequestParser(protocol)
     parser.set_dangerous_leniencies(lenient_data_after_close=True)
     return parser
@@ -118,7 +118,7 @@ class GuardedProtocol(HttpToolsProtocol):
     _in_body = False  # a request was given to its handler, or queued for it, and its body has not ended
     _owed = 0  # answers owed: requests with a complete header, minus those answered
     _refusal = ""  # not "": a 400 with this text follows the answers that are owed, and nothing more is read
-    _unread = 0  # bytes since the parser last began a request or returned a piece of one
+    _unread = 0  # bytes since the parser last began a request or passed on a piece of one
     _fresh = 0  # size of the last bytes received, if no request has ended in them
     _is_large = False  # the current header may exceed MAX_HEADER although `_unread` does not show it
     _body_until = inf  # when the body must be complete
@@ -201,7 +201,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def _decline_upgrade(self) -> None:
         """Parse the header again without its upgrade to another protocol, which Java's clients send with every first request.
 
-        The parser stops at the header's end. Otherwise it would lose the body, or take it for the next request.
+        The parser has stopped at the header's end. Going on with it would lose the body, or take it for the next request.
         """
         line = b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
         kept = [b"%s: %s" % header for header in self.headers if header[0] != b"upgrade"]
