@@ -1,1 +1,1 @@
-"""nsqadmin: the operators' room. It asks nsqlookupd and nsqd over HTTP, of whatever make they are, and keeps nothing itself."""
+"""nsqadmin, for operators. It asks nsqlookupd and nsqd of any make over HTTP, and keeps no state of the cluster itself."""

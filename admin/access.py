@@ -1,7 +1,8 @@
-"""Who asks, and what he may.
+"""Authentication and authorization of nsqadmin's requests: who the user is, and what that user may do.
 
-With a users file: whoever logged in, brings a token, or is named by a proxy that is trusted. Without: as the original,
-everybody, or with admin users those whom the header names. Only a header from a trusted network is believed, unlike there.
+With a users file, a user has logged in, sends a token, or is named by a trusted proxy. Without one it is as in the
+original: everyone may do everything; or, with -admin-user, those whom the header names may, and all others may only look.
+Unlike the original, nsqadmin believes a header only from a trusted network.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from shared.values import SECOND
 
 COOKIE = "nsqadmin_session"
 LOOPBACK = ("127.0.0.0/8", "::1/128")
-MOST_TEXT = 500  # characters of what is noted of a request
-_NAMED = "{topic}"  # the parameter that a user's patterns are about; of tubes the views see to it
+MOST_TEXT = 500  # characters kept of each text of a request
+_NAMED = "{topic}"  # the path parameter that a user's topic patterns apply to; views check those of tubes
 
 Refuse = Callable[[Request, HttpError], Awaitable[Response]]
 
 
 @dataclass(slots=True)
 class Access:
-    """See above."""
+    """Finds out who sends a request, and guards routes by the roles that they need."""
 
     options: AdminOptions
     users: Users
@@ -48,10 +49,13 @@ class Access:
         lifetime = self.options.session_lifetime / SECOND
         self.sessions = Sessions(lifetime, time.monotonic, lambda: secrets.token_urlsafe(32))
 
-    # Who
+    # Who asks
 
     def who(self, request: Request, *, is_use: bool = True) -> Who:
-        """HttpError 401 for a token that is none."""
+        """Return the user of a request. Raises HttpError 401 for an unknown token.
+
+        `is_use` False: the request does not extend the session, because a page that was left open sent it.
+        """
         kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer" and self.users.are_kept:
             user = self.users.with_token(token.strip())
@@ -68,14 +72,14 @@ class Access:
     def _by_header(self, request: Request) -> Who:
         name = request.headers.get(self.options.acl_http_header, "")[:MOST_TEXT] if self.is_trusted(request) else ""
         user = self.users.named(name) if name else None
-        if user is not None and user.secret == BY_PROXY:  # others prove who they are
+        if user is not None and user.secret == BY_PROXY:  # users with a secret have to prove who they are
             return Who(user.name, user.role, user.topics)
         role = Role.ADMIN if name and name in self.options.admin_user else self.anonymous
         return Who(name, role, EVERYTHING if role else ()) if name or role else NOBODY
 
     @property
     def anonymous(self) -> Role:
-        """What somebody is of whom nothing is known."""
+        """The role of a user without identification."""
         if self.options.anonymous_role:
             return WORDS[self.options.anonymous_role]
         if self.users.are_kept:
@@ -83,9 +87,9 @@ class Access:
         return Role.BODY_VIEWER if self.options.admin_user else Role.ADMIN
 
     def is_trusted(self, request: Request) -> bool:
-        """The connection comes from where a proxy is that may say who somebody is. A unix socket has no address.
+        """Return whether the connection comes from a proxy that may name users. A unix socket has no address.
 
-        Where one logs in such a proxy must be named: else every process of this machine would be one.
+        With a users file such a proxy must be configured, because otherwise every process of this machine would be one.
         """
         trusted = self.options.acl_trusted_cidr or (() if self.users.are_kept else LOOPBACK)
         if request.client is None:
@@ -93,20 +97,23 @@ class Access:
         return _is_in(request.client.host, trusted)
 
     def remote(self, request: Request) -> str:
-        """The address from which it came, as far as those say it who may."""
+        """Return the client's address, as a trusted proxy states it, or else that of the connection."""
         own = request.client.host if request.client else ""
         told = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
         return told[:100] if told and self.is_trusted(request) else own
 
     def is_secure(self, request: Request) -> bool:
-        """The browser speaks TLS, to us or to a proxy that may say so."""
+        """Return whether the browser uses TLS, to nsqadmin or to a trusted proxy that says so."""
         told = request.headers.get("x-forwarded-proto", "") if self.is_trusted(request) else ""
         return "https" in (request.url.scheme, told)
 
-    # What he may
+    # What the user may do
 
     def guarded(self, routes: Routes, refuse: Refuse | None = None) -> Routes:
-        """The same, for those who may. `refuse` makes the answer to others; None: the API's. KeyError if nobody said who."""
+        """Return the routes, each guarded by the role that it needs. Raises KeyError for a route without a role.
+
+        `refuse` makes the answer to users who may not; None leaves it to the API, as an HttpError.
+        """
         return {
             path: {
                 method: self._guarded(path, NEEDED[f"{method} {path}"], handler, refuse)
@@ -142,12 +149,15 @@ class Access:
         return guarded
 
     def _check_cookie(self, request: Request) -> None:
-        """A cookie goes along with whatever a browser is made to send: a change by it must come from a page of ours."""
+        """Check the origin of a change that a session cookie authorizes. Raises HttpError 403.
+
+        A browser attaches the cookie to any request that a page makes it send.
+        """
         if who_asks(request).session and request.method not in ("GET", "HEAD"):
             check_origin(request)
 
     def check(self, who: Who, needed: Role) -> None:
-        """HttpError 403, or 401 if logging in would help."""
+        """Raise HttpError 403 if the user lacks the role, or 401 if logging in would help."""
         if who.role >= needed:
             return
         if who.role is Role.NOBODY and not who.name:
@@ -155,19 +165,19 @@ class Access:
         raise HttpError(403, "FORBIDDEN")
 
     def _said(self, request: Request) -> str:
-        """A name that nobody has proven; where nobody proves anything, it is as good as the original's."""
+        """Return the name from basic authentication, which is not verified; with a users file it is marked "(said)"."""
         name = _user(request)
         return f"{name} (said)" if name and self.users.are_kept else name
 
     def still_may(self, who: Who, action: str) -> bool:
-        """For what goes on for long: as the users file has him now."""
+        """Return whether the user may still do the action, by the current users file. For tasks that take long."""
         user = self.users.named(who.name) if who.name and self.users.are_kept else None
         if user is not None:
             return replace(who, role=user.role).may(action)
         return not (who.name and self.users.are_kept) or who.name in self.options.admin_user
 
     def check_config(self, request: Request) -> None:
-        """403 from elsewhere, 400 where there is no address."""
+        """Raise HttpError 403 for a client outside of the network for /config, or 400 if it has no address."""
         network = self.options.allow_config_from_cidr
         if not network:
             return
@@ -178,7 +188,7 @@ class Access:
             raise HttpError(403, "FORBIDDEN")
 
     def actor(self, request: Request) -> Actor:
-        """For the records, and for those who are notified."""
+        """Return who sends the request, for audit records and notifications."""
         client, who = request.client, who_asks(request)
         remote = f"{client.host}:{client.port}" if client else ""
         forwarded = self.remote(request)
@@ -190,31 +200,31 @@ class Access:
 
 
 def who_asks(request: Request) -> Who:
-    """Whom the guard has found."""
+    """Return the user that the guard has found for this request."""
     found: Who = getattr(request.state, "who", NOBODY)
     return found
 
 
 def check_origin(request: Request) -> None:
-    """403 if no browser says that a page of ours has sent it. A foreign Origin was refused before."""
+    """Raise HttpError 403 unless the browser says that nsqadmin's own page sent it. Foreign Origins were refused before."""
     if "origin" not in request.headers and request.headers.get("sec-fetch-site") != "same-origin":
         raise HttpError(403, "a form must be sent by a page of nsqadmin: scripts find the API below /api")
 
 
 def check_sees(who: Who, topic: str) -> None:
-    """HttpError 403 if he does not: also of a topic that there is not."""
+    """Raise HttpError 403 if the user may not see the topic, even if it does not exist."""
     if not who.sees(topic):
         raise HttpError(403, "FORBIDDEN")
 
 
 def check_action(who: Who, action: str) -> None:
-    """HttpError 403 if he may not."""
+    """Raise HttpError 403 if the user may not do the action."""
     if not who.may(action):
         raise HttpError(403, "FORBIDDEN")
 
 
 def agent_of(request: Request) -> str:
-    """What the browser says that it is."""
+    """Return what the browser says that it is, at most MOST_TEXT characters."""
     return request.headers.get("user-agent", "")[:MOST_TEXT]
 
 
@@ -236,7 +246,7 @@ def _is_address(host: str) -> bool:
 
 
 def _user(request: Request) -> str:
-    """Of HTTP basic authentication; it is believed as it stands, and decides nothing."""
+    """Return the user of HTTP basic authentication. It is not verified, and no decision depends on it."""
     kind, _, word = request.headers.get("authorization", "").partition(" ")
     if kind != "Basic":
         return ""

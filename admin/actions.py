@@ -1,8 +1,8 @@
-"""What operators do to the cluster, noted in the audit trail, and told to whoever wants to be notified.
+"""Operators' commands to the cluster, recorded in the audit trail, and sent to the notification endpoint.
 
-Each command asks first who carries the topic, then tells nsqlookupd, then the nsqd: what a topic's producers are is not to be
-learnt any more once it is deleted. Raises AllFailed where nobody says who carries it; whatever else fails is in the Outcome, as
-in the original: a channel that nsqlookupd does not know is deleted on the nsqd all the same.
+Each command first asks which nsqd have the topic, then tells nsqlookupd, then the nsqd: once a topic is deleted, its
+producers can no longer be found. Raises AllFailed if no node answers the first question. All other failures are in the
+Outcome, as in the original: a channel that nsqlookupd does not know is still deleted on the nsqd.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from shared.secrets import hide
 from shared.text import go_json
 
 CHANGES = ("pause", "unpause", "empty")
-TIMEOUT = 5.0  # s for each
+TIMEOUT = 5.0  # s for each notification
 MOST_TOLD = 64 * 1024  # bytes of memory that a node's answer to a command may take
 
 T = TypeVar("T")
 
 
 class Notifier:
-    """POSTs what was done to an endpoint, one at a time, and never makes an operator wait.
+    """POSTs notifications of commands to an endpoint, one at a time, without delaying operators.
 
-    Of what the original cannot do it hears nothing: endpoints know its words.
+    It does not send commands that the original lacks, because endpoints know only the original's words.
     """
 
     def __init__(self, endpoint: str, clock: Callable[[], float] = time.time) -> None:
@@ -43,7 +43,7 @@ class Notifier:
         self._client: httpx.AsyncClient | None = None
 
     def tell(self, action: str, topic: str, channel: str, node: str, actor: Actor) -> None:
-        """It was done."""
+        """Queue a notification of a command that was done."""
         if not self._endpoint:
             return
         told: dict[str, object] = {"action": action, "topic": topic}
@@ -56,18 +56,18 @@ class Notifier:
             log.error("NOTIFICATION: %s is not told: %d wait already", action, MOST_WAITING)
 
     async def _deliver(self, told: dict[str, object]) -> None:
-        if self._client is None:  # in the loop in which it is used
+        if self._client is None:  # created in the event loop that uses it
             self._client = httpx.AsyncClient(timeout=TIMEOUT, trust_env=False)
         headers = {"Content-Type": "application/json"}
         try:
             async with self._client.stream("POST", self._endpoint, content=go_json(told), headers=headers) as answer:
-                answer.raise_for_status()  # nobody reads what else it says
+                answer.raise_for_status()  # the rest of the answer is not read
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             log.error("NOTIFICATION: %s: %s", hide(self._endpoint), type(error).__name__)
 
 
 class Actions:
-    """See above."""
+    """The commands of operators to one cluster."""
 
     def __init__(self, cluster: Cluster, notifier: Notifier, audit: Audit) -> None:
         self._cluster = cluster
@@ -75,7 +75,10 @@ class Actions:
         self._audit = audit
 
     async def create(self, topic: str, channel: str, actor: Actor) -> Outcome:
-        """A topic, and a channel if it is named: at the nsqlookupds, so that nsqd make them with the first message."""
+        """Create a topic at the nsqlookupds, and a channel if given, there and on the nsqd that have the topic.
+
+        An nsqd creates the topic with the first message.
+        """
         outcome = await self._noted("create", _path(topic, channel), actor, self._create(topic, channel))
         self._notifier.tell("create_topic", topic, "", "", actor)
         if channel:
@@ -96,7 +99,7 @@ class Actions:
     async def delete(
         self, topic: str, channel: str, actor: Actor, before: dict[str, str] | None = None
     ) -> Outcome:  # fmt: skip
-        """A topic, or with a name one of its channels. `before`: what there is of it, for the records."""
+        """Delete a topic, or one of its channels if given. `before` says how much it had, for the audit record."""
         what, arguments = _what(topic, channel)
 
         async def work() -> Outcome:
@@ -112,7 +115,10 @@ class Actions:
     async def change(
         self, action: str, topic: str, channel: str, actor: Actor, before: dict[str, str] | None = None, **more: str
     ) -> Outcome:
-        """One of CHANGES. `before`: what there is of it, for the records; `more`: arguments that only nsqd of ours know."""
+        """Pause, unpause or empty (CHANGES) a topic or a channel.
+
+        `before` says how much it had, for the audit record; `more` are arguments that only Penstock's nsqd know.
+        """
         what, arguments = _what(topic, channel)
 
         async def work() -> Outcome:
@@ -122,16 +128,16 @@ class Actions:
 
         try:
             return await self._noted(action, _path(topic, channel), actor, work(), **(before or {}), **more)
-        finally:  # though it failed: as the original
+        finally:  # also after a failure, as in the original
             self._notifier.tell(f"{action}_{what}", topic, channel, "", actor)
 
     async def tombstone(self, topic: str, node: str, actor: Actor) -> Outcome:
-        """Consumers find the topic on that node no more; it is deleted there."""
+        """Hide a topic on one node from consumers, and delete it there. Raises AllFailed if the node is unknown."""
 
         async def work() -> Outcome:
             found = await self._cluster.producers()
             there = [one for one in found.producers if one.address == node]
-            if not there:  # nobody makes us ask somebody else
+            if not there:  # so that a request cannot direct nsqadmin to other servers
                 raise AllFailed(f"no nsqd is known at {node[:100]}")
             told = await self._cluster.tell_lookupds("/topic/tombstone", {"topic": topic, "node": node})
             told += await self._cluster.tell_nsqds(there, "/topic/delete", {"topic": topic})
@@ -145,20 +151,23 @@ class Actions:
         self, action: str, node: str, path: str, asked: dict[str, str], actor: Actor, body: bytes = b"",
         headers: dict[str, str] | None = None, counted: str = "",
     ) -> tuple[bytes, dict[str, str]]:  # fmt: skip
-        """Something that only one nsqd does, and the original not at all. Its answer and headers. Raises UpstreamError."""
+        """Run a command on one nsqd that the original lacks. Returns the answer and its headers. Raises UpstreamError."""
         target = _path(asked.get("topic") or asked.get("tube", ""), asked.get("channel", ""), node)
         named = {name: value for name, value in asked.items() if name not in ("topic", "channel", "tube")}
         told = self._cluster.upstreams.tell(node, path, asked, body, headers or {})
         return await self._noted(action, target, actor, told, counted, **named)
 
     def note(self, action: str, target: str, actor: Actor, **detail: str) -> None:
-        """Something was done that is no command to the cluster."""
+        """Record an action that is no command to the cluster."""
         self._audit.note(action, target, actor, **detail)
 
     async def _noted(
         self, action: str, target: str, actor: Actor, work: Awaitable[T], counted: str = "", **detail: str
     ) -> T:  # fmt: skip
-        """Do it, and note it, and what became of it. `counted`: by which word an answer tells how many it was done to."""
+        """Await `work`, and record the action and its outcome.
+
+        `counted` is the key under which the answer gives the number of messages or jobs affected.
+        """
         try:
             result = await work
         except (AllFailed, UpstreamError) as failed:
@@ -174,7 +183,7 @@ class Actions:
 
 
 def counted_of(answer: bytes, word: str) -> int:
-    """Of {"kicked": 7}; nodes may lie."""
+    """Return the count in an answer such as {"kicked": 7}, or 0 if it is not plausible, since nodes may lie."""
     try:
         value = parse_object(answer, MOST_TOLD).get(word)
     except AnswerError:

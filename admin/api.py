@@ -1,6 +1,7 @@
 """The original's JSON API (specs/nsq.md d2): its routes, shapes, words and quirks.
 
-Where nobody answers a question: 502 UPSTREAM_ERROR; where some do not, or a command fails: 200 with a WARNING that says so.
+If no node answers a question, the API answers 502 UPSTREAM_ERROR. If some nodes do not, or a command fails, it answers
+200 with a WARNING that says so.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from shared.values import SECOND
 
 MOST_BODY = 1024 * 1024  # bytes
 MOST_LOOKUPDS = 100
-MOST_PICTURE = 16 * 1024 * 1024  # bytes of an answer of graphite's
-MOST_POINTS = 1024 * 1024  # bytes of an answer of graphite's with a rate, also once it is parsed
+MOST_PICTURE = 16 * 1024 * 1024  # bytes of an answer of graphite
+MOST_POINTS = 1024 * 1024  # bytes of graphite's answer with a rate, also of memory once it is parsed
 NO_GRAPHITE = (TimeoutError, AnswerError, httpx.HTTPError, httpx.InvalidURL, ValueError)
 LOOKUPDS = "nsqlookupd_http_addresses"
 _PICTURES = ("image/png", "image/svg+xml", "application/json", "text/csv", "application/pdf")
@@ -46,14 +47,14 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Settings:
-    """What can be changed while it runs."""
+    """The settings that can change while nsqadmin runs."""
 
     lookupds: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
 class JsonApi:
-    """The functions behind the routes."""
+    """The request handlers of the JSON API."""
 
     options: AdminOptions
     settings: Settings
@@ -66,7 +67,7 @@ class JsonApi:
         self._names = {spec.key: spec.name for spec in specs(AdminOptions, "nsqadmin") if spec.in_file}
 
     def routes(self) -> Routes:
-        """Every path and its methods."""
+        """Return the handlers of every path, by method."""
         return {
             "/ping": {"GET": self.ping},
             "/api/topics": {"GET": self.topics, "POST": self.create},
@@ -80,7 +81,7 @@ class JsonApi:
             **({"/render": {"GET": self.render}} if self.options.proxy_graphite else {}),
         }
 
-    # Questions
+    # Queries
 
     async def ping(self, request: Request) -> Response:
         return plain(200, "OK")
@@ -94,7 +95,7 @@ class JsonApi:
         return _answer({"topics": inactive}, found.errors)
 
     async def inactive(self, topics: Iterable[str]) -> dict[str, list[str] | None]:
-        """Topics that nobody carries, with the channels that nsqlookupd knows of them."""
+        """Return the topics that no nsqd has, with the channels that nsqlookupd knows of them."""
         nodes = (await self.cluster.producers()).producers
         carried = {name for one in nodes for name, tombstoned in one.topics if not tombstoned}
         left = [topic for topic in topics if topic not in carried]
@@ -147,11 +148,11 @@ class JsonApi:
         return await self._answer_from(stats, lambda: {"stats": _counts(seen)}, producers.errors + stats.errors)
 
     async def _answer_from(self, stats: Stats, make: Callable[[], Told], errors: Iterable[str]) -> Response:
-        """The answer; it is made in a thread where `stats` is large."""
+        """Return the answer of `make`, which runs in a thread if `stats` is large."""
         return await self.cluster.upstreams.bounds.away(stats.memory, lambda: _answer(make(), errors))
 
     async def graphite(self, request: Request) -> Response:
-        """The rate of a counter, as graphite has it."""
+        """Return the rate of a counter, as graphite has it."""
         arguments = query(request)
         _check_sees_all(request)
         if arguments.get("metric") != "rate":
@@ -174,7 +175,7 @@ class JsonApi:
         return json_response({"rate": f"{rate / interval:.2f}" if rate >= 0 else "N/A"})
 
     async def render(self, request: Request) -> Response:
-        """Graphite's picture or JSON of what was asked for, for browsers that do not reach it. 502 if it does not answer."""
+        """Proxy graphite's picture or JSON, for browsers that cannot reach graphite. Raises HttpError 502 without an answer."""
         _check_sees_all(request)
         asked = request.scope["query_string"].decode("latin-1")
         url = f"{self.options.graphite_url.rstrip('/')}/render?{asked}"
@@ -186,7 +187,7 @@ class JsonApi:
             log.error("GRAPHITE: %s: %s", hide(self.options.graphite_url), str(error) or type(error).__name__)
             raise HttpError(502, "UPSTREAM_ERROR: graphite does not answer") from None
         kind = answer.headers.get("content-type", "")
-        # no page of somebody else's in our name
+        # Do not serve a foreign page under nsqadmin's name.
         kind = kind if kind.startswith(_PICTURES) else "application/octet-stream"
         headers = {"Content-Security-Policy": "default-src 'none'; sandbox"}
         return Response(content, answer.status_code, headers, kind)
@@ -194,7 +195,7 @@ class JsonApi:
     async def _ask_graphite(
         self, url: str, arguments: dict[str, str] | None, most: int
     ) -> tuple[bytes, httpx.Response]:  # fmt: skip
-        """An answer of at most `most` bytes. Raises what is in NO_GRAPHITE."""
+        """Return graphite's answer of at most `most` bytes. Raises the exceptions in NO_GRAPHITE."""
         timeout = self.options.http_client_request_timeout / SECOND
         async with (
             asyncio.timeout(timeout),
@@ -273,13 +274,13 @@ class JsonApi:
 
 
 def _check_sees_all(request: Request) -> None:
-    """HttpError 403: graphite's language reaches everything."""
+    """Raise HttpError 403 unless the user sees all topics: a graphite query can reach all of them."""
     if not who_asks(request).sees_all:
         raise HttpError(403, "FORBIDDEN")
 
 
 async def upstream(asked: Awaitable[T]) -> T:
-    """502 where nobody answered."""
+    """Await the answer of nodes. Raises HttpError 502 if no node answered."""
     try:
         return await asked
     except AllFailed as failed:
@@ -287,7 +288,7 @@ async def upstream(asked: Awaitable[T]) -> T:
 
 
 def parameters(request: Request, options: AdminOptions, count: int = 0) -> list[str]:
-    """The last parts of the path, below /api or the base path: the kind, then its parameters."""
+    """Return the last segments of the path, after /api or the base path: the kind of page, then the parameters."""
     parts: list[str] = request.scope["path"].removeprefix(options.base_path.rstrip("/")).strip("/").split("/")
     parts = parts[1:] if parts[0] == "api" else parts
     assert not count or len(parts) == count
@@ -295,7 +296,7 @@ def parameters(request: Request, options: AdminOptions, count: int = 0) -> list[
 
 
 def warning(errors: Iterable[str]) -> str:
-    """What is said beside an answer that not everybody gave."""
+    """Return the warning for an answer that lacks some nodes, or ""."""
     told = "; ".join(errors)
     return f"WARNING: {told}" if told else ""
 
@@ -305,7 +306,7 @@ def _answer(told: Told, errors: Iterable[str]) -> Response:
 
 
 def _counts(topics: Iterable[Told]) -> Told:
-    """How many messages each channel of each node had, by "topic:channel:node"."""
+    """Return the number of messages of each channel on each node, by "topic:channel:node"."""
     counts: dict[str, Told] = {}
     for topic in topics:
         for channel in topic["channels"]:
@@ -330,7 +331,7 @@ async def _body(request: Request) -> dict[str, Any]:
 
 
 def _word(told: dict[str, Any], key: str) -> str:
-    """A text of a body, or "" where there is none."""
+    """Return a text in a body, or "" if it is absent. Raises HttpError 400 for another type."""
     value = told.get(key)
     if value is not None and not isinstance(value, str):
         raise HttpError(400, f"{key}: want a string")

@@ -1,8 +1,8 @@
-"""What was done with this nsqadmin, by whom and from where: in memory, in a file of JSON lines, and in a topic.
+"""The audit trail: which user did what from where, in memory, in a file of JSON lines, and in a topic.
 
-A record is {"time" (RFC 3339), "user", "role", "address", "agent", "action", "target", "detail" (an object), "outcome" ("done",
-or what went wrong)}. The file is opened for each, so whoever rotates it need tell nobody. What cannot be written is logged, and
-hinders nobody.
+A record is {"time" (RFC 3339), "user", "role", "address", "agent", "action", "target", "detail" (an object), "outcome"
+("done", or what went wrong)}. The file is opened for each record, so log rotation needs no signal. A failure to write
+is logged, and hinders no user.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from admin.outbox import MOST_WAITING, Outbox
 from shared.log import log
 
 DONE = "done"
-IN_MEMORY = 1000  # records that are kept without a file
-MOST_READ = 8 * 1024 * 1024  # bytes of the file's end in which one searches
+IN_MEMORY = 1000  # records that are kept in memory without a file
+MOST_READ = 8 * 1024 * 1024  # bytes at the end of the file that a search reads
 MOST_TEXT = 500  # characters of each text
 
 Record = dict[str, Any]
@@ -32,9 +32,9 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who did it, as the request tells."""
+    """The user of a request, and where it comes from."""
 
-    user: str  # who he proved to be, or said he was; "": he did not
+    user: str  # proven or claimed, see Access; "": unknown
     remote_address: str
     user_agent: str
     url: str
@@ -42,7 +42,7 @@ class Actor:
 
 
 class Audit:
-    """See above."""
+    """Writes records of actions, and searches them."""
 
     def __init__(
         self, path: str, publish: Callable[[bytes], Awaitable[None]] | None, clock: Callable[[], float] = time.time
@@ -51,11 +51,12 @@ class Audit:
         self._publish = publish
         self._clock = clock
         self._latest: deque[Record] = deque(maxlen=IN_MEMORY)
-        self._refused: deque[Record] = deque(maxlen=IN_MEMORY)  # log-ins, apart: whoever tries pushes nothing else out
+        # Failed log-ins, kept apart: attempts must not displace other records.
+        self._refused: deque[Record] = deque(maxlen=IN_MEMORY)
         self._outbox = Outbox(self._deliver)
 
     def note(self, action: str, target: str, actor: Actor, outcome: str = DONE, **detail: object) -> None:
-        """It was done, or tried."""
+        """Record an action that was done or tried."""
         at = datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="milliseconds")
         texts = {
             "user": actor.user, "role": actor.role, "address": actor.remote_address, "agent": actor.user_agent,
@@ -77,7 +78,7 @@ class Audit:
             log.error("AUDIT: the topic is not told: %d wait already", MOST_WAITING)
 
     async def search(self, words: str, before: str = "", limit: int = 100) -> list[Record]:
-        """The newest first: those that have all words somewhere, noted before that time."""
+        """Return the newest records first: those that contain all words, and are earlier than `before`."""
         records = await asyncio.to_thread(_read_end, self.path) if self.path else self._kept()
         wanted = words.lower().split()
         found: list[Record] = []
@@ -96,12 +97,12 @@ class Audit:
         assert self._publish is not None
         try:
             await self._publish(line)
-        except Exception as error:  # whatever it is, the next one is told
+        except Exception as error:  # whatever it is, the next record is still published
             log.error("AUDIT: the topic is not told: %s", error)
 
 
 def _append(path: str, line: bytes) -> None:
-    """Raises OSError."""
+    """Append a line to the file, or nothing if the disk is full. Raises OSError."""
     place = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         before = os.fstat(place).st_size
@@ -113,13 +114,13 @@ def _append(path: str, line: bytes) -> None:
 
 
 def _read_end(path: str) -> list[Record]:
-    """What can be read of the last of it, in its order."""
+    """Return the readable records in the last MOST_READ bytes of the file, in order."""
     try:
         with open(path, "rb") as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - MOST_READ))
             lines = file.read(MOST_READ).split(b"\n")
-    except FileNotFoundError:  # nothing was done yet
+    except FileNotFoundError:  # no record was written yet
         return []
     except OSError as error:
         log.error("AUDIT: %s: %s", path, error)

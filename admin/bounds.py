@@ -1,7 +1,8 @@
-"""What answers of nodes may take, all together: a budget of memory, and one thread in which large ones are parsed.
+"""Limits for the answers of nodes: a memory budget for all together, and one thread that parses large ones.
 
-One Bounds serves the whole process. An answer is charged for its bytes while it is read, for what parsing may take while it is
-parsed, and then for what it holds, as long as anybody keeps it. Used in the HTTP thread's event loop only.
+One Bounds serves the whole process. An answer is charged for its bytes while it is read, for what parsing may take
+while it is parsed, and then for what it holds, as long as it is referenced. Bounds is used in the HTTP thread's event
+loop only.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from typing import Any, TypeVar
 
 from shared.http.bounded import AnswerError, memory_of, memory_to_parse, parse_json
 
-MEMORY_PER_BYTE = 8  # of an answer: the /stats of a node of 10,000 topics takes 7 to 10 by its estimate, 3 in fact
-SHARES = 16  # of an answer's bytes, that all answers may hold together
-AT_ONCE = 64 * 1024  # bytes that are parsed in the event loop: 2 ms at the worst
+# Per byte of an answer: the /stats of a node of 10,000 topics takes 7 to 10 by its estimate, 3 in fact.
+MEMORY_PER_BYTE = 8
+SHARES = 16  # the budget of all answers, as a multiple of the longest answer's bytes
+AT_ONCE = 64 * 1024  # bytes that are parsed in the event loop: 2 ms at worst
 
 T = TypeVar("T")
 
 
 class Answer(dict[str, Any]):
-    """An object that a node answered. `memory`: how many bytes it holds."""
+    """The JSON object that a node answered. `memory` is the number of bytes that it holds."""
 
     __slots__ = ("__weakref__", "memory")
 
@@ -32,19 +34,19 @@ class Answer(dict[str, Any]):
 
 
 class Bounds:
-    """The limits of one nsqadmin, and what the answers that it keeps hold of them. For one event loop."""
+    """The limits of one nsqadmin, and how much of them current answers hold. For one event loop."""
 
     def __init__(self, most_bytes: int) -> None:
-        """`most_bytes` is how long one answer may be; the other limits follow from it."""
+        """`most_bytes` is the length that one answer may have; the other limits follow from it."""
         self.most_bytes = most_bytes
         self.most_memory = MEMORY_PER_BYTE * most_bytes
         self.budget = SHARES * most_bytes
-        self.held = 0  # bytes of the budget
-        self._parsing = asyncio.Lock()  # one at a time: each may take as much as an answer may
+        self.held = 0  # bytes of the budget in use
+        self._parsing = asyncio.Lock()  # one at a time: each may take the memory of the largest answer
         self._thread = ThreadPoolExecutor(1, "answers")
 
     def take(self, size: int) -> None:
-        """Charge so many bytes. Raises AnswerError where the budget does not have them."""
+        """Charge `size` bytes to the budget. Raises AnswerError if it does not have them."""
         if self.held + size > self.budget:
             raise AnswerError(
                 f"answered while other answers hold {self.held} of {self.budget} bytes: see -max-upstream-response"
@@ -52,11 +54,11 @@ class Bounds:
         self.held += size
 
     def give_back(self, size: int) -> None:
-        """Return so many bytes to the budget."""
+        """Return `size` bytes to the budget."""
         self.held -= size
 
     async def parse(self, content: bytes) -> tuple[Any, int]:
-        """The value, and how many bytes of memory it holds, which are not charged. Raises AnswerError."""
+        """Return the parsed value, and how many bytes of memory it holds, which are not charged. Raises AnswerError."""
         needed = memory_to_parse(content)
         if needed > self.most_memory:
             raise AnswerError(f"answered JSON that may take more than {self.most_memory} bytes of memory")
@@ -68,7 +70,10 @@ class Bounds:
                 self.give_back(needed)
 
     async def parse_answer(self, content: bytes) -> Answer:
-        """Likewise, an object, charged until nobody keeps it. What is wrapped as nsqd before 1.0 did is unwrapped."""
+        """Return the parsed object, which stays charged until it is garbage. Raises AnswerError.
+
+        The envelope of nsqd before 1.0 is unwrapped.
+        """
         told, memory = await self.parse(content)
         if isinstance(told, dict) and isinstance(told.get("data"), dict) and "status_code" in told:
             told = told["data"]
@@ -80,13 +85,13 @@ class Bounds:
         return answer
 
     async def away(self, size: int, function: Callable[[], T]) -> T:
-        """Call it; in the thread where it has to do with more than AT_ONCE bytes, so that others are served meanwhile."""
+        """Call the function, in the thread if `size` exceeds AT_ONCE bytes, so that other requests are served meanwhile."""
         if size <= AT_ONCE:
             return function()
         return await asyncio.get_running_loop().run_in_executor(self._thread, function)
 
     def close(self) -> None:
-        """Stop the thread that parses; what it has not begun is cancelled."""
+        """Stop the parsing thread, and cancel what it has not begun."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 

@@ -1,4 +1,4 @@
-"""Looking into channels and tubes: messages and jobs in every state, page by page, and searched. Nothing is touched by it."""
+"""Pages that list messages of channels and jobs of tubes in every state, and search them. They change nothing."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from shared.http.api import Routes, query
 from shared.http.errors import HttpError
 
 MOST_SHOWN = 20  # messages or jobs on a page
-MOST_FOUND = MOST_SHOWN + 200  # messages on a page of what was found: those of the last question are all shown
+MOST_FOUND = MOST_SHOWN + 200  # messages on a page of search results: all those of the last request are shown
 MOST_LISTED = 100  # tubes on a page
-MOST_PASSED = 20  # pages of tubes that somebody does not see
+MOST_PASSED = 20  # pages of tubes to skip that the user may not see
 PREVIEW = 16 * 1024  # bytes of a body
 _CONTENTS = ("body", "body_base64", "headers", "key")
-Many = Mapping[str, tuple[str, ...]]  # by state
-MANY: Many = {  # what can be done to all messages in a state: what leads out of it
+Many = Mapping[str, tuple[str, ...]]  # names of actions, by state
+MANY: Many = {  # actions on all messages in a state: those that lead out of it
     "ready": ("bury", "finish"),
     "in_flight": ("requeue", "bury", "finish"),
     "deferred": ("requeue", "bury", "finish"),
@@ -42,22 +42,22 @@ MANY_JOBS: Many = {
     "delayed": ("kick", "bury", "delete"),
     "buried": ("kick", "delete"),
 }
-SCANNED_AT_ONCE = 200  # messages in a question while one searches
-MOST_SCANNED = 5000  # messages for one page of what was found
-MOST_DIGITS = 20  # of a number of 64 bits
+SCANNED_AT_ONCE = 200  # messages per request while searching
+MOST_SCANNED = 5000  # messages scanned for one page of search results
+MOST_DIGITS = 20  # digits of a number of 64 bits
 LONGEST_SCAN = 2.0  # s
 
 
 @dataclass(slots=True)
 class Browsing:
-    """The functions behind the routes."""
+    """The request handlers of the browsing pages."""
 
     options: AdminOptions
     looks: Looks
     frame: Frame
 
     def routes(self) -> Routes:
-        """Every path and its method."""
+        """Return the handlers of every path, by method."""
         shown = {"/messages/{topic}/{channel}": self.messages, "/tubes": self.tubes, "/tube": self.tube}
         routes = {path: {"GET": self.frame.shown(view)} for path, view in shown.items()}
         return {**routes, "/body/{topic}/{channel}": {"GET": self.frame.answered(self.body)}}
@@ -88,7 +88,7 @@ class Browsing:
         }
 
     async def body(self, request: Request) -> Response:
-        """One message's, whole, to be kept as a file."""
+        """Return the whole body of one message, as a download."""
         _, topic, channel = parameters(request, self.options, 3)
         asked = query(request)
         node, offset = asked.get("node", ""), one_number(asked.get("offset", ""), "offset")
@@ -101,14 +101,14 @@ class Browsing:
         return Response(content, 200, HEADERS | named, "application/octet-stream")
 
     def shows_bodies(self, who: Who) -> bool:
-        """He may see them, and they are shown at all."""
+        """Return whether bodies are shown to this user."""
         return self.options.show_bodies and who.role >= Role.BODY_VIEWER
 
     async def _listed(self, node: str, arguments: dict[str, str]) -> tuple[Told, int]:
         return await self.looks.direct.get_object(node, "/channel/messages", arguments), 0
 
     async def _search(self, node: str, arguments: dict[str, str], having: str) -> tuple[Told, int]:
-        """Those that have it in their body or headers, and how many were looked at: no more than one page's budget."""
+        """Return messages that contain `having` in body or headers, and how many were scanned, within one page's limits."""
         until, found, scanned = time.monotonic() + LONGEST_SCAN, [], 0
         asked = arguments | {"limit": str(SCANNED_AT_ONCE)}
         while True:
@@ -148,7 +148,7 @@ class Browsing:
         }
 
     async def _tubes_seen(self, ours: list[Producer], arguments: dict[str, str], who: Who) -> Gathered[Told]:
-        """A page with some that he sees, if there are any: names of others lead on, and are not told."""
+        """Return a page with tubes that the user sees, if there are any. Up to MOST_PASSED pages are looked through."""
         for _ in range(MOST_PASSED):
             told = await self.looks.of(ours, "/tubes", arguments)
             listed = [
@@ -181,14 +181,14 @@ class Browsing:
 
 
 def one_number(text: str, name: str) -> str:
-    """The digits of one whole number: nodes take several, with commas between. HttpError 400."""
+    """Return the digits of one whole number, since nodes accept several with commas. Raises HttpError 400."""
     if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
         raise HttpError(400, f"{name}: want one whole number")
     return text
 
 
 def _state(asked: dict[str, str], many: Many) -> str:
-    """Which is asked for. HttpError 400, also where what shall be done to many does not lead out of it."""
+    """Return the requested state. Raises HttpError 400 for an unknown one, or one that the requested action does not leave."""
     state, action = asked.get("state", "") or "ready", asked.get("many", "")
     if state not in many or (action and action not in many[state]):
         raise HttpError(400, f"there is no state {state[:64]}, or nothing of the kind can be done to what is in it")
@@ -196,13 +196,13 @@ def _state(asked: dict[str, str], many: Many) -> str:
 
 
 def _page(asked: dict[str, str], state: str, shows: bool) -> dict[str, str]:
-    """Arguments for a node."""
+    """Return a node's arguments for one page of messages or jobs."""
     after = {"after": asked["after"]} if "after" in asked else {}
     return {"state": state, "limit": str(MOST_SHOWN), "preview": str(PREVIEW if shows else 0)} | after
 
 
 def _common(asked: dict[str, str], state: str, told: Told, many: Many) -> Fields:
-    """Fields of a page of messages or jobs."""
+    """Return the template fields that pages of messages and jobs share."""
     total = number(told.get("total"))
     return {
         "place": "",
@@ -220,7 +220,7 @@ def _common(asked: dict[str, str], state: str, told: Told, many: Many) -> Fields
 
 
 def _table(told: object, shows: bool) -> list[Told]:
-    """For exports; without what he may not see."""
+    """Return the rows for exports, without contents that the user may not see."""
     return [{name: one[name] for name in one if shows or name not in _CONTENTS} for one in objects(told)[:MOST_FOUND]]
 
 
@@ -236,6 +236,6 @@ def _tube_row(node: str, told: Told) -> Told:
 
 
 def _having(messages: list[Told], words: str) -> list[Told]:
-    """Those with the words in what is shown of their body, or in a header; in any case of letters."""
+    """Return the messages that contain the words in the previewed body or in a header, in any case."""
     wanted = words.lower()
     return [one for one in messages if wanted in text_of(one).lower()]

@@ -1,6 +1,6 @@
-"""The cluster as nsqlookupd, or the nsqd that were named, tell it: topics, producers, and what producers have.
+"""The cluster as nsqlookupd, or the configured nsqd, describe it: topics, producers, and their stats.
 
-Every answer comes with the errors of those who gave none. Where nobody answers there is none: AllFailed.
+Every answer includes the errors of the nodes that failed. If no node answers, AllFailed is raised.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from admin.merge import Told, entries, merged_channel, named, number, objects, t
 from admin.upstreams import Gathered, Upstreams
 
 LOOKUPDS, NSQDS = "nsqlookupd", "nsqd"
-MOST_OF_A_NODE, MOST_OF_A_TOPIC = 200_000, 50_000  # topics, channels and clients that a node may tell of
+MOST_OF_A_NODE, MOST_OF_A_TOPIC = 200_000, 50_000  # topics, channels and clients that one node may list
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
 
 class AllFailed(Exception):
-    """Nobody answered; the text is as the original has it."""
+    """No node answered. The text is the original's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """An nsqd."""
+    """An nsqd of the cluster, as nsqlookupd or the nsqd itself describes it."""
 
     hostname: str
     broadcast_address: str
@@ -33,20 +33,20 @@ class Producer:
     http_port: int
     version: str
     remote_address: str = ""
-    remote_addresses: tuple[str, ...] = ()  # "lookupd/address", of each nsqlookupd that knows it
+    remote_addresses: tuple[str, ...] = ()  # "lookupd/address" for each nsqlookupd that knows it
     region: str = ""
     zone: str = ""
-    topics: tuple[tuple[str, bool], ...] = ()  # names, and whether tombstoned
+    topics: tuple[tuple[str, bool], ...] = ()  # names, and whether each is tombstoned
     out_of_date: bool = False
-    capabilities: tuple[str, ...] = ()  # beyond NSQ; of ours
+    capabilities: tuple[str, ...] = ()  # what Penstock's nsqd can do beyond NSQ
 
     @property
     def address(self) -> str:
-        """host:port of its HTTP."""
+        """The host:port of this nsqd's HTTP API."""
         return joined(self.broadcast_address, self.http_port)
 
     def json(self) -> Told:
-        """As /api/nodes tells it."""
+        """Return the producer in the form of /api/nodes."""
         told: Told = {
             "remote_addresses": list(self.remote_addresses) or None,
             "remote_address": self.remote_address,
@@ -65,34 +65,34 @@ class Producer:
 
 @dataclass(slots=True)
 class Found:
-    """Something, and why it may not be all."""
+    """The base of results: the errors that explain what is missing."""
 
     errors: list[str] = field(default_factory=list)
-    memory: int = field(default=0, kw_only=True)  # bytes that the answers held of which it was made
+    memory: int = field(default=0, kw_only=True)  # bytes held by the answers that this result was made from
 
 
 @dataclass(slots=True)
 class Names(Found):
-    """Of topics or channels, sorted."""
+    """Names of topics or channels, sorted."""
 
     names: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Producers(Found):
-    """By host name."""
+    """The nsqd of a cluster, sorted by host name."""
 
     producers: list[Producer] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class Stats(Found):
-    """Topics of nodes, as admin.merge has them."""
+    """The topics of several nodes, in the form of admin.merge."""
 
     topics: list[Told] = field(default_factory=list)
 
     def channels(self) -> dict[tuple[str, str], Told]:
-        """All nodes' together, by topic and channel."""
+        """Return the channels by topic and name, merged over all nodes."""
         parts: dict[tuple[str, str], list[Told]] = {}
         for topic in self.topics:
             for channel in topic["channels"]:
@@ -102,31 +102,31 @@ class Stats(Found):
 
 @dataclass(slots=True)
 class Outcome(Found):
-    """Of a command, with the errors of those that failed."""
+    """The result of a command, with the errors of the nodes that failed."""
 
-    done: int = 0  # by how many it was done
+    done: int = 0  # number of nodes that did it
 
     def __add__(self, other: Outcome) -> Outcome:
         return Outcome(self.errors + other.errors, self.done + other.done)
 
 
 class Cluster:
-    """See above. Either has addresses of nsqlookupd's HTTP, or of nsqd's."""
+    """Queries and commands to the nodes of a cluster, given addresses of either nsqlookupd's HTTP or nsqd's."""
 
     def __init__(self, upstreams: Upstreams, lookupds: Callable[[], tuple[str, ...]], nsqds: tuple[str, ...]) -> None:
         self.upstreams = upstreams
-        self._lookupds = lookupds  # they can be changed while it runs
+        self._lookupds = lookupds  # a function, because they can change while nsqadmin runs
         self.nsqds = nsqds
 
     @property
     def lookupds(self) -> tuple[str, ...]:
-        """Addresses."""
+        """The HTTP addresses of the nsqlookupd daemons."""
         return self._lookupds()
 
     # Queries
 
     async def topics(self) -> Names:
-        """Of all nodes. Raises AllFailed."""
+        """Return the topics of all nodes. Raises AllFailed."""
         if self.lookupds:
             gathered = await self._ask(LOOKUPDS, self.lookupds, "/topics")
             return await self._names(gathered, lambda told: told.get("topics"))
@@ -140,7 +140,7 @@ class Cluster:
         return Names(gathered.errors, names, memory=gathered.memory)
 
     async def producers(self) -> Producers:
-        """All of them. Raises AllFailed."""
+        """Return all nsqd of the cluster. Raises AllFailed."""
         if not self.lookupds:
             return await self._told_by_themselves(self.nsqds)
         gathered = await self._ask(LOOKUPDS, self.lookupds, "/nodes")
@@ -157,7 +157,7 @@ class Cluster:
         return Producers(gathered.errors, sorted(marked, key=lambda one: one.hostname))
 
     async def producers_of(self, topic: str) -> Producers:
-        """Those that carry the topic. Raises AllFailed."""
+        """Return the producers that have the topic. Raises AllFailed."""
         if not self.lookupds:
             every = await self._told_by_themselves(self.nsqds)
             carrying = [one for one in every.producers if topic in dict(one.topics)]
@@ -173,7 +173,7 @@ class Cluster:
     async def stats(
         self, producers: Iterable[Producer], topic: str = "", channel: str = "", *, clients: bool = False
     ) -> Stats:
-        """Of their topics, or of one. Raises AllFailed, also where there is no producer."""
+        """Return stats of all of the producers' topics, or of one. Raises AllFailed, also if there is no producer."""
         by_address = {one.address: one for one in producers}
         arguments = {"format": "json"} | {
             name: value for name, value in (("topic", topic), ("channel", channel)) if value
@@ -197,7 +197,7 @@ class Cluster:
             host, _, port = address.rpartition(":")
             topics = await self.upstreams.bounds.away(stats.memory, lambda: _topics(stats))
             producer = replace(_producer(info), topics=topics)
-            if not producer.broadcast_address:  # an old one, which does not say
+            if not producer.broadcast_address:  # an old version does not say
                 producer = replace(producer, broadcast_address=host.strip("[]"), http_port=int(port or 0))
             return producer if producer.hostname else replace(producer, hostname=host.strip("[]"))
 
@@ -208,11 +208,11 @@ class Cluster:
     # Commands
 
     async def tell_lookupds(self, path: str, arguments: dict[str, str]) -> Outcome:
-        """Have all of them do something. That one or all of them fail is no reason to stop, as in the original."""
+        """Run a command on all nsqlookupds. Failures, even of all of them, do not raise, as in the original."""
         return await self._tell(self.lookupds, path, arguments)
 
     async def tell_nsqds(self, producers: Iterable[Producer], path: str, arguments: dict[str, str]) -> Outcome:
-        """Likewise."""
+        """Run a command on the nsqds. Failures, even of all of them, do not raise, as in the original."""
         return await self._tell([one.address for one in producers], path, arguments)
 
     async def _tell(self, addresses: Iterable[str], path: str, arguments: dict[str, str]) -> Outcome:
@@ -229,7 +229,7 @@ class Cluster:
 
 
 def joined(host: str, port: int) -> str:
-    """host:port."""
+    """Return host:port, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -241,7 +241,7 @@ def _check(gathered: Gathered[Any], what: str) -> None:
 def _merged(
     answers: dict[str, Told], by_address: dict[str, Producer], topic: str, now: int
 ) -> tuple[list[Told], list[str]]:  # fmt: skip
-    """Topics of nodes, or only the one, as admin.merge has them; and which nodes tell of more than can be."""
+    """Return the nodes' topics, or only the one, in the form of admin.merge, and errors of nodes that list too many."""
     found: list[Told] = []
     errors = []
     most = MOST_OF_A_TOPIC if topic else MOST_OF_A_NODE
@@ -256,7 +256,7 @@ def _merged(
 
 
 def _topics(stats: Told) -> tuple[tuple[str, bool], ...]:
-    """Of a node's /stats, as a Producer has them."""
+    """Return the topics in a node's /stats, in the form of Producer.topics."""
     return tuple((text(one["topic_name"]), False) for one in named(stats.get("topics"), "topic_name"))
 
 
@@ -290,7 +290,7 @@ def _producer(told: Told) -> Producer:
 
 
 def _version(text: str) -> tuple[int, int, int, bool, str]:
-    """To compare by, as semantic versions are; 0.0.0 for what is none. A pre-release is before its release."""
+    """Return a key that compares semantic versions; 0.0.0 for an invalid one. A pre-release is before its release."""
     match = _VERSION.fullmatch(text)
     if match is None:
         return 0, 0, 0, True, ""

@@ -1,6 +1,7 @@
-"""nsqadmin: serves the API and the pages until a signal. The only wiring; `admin/main.py` comes before it.
+"""The nsqadmin daemon: serves the API and the pages until a signal arrives.
 
-Everything happens in the HTTP thread's event loop; the main thread waits for signals.
+This is the only file that connects the parts; `admin/main.py` runs before it. Everything happens in the HTTP thread's
+event loop, and the main thread waits for signals.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ from shared.trio_thread import TrioThread
 from shared.values import SECOND
 
 _LEVEL_FLAG = "-http-client-tls-security-level"
-LEAST_PACKED = 500  # bytes of an answer that is worth packing
-PACKING = 4  # of 9 levels: a third of the time that 9 takes in the event loop, and an answer is 5 % larger
+LEAST_PACKED = 500  # bytes of an answer that is worth compressing
+PACKING = 4  # of 9 levels: takes a third of the time of 9 in the event loop, and an answer is 5 % larger
 
 
 def serve(options: AdminOptions, listener: Listener) -> None:
@@ -60,7 +61,7 @@ def serve(options: AdminOptions, listener: Listener) -> None:
 
 
 async def _run(options: AdminOptions, listener: Listener, context: ssl.SSLContext) -> None:
-    """Serve until SIGINT or SIGTERM."""
+    """Serve until SIGINT or SIGTERM arrives."""
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             trio_thread = TrioThread()
@@ -79,7 +80,7 @@ async def _run(options: AdminOptions, listener: Listener, context: ssl.SSLContex
 
 
 def application(options: AdminOptions, context: ssl.SSLContext) -> Api:
-    """What is served. Raises OSError, ValueError for a users file that cannot be used."""
+    """Return the ASGI application. Raises OSError, ValueError for a users file that cannot be used."""
     access = Access(options, Users(options.users_file))
     home = options.base_path.rstrip("/")
     named = [part.partition("=")[::2] for part in options.cluster]
@@ -98,7 +99,7 @@ def application(options: AdminOptions, context: ssl.SSLContext) -> Api:
 
 
 class _Shown:
-    """One cluster's API and pages."""
+    """The API and the pages of one cluster."""
 
     def __init__(
         self, options: AdminOptions, context: ssl.SSLContext, access: Access, home: str, clusters: tuple[tuple[str, str], ...],
@@ -131,14 +132,14 @@ class _Shown:
         return await self.pages.banners(request)
 
     def routes(self) -> Routes:
-        """Every path and its methods, guarded."""
+        """Return the handlers of every path, by method, guarded by roles."""
         shown, posted = {**self.pages.routes(), **self.browsing.routes()}, self.forms.routes()
         pages = {path: {**shown.get(path, {}), **posted.get(path, {})} for path in {**shown, **posted}}
         return {**self.access.guarded(pages, self.frame.refuse), **self.access.guarded(self.api.routes())}
 
 
 async def _publish(cluster: Cluster, topic: str, line: bytes) -> None:
-    """To the first node that takes it. Raises UpstreamError, AllFailed."""
+    """Publish an audit record to the first node that accepts it. Raises UpstreamError, AllFailed."""
     failure: Exception = AllFailed("there is no nsqd")
     for producer in (await cluster.producers()).producers:
         try:
@@ -150,18 +151,18 @@ async def _publish(cluster: Cluster, topic: str, line: bytes) -> None:
 
 
 def below(base: str, routes: Routes) -> Routes:
-    """The same, below a path."""
+    """Return the routes below a base path."""
     return {
         base.rstrip("/") + path if path != "/" else base.rstrip("/") or "/": methods for path, methods in routes.items()
     }
 
 
 def _note(bug: BaseException) -> None:
-    """It is in the log; whoever asked was told. An operator needs the other pages now."""
+    """Ignore a bug: it is logged and answered, and operators need the other pages to go on."""
 
 
 def resolve(options: AdminOptions) -> None:
-    """Raises OSError for an address that cannot be resolved: the original does not start with one either."""
+    """Raise OSError for an address that cannot be resolved: the original does not start with one either."""
     for flag, addresses in (
         ("lookupd-http-address", options.lookupd_http_address), ("nsqd-http-address", options.nsqd_http_address)
     ):  # fmt: skip
@@ -174,7 +175,7 @@ def resolve(options: AdminOptions) -> None:
 
 
 def client_context(options: AdminOptions) -> ssl.SSLContext:
-    """For nodes that are asked over TLS. Raises OSError, TlsError for files that cannot be used."""
+    """Return the TLS context for requests to nodes. Raises OSError, TlsError for files that cannot be used."""
     context = ssl.create_default_context(cafile=options.http_client_tls_root_ca_file or None)
     context.set_ciphers(at_level(CLIENT_CIPHERS, options.http_client_tls_security_level))
     if options.http_client_tls_insecure_skip_verify:

@@ -1,4 +1,4 @@
-"""Tables of pages as CSV and JSON, to be kept."""
+"""The tables of pages as CSV and JSON files to download."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from shared.http.api import json_response
 from shared.http.errors import HttpError
 from shared.text import without_surrogates
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would take a text that begins so for one
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet would take a text with this first character for a formula
 
 
 def exported(fields: Mapping[str, Any], kind: str, headers: Mapping[str, str]) -> Response:
-    """The page's table. HttpError 400 if it has none, or kind is neither."""
+    """Return the page's table as a file. Raises HttpError 400 without a table, or if `kind` is neither csv nor json."""
     table = fields.get("table")
     if table is None or kind not in ("csv", "json"):
         raise HttpError(400, "there is ?format=csv and ?format=json, of pages with a table")
@@ -36,5 +36,5 @@ def exported(fields: Mapping[str, Any], kind: str, headers: Mapping[str, str]) -
 
 
 def _plain(value: object) -> object:
-    """A cell of which no spreadsheet makes a formula."""
+    """Return a cell that no spreadsheet takes for a formula."""
     return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value

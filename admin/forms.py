@@ -1,4 +1,4 @@
-"""What the pages' forms do. Each returns where to go then; what went wrong is raised, and shown as a page."""
+"""The actions of the pages' forms. Each returns the path to go to next. Errors are raised, and shown as a page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OF_A_NAME = 'a name has 1 to 64 of the characters . a-z A-Z 0-9 _ -, and may en
 
 @dataclass(slots=True)
 class Forms:
-    """The functions behind the routes."""
+    """The request handlers of the forms."""
 
     options: AdminOptions
     looks: Looks
@@ -43,7 +43,7 @@ class Forms:
     tasks: Tasks
 
     def routes(self) -> Routes:
-        """Every path and its method."""
+        """Return the handlers of every path, by method."""
         posted = {
             "/topics/{topic}": self.change,
             "/topics/{topic}/{channel}": self.change,
@@ -56,7 +56,7 @@ class Forms:
         return {path: {"POST": self.frame.posted(self._forgetting(do))} for path, do in posted.items()}
 
     def _forgetting(self, do: Do) -> Do:
-        """Whatever was done, the next to look sees it."""
+        """Wrap an action so that pages see its effect at once, even if it failed."""
 
         async def work(request: Request, form: Form) -> str:
             try:
@@ -66,10 +66,10 @@ class Forms:
 
         return work
 
-    # topics and channels
+    # Topics and channels
 
     async def change(self, request: Request, form: Form) -> str:
-        """Publish, pause, unpause, empty, delete."""
+        """Publish to a topic; or pause, unpause, empty or delete a topic or channel."""
         _, topic, *rest = parameters(request, self.options)
         channel, action, actor = "".join(rest), form.get("action", ""), self.access.actor(request)
         if action == "publish" and not channel:
@@ -91,7 +91,7 @@ class Forms:
         return self.frame.url("topics", topic, *rest, did=action)
 
     async def _there(self, topic: str, channel: str) -> dict[str, str]:
-        """How much is about to be lost, for the records."""
+        """Return how many messages are about to be lost, for the audit record."""
         _, _, seen = await self.looks.topic(topic, channel)
         channels = [
             one for node in seen.now.topics for one in node["channels"] or () if channel in ("", one["channel_name"])
@@ -100,7 +100,7 @@ class Forms:
         return {"messages": str(held + (0 if channel else sum(node["depth"] for node in seen.now.topics)))}
 
     async def _of_pause(self, topic: str, form: Form, by: str) -> dict[str, str]:
-        """Who and until when: only for nodes of ours, and all of them must be."""
+        """Return who pauses and until when. Only Penstock's nsqd take these, so all of the topic's nodes must be such."""
         found = await self.looks.producers_of(topic)
         if len(await self.looks.ours(found.producers)) < len(found.producers):
             if form.get("minutes"):
@@ -141,10 +141,10 @@ class Forms:
         )
         return self.frame.url("topics", topic, published=published or "yes")
 
-    # messages and jobs
+    # Messages and jobs
 
     async def change_messages(self, request: Request, form: Form) -> str:
-        """One of them, by its offset; or many, as a task."""
+        """Act on one message, by its offset; or on many, as a task."""
         _, topic, channel = parameters(request, self.options, 3)
         action, node, state = form.get("action", ""), form.get("node", ""), form.get("state", "")
         if action not in ON_MESSAGES or state not in MANY:
@@ -166,7 +166,7 @@ class Forms:
         return self._begin(request, form, topic, target, "/channel/messages", asked)
 
     async def change_tube(self, request: Request, form: Form) -> str:
-        """Its jobs, or its pause."""
+        """Act on the jobs of a tube, or pause or unpause the tube."""
         name, node, state, action = (form.get(key, "") for key in ("name", "node", "state", "action"))
         who, actor = who_asks(request), self.access.actor(request)
         check_sees(who, name)
@@ -193,7 +193,7 @@ class Forms:
         return self._begin(request, form, name, f"{state} jobs of tube {name} at {node}", "/tube/jobs", asked)
 
     def _begin(self, request: Request, form: Form, topic: str, target: str, path: str, asked: dict[str, str]) -> str:
-        """A task for many. Ways to lose many at once want a word more."""
+        """Start a task for many messages or jobs. Actions that lose them need a confirmation."""
         action, node, state = form["action"], form["node"], form["state"]
         total, per_second = (_positive(form.get(name, ""), name) for name in ("count", "per_second"))
         if action in ("finish", "delete"):
@@ -221,7 +221,7 @@ class Forms:
         return self.frame.url("tasks", str(task.number))
 
     async def cancel(self, request: Request, form: Form) -> str:
-        """A task."""
+        """Cancel a task that the user may see."""
         word = parameters(request, self.options, 2)[1]
         task = self.tasks.find(int(word)) if word.isascii() and word.isdigit() and len(word) < 10 else None
         if task is None or not who_asks(request).sees(task.topic) or form.get("action") != "cancel":
@@ -229,10 +229,10 @@ class Forms:
         self.tasks.cancel(task.number, self.access.actor(request))
         return self.frame.url("tasks", word)
 
-    # nodes
+    # Nodes
 
     async def change_node(self, request: Request, form: Form) -> str:
-        """Tombstone a topic there, or drain it."""
+        """Tombstone a topic on a node, or drain the node, or end the drain."""
         node, action = parameters(request, self.options, 2)[1], form.get("action", "")
         actor = self.access.actor(request)
         if action in ("drain", "undrain"):
@@ -252,7 +252,7 @@ class Forms:
         return self.frame.url("nodes", node, did=action)
 
     async def create_or_forget(self, request: Request, form: Form) -> str:
-        """A topic, and perhaps a channel, at nsqlookupd."""
+        """Create or delete a topic, and perhaps create a channel, at nsqlookupd."""
         topic, channel, actor = form.get("topic", ""), form.get("channel", ""), self.access.actor(request)
         if not is_valid_name(topic) or (channel and not is_valid_name(channel)):
             raise HttpError(400, _OF_A_NAME)
@@ -270,13 +270,13 @@ class Forms:
 
 
 def _check(outcome: Outcome) -> None:
-    """Raises Partly where it was not done everywhere, HttpError 502 where it was done nowhere."""
+    """Raise Partly if an action failed on some nodes, or HttpError 502 if it failed on all."""
     if outcome.errors:
         raise Partly(outcome.errors) if outcome.done else HttpError(502, "; ".join(outcome.errors))
 
 
 def headers_of(lines: str) -> list[tuple[str, str]]:
-    """Of a form's text: NAME: VALUE, one a line. HttpError 400."""
+    """Return the headers in a form's text: NAME: VALUE, one per line. Raises HttpError 400."""
     found = []
     for line in filter(None, map(str.strip, lines.splitlines())):
         match = _HEADER.fullmatch(line)

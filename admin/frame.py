@@ -1,7 +1,8 @@
-"""What all pages have in common: the layout, the part that lives, exports, refusals, and forms that must be ours.
+"""What all pages share: the layout, the live part, exports, refusals, and the check that forms are nsqadmin's own.
 
-A view returns fields: "page_of" names its template (NAME_live.html, and NAME.html if there is more than that), "title", and
-what these want; "still" pages do not come again by themselves; "table" is what ?format=csv and ?format=json give.
+A view returns fields: "page_of" names its template (NAME_live.html, and NAME.html if there is more than the live part),
+"title", and what the templates need. Pages with "still" do not refresh; "table" is what ?format=csv and ?format=json
+return.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from shared.text import without_surrogates
 from shared.version import PENSTOCK_VERSION
 
 HERE = Path(__file__).parent
-EVERY = 2.0  # s between two times that a page comes again
+EVERY = 2.0  # s between two refreshes of a page
 LONGEST = 3600.0  # s of one stream; then the page connects again
 MOST_STREAMS, MOST_STREAMS_OF_ONE = 500, 50
 MOST_FORM = 1024 * 1024 + 65536  # bytes
@@ -54,7 +55,7 @@ _PLACES = (
     ("/tasks", "Tasks", Role.OPERATOR),
     ("/lookup", "Lookup", Role.VIEWER), ("/counter", "Counter", Role.VIEWER), ("/audit", "Audit", Role.ADMIN),
 )  # fmt: skip
-_ONCE = ("did", "n", "published", "at")  # arguments that tell of what was just done
+_ONCE = ("did", "n", "published", "at")  # query arguments that describe what was just done
 _AGAIN = "A node that did not answer may have done it, or do it yet: look again."
 DID = {
     "publish": "Published.", "create": "Created.", "pause": "Paused.", "unpause": "Unpaused.", "empty": "Emptied.",
@@ -66,52 +67,52 @@ DID = {
 Fields = dict[str, Any]
 View = Callable[[Request], Awaitable[Fields]]
 Form = dict[str, str]
-Do = Callable[[Request, Form], Awaitable[str]]  # returns where to go then
+Do = Callable[[Request, Form], Awaitable[str]]  # returns the path to go to next
 
 
 @cache
 def _assets() -> dict[str, Path]:
-    """What there is to be had, by name."""
+    """Return the static files that can be requested, by name."""
     return {path.name: path for path in (HERE / "static").iterdir() if path.suffix in _TYPES}
 
 
 @cache
 def _environment() -> jinja2.Environment:
-    """The templates, which all clusters share."""
+    """Return the templates, which all clusters share."""
     found = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     found.filters |= FILTERS
-    for name in found.list_templates():  # now, and not while somebody waits for the first page
+    for name in found.list_templates():  # at the start, so that the first page need not wait
         found.get_template(name)
     return found
 
 
 @dataclass(slots=True)
 class Frame:
-    """See above."""
+    """Turns views and form actions into request handlers with a common layout and common error pages."""
 
     options: AdminOptions
     access: Access
-    banners: Callable[[Request], Awaitable[Fields]]  # what stands above every page
-    home: str  # the base path of where one logs in
-    clusters: tuple[tuple[str, str], ...] = ()  # names and paths of all that are shown here, if there are several
-    _streams: Counter[str] = field(default_factory=Counter)  # by who looks
+    banners: Callable[[Request], Awaitable[Fields]]  # fields that appear above every page
+    home: str  # the base path of the login page
+    clusters: tuple[tuple[str, str], ...] = ()  # names and paths of all clusters, if several are shown
+    _streams: Counter[str] = field(default_factory=Counter)  # open streams, by user or address
     _templates: jinja2.Environment = field(default_factory=_environment)
 
     @property
     def base(self) -> str:
-        """What all paths begin with."""
+        """The prefix of all paths, without the trailing slash."""
         return self.options.base_path.rstrip("/")
 
     def url(self, *parts: str, **arguments: object) -> str:
-        """Of a page."""
+        """Return the path and query of a page."""
         asked = FILTERS["arguments"](arguments)
         return f"{self.base}/{'/'.join(map(FILTERS['segment'], parts))}{'?' if asked else ''}{asked}"
 
     async def asset(self, request: Request) -> Response:
-        """A file of ours; a name is no path."""
+        """Return a static file. It is looked up by name, so a path cannot leave the directory."""
         path = _assets().get(request.scope["path"].rpartition("/")[2])
         if path is None:
             raise HttpError(404, "NOT_FOUND")
@@ -119,7 +120,7 @@ class Frame:
         return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
 
     def shown(self, view: View, every: float = EVERY) -> Handler:
-        """A page; with ?live the part of it that lives, again and again; with ?format its table."""
+        """Return a handler for a page; ?live streams its live part again and again, and ?format exports its table."""
 
         async def handler(request: Request) -> Response:
             try:
@@ -137,7 +138,7 @@ class Frame:
         return handler
 
     def answered(self, handler: Handler) -> Handler:
-        """What is no page; what goes wrong is one that says so."""
+        """Return a handler whose answer is no page, but whose errors are shown as a page."""
 
         async def guarded(request: Request) -> Response:
             try:
@@ -149,7 +150,7 @@ class Frame:
         return guarded
 
     def posted(self, do: Do) -> Handler:
-        """What a form does."""
+        """Return a handler for a form that runs `do`, then redirects to the path that it returns."""
 
         async def handler(request: Request) -> Response:
             try:
@@ -166,7 +167,7 @@ class Frame:
         return handler
 
     async def form_of(self, request: Request) -> Form:
-        """What a page of ours has sent. HttpError 403 if it is not, or brings not what the session's forms have."""
+        """Return the fields of a form. Raises HttpError 403 unless nsqadmin's own page sent it, with the session's token."""
         check_origin(request)
         body = await read_body(request, MOST_FORM, "too much")
         form = dict(parse_qsl(body.decode(), keep_blank_values=True))
@@ -176,7 +177,7 @@ class Frame:
         return form
 
     async def refuse(self, request: Request, error: HttpError) -> Response:
-        """The answer to somebody who may not: the login page, if that helps."""
+        """Return the answer to a user who may not: a redirect to the login page if that helps, or else an error page."""
         if error.status == 401 and request.method == "GET" and "live" not in query(request):
             asked = request.url.query
             here = request.scope["path"] + (f"?{asked}" if asked else "")
@@ -186,7 +187,7 @@ class Frame:
         return self.page(request, wrong("You may not do or see this.", "It needs another role, or other topics."), 403)
 
     def page(self, request: Request, fields: Fields, status: int = 200) -> Response:
-        """All of it."""
+        """Return the whole page for the fields of a view."""
         asked = {name: value for name, value in query(request).items() if name not in _ONCE}
         was_wrong = {"wrong": 1} if fields["page_of"] == "error" else {}
         live = "" if fields.get("still") else "?" + FILTERS["arguments"]({**asked, "live": 1, **was_wrong})
@@ -196,7 +197,7 @@ class Frame:
         return Response(without_surrogates(html), status, HEADERS, "text/html; charset=utf-8")
 
     async def _fields(self, request: Request, view: View) -> tuple[int, Fields]:
-        """What the view has, or a page that says why it has nothing."""
+        """Return the status and fields of the view, or those of a page that says why it failed."""
         try:
             fields = await view(request)
             return 200, await self.banners(request) | fields
@@ -204,7 +205,7 @@ class Frame:
             return _failure(request, error)
 
     def _admit_stream(self, request: Request) -> Callable[[], None]:
-        """Count a stream of his from now on; what is returned ends that. HttpError 503 if there are too many."""
+        """Count a live stream of the user, and return a function that ends it. Raises HttpError 503 at the limit."""
         owner = who_asks(request).name or self.access.remote(request)
         if self._streams.total() >= MOST_STREAMS or self._streams[owner] >= MOST_STREAMS_OF_ONE:
             raise HttpError(503, "too many pages live at the same time")
@@ -225,7 +226,7 @@ class Frame:
             try:
                 request.state.again()
                 status, fields = await self._fields(request, view)
-                if status == 200 and was_wrong:  # the rest of the page is another one
+                if status == 200 and was_wrong:  # the rest of the page differs, so it has to be loaded again
                     fields = {"page_of": "again", "title": "", "place": ""}
             except HttpError:
                 fields, left = wrong("You are not logged in any more, or may not see this any more.", ""), 0
@@ -269,7 +270,7 @@ class Frame:
 
 
 class _Stream(StreamingResponse):
-    """Server-sent events; `release` is called when it ends, also if it never began."""
+    """A response of server-sent events. It calls `release` when it ends, even if it never began."""
 
     def __init__(self, parts: AsyncIterator[str], release: Callable[[], None]) -> None:
         super().__init__(parts, media_type="text/event-stream", headers=HEADERS)
@@ -283,30 +284,30 @@ class _Stream(StreamingResponse):
 
 
 class Partly(HttpError):
-    """Something was done on some nodes, and not on others."""
+    """A command was done on some nodes, and not on others."""
 
     def __init__(self, errors: list[str]) -> None:
         super().__init__(502, "; ".join(errors))
 
 
 def _failure(request: Request, error: Exception) -> tuple[int, Fields]:
-    """The status, and a page that says what went wrong."""
+    """Return the status and the fields of a page that says what went wrong."""
     if isinstance(error, HttpError):
         return error.status, wrong(error.text, "") | {"still": error.status == 403}
     if isinstance(error, AllFailed | UpstreamError):
         words = str(error)
         if isinstance(error, Refused) and error.status == 404:
             return 404, wrong("The node has no such thing, or not any more.", words) | {"still": False}
-        if "TOPIC_NOT_FOUND" in words:  # of every nsqlookupd
+        if "TOPIC_NOT_FOUND" in words:  # from every nsqlookupd
             return 404, wrong("No nsqlookupd knows such a topic.", "It may have been deleted.") | {"still": False}
         return 502, wrong(words, "This page asks again every two seconds.") | {"still": False}
-    # An operator needs the other pages, and this one when the node talks sense again.
+    # Operators need the other pages, and this one once the node's answer can be understood again.
     log.critical("PAGES: %s", request.url.path, exc_info=error)
     return 500, wrong("That is a fault of nsqadmin.", "Its log tells more.") | {"still": False}
 
 
 def _did(asked: dict[str, str]) -> tuple[str, bool]:
-    """What was done by the form that led here, in words, and whether it was. The words are ours whatever the address says."""
+    """Return what the last form did, in words, and whether it did anything. Only fixed words and a number are shown."""
     words, number = DID.get(asked.get("did", ""), ""), asked.get("n", "")
     if not words or not number:
         return words, True
@@ -316,7 +317,7 @@ def _did(asked: dict[str, str]) -> tuple[str, bool]:
 
 
 def wrong(words: str, advice: str) -> Fields:
-    """A page that says so."""
+    """Return the fields of an error page."""
     return {
         "page_of": "error",
         "title": "That went wrong",

@@ -1,5 +1,7 @@
-"""What rollups of a lake tell of topics, longer ago than nodes remember. `penstock pipeline history` reads them, in a process
-of its own: Parquet needs packages that nsqadmin does not."""
+"""The history of topics from the rollups of a lake, which goes further back than the nodes' own figures.
+
+`penstock pipeline history` reads them, in a process of its own: Parquet needs packages that nsqadmin does not.
+"""
 
 from __future__ import annotations
 
@@ -15,29 +17,33 @@ from shared.http.bounded import AnswerError, parse_object
 from shared.http.errors import HttpError
 from shared.log import log
 
-GRAINS = {"minute": 180, "hour": 168, "day": 365}  # and how many of each are shown
-MOST_BYTES, MOST_MEMORY = 8 * 1024 * 1024, 64 * 1024 * 1024  # of what it tells: as text, and once it is parsed
-MOST_WAITING = 4  # requests: a process takes 1 to 2 s
-KEPT, MOST_KEPT = 60.0, 100  # s that an answer stands, of no topic as well; answers that are kept
-FAILED = 10.0  # s that nobody reads a lake which could not be read
+GRAINS = {"minute": 180, "hour": 168, "day": 365}  # grain -> how many are shown
+MOST_BYTES, MOST_MEMORY = 8 * 1024 * 1024, 64 * 1024 * 1024  # limits of the process's output: as text, and parsed
+MOST_WAITING = 4  # requests that wait; a process takes 1 to 2 s
+KEPT, MOST_KEPT = 60.0, 100  # s that an answer is kept, also one without a topic; number of answers
+FAILED = 10.0  # s without reading after a lake could not be read
 TIMEOUT = 30.0  # s
-HEIGHT, BAR = 100, 6  # of the plot, in its own units
+HEIGHT, BAR = 100, 6  # of the plot, in SVG units
 
 
 @dataclass(slots=True)
 class History:
-    """Of one lake. One process at a time reads it, few wait for that, and what it tells stands for a while."""
+    """The history of one lake. One process at a time reads it, few requests wait, and answers are cached."""
 
     lake: str
     clock: Callable[[], float] = time.monotonic
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _waiting: int = 0  # requests that wait for it, or have it
-    _kept: OrderedDict[tuple[str, str], tuple[float, Told]] = field(default_factory=OrderedDict)  # until when
-    _problem: str = ""  # why the lake could not be read the last time
+    _waiting: int = 0  # requests that wait for the lock or hold it
+    # (topic, grain) -> expiry and answer.
+    _kept: OrderedDict[tuple[str, str], tuple[float, Told]] = field(default_factory=OrderedDict)
+    _problem: str = ""  # why the last read of the lake failed
     _problem_until: float = 0.0
 
     async def told(self, topic: str, grain: str) -> Told:
-        """As the command tells it; topic "" is all of them. HttpError 400, 404, 502, and 503 if too many wait already."""
+        """Return the command's output for a topic, or for all topics with "".
+
+        Raises HttpError 400 or 404 for wrong arguments, 502 if the lake cannot be read, 503 if too many requests wait.
+        """
         if grain not in GRAINS:
             raise HttpError(400, f"there is no grain {grain[:64]}")
         if len(topic) > LONGEST_NAME or not topic.isprintable():
@@ -49,14 +55,14 @@ class History:
             self._waiting += 1
             try:
                 async with self._one:
-                    found = self._known(topic, grain)  # somebody before us may have asked the same
+                    found = self._known(topic, grain)  # another request may have asked the same meanwhile
                     found = await self._read(topic, grain) if found is None else found
             finally:
                 self._waiting -= 1
         return found
 
     def _known(self, topic: str, grain: str) -> Told | None:
-        """What was told lately. HttpError 502 for what went wrong lately: with the lake, whatever the topic."""
+        """Return a cached answer, or None. Raises HttpError 502 for FAILED seconds after a failure, whatever the topic."""
         now = self.clock()
         if now < self._problem_until:
             raise HttpError(502, self._problem)
@@ -82,7 +88,7 @@ class History:
 
     @staticmethod
     async def _run(command: list[str]) -> tuple[bytes, str]:
-        """What it printed, and the last line of what it complained of."""
+        """Return the output of the process, and the last line of its errors."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, limit=MOST_BYTES)
         try:
@@ -97,7 +103,7 @@ class History:
 
 
 def history_view(told: Told) -> Told:
-    """For the page; numbers are numbers."""
+    """Return what the page shows, with all numbers checked."""
     step, begin = max(1, number(told.get("step"))), number(told.get("from"))
     given = told.get("messages"), told.get("bytes")
     messages, sizes = ([number(one) for one in values] if isinstance(values, list) else [] for values in given)

@@ -1,7 +1,7 @@
-"""The channels of topics that no nsqd carries, as every nsqlookupd knows them.
+"""The channels of topics that no nsqd has, as every nsqlookupd knows them.
 
-An nsqlookupd of ours tells all of them in portions (GET /topics/inactive). The original is asked for one topic after the other:
-for MOST_QUESTIONS of them at most, AT_ONCE at a time, and for PATIENCE in all.
+Penstock's nsqlookupd lists all of them in pages (GET /topics/inactive). An original one is asked for each topic: for at
+most MOST_QUESTIONS of them, AT_ONCE at a time, for PATIENCE seconds in all.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterable, Sequence
 from admin.merge import objects, text
 from admin.upstreams import UpstreamError, Upstreams
 
-MOST_PORTIONS = 10  # of one nsqlookupd, with 50,000 topics and channels each
-MOST_QUESTIONS = 1_000  # about single topics
+MOST_PORTIONS = 10  # pages of one nsqlookupd, with 50,000 topics and channels each
+MOST_QUESTIONS = 1_000  # requests about single topics
 AT_ONCE = 20
-PATIENCE = 10.0  # s
-NOT_FOUND = 404  # what an nsqlookupd answers that does not know the question
+PATIENCE = 10.0  # s for all requests about single topics
+NOT_FOUND = 404  # the answer of an nsqlookupd that lacks /topics/inactive
 
 Channels = dict[str, list[str]]  # by topic
 
@@ -24,7 +24,7 @@ Channels = dict[str, list[str]]  # by topic
 async def channels_of(
     upstreams: Upstreams, lookupds: Iterable[str], topics: Sequence[str]
 ) -> dict[str, list[str] | None]:
-    """For each of the topics its channels, sorted; None where nobody told of one."""
+    """Return the channels of each topic, sorted; None for a topic that no nsqlookupd described."""
     found: dict[str, set[str]] = {}
     for told in (await upstreams.all_of(lookupds, lambda one: _ask(upstreams, one, topics))).answers.values():
         for topic, channels in told.items():
@@ -33,7 +33,7 @@ async def channels_of(
 
 
 async def _ask(upstreams: Upstreams, lookupd: str, topics: Sequence[str]) -> Channels:
-    """What one nsqlookupd knows. Raises UpstreamError."""
+    """Return what one nsqlookupd knows. Raises UpstreamError."""
     found: Channels = {}
     after = ""
     for _ in range(MOST_PORTIONS):
@@ -53,7 +53,7 @@ async def _ask(upstreams: Upstreams, lookupd: str, topics: Sequence[str]) -> Cha
 
 
 async def _ask_for_each(upstreams: Upstreams, lookupd: str, topics: Sequence[str]) -> Channels:
-    """What an original nsqlookupd knows of each topic; a topic without an answer in time is left out."""
+    """Return what an original nsqlookupd knows of each topic. Topics without an answer in time are left out."""
     found: Channels = {}
     slots = asyncio.Semaphore(AT_ONCE)
 

@@ -1,4 +1,4 @@
-"""Logging in and out. A password is compared in a thread, two at a time: it is meant to cost memory and time."""
+"""Logging in and out. Two threads at a time compare passwords, which costs memory and time on purpose."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from admin.users import PASSWORD, User
 from shared.http.api import Handler, query
 from shared.http.errors import HttpError
 
-AT_ONCE = 2  # passwords that are compared
-MOST_WAITING = 20  # that wait for it: two seconds of work
-OF_ADDRESS, OF_NAME = 20, 100  # tries in vain before an address, or a name from wherever, has to wait
-OF_NAME_LONGEST = 10.0  # s: who is attacked from everywhere shall still come in
+AT_ONCE = 2  # passwords compared at the same time
+MOST_WAITING = 20  # log-ins that wait for a comparison: two seconds of work
+OF_ADDRESS, OF_NAME = 20, 100  # failed tries before an address, or a name from any address, has to wait
+OF_NAME_LONGEST = 10.0  # s: a user who is attacked from everywhere must still be able to log in
 MOST_PASSWORD = 1000  # characters
 WRONG = "That is no user and password that belong together."
-_NOBODYS = PasswordHasher().hash("nobody's")  # compared where there is no such user: it shall take as long
+_NOBODYS = PasswordHasher().hash("nobody's")  # compared if there is no such user, so that it takes as long
 
 
 @dataclass(slots=True)
 class Login:
-    """The three routes."""
+    """The handlers of /login and /logout."""
 
     access: Access
     frame: Frame
@@ -39,18 +39,18 @@ class Login:
     _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
     def routes(self) -> dict[str, dict[str, Handler]]:
-        """Every path and its methods."""
+        """Return the handlers of both paths, by method."""
         return {
             "/login": {"GET": self.page, "POST": self.log_in},
             "/logout": {"POST": self.log_out},
         }
 
     async def page(self, request: Request) -> Response:
-        """The form."""
+        """Return the page with the login form."""
         return self._page(request, query(request).get("next", ""), "", "")
 
     async def log_in(self, request: Request) -> Response:
-        """Somebody says who he is."""
+        """Check a name and password, and start a session. Every try is counted and recorded."""
         try:
             form = await self.frame.form_of(request)
         except (HttpError, ValueError) as error:
@@ -80,7 +80,7 @@ class Login:
         return answer
 
     async def log_out(self, request: Request) -> Response:
-        """He goes; nobody needs to have been there."""
+        """End the session, if there is one, and delete the cookie."""
         check_origin(request)
         who = who_asks(request)
         if who.session:
@@ -110,7 +110,7 @@ class Login:
         return self.frame.page(request, fields, status)
 
     def _local(self, where: str) -> str:
-        """Only to a page of ours."""
+        """Return `where` if it is a path of nsqadmin, or else the home page."""
         home = self.frame.base or ""
         ours = where.startswith(f"{home}/") and not where.startswith("//") and "\\" not in where
         return where if ours and where.isprintable() else f"{home}/"
@@ -121,7 +121,7 @@ class Login:
 
 
 def _keys(name: str, remote: str) -> tuple[Key, Key, Key]:
-    """Whose try that is. Whoever has one address of IPv6 has all of its network."""
+    """Return the keys that count this try. One owner has a whole /64 network of IPv6, so that counts as one address."""
     try:
         is_long = ipaddress.ip_address(remote).version == 6
     except ValueError:

@@ -1,5 +1,8 @@
-"""What pages look at: every question goes by Watch, so that however many look nodes are asked once, and by Patient, so that
-none of them makes a page wait. What only nodes of ours can tell is not asked of others."""
+"""What the pages ask the nodes, through caches that keep pages fast and nodes unburdened.
+
+Every question goes through Watch, so that nodes are asked once for any number of viewers, and through Patient, so that
+no node makes a page wait. Questions that only Penstock's nsqd can answer are not sent to others.
+"""
 
 from __future__ import annotations
 
@@ -19,43 +22,43 @@ from admin.views import Row, topic_row
 from admin.watch import Seen, Watch
 from shared.http.errors import HttpError
 
-MOST_ROWS = 200  # topics in a question for their rows
-SELDOM = 10.0  # s that an answer is good enough which changes slowly
-RARELY = 60.0  # likewise, of what changes by the hour
-MOST_KINDS = 10_000  # nodes
-MOST_PAUSES = 1000  # of a node that are shown
-_LOG = "log"  # the capability that nodes of ours announce
+MOST_ROWS = 200  # topics in one request for rows
+SELDOM = 10.0  # s that an answer serves if its content changes slowly
+RARELY = 60.0  # s that an answer serves if its content changes hourly
+MOST_KINDS = 10_000  # nodes whose kind is remembered
+MOST_PAUSES = 1000  # pauses shown of each node
+_LOG = "log"  # the capability that Penstock's nodes announce
 
 
 @dataclass(slots=True)
 class Looks:
-    """See above. `cluster` asks by way of `patient`."""
+    """The questions of pages to the nodes of a cluster. `cluster` sends its requests through `patient`."""
 
     settings: Settings
     cluster: Cluster
     patient: Patient
-    direct: Upstreams  # who asks by it waits, and nothing is remembered: for messages
+    direct: Upstreams  # callers wait, and no answer is remembered: for messages
     watch: Watch = field(init=False)
-    # by address: it is of ours; until when that is so
+    # By address: whether it is Penstock's nsqd, and until when that is assumed.
     _kinds: dict[str, tuple[bool, float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.watch = Watch(most_memory=self.direct.bounds.budget // 2)
 
-    # nodes
+    # Nodes
 
     async def producers(self) -> Producers:
-        """All nodes."""
+        """Return all nodes, sorted by host name."""
         found = (await self.watch.ask("producers", self.cluster.producers)).now
-        return Producers(found.errors, sorted(found.producers, key=_place))  # nsqlookupd tells them in any order
+        return Producers(found.errors, sorted(found.producers, key=_place))  # nsqlookupd lists them in any order
 
     async def producers_of(self, topic: str) -> Producers:
-        """Those that carry it."""
+        """Return the nodes that have the topic, sorted by host name."""
         found = (await self.watch.ask(("producers", topic), lambda: self.cluster.producers_of(topic))).now
         return Producers(found.errors, sorted(found.producers, key=_place))
 
     async def node(self, address: str) -> Producer:
-        """One of the cluster: nobody makes us ask anybody else. HttpError 404."""
+        """Return a node of the cluster. Raises HttpError 404, so that a request cannot direct nsqadmin to other servers."""
         found = await self.producers()
         producer = next((one for one in found.producers if one.address == address), None)
         if producer is None:
@@ -63,7 +66,7 @@ class Looks:
         return producer
 
     async def carrying(self, topic: str, node: str) -> Producer:
-        """Likewise, and it has the topic. HttpError 404."""
+        """Return a node of the cluster that has the topic. Raises HttpError 404."""
         found = await self.producers_of(topic)
         producer = next((one for one in found.producers if one.address == node), None)
         if producer is None:
@@ -71,11 +74,11 @@ class Looks:
         return producer
 
     async def all_ours(self) -> list[Producer]:
-        """All nodes that can do what an original cannot."""
+        """Return all nodes that can do more than an original."""
         return await self.ours((await self.producers()).producers)
 
     async def ours(self, producers: Iterable[Producer]) -> list[Producer]:
-        """Those that can do what an original cannot: as nsqlookupd of ours says; else they are asked, once a minute."""
+        """Return those that can do more than an original: nsqlookupd says so, or else they are asked, once a minute."""
         return [one for one in producers if await self._is_ours(one)]
 
     async def _is_ours(self, producer: Producer) -> bool:
@@ -88,7 +91,7 @@ class Looks:
             await self.patient.get_object(producer.address, "/topics/rows", {"topic": "-"})
             known = True
         except UpstreamError as failure:
-            if not failure.status:  # it does not answer: it is what it was
+            if not failure.status:  # without an answer the node keeps its kind
                 return known
             known = False
         if len(self._kinds) >= MOST_KINDS:
@@ -96,14 +99,14 @@ class Looks:
         self._kinds[producer.address] = known, time.monotonic() + RARELY
         return known
 
-    # topics
+    # Topics
 
     async def overview(self, columns: tuple[str, ...] | None = None) -> Seen[Overview]:
-        """Sums of everything; with columns the names of topics, too, and what these tell of each."""
+        """Return sums over all topics; with columns, also the topics' names, and these columns of each topic."""
         return await self.watch.ask(("overview", columns), lambda: self._overview(columns))
 
     async def overview_soon(self, columns: tuple[str, ...] | None = None) -> Seen[Overview] | None:
-        """Likewise, but of a minute ago, or None, if it takes longer than a moment."""
+        """Return what `overview` does, but if that takes too long, an answer of up to a minute ago, or None."""
         return await self.watch.soon(("overview", columns), lambda: self._overview(columns))
 
     async def _overview(self, columns: tuple[str, ...] | None) -> Overview:
@@ -119,7 +122,7 @@ class Looks:
         return overview
 
     async def _originals(self, ours: list[Producer], others: list[Producer]) -> Stats:
-        """What nodes tell that are not of ours. Raises AllFailed if nobody at all tells anything."""
+        """Return the stats of original nodes. Raises AllFailed if there are only such nodes and none answers."""
         if not others:
             return Stats()
         try:
@@ -130,7 +133,7 @@ class Looks:
             return Stats([str(failed)])
 
     async def rows(self, names: list[str]) -> Seen[dict[str, Row]]:
-        """Of these topics; of more than a page has, without what they were before."""
+        """Return rows of these topics. For more than MOST_ROWS of them the result has no previous rows."""
         if len(names) > MOST_ROWS:
             return Seen(await self._rows(names))
         return await self.watch.ask(("rows", *sorted(names)), lambda: self._rows(names))
@@ -147,7 +150,7 @@ class Looks:
         return rows_of(told, own)
 
     async def rows_at(self, producer: Producer, names: list[str], *, is_ours: bool) -> dict[str, Row]:
-        """Of these topics, on one node."""
+        """Return the rows of these topics on one node."""
         if is_ours:
             told = (await self._gathered([producer], "/topics/rows", {"topic": names[:MOST_ROWS]})).answers
             return rows_of([row for answer in told.values() for row in _rows_of(answer, set(names))], [])
@@ -158,7 +161,7 @@ class Looks:
     async def topic(
         self, topic: str, channel: str = "", *, clients: bool = False
     ) -> tuple[list[Producer], list[str], Seen[Stats]]:
-        """Who carries it, what went wrong, and what they tell."""
+        """Return the nodes that have the topic, what went wrong, and their stats."""
         found = await self.producers_of(topic)
         if not found.producers:
             return [], found.errors, Seen(Stats())
@@ -168,9 +171,9 @@ class Looks:
         return found.producers, found.errors + seen.now.errors, seen
 
     async def ages(self, producers: Iterable[Producer], topic: str) -> tuple[dict[str, int], dict[str, int]]:
-        """By channel ("": the topic), when the message that waits longest was published, ns since the epoch; 0: none waits.
+        """Return by channel when its longest waiting message was published, and how many messages are buried.
 
-        And how many are buried.
+        The times are ns since the epoch, 0 if no message waits; "" stands for the topic.
         """
         gathered = await self.of(await self.ours(producers), "/topic/ages", {"topic": topic})
         found: dict[str, int] = {}
@@ -184,13 +187,13 @@ class Looks:
             buried.update({name: number(count) for name, count in counts.items()} if isinstance(counts, dict) else {})
         return found, buried
 
-    # pauses
+    # Pauses
 
     async def pauses(self) -> list[Told]:
-        """What is paused, with who, when and until, as far as nodes know: {"name", "by", "at", "until"}."""
+        """Return what is paused: {"name", "by", "at", "until"}, as far as nodes know by whom, when and until when."""
         seen = await self.watch.soon("pauses", self._pauses, SELDOM / 2)
         if seen is None and not self.watch.knows("pauses"):
-            return []  # nobody has looked yet: they come with the next look
+            return []  # there was no answer yet; the next refresh has it
         return (seen or await self.watch.ask("pauses", self._pauses, SELDOM / 2)).now
 
     async def _pauses(self) -> list[Told]:
@@ -208,19 +211,19 @@ class Looks:
                 known["until"] = max(known["until"], number(one.get("until")))
         return list(found.values())
 
-    # what all of it needs
+    # Helpers of all of the above
 
     async def of(
         self, producers: list[Producer], path: str, arguments: dict[str, str] | None = None, seconds: float = 0
     ) -> Gathered[Told]:
-        """What nodes of ours tell there, good for so long."""
+        """Return the answers of Penstock's nodes to a path; they are good for `seconds`, or for Watch's default with 0."""
         asked = arguments or {}
         key = (path, *sorted(asked.items()), *(one.address for one in producers))
         question = lambda: self._gathered(producers, path, asked)  # noqa: E731
         return (await (self.watch.ask(key, question, seconds) if seconds else self.watch.ask(key, question))).now
 
     async def soon(self, producers: list[Producer], path: str, seconds: float) -> Gathered[Told]:
-        """Likewise, if it does not take longer than a moment; else of a minute ago, or nothing."""
+        """Return the answers like `of`, but if that takes too long, those of up to a minute ago, or none."""
         key = (path, *(one.address for one in producers))
         seen = await self.watch.soon(key, lambda: self._gathered(producers, path, {}), seconds)
         return seen.now if seen is not None else Gathered()
@@ -230,7 +233,7 @@ class Looks:
         return await self.patient.all_of([one.address for one in producers], ask)
 
     async def _parted(self, producers: list[Producer]) -> tuple[list[Producer], list[Producer]]:
-        """Those of ours, and the others."""
+        """Return Penstock's nodes and the others."""
         ours = await self.ours(producers)
         known = {one.address for one in ours}
         return ours, [one for one in producers if one.address not in known]
@@ -241,5 +244,5 @@ def _place(producer: Producer) -> tuple[str, str]:
 
 
 def _rows_of(answer: Told, names: set[str]) -> list[Told]:
-    """Rows of these topics: a node may tell of others, too, which nobody asked for."""
+    """Return the rows of the requested topics: a node may answer with others, too."""
     return [row for row in objects(answer.get("topics")) if text(row.get("topic_name")) in names]

@@ -1,6 +1,6 @@
-"""nsqadmin's entry: it reads the options and listens, and only then imports the rest of the daemon.
+"""nsqadmin's entry point: it reads the options and listens, and only then imports the rest of the daemon.
 
-Exit codes: 0 after SIGINT or SIGTERM, 1 when the address cannot be bound or a bug shows, 2 for wrong options.
+Exit codes: 0 after SIGINT or SIGTERM, 1 if the address cannot be bound or a bug shows, 2 for wrong options.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import gc
 from admin.options import PROGRAM, AdminOptions
 from shared.startup import Exit, begin
 
-# opened before the first answer: a listener, the loops of both threads, a browser, some nodes that are asked
+# Files opened before the first answer: a listener, the loops of both threads, a browser, and some nodes that are asked.
 FILES = 17
 
 
 def main() -> int:
-    """The process's exit code."""
+    """Run nsqadmin and return the exit code of the process."""
     try:
         options = begin(AdminOptions, PROGRAM)
     except Exit as ended:
@@ -29,7 +29,7 @@ def main() -> int:
     try:
         raise_file_limit(FILES)
         with listening(options.http_address, authorizes=bool(options.users_file or options.admin_user)) as listener:
-            gc.disable()  # a tenth of the time: nothing that is imported is garbage
+            gc.disable()  # saves a tenth of the time: imports create no garbage
             from admin.daemon import serve
 
             gc.enable()

@@ -1,6 +1,6 @@
-"""What nodes tell of topics and channels, as nsqadmin's API tells it: of each node, and of all of them together. Pure.
+"""Converts nodes' stats of topics and channels to the form of nsqadmin's API, per node and merged over all nodes. Pure.
 
-Nodes may lie: whatever they say where a number belongs and is none counts as 0. Keys stand in the original's order.
+Nodes may lie: a value that is no number where one belongs counts as 0. Keys are in the original's order.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 
 from shared.text import without_surrogates
 
-Told = dict[str, Any]
+Told = dict[str, Any]  # a JSON object: what a node told, or what nsqadmin tells
 
-LONGEST_NAME = 200  # characters: a tube's; a topic's has 64
+LONGEST_NAME = 200  # characters: the limit for a tube; a topic has at most 64
 _SUMS = (
     "depth", "memory_depth", "backend_depth", "in_flight_count", "deferred_count", "requeue_count", "timeout_count",
     "message_count", "delivery_msg_count", "zone_local_msg_count", "region_local_msg_count", "global_msg_count", "client_count",
@@ -22,7 +22,7 @@ _OMITTED = (
     "zone_local_msg_count",
     "region_local_msg_count",
     "global_msg_count",
-)  # where they are 0
+)  # omitted where they are 0
 _DELIVERED = ("zone_local_msg_count", "region_local_msg_count", "global_msg_count")
 _CLIENT_TEXTS = ("remote_address", "version", "client_id", "hostname", "user_agent")
 _CLIENT_COUNTS = ("in_flight_count", "ready_count", "finish_count", "requeue_count", "message_count", "sample_rate")
@@ -30,22 +30,22 @@ _TOPOLOGY = ("topology_region", "topology_zone")
 
 
 def number(value: object) -> int:
-    """It, or 0 if it is no whole number of 64 bits."""
+    """Return the value, or 0 if it is no integer of 64 bits."""
     return value if type(value) is int and -(1 << 63) <= value < 1 << 64 else 0
 
 
 def text(value: object) -> str:
-    """It, or "" if it is no text. JSON can hold halves of characters, which nothing else can."""
+    """Return the value, or "" if it is no text. Lone surrogates, which JSON can hold, become U+FFFD."""
     return without_surrogates(value) if isinstance(value, str) else ""
 
 
 def objects(value: object) -> list[Told]:
-    """The objects of a list; none if it is no list."""
+    """Return the objects in a list; [] if it is no list."""
     return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def named(value: object, key: str) -> list[Told]:
-    """The objects of a list with a name of at most LONGEST_NAME characters under that key; of one name the first."""
+    """Return the objects in a list that have a name of 1 to LONGEST_NAME characters under `key`; the first of each name."""
     found: dict[str, Told] = {}
     for one in objects(value):
         name = one.get(key)
@@ -55,16 +55,16 @@ def named(value: object, key: str) -> list[Told]:
 
 
 def entries(told: Told) -> int:
-    """How many channels and clients a topic of a node's /stats lists, and itself."""
+    """Return how many entries a topic of a node's /stats has: itself, its channels and their clients."""
     channels = objects(told.get("channels"))
     return 1 + len(channels) + sum(len(objects(channel.get("clients"))) for channel in channels)
 
 
-# one node's
+# One node
 
 
 def topic_of(told: Told, node: str, hostname: str, now: int, where: tuple[str, str] = ("", "")) -> Told:
-    """A topic of a node's /stats. `now`: s since the epoch; `where`: the node's region and zone."""
+    """Return a topic of a node's /stats. `now` is s since the epoch; `where` is the node's region and zone."""
     topic = text(told.get("topic_name"))
     counts = _counts(told, ("depth", "backend_depth", "message_count"))
     channels = [
@@ -74,9 +74,9 @@ def topic_of(told: Told, node: str, hostname: str, now: int, where: tuple[str, s
 
 
 def channel_of(told: Told, topic: str, node: str, hostname: str, now: int, where: tuple[str, str] = ("", "")) -> Told:
-    """A channel likewise."""
+    """Return a channel of a node's /stats. `now` is s since the epoch; `where` is the node's region and zone."""
     counts = _counts(told, _SUMS)
-    given = told.get("clients")  # or nobody asked for them
+    given = told.get("clients")  # None if the clients were not requested
     clients = [client_of(one, node, now, where) for one in objects(given)] if given is not None else None
     counts["client_count"] = number(told.get("client_count")) or len(clients or ())
     name, paused = text(told.get("channel_name")), told.get("paused") is True
@@ -84,7 +84,7 @@ def channel_of(told: Told, topic: str, node: str, hostname: str, now: int, where
 
 
 def client_of(told: Told, node: str, now: int, where: tuple[str, str] = ("", "")) -> Told:
-    """A client of a channel."""
+    """Return a client of a channel in a node's /stats."""
     since = number(told.get("connect_ts"))
     client: Told = {"node": node}
     client |= {name: text(told.get(name)) for name in _CLIENT_TEXTS}
@@ -100,11 +100,11 @@ def client_of(told: Told, node: str, now: int, where: tuple[str, str] = ("", "")
     return client
 
 
-# all nodes'
+# All nodes
 
 
 def merged_topic(name: str, parts: Iterable[Told]) -> Told:
-    """A topic's parts on the nodes, and its channels, together."""
+    """Return a topic and its channels, merged over the nodes."""
     nodes = sorted(parts, key=lambda one: str(one["hostname"]))
     if not nodes:
         return _topic("", "", name, dict.fromkeys(_SUMS, 0), None, None, False, None)
@@ -117,7 +117,7 @@ def merged_topic(name: str, parts: Iterable[Told]) -> Told:
 
 
 def merged_channel(topic: str, name: str, parts: Iterable[Told]) -> Told:
-    """A channel's parts on the nodes together; clients in the order of their hosts."""
+    """Return a channel merged over the nodes, with its clients in the order of `_by_distance`."""
     nodes = sorted(parts, key=lambda one: str(one["hostname"]))
     clients = sorted((client for node in nodes for client in node["clients"] or ()), key=_by_distance)
     paused = any(node["paused"] for node in nodes)
@@ -125,13 +125,13 @@ def merged_channel(topic: str, name: str, parts: Iterable[Told]) -> Told:
 
 
 def _by_distance(client: Told) -> tuple[str, bool, bool, str, str, str]:
-    """By node, those in its zone first, then those of its region."""
+    """Return a sort key: by node, clients in the node's zone first, then those in its region."""
     region, zone = client.get("topology_region", ""), client.get("topology_zone", "")
     here = client.get("node_topology_region", ""), client.get("node_topology_zone", "")
     return client["node"], (region, zone) != here, region != here[0], region, zone, client["hostname"]
 
 
-# shapes
+# Shapes
 
 
 def _counts(told: Told, names: Iterable[str]) -> Told:
@@ -164,11 +164,11 @@ def _channel(
     return told | {"nodes": nodes, "clients": clients, "paused": paused, "e2e_processing_latency": latency}
 
 
-# latencies
+# Latencies
 
 
 def _latency(told: Told) -> Told:
-    """A node's percentiles: each is the least, the largest and the average of itself."""
+    """Return a node's percentiles. The average, minimum and maximum of each are its own value."""
     given = told.get("e2e_processing_latency")
     given = given if isinstance(given, dict) else {}
     count = number(given.get("count"))
@@ -188,12 +188,12 @@ def _latency(told: Told) -> Told:
 
 
 def _is_sound(value: object) -> bool:
-    """A number with which one can count."""
+    """Return whether the value is a number that is safe to calculate with."""
     return isinstance(value, int | float) and abs(value) < 1e18
 
 
 def _averaged(nodes: list[Told], topic: str, channel: str) -> Told:
-    """Percentiles of several nodes have no true sum: the average, by how many messages each counted, and the extremes."""
+    """Return merged percentiles: averages weighted by message counts, and extremes, because percentiles have no true sum."""
     by_quantile: dict[float, list[Told]] = {}
     latencies = [node["e2e_processing_latency"] or {} for node in nodes]
     for one in (one for latency in latencies for one in latency.get("percentiles") or ()):

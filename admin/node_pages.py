@@ -1,4 +1,4 @@
-"""The pages of nodes: the list of all, one node, what their logs take, who reads back from them, and nsqlookupd's view."""
+"""The pages of nodes: the list of all, one node, their storage, readers with cursors, and nsqlookupd's view."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from admin.storage import drain_view, storage_view
 from admin.views import MOST_CURSORS, count, page_of, reader_rows, topic_row, whole
 from shared.http.api import query
 
-MOST_INACTIVE = 1_000  # topics without a node on the lookup page
+MOST_INACTIVE = 1_000  # topics without a node shown on the lookup page
 
 
 @dataclass(slots=True)
 class NodePages:
-    """See above. Views return the fields of their templates."""
+    """The views of the node pages. They return the fields of their templates."""
 
     options: AdminOptions
     settings: Settings
@@ -32,7 +32,7 @@ class NodePages:
     api: JsonApi
 
     def views(self) -> Mapping[str, View]:
-        """By path."""
+        """Return the view function of each path."""
         return {
             "/nodes": self.nodes,
             "/nodes/{node}": self.node,
@@ -93,7 +93,7 @@ class NodePages:
     async def _of_node(
         self, producer: Producer, *, is_ours: bool
     ) -> tuple[list[str], list[tuple[str, str]], list[str]]:
-        """Names of its topics, what it has in all, and what went wrong."""
+        """Return the names of the node's topics, its totals, and what went wrong."""
         if is_ours:
             told = await self.looks.of([producer], "/topics/figures", {"columns": ""})
             answer = told.answers.get(producer.address, {})

@@ -1,4 +1,4 @@
-"""The options of nsqadmin: NSQ's names and defaults (specs/nsq.md e2); only the address defaults to loopback."""
+"""The options of nsqadmin: NSQ's names and defaults (specs/nsq.md e2), except that the address defaults to loopback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CLUSTER = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
 def no_network(text: str) -> str:
-    """An option check: what is wrong with it as a network; none at all is all of them."""
+    """Check a network, as an option check; "" stands for all networks."""
     import ipaddress
 
     try:
@@ -29,17 +29,17 @@ def no_network(text: str) -> str:
 
 
 def no_base_path(text: str) -> str:
-    """An option check."""
+    """Check a base path, as an option check."""
     return "" if text.startswith("/") and "//" not in text and "?" not in text else "want a path that begins with /"
 
 
 def no_cluster_name(name: str) -> str:
-    """An option check."""
+    """Check a cluster's name, as an option check."""
     return "" if _CLUSTER.fullmatch(name) else "want 1 to 40 letters, digits, - and _"
 
 
 def no_clusters(texts: tuple[str, ...]) -> str:
-    """An option check."""
+    """Check the option of further clusters, as an option check."""
     for text in texts:
         name, _, addresses = text.partition("=")
         wrong = no_cluster_name(name) or next(filter(None, map(no_host_port, addresses.split(","))), "")
@@ -49,23 +49,23 @@ def no_clusters(texts: tuple[str, ...]) -> str:
 
 
 def no_networks(texts: tuple[str, ...]) -> str:
-    """An option check."""
+    """Check several networks, as an option check."""
     return next(filter(None, map(no_network, texts)), "")
 
 
 def no_topic_name(name: str) -> str:
-    """An option check; none at all is no topic."""
+    """Check a topic name, as an option check; "" stands for no topic."""
     return "" if not name or is_valid_name(name) else "is no valid topic name"
 
 
 def read_role(text: str) -> str:
-    """A reader: one of the roles, or ""."""
+    """Read an option that is one of the roles, or "". Raises ValueError."""
     return read_word(*WORDS)(text) if text else ""
 
 
 @dataclass(frozen=True, slots=True)
 class AdminOptions(DaemonOptions):
-    """Each field is the flag, the environment name and the help."""
+    """The options of nsqadmin; each field defines a flag, an environment variable and a line of the help."""
 
     log_prefix: str = option("[nsqadmin] ", "log message prefix")
 
@@ -157,7 +157,7 @@ class AdminOptions(DaemonOptions):
     audit_topic: str = option("", "topic to which the same is published", check=no_topic_name)
 
     def problems(self) -> list[str]:
-        """What no check of one option can see."""
+        """Return the errors that no check of a single option can see."""
         wrong = []
         if self.lookupd_http_address and self.nsqd_http_address:
             wrong.append("use --nsqd-http-address or --lookupd-http-address not both")
@@ -167,7 +167,8 @@ class AdminOptions(DaemonOptions):
             wrong.append("--http-client-tls-key and --http-client-tls-cert must be specified together")
         wrong += complaints("lookupd-http-address", self.lookupd_http_address, no_host_port)
         wrong += complaints("nsqd-http-address", self.nsqd_http_address, no_host_port)
-        if no_network(self.allow_config_from_cidr):  # here and not at the option: the original exits with 1 for it
+        # Here and not at the option, because the original exits with 1 for it.
+        if no_network(self.allow_config_from_cidr):
             wrong.append(
                 f"failed to parse --allow-config-from-cidr ({self.allow_config_from_cidr}) - invalid CIDR address"
             )
@@ -176,9 +177,9 @@ class AdminOptions(DaemonOptions):
         return wrong
 
     def obstacles(self) -> list[str]:
-        """Addresses where nothing can be bound."""
+        """Return a line if the address cannot be bound."""
         return complaints("http-address", [self.http_address], obstructed)
 
     def oddities(self) -> list[str]:
-        """Addresses that are hardly meant so."""
+        """Return a line if the address is probably a mistake."""
         return complaints("http-address", [self.http_address], accidental_path)

@@ -1,4 +1,4 @@
-"""What others are to be told of: one at a time and in order, and whoever does something never waits for it. Bounded."""
+"""A bounded queue of items to deliver elsewhere, in order and one at a time, without delay for those who put them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
-MOST_WAITING = 1000  # that were not delivered yet
+MOST_WAITING = 1000  # items that were not delivered yet
 
 T = TypeVar("T")
 
 
 class Outbox(Generic[T]):
-    """`deliver` tells of one; what goes wrong with it, it logs itself."""
+    """Delivers items by `deliver`, which handles and logs errors itself."""
 
     def __init__(self, deliver: Callable[[T], Awaitable[None]]) -> None:
         self._deliver = deliver
@@ -20,7 +20,7 @@ class Outbox(Generic[T]):
         self._task: asyncio.Task[None] | None = None
 
     def put(self, item: T) -> bool:
-        """To be told soon. False if too many wait already: then it is not."""
+        """Queue an item for delivery. Returns False, and drops the item, if too many wait."""
         try:
             self._waiting.put_nowait(item)
         except asyncio.QueueFull:

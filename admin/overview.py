@@ -1,7 +1,7 @@
-"""All topics of all nodes at once, as far as an overview needs them: sums, names, and a column or two to order them by. Pure.
+"""All topics of all nodes, as far as an overview needs them: sums, names, and the columns to sort by. Pure.
 
-Ten thousand topics on ten nodes are listed so: names and the column of the order from every node, sorted and cut into pages
-here; then only the rows of one page are asked for.
+This is how ten thousand topics on ten nodes are listed: every node returns names and the column of the order, which are
+sorted and cut into pages here; then only the rows of one page are requested.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from admin.merge import Told, number, text
 from admin.views import Row, topic_row
 
 TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
-COLUMNS: dict[str, tuple[str, ...]] = {  # what an order needs
+COLUMNS: dict[str, tuple[str, ...]] = {  # the columns that an order needs
     "name": (),
     "depth": ("depth",),
     "in_flight": ("in_flight",),
@@ -27,27 +27,31 @@ COLUMNS: dict[str, tuple[str, ...]] = {  # what an order needs
     "rate_in": ("messages",),
     "rate_out": ("messages", "held", "channels"),
 }
-MOST_TOLD = 100  # names of what is paused, or has nobody who reads it
+MOST_TOLD = 100  # names shown of paused topics and channels, or of channels without clients
 
 Values = dict[str, int]  # by topic
 
 
 @dataclass(slots=True)
 class Overview(Found):
-    """Of some nodes, together."""
+    """The overview of some nodes together."""
 
     totals: Values = field(default_factory=lambda: dict.fromkeys(TOTALS, 0))
-    oldest: int = 0  # when the message that waits longest was published, ns since the epoch; 0: none, or nobody says
+    oldest: int = 0  # ns since the epoch when the longest waiting message was published; 0: none, or unknown
     paused: set[str] = field(default_factory=set)  # "topic" or "topic/channel"; the first ones
-    idle: set[str] = field(default_factory=set)  # "topic/channel" with messages and without clients, likewise
-    idle_count: int = 0  # at least
-    unwell: dict[str, str] = field(default_factory=dict)  # by node, in its own words
+    idle: set[str] = field(default_factory=set)  # "topic/channel" with messages and without clients; the first ones
+    idle_count: int = 0  # number of such channels, at least
+    unwell: dict[str, str] = field(default_factory=dict)  # by node: what is wrong with it, in the node's own words
     names: set[str] = field(default_factory=set)
     columns: dict[str, Values] = field(default_factory=dict)
 
 
 def overview_of(told: Mapping[str, Told], originals: Iterable[Told], columns: tuple[str, ...]) -> Overview:
-    """`told`: /topics/figures of nodes of ours, by address; `originals`: topics as admin.merge has them, of other nodes."""
+    """Return the overview of all nodes.
+
+    `told` has /topics/figures of Penstock's nodes, by address; `originals` has topics of the others, in the form of
+    admin.merge.
+    """
     found = Overview(columns={column: {} for column in columns})
     for address, one in told.items():
         _take_node(found, address, one, columns)
@@ -66,7 +70,8 @@ def _take_node(found: Overview, address: str, told: Told, columns: tuple[str, ..
     idle = told.get("idle")
     if isinstance(idle, dict):
         found.idle.update(_texts(idle.get("names"))[:MOST_TOLD])
-        found.idle_count = max(found.idle_count, number(idle.get("count")), len(found.idle))  # nodes have the same ones
+        # Nodes have the same channels.
+        found.idle_count = max(found.idle_count, number(idle.get("count")), len(found.idle))
     health = text(told.get("health")) or "OK"
     if health != "OK":
         found.unwell[address] = health[:200]
@@ -80,7 +85,7 @@ def _take_node(found: Overview, address: str, told: Told, columns: tuple[str, ..
 
 
 def _take(sums: Values, column: str, names: list[str], values: list[object]) -> None:
-    """A node's column on top of those before it."""
+    """Add a node's column to the sums of the nodes before."""
     numbers = [number(value) for value in values]
     if not sums:
         sums.update(zip(names, numbers, strict=True))
@@ -111,14 +116,14 @@ def _take_topic(found: Overview, topic: Told, columns: tuple[str, ...]) -> None:
 
 
 def older(one: int, other: int) -> int:
-    """The earlier of two times, of which 0 is none."""
+    """Return the earlier of two times, where 0 means none."""
     return min(one, other) if one and other else one or other
 
 
 def ordered(
     names: Iterable[str], now: Overview, before: Overview | None, seconds: float, having: str, sort: str
 ) -> list[str]:
-    """Those that have it in their name, the largest first, or the oldest, or by name."""
+    """Return the names that contain `having`: the largest value first, or the oldest first, or by name."""
     wanted = having.lower()
     chosen = sorted(name for name in names if wanted in name.lower())
     ranks = _ranks(now, before, seconds, sort)
@@ -126,14 +131,14 @@ def ordered(
 
 
 def rates(now: Overview, before: Overview | None, seconds: float, sort: str) -> Mapping[str, float]:
-    """A second, by topic, where that is what one sorts by; none where nothing is known."""
+    """Return the rates per second by topic, if the topics are sorted by rate; empty if they are unknown."""
     if sort not in ("rate_in", "rate_out") or seconds <= 0:
         return {}
     return {name: value / seconds for name, value in _ranks(now, before, seconds, sort).items()}
 
 
 def in_order(rows: list[Row], sort: str) -> list[Row]:
-    """Rows that are nearly so, as `ordered` has names."""
+    """Sort rows, which are nearly in order, as `ordered` sorts names."""
     if sort == "name":
         return rows
     if sort == "oldest":
@@ -160,7 +165,7 @@ def _gained(now: Overview, before: Overview, column: str) -> Values:
 
 
 def rows_of(told: Iterable[Told], originals: Iterable[Row]) -> dict[str, Row]:
-    """`told`: "topics" of /topics/rows. Those of one name together."""
+    """Return rows by name, merged over nodes. `told` has the "topics" of /topics/rows, `originals` rows of other nodes."""
     found: dict[str, Row] = {}
     rows = [*(_row(one) for one in told), *originals]
     for row in rows:

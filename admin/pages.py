@@ -1,6 +1,6 @@
-"""What the pages show: server-rendered, so that they can be read without a script; nothing is changed by looking.
+"""The pages: rendered by the server, so that they can be read without scripts. Looking at a page changes nothing.
 
-Each view returns the fields of its template (see admin.frame). What somebody may not see is left out here, not there.
+Each view returns the fields of its template (see admin.frame). Views, not templates, leave out what a user may not see.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from admin.topic_pages import TopicPages
 from admin.upstreams import UpstreamError
 from shared.http.api import Routes
 
-OFTEN = {"/tasks/{task}": 0.5}  # s between the states that a page is sent, where that is not EVERY
+OFTEN = {"/tasks/{task}": 0.5}  # s between two refreshes of a page, if not EVERY
 
 
 @dataclass(slots=True)
 class Pages:
-    """The functions behind the routes."""
+    """The request handlers of the pages."""
 
     looks: Looks
     frame: Frame
@@ -33,7 +33,7 @@ class Pages:
     records: RecordPages
 
     def routes(self) -> Routes:
-        """Every path and its method."""
+        """Return the handlers of every path, by method."""
         views = {**self.topics.views(), **self.nodes.views(), **self.records.views()}
         routes = {path: {"GET": self.frame.shown(view, OFTEN.get(path, EVERY))} for path, view in views.items()}
         routes["/static/{asset}"] = {"GET": self.frame.asset}
@@ -41,12 +41,12 @@ class Pages:
         return routes
 
     async def banners(self, request: Request) -> Fields:
-        """What stands above every page: who does not answer, and what is paused."""
+        """Return what appears above every page: nodes that do not answer, and what is paused."""
         who = who_asks(request)
         try:
             paused = [one for one in await self.looks.pauses() if who.sees(one["name"].partition("/")[0])]
         except (AllFailed, UpstreamError):
-            paused = []  # the page itself says so
+            paused = []  # the page itself shows the error
         stale = [
             f"{node} gave no sound answer for {seconds:.0f} s" for node, seconds in self.looks.patient.stale().items()
         ]

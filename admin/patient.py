@@ -1,5 +1,7 @@
-"""Questions for pages, which cannot wait: who does not answer in a moment is asked on in the background, and its last answer
-stands for it, with its age. A node that hangs costs the first page PATIENCE, and those after it nothing."""
+"""Requests to nodes for pages, which cannot wait: a slow node's last answer stands for it, with its age.
+
+The request goes on in the background. A node that hangs costs the first page PATIENCE, and later pages almost nothing.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,12 @@ from dataclasses import dataclass
 from admin.bounds import Answer, Bounds
 from admin.upstreams import Arguments, Times, UpstreamError, Upstreams, question, retrieve
 
-PATIENCE = 1.0  # s for a node that answered the last time
-FOR_THE_ILL = 0.02  # s for one that did not
+PATIENCE = 1.0  # s to wait for a node that answered the last time
+FOR_THE_ILL = 0.02  # s to wait for a node that did not
 LARGEST = 4 * 1024 * 1024  # bytes of memory of an answer that is remembered
-MOST, SHARE = 200, 8  # answers that are remembered, and what part of all answers' memory they may hold
-FORGOTTEN = 600.0  # s after which an old answer is none, and a node that was not asked is not told of
+# Number of remembered answers; they may hold this fraction (1/SHARE) of the memory for all answers.
+MOST, SHARE = 200, 8
+FORGOTTEN = 600.0  # s after which an old answer expires, and a node that was not asked is no longer reported
 
 
 @dataclass(slots=True)
@@ -28,7 +31,7 @@ class _Slot:
 
 
 class Patient(Upstreams):
-    """See above."""
+    """Upstreams that return the last answer of a node that does not answer in time."""
 
     def __init__(
         self, times: Times, context: ssl.SSLContext, bounds: Bounds, clock: Callable[[], float] = time.monotonic
@@ -37,10 +40,10 @@ class Patient(Upstreams):
         self._clock = clock
         self._asked: OrderedDict[object, _Slot] = OrderedDict()
         self._well: dict[str, float] = {}  # by address: when it last answered
-        self._ill: dict[str, float] = {}  # since when it does not
+        self._ill: dict[str, float] = {}  # by address: since when it has not answered
 
     def stale(self) -> dict[str, float]:
-        """Nodes that do not answer: for how many seconds."""
+        """Return the nodes that do not answer, and since how many seconds."""
         now = self._clock()
         for key in [key for key, slot in self._asked.items() if slot.answer is not None and now - slot.at > FORGOTTEN]:
             del self._asked[key]
@@ -48,7 +51,7 @@ class Patient(Upstreams):
         return {address: now - self._well.get(address, since) for address, since in self._ill.items()}
 
     async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
-        """As Upstreams, or what it answered before. Raises UpstreamError if there is nothing."""
+        """Return the node's answer, or its last one. Raises UpstreamError if there is none."""
         key = question(address, path, arguments)
         slot = self._asked.setdefault(key, _Slot())
         self._asked.move_to_end(key)
@@ -87,7 +90,7 @@ class Patient(Upstreams):
         return answer
 
     def _forget_the_oldest(self) -> None:
-        """As many answers as are more than may be held."""
+        """Forget the oldest answers until the rest fits into its share of the memory budget."""
         held = sum(slot.answer.memory for slot in self._asked.values() if slot.answer is not None)
         for slot in self._asked.values():
             if held <= self.bounds.budget // SHARE:

@@ -1,4 +1,4 @@
-"""The pages of what was: the history that a lake holds, tasks, and the audit trail."""
+"""The pages of records: the history that a lake holds, tasks, and the audit trail."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_LISTED = 100  # records on a page of the audit trail
 
 @dataclass(slots=True)
 class RecordPages:
-    """See above. Views return the fields of their templates."""
+    """The views of the record pages. They return the fields of their templates."""
 
     options: AdminOptions
     tasks: Tasks
@@ -31,7 +31,7 @@ class RecordPages:
     past: History
 
     def views(self) -> Mapping[str, View]:
-        """By path."""
+        """Return the view function of each path."""
         return {
             "/history": self.all_history,
             "/history/{topic}": self.history,

@@ -1,6 +1,6 @@
-"""Who may do what: roles, of which each may all that those before it may, and what every route and action needs. Pure.
+"""Authorization: the roles, each of which includes those before it, and what every route and action needs. Pure.
 
-A route that is not in the table is for nobody: the daemon does not start with one (see access.Access.guarded).
+A route that is not in the table cannot be served: the daemon does not start with one (see access.Access.guarded).
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ EVERYTHING = ("*",)
 
 
 class Role(IntEnum):
-    """In words: see `word`."""
+    """The roles, in ascending order of rights."""
 
     NOBODY = 0
-    VIEWER = 1  # all pages but messages' bodies
-    BODY_VIEWER = 2  # these, too
+    VIEWER = 1  # all pages except messages' bodies
+    BODY_VIEWER = 2  # bodies, too
     OPERATOR = 3  # publishes, pauses, requeues, finishes and kicks; creates
-    ADMIN = 4  # empties, deletes, drains, tombstones; sees who did what, and the configuration
+    ADMIN = 4  # empties, deletes, drains, tombstones; sees the audit trail and the configuration
 
     @property
     def word(self) -> str:
-        """As files, options and pages have it."""
+        """The role's name in files, options and pages."""
         return self.name.lower().replace("_", "-")
 
 
@@ -57,7 +57,7 @@ NEEDED: dict[str, Role] = {
     "GET /lookup": Role.VIEWER,
     "GET /counter": Role.VIEWER,
     "GET /audit": Role.ADMIN,
-    # forms: what their action needs (ACTIONS) comes on top
+    # Forms also need the role of their action (ACTIONS).
     "POST /topics/{topic}": Role.OPERATOR,
     "POST /topics/{topic}/{channel}": Role.OPERATOR,
     "POST /messages/{topic}/{channel}": Role.OPERATOR,
@@ -80,7 +80,7 @@ NEEDED: dict[str, Role] = {
     "GET /api/counter": Role.VIEWER,
     "GET /api/graphite": Role.VIEWER,
     "GET /render": Role.VIEWER,
-    # guarded by -allow-config-from-cidr besides
+    # Also guarded by -allow-config-from-cidr.
     "GET /config/{option}": Role.ADMIN,
     "PUT /config/{option}": Role.ADMIN,
 }
@@ -106,29 +106,29 @@ ACTIONS: dict[str, Role] = {
 
 @dataclass(frozen=True, slots=True)
 class Who:
-    """Somebody who asks."""
+    """The user who sends a request."""
 
-    name: str  # "": nobody said
+    name: str  # "": unknown
     role: Role
-    topics: tuple[str, ...] = EVERYTHING  # patterns, as of a shell, of the topics and tubes that he sees
-    csrf: str = ""  # what his forms must bring; "": no cookie speaks for him
-    session: str = ""  # the cookie's value; "": he has none
+    topics: tuple[str, ...] = EVERYTHING  # shell patterns of the topics and tubes that the user sees
+    csrf: str = ""  # the token that forms must contain; "": the user is not identified by a cookie
+    session: str = ""  # the cookie's value; "": there is no session
 
     @property
     def sees_all(self) -> bool:
-        """Every topic: sums over all of them, too."""
+        """True if the user sees every topic, and so sums over all of them."""
         return self.topics == EVERYTHING
 
     def sees(self, topic: str) -> bool:
-        """That topic, or tube."""
+        """Return whether the user sees that topic or tube."""
         return self.sees_all or any(fnmatchcase(topic, pattern) for pattern in self.topics)
 
     def seen(self, topics: Iterable[str]) -> list[str]:
-        """Of these the ones that he sees."""
+        """Return those of the topics that the user sees."""
         return list(topics) if self.sees_all else [topic for topic in topics if self.sees(topic)]
 
     def may(self, action: str) -> bool:
-        """One of ACTIONS."""
+        """Return whether the user may do the action, one of ACTIONS."""
         return self.role >= ACTIONS[action]
 
 

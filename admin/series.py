@@ -1,4 +1,4 @@
-"""What a topic did lately, as several nodes tell it, together. Pure; nodes may lie."""
+"""The time series of a topic, summed over several nodes. Pure; nodes may lie."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MOST_STEPS = 1000
 
 
 def summed(parts: Iterable[object]) -> Told | None:
-    """{"step", "from", and a list for each of NAMES}: step by step the sum of those that know it; None where nobody does.
+    """Return {"step", "from", and a list for each of NAMES}: the sum at each step, None where no node has a value.
 
-    None if nobody has anything. A node of which the steps are longer or shorter than the first one's is left out.
+    Returns None if no node has a series. A node whose step differs from the first one's is left out.
     """
     told = [one for part in parts if (one := _sound(part)) is not None]
     told = [one for one in told if one["step"] == told[0]["step"] and abs(one["from"] - told[0]["from"]) < 86_400]
@@ -37,7 +37,7 @@ def summed(parts: Iterable[object]) -> Told | None:
 
 
 def _carried(values: list[int | None]) -> list[int | None]:
-    """A level that a node did not note in time was, about, what it had been: it does not fall to nothing in the sum."""
+    """Fill gaps in a level with the value before, so that the sum does not fall where a node recorded nothing in time."""
     last = max((place for place, value in enumerate(values) if value is not None), default=-1)
     known: int | None = None
     carried = []

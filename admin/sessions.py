@@ -1,4 +1,4 @@
-"""Who is logged in, and how often somebody has tried in vain. Pure: time and randomness come in. All of it is bounded."""
+"""Sessions of logged-in users, and counts of failed log-ins. Pure: time and randomness come in. All of it is bounded."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 from admin.users import User
 
-IDLE = 2 * 3600.0  # s without a request after which a session is over
+IDLE = 2 * 3600.0  # s without a request that end a session
 MOST = 10_000  # sessions
-MOST_OF_ONE = 20  # of a user; the oldest ends
-FREE_TRIES = 5  # with a wrong password, before one has to wait
+MOST_OF_ONE = 20  # sessions of one user; a further one ends the oldest
+FREE_TRIES = 5  # tries with a wrong password that cost no waiting time
 LONGEST_WAIT = 300.0  # s
-FORGOTTEN = 3600.0  # s after which tries in vain are forgotten
-MOST_REMEMBERED = 10_000  # who tried in vain
+FORGOTTEN = 3600.0  # s after which failed tries are forgotten
+MOST_REMEMBERED = 10_000  # keys with failed tries
 PAIR, ADDRESS, NAME = "name from address", "address", "name"
 
 
 @dataclass(slots=True)
 class Session:
-    """Of a user, in one browser."""
+    """A user's session in one browser."""
 
     user: User
     agent: str
@@ -30,7 +30,7 @@ class Session:
 
 
 class Sessions:
-    """By what the cookie holds, of which only a digest is kept."""
+    """The sessions, by the content of the cookie, of which only a digest is kept."""
 
     def __init__(self, lifetime: float, clock: Callable[[], float], random_word: Callable[[], str]) -> None:
         self._lifetime = lifetime  # s
@@ -39,7 +39,7 @@ class Sessions:
         self._sessions: OrderedDict[str, Session] = OrderedDict()  # by digest, the oldest first
 
     def begin(self, user: User, agent: str) -> str:
-        """What the cookie shall hold."""
+        """Start a session and return the content of its cookie."""
         own = [digest for digest, one in self._sessions.items() if one.user.name == user.name]
         for digest in own[: max(0, len(own) - MOST_OF_ONE + 1)]:
             del self._sessions[digest]
@@ -51,10 +51,10 @@ class Sessions:
         return word
 
     def find(self, word: str, agent: str, current: Callable[[str], User | None], *, is_use: bool = True) -> User | None:
-        """Whose session that is, as the users file has him now.
+        """Return the user of a session, as the users file describes the user now.
 
-        None if it is over, was begun by another browser, or the user went or has another password since. `is_use`: somebody
-        does something, and not only a page that was left open.
+        Returns None if the session is over, another browser sends it, or the user was removed or got another secret
+        since. `is_use`: the user acts, as opposed to a page that was left open; only that counts against IDLE.
         """
         digest = _digest(word)
         session = self._sessions.get(digest)
@@ -70,29 +70,30 @@ class Sessions:
         return user
 
     def end(self, word: str) -> None:
-        """He logs out."""
+        """End the session of a cookie, when its user logs out."""
         self._sessions.pop(_digest(word), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """Whose tries are counted together: a name from an address, an address, or a name from wherever."""
+    """What failed tries are counted by: a name from an address, an address, or a name from any address."""
 
     kind: str
     value: str
-    free: int = FREE_TRIES  # tries in vain that cost nothing
+    free: int = FREE_TRIES  # failed tries that cost no waiting time
     longest: float = LONGEST_WAIT  # s
 
 
 class Tries:
-    """Passwords that were wrong: after so many in a row each further one costs twice the time."""
+    """Counts wrong passwords: beyond the free tries, each one in a row doubles the waiting time."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._failed: OrderedDict[Key, tuple[int, float]] = OrderedDict()  # how often, and when last
+        # How many tries failed, and when the last one did.
+        self._failed: OrderedDict[Key, tuple[int, float]] = OrderedDict()
 
     def wait(self, *keys: Key) -> float:
-        """s until all of them may try again."""
+        """Return the seconds until all of the keys may try again."""
         return max(map(self._wait, keys))
 
     def _wait(self, key: Key) -> float:
@@ -102,7 +103,7 @@ class Tries:
         return max(0.0, last + min(key.longest, 2.0 ** (count - key.free)) - self._clock())
 
     def failed(self, *keys: Key) -> None:
-        """Once more. To be said before the password is compared: a hundred at the same time are a hundred tries."""
+        """Count a failed try. Call it before the password is compared: a hundred concurrent tries are then counted as such."""
         now = self._clock()
         for key in keys:
             count, last = self._failed.pop(key, (0, now))
@@ -111,7 +112,7 @@ class Tries:
                 self._failed.popitem(last=False)
 
     def succeeded(self, *keys: Key) -> None:
-        """He knew it in the end: that try was none."""
+        """Take back the count of this try, because the password was right."""
         for key in keys:
             count, last = self._failed.pop(key, (0, 0.0))
             if count > 1 and key.kind != PAIR:
@@ -119,7 +120,7 @@ class Tries:
 
 
 def csrf_of(word: str) -> str:
-    """What the forms of a session must bring: nobody who does not have its cookie knows it."""
+    """Return the token that a session's forms must contain. It cannot be known without the session's cookie."""
     return hashlib.sha256(b"form " + word.encode()).hexdigest()[:32]
 
 

@@ -1,4 +1,4 @@
-"""What nodes tell of their disks and logs, and how far a drain is, for people. Pure; nodes may lie."""
+"""What nodes report of their disks and logs, and the progress of a drain, in words. Pure; nodes may lie."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from admin.merge import Told, number, objects, text
 from admin.roles import Who
 from admin.views import size
 
-MOST_FILES, MOST_TOPICS = 200, 100  # of a node: what nsqd tells of
-LOW, LEAST = 0.20, 0.05  # of a disk: to be looked at, and to be acted on
+MOST_FILES, MOST_TOPICS = 200, 100  # of a node: nsqd reports no more
+LOW, LEAST = 0.20, 0.05  # free share of a disk that calls for attention, and for action
 _NUMBERS = (
     "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "torn", "retries",
     "syncs", "disk_free", "disk_total",
@@ -18,7 +18,7 @@ _FRACTIONS = ("replay_seconds", "sync_p50_ms", "sync_p99_ms")
 
 
 def disks(told: Mapping[str, Told]) -> Iterator[tuple[str, str, str]]:
-    """What is wrong: (node, how bad, in words)."""
+    """Yield what is wrong: (node, severity, words)."""
     for node, one in told.items():
         free, total = number(one.get("disk_free")), number(one.get("disk_total"))
         if total and free < LOW * total:
@@ -33,7 +33,7 @@ def disks(told: Mapping[str, Told]) -> Iterator[tuple[str, str, str]]:
 
 
 def storage_view(told: Told, who: Who) -> Told:
-    """A node's, as the page shows it; of topics those that he sees."""
+    """Return a node's storage as the page shows it, with the topics that the user sees."""
     view: Told = {name: number(told.get(name)) for name in _NUMBERS}
     view |= {name: _fraction(told.get(name)) for name in _FRACTIONS}
     view |= {"path": text(told.get("path")), "refusal": text(told.get("refusal"))[:200]}
@@ -58,7 +58,7 @@ def storage_view(told: Told, who: Who) -> Told:
 
 
 def drain_view(told: Told) -> Told:
-    """How far a node is that is drained."""
+    """Return the progress of a node's drain."""
     names = ("since", "depth", "in_flight", "deferred", "buried", "jobs")
     flags = {name: told.get(name) is True for name in ("draining", "done")}
     return flags | {name: number(told.get(name)) for name in names}
@@ -68,7 +68,7 @@ _TOPIC = ("topic", "live_bytes", "messages", "retained")
 
 
 def share(part: int, whole: int) -> float:
-    """In %; 100 of nothing."""
+    """Return `part` in percent of `whole`; 100 if `whole` is 0."""
     return 100.0 * part / whole if whole > 0 else 100.0
 
 

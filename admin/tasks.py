@@ -1,5 +1,7 @@
-"""Work on many messages or jobs: step by step, no faster than was said, with its progress to be seen, and an end at once when
-somebody wants it. It lives as long as nsqadmin does; what was done is in the audit trail."""
+"""Tasks: work on many messages or jobs, in steps, at a limited rate, with visible progress, that can be cancelled at once.
+
+A task lives as long as nsqadmin does; the audit trail records what it did.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,16 @@ from admin.upstreams import UpstreamError
 from shared.log import log
 
 MOST_RUNNING = 20
-MOST_KEPT = 100  # tasks; of those that ended the oldest are forgotten
-STEPS_A_SECOND = 5  # so that a cancel is heard within 0.2 s
-LARGEST_STEP = 1000  # what nsqd does at once
-FASTEST = 50_000  # a second
+MOST_KEPT = 100  # tasks; beyond that the oldest ended ones are forgotten
+STEPS_A_SECOND = 5  # so that a cancel takes effect within 0.2 s
+LARGEST_STEP = 1000  # messages or jobs that nsqd handles in one request
+FASTEST = 50_000  # messages or jobs per second
 
-Step = Callable[[int], Awaitable[int]]  # do as many: how many there were to do it to
+Step = Callable[[int], Awaitable[int]]  # acts on up to that many, and returns how many it acted on
 
 
 class TaskState(Enum):
-    """How far it is."""
+    """Whether a task runs, or how it ended."""
 
     RUNNING = "running"
     DONE = "done"
@@ -34,7 +36,7 @@ class TaskState(Enum):
 
 @dataclass(slots=True)
 class Task:
-    """One of them."""
+    """A task, its progress, and its outcome."""
 
     number: int
     action: str
@@ -53,20 +55,20 @@ class Task:
 
     @property
     def share(self) -> float:
-        """Of the work that is done, in %."""
+        """The share of the work that is done, in percent."""
         return 100.0 * self.done / self.total if self.total else 100.0
 
 
 class NotAllowed(Exception):
-    """Who began it may not do that any more."""
+    """The user who started the task is no longer allowed to do it."""
 
 
 class TooManyTasks(Exception):
-    """As many run as may."""
+    """MOST_RUNNING tasks run already, so no other can start."""
 
 
 class Tasks:
-    """All of them, the newest last."""
+    """All tasks that are remembered, the newest last."""
 
     def __init__(self, audit: Audit, clock: Callable[[], float] = time.time) -> None:
         self._audit = audit
@@ -76,17 +78,17 @@ class Tasks:
         self._next = 1
 
     def all(self) -> list[Task]:
-        """The newest first."""
+        """Return all tasks, the newest first."""
         return list(reversed(self._tasks.values()))
 
     def find(self, number: int) -> Task | None:
-        """That one, unless it is forgotten."""
+        """Return the task with that number, or None if it is forgotten."""
         return self._tasks.get(number)
 
     def begin(
         self, action: str, topic: str, target: str, total: int, per_second: int, actor: Actor, step: Step
     ) -> Task:
-        """Raises TooManyTasks."""
+        """Start a task and record it. Raises TooManyTasks."""
         if len(self._running) >= MOST_RUNNING:
             raise TooManyTasks(f"{MOST_RUNNING} tasks run already: wait, or cancel one")
         ended = [number for number in self._tasks if number not in self._running]
@@ -100,7 +102,7 @@ class Tasks:
         return task
 
     def cancel(self, number: int, actor: Actor) -> None:
-        """No further step is begun."""
+        """Cancel a task: it begins no further step."""
         task = self._tasks.get(number)
         if task is not None and number in self._running:
             task.cancelled_by = actor.user or "somebody"
@@ -140,7 +142,7 @@ class Tasks:
             count = min(most, task.total - task.done)
             found = min(count, await step(count))
             task.done += found
-            if not found:  # others were faster, or there is nothing left
+            if not found:  # none are left, or other clients have taken them
                 break
             left = pause - (loop.time() - began)
             if left > 0 and task.done < task.total:

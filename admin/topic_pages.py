@@ -1,4 +1,4 @@
-"""The pages of topics and channels: the list of all, one topic, one channel, what a topic did lately, and the counter."""
+"""The pages of topics and channels: the list of all, one topic, one channel, a topic's time series, and the counter."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ _COLUMNS = (
 
 @dataclass(slots=True)
 class TopicPages:
-    """See above. Views return the fields of their templates."""
+    """The views of the topic pages. They return the fields of their templates."""
 
     options: AdminOptions
     settings: Settings
     looks: Looks
 
     def views(self) -> Mapping[str, View]:
-        """By path."""
+        """Return the view function of each path."""
         return {
             "/": self.topics,
             "/topics": self.topics,
@@ -66,10 +66,11 @@ class TopicPages:
         asked, who = query(request), who_asks(request)
         having, sort = asked.get("q", "")[:64], asked.get("sort", "name")
         sort = sort if sort in COLUMNS else "name"
-        knows = bool(self.settings.lookupds)  # the names, without asking every node for them
+        knows = bool(self.settings.lookupds)  # nsqlookupd knows the names, so not every node has to be asked
         columns = COLUMNS[sort] if sort != "name" or not knows else None
         told = await self.looks.overview_soon(columns)
-        is_pending = told is None and knows and sort == "name"  # names and rows are there; sums come with the next look
+        # Names and rows are known; sums follow with the next refresh.
+        is_pending = told is None and knows and sort == "name"
         seen = told or (Seen(Overview()) if is_pending else await self.looks.overview(columns))
         names = set(seen.now.names)
         if knows:
@@ -100,9 +101,10 @@ class TopicPages:
         }
 
     async def _rows(self, names: list[str], sort: str, told_rates: Mapping[str, float]) -> list[Row]:
-        """Of these topics, with their rates; in order once more, for they are a moment younger than what ordered them.
+        """Return the rows of these topics with their rates, sorted again, because they are newer than the data of the order.
 
-        `told_rates`: of all topics, where that is the order: others are on the page each time, and were not asked for before.
+        `told_rates` has the rates of all topics if the order is by rate: it fills in topics that were not on the page
+        before.
         """
         seen = await self.looks.rows(names)
         before = seen.before or {}
@@ -118,7 +120,7 @@ class TopicPages:
         return in_order(rows, sort)
 
     async def _alarms(self, overview: Overview) -> list[tuple[str, str, str]]:
-        """What an operator should look at: how bad, in words, and the page that tells more."""
+        """Return what an operator should look at: severity, words, and the page with details."""
         found = [("bad", f"{node}: {health}", f"nodes/{node}") for node, health in overview.unwell.items()]
         ours = await self.looks.all_ours()
         told = await self.looks.soon(ours, "/storage", SELDOM)
@@ -205,7 +207,7 @@ class TopicPages:
         }
 
     async def series(self, request: Request) -> Response:
-        """What a topic did lately, of all nodes together: for its charts. Shapes: admin.series."""
+        """Return a topic's recent series, summed over all nodes, for its charts. See admin.series for the form."""
         name = parameters(request, self.options, 2)[1]
         ours = await self.looks.ours((await self.looks.producers_of(name)).producers)
         told = list((await self.looks.of(ours, "/topic/series", {"topic": name})).answers.values())
@@ -213,7 +215,7 @@ class TopicPages:
 
 
 def _left_out(rows: Sequence[object], what: str) -> list[str]:
-    """What to say of rows that a page has no place for."""
+    """Return what to say of rows that the page cannot show."""
     return [f"{len(rows) - MOST_ROWS} more {what} are not shown: export the table"] if len(rows) > MOST_ROWS else []
 
 

@@ -1,7 +1,7 @@
-"""Questions to nsqlookupd and nsqd, in the HTTP thread: each has a deadline, all are asked at once, and answers are bounded.
+"""Requests to nsqlookupd and nsqd, in the HTTP thread: each has a deadline, they run concurrently, and answers are bounded.
 
-A node is asked the same thing once at a time: who asks meanwhile shares the answer. No node has more than EACH questions to
-answer at a time, so that one that hangs does not take the connections of all others.
+A node gets the same question once at a time: concurrent callers share the answer. A node gets at most EACH questions at
+a time, so that one that hangs does not use up the connections for all others.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from admin.bounds import Answer, Bounds
 from shared.http import extensions
 from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer
 
-AT_ONCE, EACH = 100, 8  # questions under way, to all nodes and to each
-SILENT_AT_ONCE, MOST_SILENT = 20, 10_000  # likewise to all nodes that did not answer the last time; such nodes
-MOST_REFUSAL = 64 * 1024  # bytes of an answer that is none of success
+AT_ONCE, EACH = 100, 8  # concurrent questions, to all nodes and to each
+# Concurrent questions to all nodes that did not answer the last time; number of such nodes.
+SILENT_AT_ONCE, MOST_SILENT = 20, 10_000
+MOST_REFUSAL = 64 * 1024  # bytes of an answer whose status is not 200
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\]):[0-9]{1,5}")
 _V1 = {**IDENTITY, **extensions.ASK, "Accept": "application/vnd.nsq; version=1.0"}
 
@@ -32,13 +33,13 @@ Arguments = Mapping[str, str | list[str]]
 
 
 class UpstreamError(Exception):
-    """A node could not be asked, or did not answer as one; one line says which and why."""
+    """A node could not be asked, or its answer is invalid. One line says which node and why."""
 
-    status = 0  # of an answer that was none of success; 0: there was no answer
+    status = 0  # of an answer that is not 200; 0: there was no answer
 
 
 class Refused(UpstreamError):
-    """It answered, and would not."""
+    """The node answered with a status other than 200."""
 
     def __init__(self, words: str, status: int) -> None:
         super().__init__(words)
@@ -47,27 +48,27 @@ class Refused(UpstreamError):
 
 @dataclass(slots=True)
 class Gathered(Generic[T]):
-    """What several were asked."""
+    """The answers of several nodes, and the errors of the others."""
 
-    answers: dict[str, T] = field(default_factory=dict)  # by address, in the order in which they were named
+    answers: dict[str, T] = field(default_factory=dict)  # by address, in the order of the question
     errors: list[str] = field(default_factory=list)
 
     @property
     def memory(self) -> int:
-        """How many bytes of the budget the answers hold."""
+        """The bytes of the budget that the answers hold."""
         return sum(one.memory for one in self.answers.values() if isinstance(one, Answer))
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """How long, in s."""
+    """Time limits for requests, in seconds."""
 
     connect: float
-    request: float  # from the question to the end of the answer
+    request: float  # from the start of the request to the end of the answer
 
 
 class Upstreams:
-    """See above. To be made, used and closed in one event loop."""
+    """A client for the nodes of a cluster. Make, use and close it in one event loop."""
 
     def __init__(self, times: Times, context: ssl.SSLContext, bounds: Bounds) -> None:
         timeout = httpx.Timeout(times.request, connect=times.connect)
@@ -78,25 +79,25 @@ class Upstreams:
         self._client = httpx.AsyncClient(timeout=timeout, limits=limits, verify=context, trust_env=False)
         self._times = times
         self._slots = asyncio.Semaphore(AT_ONCE)
-        # servers that did not answer the last time: hundreds of them keep nobody else waiting
+        # Servers that did not answer the last time; even hundreds of them do not delay requests to others.
         self._silent: set[str] = set()
         self._slots_of_silent = asyncio.Semaphore(SILENT_AT_ONCE)
-        self._slots_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # by URL without its path
+        self._slots_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()  # by URL without the path
         self._under_way: dict[object, asyncio.Task[Answer]] = {}
-        self._changes = 0  # commands that were given: an answer of before one does not serve who asks after it
+        self._changes = 0  # commands sent: an answer from before a command does not serve a question after it
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close all connections to the nodes."""
         await self._client.aclose()
 
     async def get_object(self, address: str, path: str, arguments: Arguments | None = None) -> Answer:
-        """A JSON object. What is wrapped as nsqd before 1.0 did is unwrapped. Raises UpstreamError."""
+        """Return a JSON object. The envelope of nsqd before 1.0 is unwrapped. Raises UpstreamError."""
         key = self._changes, *question(address, path, arguments)
         task = self._under_way.get(key)
         if task is None:
             task = self._under_way[key] = asyncio.create_task(self._get(address, path, arguments or {}))
             task.add_done_callback(lambda done: self._ended(key, done))
-        return await asyncio.shield(task)  # who gives up does not take it from the others
+        return await asyncio.shield(task)  # a caller that gives up must not cancel it for the others
 
     def _ended(self, key: object, task: asyncio.Task[Answer]) -> None:
         del self._under_way[key]
@@ -110,24 +111,24 @@ class Upstreams:
             raise UpstreamError(f"{address}{path} {error}") from None
 
     async def get_bytes(self, address: str, path: str, arguments: Arguments) -> bytes:
-        """An answer as it is. Raises UpstreamError."""
+        """Return the content of an answer. Raises UpstreamError."""
         return (await self._ask("GET", _url(address, path), arguments, b"", {}))[0]
 
     async def post(self, address: str, path: str, arguments: Arguments, body: bytes = b"") -> bytes:
-        """Have something done. Raises UpstreamError."""
+        """Send a command and return the content of the answer. Raises UpstreamError."""
         return (await self.tell(address, path, arguments, body, {}))[0]
 
     async def tell(
         self, address: str, path: str, arguments: Arguments, body: bytes, headers: dict[str, str]
     ) -> tuple[bytes, dict[str, str]]:
-        """Likewise; the answer, and its headers, of which names are in lower case. Raises UpstreamError."""
+        """Send a command and return the answer's content and headers, with names in lower case. Raises UpstreamError."""
         try:
             return await self._ask("POST", _url(address, path), arguments, body, headers)
         finally:
             self._changes += 1
 
     async def all_of(self, addresses: Iterable[str], ask: Callable[[str], Awaitable[T]]) -> Gathered[T]:
-        """Every one of them at the same time; nobody waits for longer than its own deadline."""
+        """Ask all addresses concurrently. None waits for longer than its own deadline."""
         named = list(dict.fromkeys(addresses))
         found: Gathered[T] = Gathered()
         for address, result in zip(named, await asyncio.gather(*map(ask, named), return_exceptions=True), strict=True):
@@ -155,7 +156,7 @@ class Upstreams:
     async def _exchange(
         self, method: str, url: str, arguments: Arguments, body: bytes, headers: dict[str, str]
     ) -> tuple[httpx.Response, bytes]:
-        """One answer, whatever it says, and its content. Raises UpstreamError."""
+        """Return one response of any status, and its content. Raises UpstreamError."""
         server, held = _server(url), 0
 
         def on_part(size: int) -> None:
@@ -182,7 +183,7 @@ class Upstreams:
 
     @asynccontextmanager
     async def _turn(self, server: str) -> AsyncIterator[None]:
-        """Wait until it may be asked, and note whether it answers."""
+        """Wait until the server may be asked, and note whether it answers."""
         own_slots = self._slots_of.setdefault(server, asyncio.Semaphore(EACH))
         async with own_slots, self._slots_of_silent if server in self._silent else self._slots:
             now = asyncio.get_running_loop().time
@@ -191,37 +192,37 @@ class Upstreams:
                 yield
                 self._silent.discard(server)
             except (asyncio.CancelledError, httpx.HTTPError, OSError):  # cancelled: by the deadline
-                had_time = now() - began >= self._times.request / 2  # else it spent its time waiting for its turn
+                had_time = now() - began >= self._times.request / 2  # otherwise it spent the time waiting for its turn
                 if had_time and len(self._silent) < MOST_SILENT:
                     self._silent.add(server)
                 raise
 
 
 def _server(url: str) -> str:
-    """The scheme, host and port of a URL."""
+    """Return the scheme, host and port of a URL."""
     return "/".join(url.split("/", 3)[:3])
 
 
 def question(address: str, path: str, arguments: Arguments | None) -> tuple[object, ...]:
-    """To know the same question by."""
+    """Return a key that identifies equal questions."""
     return address, path, tuple(sorted((name, str(value)) for name, value in (arguments or {}).items()))
 
 
 def retrieve(task: asyncio.Task[Any]) -> None:
-    """Nobody may be there any more to hear what went wrong."""
+    """Retrieve the task's exception, so that asyncio does not complain if no caller is left to see it."""
     if not task.cancelled():
         task.exception()
 
 
 def _url(address: str, path: str) -> str:
-    """Nodes say where they are, and may lie. Raises UpstreamError."""
+    """Return the URL of a path on a node. Raises UpstreamError for a bad address, since nodes may lie about theirs."""
     if _ADDRESS.fullmatch(address) is None:
         raise UpstreamError(f"{address[:100]!r} is no address")
     return f"http://{address}{path}"
 
 
 def _https(url: str, refusal: bytes) -> str:
-    """Where a node that wants TLS says that it is; "" if it says nothing of the kind."""
+    """Return the URL that a node names in its refusal if it requires TLS, or ""."""
     try:
         port = parse_object(refusal, MOST_REFUSAL)["https_port"]
     except (AnswerError, KeyError):

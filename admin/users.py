@@ -1,11 +1,11 @@
-"""The users file: who may log in, as what, and to which topics. One line each:
+"""The users file: who may log in, with which role and to which topics. One line each:
 
     # name   role      topics       secret
     ann      admin     *            $argon2id$v=19$...      a password
     robot    operator  orders.*,x   sha256:4f2a...          a token, for Authorization: Bearer
     carl     viewer    *            -                       a name that only a trusted proxy can say
 
-`penstock users` writes it; whoever edits it by hand is heard within a second. Roles: admin.roles.
+`penstock users` writes it; manual changes take effect within a second. See admin.roles for the roles.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shared.log import log
 
 PASSWORD, TOKEN, BY_PROXY = "$argon2", "sha256:", "-"
 TOKEN_PREFIX = "pst_"
-CHECK_EVERY = 1.0  # s between two looks whether it was changed
+CHECK_EVERY = 1.0  # s between two checks whether the file has changed
 MOST_BYTES = 1024 * 1024
 _NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
 _TOPICS = re.compile(r"[A-Za-z0-9._#*?\[\]!-]{1,200}(,[A-Za-z0-9._#*?\[\]!-]{1,200}){0,99}")
@@ -30,7 +30,7 @@ _TOPICS = re.compile(r"[A-Za-z0-9._#*?\[\]!-]{1,200}(,[A-Za-z0-9._#*?\[\]!-]{1,2
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A line."""
+    """A user, as one line of the file describes it."""
 
     name: str
     role: Role
@@ -38,12 +38,12 @@ class User:
     secret: str
 
     def line(self) -> str:
-        """As it stands in the file."""
+        """Return the user's line in the file."""
         return f"{self.name} {self.role.word} {','.join(self.topics)} {self.secret}"
 
 
 def no_user(user: User) -> str:
-    """What is wrong with one, or ""."""
+    """Return what is wrong with a user, or ""."""
     if _NAME.fullmatch(user.name) is None:
         return f"{user.name[:100]!r} is no name: want letters, digits and . _ @ + -"
     if user.role is Role.NOBODY:
@@ -58,7 +58,7 @@ def no_user(user: User) -> str:
 
 
 def parse(text: str) -> dict[str, User]:
-    """By name. Raises ValueError with the line's number; it quotes no secret."""
+    """Return the users by name. Raises ValueError with the line's number, and without quoting a secret."""
     users: dict[str, User] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
@@ -75,17 +75,17 @@ def parse(text: str) -> dict[str, User]:
 
 
 def written(users: Iterable[User]) -> str:
-    """The file's text."""
+    """Return the text of the file."""
     return "# name role topics secret; written by penstock users\n" + "".join(f"{user.line()}\n" for user in users)
 
 
 def hashed(token: str) -> str:
-    """A token as the file keeps it; it was made at random, so nobody can guess it from that."""
+    """Return a token's hash for the file. Tokens are random, so they cannot be guessed from their hashes."""
     return TOKEN + hashlib.sha256(token.encode()).hexdigest()
 
 
 class Users:
-    """The file as it is now. One that became wrong is told of, and the last good one stays in force."""
+    """The current content of the file. If the file becomes invalid, this is logged, and the last good content stays."""
 
     def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
@@ -93,23 +93,23 @@ class Users:
         self._users: dict[str, User] = {}
         self._tokens: dict[str, User] = {}
         self._state: tuple[int, ...] = ()  # of the file that was read last
-        self._complaint = ""  # told last
+        self._complaint = ""  # the complaint logged last
         self._looked = 0.0
         if path:
             self._read()
 
     @property
     def are_kept(self) -> bool:
-        """There is a file."""
+        """True if there is a users file."""
         return bool(self._path)
 
     def named(self, name: str) -> User | None:
-        """The user of that name."""
+        """Return the user of that name, or None."""
         self._look()
         return self._users.get(name)
 
     def with_token(self, token: str) -> User | None:
-        """Whose token that is."""
+        """Return the user of that token, or None."""
         self._look()
         return self._tokens.get(hashed(token))
 
@@ -130,7 +130,7 @@ class Users:
         return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino
 
     def _read(self) -> None:
-        """Raises OSError, ValueError."""
+        """Read the file if it has changed. Raises OSError, ValueError."""
         self._looked = self._clock()
         state = self._state_of_file()
         if state == self._state:

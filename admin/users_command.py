@@ -1,4 +1,4 @@
-"""`penstock users`: writes the file of who may log in to nsqadmin (admin/users.py)."""
+"""`penstock users`: edits the file of users who may log in to nsqadmin (admin/users.py)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_PASSWORD = 8  # characters
 
 
 def main() -> int:
-    """The process's exit code: 0, 1 if the file cannot be used, 2 for wrong arguments."""
+    """Run the command and return the exit code: 0, 1 if the file cannot be used, 2 for wrong arguments."""
     arguments = _parser().parse_args()
     try:
         found: int = arguments.run(arguments)
@@ -104,7 +104,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _password() -> str:
-    """Raises ValueError."""
+    """Read a password from the terminal, twice, or else a line of standard input. Raises ValueError."""
     if sys.stdin.isatty():
         password = getpass.getpass("Password: ")
         if getpass.getpass("Again: ") != password:
@@ -124,7 +124,7 @@ def _read(path: Path) -> dict[str, User]:
 
 
 def _write(path: Path, users: dict[str, User]) -> None:
-    """Whole or not at all, and for its owner and group alone; an owner it has it keeps."""
+    """Write the file atomically, for its owner and group only. An existing file keeps its owner."""
     place, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(place, "w", encoding="utf-8") as file:

@@ -1,4 +1,4 @@
-"""What pages show, out of what the cluster tells: rows, rates, orders, and words for people. Pure."""
+"""What pages show of the cluster's answers: rows, rates, orders, and words for people. Pure."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from shared.text import without_surrogates
 
 PAGE = 100  # topics on a page
 MOST_TEXT, MOST_HEX = 64 * 1024, 4096  # bytes of a body that are shown, and of those in hex
-MOST_PARSED = 8 * MOST_TEXT  # bytes of memory that it may take as JSON
-MOST_HEADERS = 1000  # of a message that are shown
-MOST_CURSORS = 1000  # of a node that are shown
+MOST_PARSED = 8 * MOST_TEXT  # bytes of memory that a body may take as JSON
+MOST_HEADERS = 1000  # headers shown of a message
+MOST_CURSORS = 1000  # cursors shown of a node
 UNKNOWN = "-"
 
 T = TypeVar("T")
@@ -27,11 +27,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A topic, or a channel."""
+    """The figures of a topic or a channel."""
 
     name: str
     paused: bool
-    depth: int  # of a topic: with those of its channels
+    depth: int  # of a topic: including its channels
     in_flight: int
     deferred: int
     messages: int
@@ -40,11 +40,11 @@ class Row:
     channels: int
     clients: int
     buried: int = 0
-    oldest: int = 0  # when the one that waits longest was published, ns since the epoch; 0: none waits, or nobody says
-    jobs: int = 0  # of the tube that it is to clients of beanstalkd
-    rate_in: float | None = None  # messages a second that were published; None: not known yet
-    rate_out: float | None = None  # that left: finished, emptied or discarded, of all channels
-    gain: float | None = None  # that are fewer each second
+    oldest: int = 0  # ns since the epoch when the longest waiting message was published; 0: none, or unknown
+    jobs: int = 0  # jobs in the tube of the same name, for clients of beanstalkd
+    rate_in: float | None = None  # messages published per second; None: not known yet
+    rate_out: float | None = None  # messages per second that left, of all channels: finished, emptied or discarded
+    gain: float | None = None  # decrease of the messages held, per second
 
     COUNTS: ClassVar[tuple[str, ...]] = (
         "depth", "in_flight", "deferred", "messages", "requeued", "timed_out", "channels", "clients", "buried", "oldest",
@@ -53,7 +53,7 @@ class Row:
 
     @property
     def drain(self) -> str:
-        """How long until it is empty, if it goes on as now."""
+        """How long it takes until it is empty at the current rate, in words."""
         if not self.depth:
             return "empty"
         if self.gain is None:
@@ -62,12 +62,12 @@ class Row:
 
     @property
     def held(self) -> int:
-        """Messages that are there in any state."""
+        """The number of messages in any state."""
         return self.depth + self.in_flight + self.deferred
 
 
 def channel_row(told: Told) -> Row:
-    """Of a channel, as admin.merge has it."""
+    """Return the row of a channel in the form of admin.merge."""
     return Row(
         told["channel_name"], told["paused"], told["depth"], told["in_flight_count"], told["deferred_count"],
         told["message_count"], told["requeue_count"], told["timeout_count"], 0, told["client_count"],
@@ -75,7 +75,7 @@ def channel_row(told: Told) -> Row:
 
 
 def topic_row(name: str, parts: Iterable[Told]) -> Row:
-    """Of a topic, of its parts on the nodes. Its messages are what was published; the rest is its channels' sum."""
+    """Return the row of a topic from its parts on the nodes. `messages` counts publishes; the rest sums up the channels."""
     nodes = list(parts)
     channels = [channel for node in nodes for channel in node["channels"] or ()]
     return Row(
@@ -93,14 +93,14 @@ def topic_row(name: str, parts: Iterable[Told]) -> Row:
 
 
 def dead_row(name: str) -> Row:
-    """Of a topic that nobody has."""
+    """Return the row of a topic that no node has."""
     return Row(name, False, *[0] * len(Row.COUNTS))
 
 
 def with_rates(row: Row, before: Row | None, seconds: float, copies: int = 1) -> Row:
-    """With how fast it moved since. `copies`: of each message, one for each channel of a topic.
+    """Return the row with its rates since `before`. `copies` is the number of copies of each message, one per channel.
 
-    A node that was started anew counts from 0: then nothing is known.
+    A node that was restarted counts from 0; the row then stays without rates.
     """
     if before is None or seconds <= 0 or row.messages < before.messages:
         return row
@@ -111,22 +111,22 @@ def with_rates(row: Row, before: Row | None, seconds: float, copies: int = 1) ->
 
 
 def with_rate(row: Row, name: str, value: float) -> Row:
-    """With that as its `rate_in` or `rate_out`."""
+    """Return the row with `value` as its `rate_in` or `rate_out`."""
     return replace(row, rate_in=value) if name == "rate_in" else replace(row, rate_out=value)
 
 
 def page_of(rows: Sequence[T], page: int) -> tuple[Sequence[T], int, int]:
-    """That page, its number, and how many there are."""
+    """Return the rows of that page, the page's number, and the number of pages."""
     pages = max(1, -(-len(rows) // PAGE))
     page = min(max(1, page), pages)
     return rows[(page - 1) * PAGE : page * PAGE], page, pages
 
 
-# messages
+# Messages
 
 
 def message_view(told: Told) -> Told:
-    """A message of /channel/messages, as a page shows it: text where it is, JSON where it is, hex always."""
+    """Return a message of /channel/messages as a page shows it: as text, as JSON if it is JSON, and in hex."""
     body = _body(told)[:MOST_TEXT]
     shown = body.decode("utf-8", "replace") if body else ""
     printable = "".join(one if one.isprintable() or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in shown)
@@ -150,13 +150,13 @@ def message_view(told: Told) -> Told:
 
 
 def job_view(told: Told) -> Told:
-    """A job of /tube/jobs likewise."""
+    """Return a job of /tube/jobs as a page shows it."""
     names = ("id", "priority", "age", "time_left", "ttr", "reserves", "timeouts", "releases", "buries", "kicks")
     return message_view(told) | {name: number(told.get(name)) for name in names}
 
 
 def text_of(told: Told) -> str:
-    """A message's body and headers, to be searched."""
+    """Return the text of a message that a search looks through: the id, the body and the headers."""
     headers = told.get("headers")
     lines = [f"{name}: {value}" for name, value in headers.items()] if isinstance(headers, dict) else []
     return "\n".join([text(told.get("id")), _body(told).decode("utf-8", "replace"), *lines])
@@ -174,7 +174,10 @@ def _body(told: Told) -> bytes:
 
 
 def _indented(body: bytes) -> str:
-    """ "" if it is no JSON that would look better so: nested by the thousand it would be a thousand times as long."""
+    """Return indented JSON, or "" for a body that is no JSON object or list.
+
+    Deeply nested JSON also gives "": nested by the thousand it would be a thousand times as long.
+    """
     try:
         told = parse_json(body, MOST_PARSED)
     except AnswerError:
@@ -183,7 +186,7 @@ def _indented(body: bytes) -> str:
 
 
 def hex_of(body: bytes) -> str:
-    """Lines of an offset, 16 bytes, and what of them can be printed."""
+    """Return a hex dump: lines of an offset, 16 bytes, and their printable characters."""
     lines = []
     for at in range(0, len(body), 16):
         part = body[at : at + 16]
@@ -193,35 +196,35 @@ def hex_of(body: bytes) -> str:
 
 
 def traits(client: Told) -> list[str]:
-    """What is not plain about a client's connection."""
+    """Return the special properties of a client's connection."""
     found = [name for name in ("tls", "snappy", "deflate") if client[name]]
     found += [f"{client['sample_rate']} % sampled"] if client["sample_rate"] else []
     found += [f"authorized {client['auth_identity']}".strip()] if client["authed"] else []
     return found + [client[name] for name in ("topology_region", "topology_zone") if client.get(name)]
 
 
-# words
+# Words
 
 
 def count(value: int) -> str:
-    """1,234,567."""
+    """Return a number with commas: 1,234,567."""
     return f"{value:,}"
 
 
 def rate(value: float | None) -> str:
-    """Of a second."""
+    """Return a rate per second in words."""
     if value is None:
         return UNKNOWN
     return f"{value:,.1f}" if value < 10 else f"{value:,.0f}"
 
 
 def percent(value: float) -> str:
-    """Of a quantile: 99.9 %."""
+    """Return a quantile in percent: 99.9 %."""
     return f"{value * 100:g} %"
 
 
 def duration(ns: float) -> str:
-    """In the largest unit that makes it more than one."""
+    """Return a duration in the largest unit of which it has at least one."""
     for unit, size in (("d", 86_400e9), ("h", 3_600e9), ("min", 60e9), ("s", 1e9), ("ms", 1e6)):
         if ns >= size:
             return f"{ns / size:.1f} {unit}"
@@ -229,12 +232,12 @@ def duration(ns: float) -> str:
 
 
 def age(then: int, now: int) -> str:
-    """How long ago, both ns since the epoch; - for none."""
+    """Return how long ago `then` was, both in ns since the epoch; - for none."""
     return duration(max(0, now - then)) if then else UNKNOWN
 
 
 def size(value: int) -> str:
-    """Bytes."""
+    """Return a number of bytes with a decimal unit."""
     for unit, one in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= one:
             return f"{value / one:.1f} {unit}"
@@ -242,7 +245,7 @@ def size(value: int) -> str:
 
 
 def moment(ns: int) -> str:
-    """A time, to the millisecond; - for none."""
+    """Return a time to the millisecond; - for none."""
     try:
         return datetime.fromtimestamp(ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + " UTC" if ns else UNKNOWN
     except (ValueError, OverflowError, OSError):
@@ -250,22 +253,22 @@ def moment(ns: int) -> str:
 
 
 def second(ns: int) -> str:
-    """A time, to the second."""
+    """Return a time, without its milliseconds if they are 0."""
     return moment(ns).replace(".000 UTC", " UTC")
 
 
 def whole(value: str, otherwise: int = 1) -> int:
-    """A number of a query, if it is one."""
+    """Return a number in a query, or `otherwise` if the text is no number of at most 9 digits."""
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else otherwise
 
 
 def segment(value: str) -> str:
-    """One part of a path: the # of an ephemeral name is no fragment."""
+    """Quote one segment of a path: the # of an ephemeral name must not begin a fragment."""
     return quote(value, safe="")
 
 
 def arguments(given: dict[str, object]) -> str:
-    """Of a query, without those that say nothing."""
+    """Return a query string without the empty arguments."""
     return urlencode({name: value for name, value in given.items() if value})
 
 
@@ -276,7 +279,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
 
 
 def reader_rows(told: Mapping[str, list[Told]], topic: str) -> list[Told]:
-    """Rows of cursors, those that are the furthest behind first. `told`: by node; `topic`: theirs, if it is not told."""
+    """Return rows of cursors, the largest lag first. `told` is by node; `topic` is used where a cursor names none."""
     rows = [
         {
             "topic": topic or text(one.get("topic")),

@@ -1,4 +1,4 @@
-"""Pages that are looked at again and again: the nodes are asked once for all who look, and rates come from the time before."""
+"""A cache for pages: nodes are asked once for all viewers, and rates come from the previous answer."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-FRESH = 1.5  # s that an answer serves everybody
-POLITE = 50  # times as long as an answer took we do not ask again: nodes spend no more than 2 % of their time on us
-MOST_POLITE = 5.0  # s
-SOON = 0.08  # s that a page waits for what it can do without for a moment
-FORGOTTEN = 60.0  # s after which it is no `before` any more
+FRESH = 1.5  # s that an answer serves all viewers
+# Wait this many times the duration of a question before the next: nodes then spend at most 2 % of their time on it.
+POLITE = 50
+MOST_POLITE = 5.0  # s: the longest such wait
+SOON = 0.08  # s that a page waits for what it can do without for now
+FORGOTTEN = 60.0  # s after which an answer no longer serves as `before`
 MOST = 200  # questions that are remembered
-MOST_MEMORY = 256 * 1024 * 1024  # bytes that the answers to them hold, of those that say in `memory` what they hold
+MOST_MEMORY = 256 * 1024 * 1024  # bytes that remembered answers hold, as far as they state it in `memory`
 
 T = TypeVar("T")
 
@@ -27,7 +28,7 @@ class Seen(Generic[T]):
 
     now: T
     before: T | None = None
-    seconds: float = 0.0  # between the two
+    seconds: float = 0.0  # between the two answers
 
 
 @dataclass(slots=True)
@@ -35,26 +36,27 @@ class _Slot:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     seen: Seen[Any] | None = None
     asked_at: float = 0.0
-    at: float = 0.0  # when it was answered
-    polite: float = 0.0  # s that it shall serve, for what it took
+    at: float = 0.0  # when the answer came
+    polite: float = 0.0  # s that the answer serves because of the time that it took
     failure: Exception | None = None
     failed_at: float = 0.0
 
 
 class Watch:
-    """See above. Bounded: the question that was asked longest ago is forgotten."""
+    """Remembers answers to questions, at most MOST of them: the question asked longest ago is forgotten first."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, most_memory: int = MOST_MEMORY) -> None:
         self._clock = clock
         self._most_memory = most_memory
         self._slots: OrderedDict[object, _Slot] = OrderedDict()
         self._changed_at = -math.inf
-        self._tasks: set[asyncio.Task[Any]] = set()  # that somebody did not wait for
+        self._tasks: set[asyncio.Task[Any]] = set()  # questions whose callers did not wait
 
     async def ask(self, key: object, question: Callable[[], Awaitable[T]], fresh: float = FRESH) -> Seen[T]:
-        """An answer of the last `fresh` seconds, and of after the last change.
+        """Return an answer that is at most `fresh` seconds old and newer than the last change, or ask the question.
 
-        Raises what the question raises: to all who ask in the next moment, who shall not wait in turn for a node that hangs.
+        Raises what the question raises. For a moment (FRESH) the same exception is raised to later callers, so that
+        they do not wait in turn for a node that hangs.
         """
         slot = self._slots.setdefault(key, _Slot())
         self._slots.move_to_end(key)
@@ -83,7 +85,7 @@ class Watch:
             return slot.seen
 
     async def soon(self, key: object, question: Callable[[], Awaitable[T]], fresh: float = FRESH) -> Seen[T] | None:
-        """As `ask`, but who asks waits for SOON at the most: then an older answer stands for it, or None. It is asked on."""
+        """Return what `ask` does, or after SOON an older answer, or None. The question goes on in the background."""
         task = asyncio.create_task(self.ask(key, question, fresh))
         self._tasks.add(task)
         task.add_done_callback(self._ended)
@@ -95,7 +97,7 @@ class Watch:
         return slot.seen if slot is not None and is_young else None
 
     def _forget_the_oldest(self, but: object) -> None:
-        """As many answers as are more than may be held; not the one of that key."""
+        """Forget the oldest answers until the rest fits into the memory limit, but not that of the key `but`."""
         excess = sum(map(_memory, self._slots.values())) - self._most_memory
         for key in [key for key in self._slots if key != but]:
             if excess <= 0:
@@ -103,22 +105,22 @@ class Watch:
             excess -= _memory(self._slots.pop(key))
 
     def knows(self, key: object) -> bool:
-        """There was an answer, however old."""
+        """Return whether there was an answer, however old."""
         slot = self._slots.get(key)
         return slot is not None and slot.seen is not None
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        """Nobody may be there any more to hear what went wrong."""
+        """Forget the task, and retrieve its exception, because no caller may be left to see it."""
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()
 
     def forget(self) -> None:
-        """Something was changed: the next to look sees it."""
+        """Note a change: answers from before it no longer serve."""
         self._changed_at = self._clock()
 
 
 def _memory(slot: _Slot) -> int:
-    """How many bytes of the budget the answers in a slot hold."""
+    """Return how many bytes of the budget the answers in a slot hold."""
     seen = slot.seen
     return sum(getattr(answer, "memory", 0) for answer in (seen.now, seen.before)) if seen is not None else 0

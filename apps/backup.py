@@ -1,6 +1,6 @@
-"""`penstock backup DIR`: copy the data directory of a running nsqd, as it was at one moment. DIR is a new data directory.
+"""Run `penstock backup DIR`: copy the data directory of a running nsqd, as it was at one moment.
 
-It is written under another name, synced, and gets its own only when all of it is there.
+DIR must not exist. The copy is written to `DIR.partial`, synced, and renamed to DIR only when it is complete.
 """
 
 import argparse
@@ -18,13 +18,13 @@ import httpx
 from apps.messages import ADDRESS
 from shared.files import sync_directory
 
-NAMES = re.compile(r"nsqd\.dat|log/log\.id|log/\d{20}\.\d{1,9}\.log")  # and nothing else is unpacked, whoever answers
-TIMEOUT = 60.0  # s without a byte
+NAMES = re.compile(r"nsqd\.dat|log/log\.id|log/\d{20}\.\d{1,9}\.log")  # the only names that are unpacked
+TIMEOUT = 60.0  # s without receiving a byte
 CHUNK = 1024 * 1024  # bytes
 
 
 def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Its flags."""
+    """Add the `backup` command and its flags to the parser."""
     what = "copy the data directory of a running nsqd, as it was at one moment"
     command = commands.add_parser("backup", help=what, description=what)
     command.add_argument(
@@ -36,7 +36,7 @@ def add_command(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it: the exit code."""
+    """Run the command and return the exit code: 0, or 1 if there is no backup."""
     target: Path = arguments.directory
     if target.exists():
         return _failed(f"{target} exists: name a new directory")
@@ -64,7 +64,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _unpack(answer: httpx.Response, target: Path) -> tuple[int, int]:
-    """Files and bytes."""
+    """Unpack the tar stream into `target`, sync every file, and return the number of files and of bytes.
+
+    Raises OSError or tarfile.TarError if the stream is incomplete or contains a file that no data directory has.
+    """
     (target / "log").mkdir(mode=0o700)
     count = size = 0
     stream: Any = _Stream(answer.iter_raw(CHUNK), int(answer.headers.get("content-length", 0)))
@@ -88,7 +91,7 @@ def _unpack(answer: httpx.Response, target: Path) -> tuple[int, int]:
 
 
 class _Stream:
-    """What tarfile reads from."""
+    """The file object that tarfile reads from: the chunks of an HTTP response, with a percentage on the terminal."""
 
     def __init__(self, chunks: Iterator[bytes], total: int) -> None:
         self._chunks = chunks
@@ -98,7 +101,7 @@ class _Stream:
         self._shown = sys.stderr.isatty()
 
     def read(self, size: int) -> bytes:
-        """So much, or what is left."""
+        """Return the next `size` bytes, or fewer at the end of the stream."""
         while len(self._held) < size:
             chunk = next(self._chunks, b"")
             if not chunk:
@@ -111,7 +114,7 @@ class _Stream:
         return part
 
     def finish(self) -> None:
-        """All of it must have come. Raises OSError."""
+        """Read the rest of the stream. Raises OSError if fewer or more bytes came than Content-Length announced."""
         while self.read(CHUNK):
             pass
         if self._shown:

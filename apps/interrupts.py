@@ -1,6 +1,7 @@
-"""SIGINT and SIGTERM as something a selector can wait for: a program ends between two pieces of work, not inside one.
+"""SIGINT and SIGTERM as a file that a selector can wait for, so that a program ends between two pieces of work.
 
-Only the first signal is noted; the second has its default effect, for whoever will not wait for a blocked write.
+Only the first signal is noted. The second one has its default effect, for users who do not want to wait for a blocked
+write.
 """
 
 import signal
@@ -11,7 +12,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """A context manager, in the main thread. Readable, and `seen`, once one of the signals came."""
+    """A context manager for the main thread. It becomes readable, and `seen` becomes True, when one of the signals arrives."""
 
     def __init__(self) -> None:
         self.seen = False
@@ -20,14 +21,14 @@ class Interrupts:
         self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Return the file descriptor that a selector waits for."""
         return self._reader.fileno()
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         for each in SIGNALS:
             signal.signal(each, signal.SIG_DFL)
         self.seen = True
-        self._writer.send(b"!")  # never read: the file stays readable
+        self._writer.send(b"!")  # never read, so the file stays readable
 
     def __enter__(self) -> "Interrupts":
         return self

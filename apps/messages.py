@@ -1,13 +1,13 @@
 """`penstock read`, `cursors`, `peek`, `finish`, `requeue`, `kick`, `bury`, `move`: one nsqd's messages, over its HTTP API.
 
-    penstock read audit --from 2026-11-21T10:00:00Z --json     what a topic retains, whoever has finished it
-    penstock read audit --cursor archive                       what came since the last time
-    penstock cursors audit                                     who reads it, and how far behind they are
-    penstock peek orders mail --state buried                   what a channel has, without touching it
+    penstock read audit --from 2026-11-21T10:00:00Z --json     print all messages that a topic retains, finished or not
+    penstock read audit --cursor archive                       print the messages since the last time
+    penstock cursors audit                                     list the cursors, and how far behind they are
+    penstock peek orders mail --state buried                   print messages of a channel, without changing them
     penstock kick orders mail --state buried --count 100       act on messages by --offset, or on the first in a state
 
-Bodies are written as they are, a line each; with --json a JSON object each. Exit code 0; 1 if nsqd refuses or cannot be
-reached.
+Each body is written unchanged, with a newline; with --json, each message is a JSON object on a line. The exit code is 0, or
+1 if nsqd refuses or cannot be reached.
 """
 
 import argparse
@@ -30,8 +30,8 @@ ACTIONS = {
 }
 DONE = {"finish": "finished", "requeue": "requeued", "kick": "kicked", "bury": "buried", "move": "moved"}
 PAGE = 1000  # messages asked for at a time
-PAGE_BYTES = 8 * 1024 * 1024  # likewise bytes
-WAIT = 30_000  # ms that nsqd waits for more, with --follow
+PAGE_BYTES = 8 * 1024 * 1024  # bytes of bodies asked for at a time
+WAIT = 30_000  # ms that nsqd waits for more messages, with --follow
 TIMEOUT = 60.0  # s for an answer
 ADVICE = {
     "OFFSET_GONE": "retention has passed it, or the topic retains nothing: see /topic/offsets, and /topic/config?retention=24h",
@@ -42,11 +42,11 @@ ADVICE = {
 
 
 class Refused(Exception):
-    """One line says why."""
+    """The request failed. The argument is one line that says why."""
 
 
 def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Their flags; `run` in the result is what to call."""
+    """Add the message commands and their flags. In the parsed arguments, `run` is the function to call."""
     read = _command(commands, "read", "print what a topic retains, whoever has finished it")
     read.add_argument(
         "--from", dest="start", metavar="PLACE", help="an offset, a time, =-15m, earliest, latest (default: earliest)"
@@ -82,7 +82,7 @@ def add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it: the exit code."""
+    """Run the command and return the exit code."""
     try:
         with httpx.Client(base_url=f"http://{arguments.nsqd_http_address}", timeout=TIMEOUT) as client:
             arguments.run(client, arguments)
@@ -137,7 +137,10 @@ def _messages(client: httpx.Client, arguments: argparse.Namespace, progress: "_P
 
 
 def _stand(client: httpx.Client, topic: str, name: str, owner: str | None) -> str:
-    """Where the cursor stands, or what retention has left behind it; it is made if it is not there."""
+    """Return where to read from: the cursor's offset, or "earliest" if retention has passed it. Creates a missing cursor.
+
+    Raises Refused if the cursor belongs to another owner.
+    """
     for one in _asked(client, "GET", "/topic/cursors", {"topic": topic}).json()["cursors"]:
         if one["name"] != name:
             continue
@@ -225,18 +228,18 @@ def _print(message: dict[str, Any], as_json: bool) -> None:
 
 
 class _Progress:
-    """How far a long reading is, on the terminal."""
+    """Shows on the terminal how far a long read has come."""
 
     def __init__(self, shown: bool) -> None:
         self._shown = shown
 
     def tell(self, offset: int, end: int) -> None:
-        """Everything before `offset` of `end` is printed."""
+        """Show that everything before `offset` of `end` is printed."""
         if self._shown:
             print(f"\roffset {offset} of {end}", end="", file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """That was it."""
+        """End the progress line with a newline."""
         if self._shown:
             print(file=sys.stderr)
 

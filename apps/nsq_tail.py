@@ -1,11 +1,11 @@
 """nsq_tail: print the messages of one or more topics, one line each (specs/nsq.md e2, e8).
 
-Law: a message is finished when its line has been written and flushed, and not before; one that was received and not
-printed is given back at once, never finished.
+Law: a message is finished when its line has been written and flushed, and not before. A message that was received but
+not printed is requeued at once, and never finished.
 
-Differences from the original, chosen:
-* with -n every printed message is finished; the original leaves the n-th to time out and be delivered again;
-* an nsqd that cannot be reached at the start is tried again, as one that goes away later is.
+Deliberate differences from the original:
+* with -n every printed message is finished; the original lets the n-th time out, so it is delivered again;
+* an nsqd that cannot be reached at the start is retried, like one that goes away later.
 """
 
 import os
@@ -32,7 +32,7 @@ TICK_S = 0.5  # consumers do their timed work when polled: at least once a secon
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The flags."""
+    """The options of nsq_tail, by their flags."""
 
     version: bool = option(False, "print version string")
     channel: str = option("", "NSQ channel (default: tail<6 digits>#ephemeral)")
@@ -48,7 +48,7 @@ class Options:
 
 
 def main() -> int:
-    """The console script."""
+    """Run the console script and return its exit code."""
     try:
         options = parse(Options, PROGRAM, sys.argv[1:], os.environ)
     except HelpRequested as usage:
@@ -67,13 +67,13 @@ def main() -> int:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:
-        # Whoever read us has seen enough. What Python still has buffered must not fail once more at exit.
+        # The reader of our output closed the pipe. Bytes that Python still buffers must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
 
 def run(options: Options, out: BinaryIO) -> int:
-    """Tail until -n messages were printed or a signal came. Raises ValueError for options that make no sense."""
+    """Print messages until -n are printed or a signal arrives. Raises ValueError for wrong options."""
     consumers = make_consumers(options)
     with Interrupts() as interrupts, ExitStack() as stack, selectors.DefaultSelector() as selector:
         selector.register(interrupts, selectors.EVENT_READ)
@@ -81,7 +81,7 @@ def run(options: Options, out: BinaryIO) -> int:
             stack.enter_context(consumer)
             selector.register(consumer, selectors.EVENT_READ)
         printer = Printer(out, options.n, options.print_topic)
-        stack.callback(printer.give_back)  # before the consumers close, also when the pipe broke
+        stack.callback(printer.give_back)  # runs before the consumers close, also after a broken pipe
         while not interrupts.seen and not printer.is_full:
             for consumer in consumers:
                 printer.print(consumer.topic, consumer.poll(0))
@@ -93,7 +93,7 @@ def run(options: Options, out: BinaryIO) -> int:
 
 
 def make_consumers(options: Options) -> list[Consumer]:
-    """One a topic. Nothing is connected yet."""
+    """Return one consumer for each topic, not connected yet. Raises ValueError for wrong options."""
     if not options.topic:
         raise ValueError("--topic required")
     if not options.nsqd_tcp_address and not options.lookupd_http_address:
@@ -102,7 +102,7 @@ def make_consumers(options: Options) -> list[Consumer]:
         raise ValueError("use --nsqd-tcp-address or --lookupd-http-address not both")
     settings, max_in_flight = passthrough.settings(options.consumer_opt, PROGRAM)
     max_in_flight = max_in_flight or options.max_in_flight
-    if options.n:  # what is not printed has to go back: better not to receive it
+    if options.n:  # messages that are not printed have to be requeued, so it is better not to receive them
         max_in_flight = min(max_in_flight, options.n)
     channel = options.channel or f"tail{random.randrange(1_000_000):06d}#ephemeral"
     return [
@@ -112,16 +112,16 @@ def make_consumers(options: Options) -> list[Consumer]:
 
 
 class Printer:
-    """Batches of messages onto a stream, up to a limit."""
+    """Writes batches of messages to a stream, up to a limit."""
 
     def __init__(self, out: BinaryIO, limit: int, with_topic: bool) -> None:
         self._out = out
         self._left = limit or float("inf")  # how many may still be printed
         self._with_topic = with_topic
-        self._unprinted: list[Message] = []  # beyond the limit, or of a write that failed
+        self._unprinted: list[Message] = []  # messages beyond the limit, or of a write that failed
 
     def print(self, topic: str, batch: Sequence[Message]) -> None:
-        """Write, flush, finish: in this order, so that a crash between them repeats a line rather than losing it."""
+        """Write, flush, and then finish a batch: a crash between these steps repeats a line rather than losing it."""
         if len(batch) > self._left:
             room = int(self._left)
             self._unprinted += batch[room:]
@@ -138,12 +138,12 @@ class Printer:
         self._left -= len(batch)
 
     def give_back(self) -> None:
-        """Somebody else may have what was not printed, now."""
+        """Requeue all messages that were not printed, without delay, so that other consumers get them at once."""
         for message in self._unprinted:
             message.requeue(0)
         self._unprinted.clear()
 
     @property
     def is_full(self) -> bool:
-        """True when the limit is reached."""
+        """True when as many messages are printed as the limit allows."""
         return self._left == 0

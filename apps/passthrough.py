@@ -1,7 +1,7 @@
 """-consumer-opt and -producer-opt: the options of go-nsq's Config, `name,value`, as far as this client has them.
 
-Two tables: what is applied, and what is accepted because doing without it harms nobody. Anything else is unknown, or
-refused because doing without it might harm. A bare bool means true.
+Two tables list the options that are applied and those that are accepted and ignored, because ignoring them does no
+harm. Every other option is unknown, or refused because ignoring it might do harm. A bool without a value means true.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,11 +13,11 @@ from penstock.client.settings import CLIENT_NAME
 from shared.values import parse_duration, parse_int, parse_text
 from shared.version import NSQ_VERSION
 
-MAX_IN_FLIGHT = "max_in_flight"  # applied by the program: the consumer's own argument
+MAX_IN_FLIGHT = "max_in_flight"  # the calling program applies this one: it is an argument of the consumer
 
 
 def _milliseconds(text: str) -> int:
-    """A Go duration, or an integer of milliseconds, as go-nsq takes both."""
+    """Read a Go duration, or an integer of milliseconds, as go-nsq accepts both."""
     return int(text) if text.lstrip("-").isdigit() else parse_duration(text) // 1_000_000
 
 
@@ -29,7 +29,7 @@ def _bool(text: str) -> bool:
     return bool(parse_text(bool, text))
 
 
-# option -> field of Settings, reader
+# Maps an option to the field of Settings and the function that reads its value.
 _APPLIED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "client_id": ("client_id", str),
     "hostname": ("hostname", str),
@@ -45,7 +45,7 @@ _APPLIED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "tls_cert": ("tls_cert", str),
     "tls_key": ("tls_key", str),
     "tls_min_version": ("tls_min_version", str),
-    "tls_security_level": ("tls_security_level", parse_int),  # ours: go-nsq takes any certificate
+    "tls_security_level": ("tls_security_level", parse_int),  # an extension: go-nsq accepts any certificate
     "snappy": ("snappy", _bool),
     "deflate": ("deflate", _bool),
     "deflate_level": ("deflate_level", parse_int),
@@ -61,7 +61,8 @@ _APPLIED: dict[str, tuple[str, Callable[[str], Any]]] = {
     "max_attempts": ("max_attempts", parse_int),
 }
 
-# Backing off and redistributing idle RDY: the programs here never fail a message, so there is nothing to slow down for.
+# Backoff, and redistribution of idle RDY: the programs here never fail a message, so they have nothing to back off
+# from.
 _HARMLESS: dict[str, Callable[[str], Any]] = {
     "backoff_strategy": str,
     "max_backoff_duration": _milliseconds,
@@ -77,7 +78,7 @@ _REFUSED = ("local_addr",)
 
 
 def check(words: Sequence[str]) -> str:
-    """What is wrong with the words of one flag, or ""."""
+    """Return the reason why the values of one flag are wrong, or "" if they are right."""
     try:
         settings(words, "")
     except ValueError as error:
@@ -86,7 +87,7 @@ def check(words: Sequence[str]) -> str:
 
 
 def settings(words: Sequence[str], program: str) -> tuple[Settings, int | None]:
-    """The Settings that the words make, and max_in_flight if they name it. Raises ValueError."""
+    """Return the Settings that the `name,value` words make, and max_in_flight if they set it. Raises ValueError."""
     values: dict[str, Any] = {"user_agent": f"{program}/{NSQ_VERSION} {CLIENT_NAME}"}
     max_in_flight = None
     for name, text in _pairs(words):
@@ -99,10 +100,10 @@ def settings(words: Sequence[str], program: str) -> tuple[Settings, int | None]:
 
 
 def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Names with their values; a bool may stand without one."""
+    """Yield option names with their values; a bool without a value yields "true". Raises ValueError."""
     for word in words:
         name, comma, text = word.partition(",")
-        name = name.replace("-", "_")  # go-nsq takes either
+        name = name.replace("-", "_")  # go-nsq accepts both spellings
         if not (name in _APPLIED or name in _HARMLESS or name in _REFUSED or name == MAX_IN_FLIGHT):
             raise ValueError(f"invalid option {name}")
         if not comma and name not in _BOOLS:

@@ -1,7 +1,8 @@
-"""`penstock`: `penstock up` starts nsqlookupd, nsqd and nsqadmin in the foreground; for the other commands see messages.py.
+"""The program `penstock`. `penstock up` starts nsqlookupd, nsqd and nsqadmin in the foreground; messages.py has others.
 
-The daemons are ordinary processes with ordinary flags (their lines are printed with -v), each in its own session: Ctrl-C
-reaches this program alone, which stops them in the reverse order of their starting. If one dies, all are stopped.
+The daemons are ordinary processes with ordinary flags (-v prints their command lines), each in its own session. Ctrl-C
+therefore reaches this program alone, which stops the daemons in the reverse order of their start. If one daemon dies,
+the program stops all of them.
 """
 
 import argparse
@@ -25,7 +26,7 @@ HOST = "127.0.0.1"
 LOOKUPD_TCP, LOOKUPD_HTTP = 4160, 4161
 NSQD_TCP, NSQD_HTTP, BEANSTALK = 4150, 4151, 11300
 ADMIN_HTTP = 4171
-NODE_STEP = 100  # between the ports of two nsqd: 4150, 4250, ...
+NODE_STEP = 100  # difference between the ports of two nsqd: 4150, 4250, ...
 START_TIMEOUT = 15.0  # s for all daemons together to accept connections
 STOP_TIMEOUT = 10.0  # s for a daemon to stop before it is killed
 POLL = 0.05  # s
@@ -37,7 +38,7 @@ ADVICE = (
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """One process to be."""
+    """A daemon to start: its program, flags and ports."""
 
     name: str
     program: str
@@ -48,16 +49,19 @@ class Daemon:
 
     @property
     def command(self) -> list[str]:
-        """What is executed. -P keeps Python from looking for modules beside launch.py and in the working directory."""
+        """The command line to execute. -P keeps Python from importing modules beside launch.py or in the working directory."""
         return [sys.executable, "-P", launch.__file__, self.program, *self.flags]
 
 
 class Stopped(Exception):
-    """SIGINT or SIGTERM."""
+    """SIGINT or SIGTERM arrived, so the daemons have to stop."""
 
 
 def main() -> int:
-    """The process's exit code: 0 after Ctrl-C, 1 if a daemon could not start or died, 2 for wrong arguments."""
+    """Run the program and return its exit code.
+
+    The code is 0 after Ctrl-C, 1 if a daemon could not start or died, and 2 for wrong arguments.
+    """
     arguments = _parser().parse_args()
     if "run" in arguments:
         return messages.run(arguments)
@@ -75,12 +79,13 @@ def main() -> int:
 
 
 def plan(data: Path, nodes: int, port_offset: int) -> list[Daemon]:
-    """The daemons in the order of starting."""
+    """Return the daemons to run, in the order in which they start."""
     lookupd_tcp, lookupd_http = LOOKUPD_TCP + port_offset, LOOKUPD_HTTP + port_offset
     addresses = (f"-tcp-address={HOST}:{lookupd_tcp}", f"-http-address={HOST}:{lookupd_http}")
     daemons = [Daemon("nsqlookupd", "nsqlookupd", addresses, lookupd_tcp, lookupd_http)]
     for number in range(nodes):
-        name = f"nsqd-{number + 1}" if number else "nsqd"  # the first keeps its directory whatever the number of nodes
+        # The first one keeps its directory when the number of nodes changes.
+        name = f"nsqd-{number + 1}" if number else "nsqd"
         tcp = NSQD_TCP + number * NODE_STEP + port_offset
         http = NSQD_HTTP + number * NODE_STEP + port_offset
         flags = (
@@ -109,7 +114,7 @@ def _run(daemons: Sequence[Daemon], verbose: bool) -> int:
             if verbose:
                 print(shlex.join(daemon.command))
             running.append((daemon, _start(daemon)))
-            if daemon is daemons[0]:  # the others look for nsqlookupd as soon as they are up
+            if daemon is daemons[0]:  # the others connect to nsqlookupd as soon as they run
                 _wait_until_listening(running)
         _wait_until_listening(running)
         print(_welcome(daemons), flush=True)
@@ -117,7 +122,7 @@ def _run(daemons: Sequence[Daemon], verbose: bool) -> int:
     except Stopped:
         code = 0
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C shall not leave half of them behind
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave daemons running
         for daemon, process in reversed(running):
             code = _end(daemon, process) or code
     return code
@@ -149,7 +154,7 @@ def _accepts(port: int) -> bool:
 
 
 def _wait_for_death(running: Sequence[tuple[Daemon, "subprocess.Popen[bytes]"]]) -> None:
-    """Returns when a daemon has ended by itself; usually Stopped comes first."""
+    """Return when a daemon has ended by itself. Usually Stopped is raised first."""
     while True:
         for daemon, process in running:
             if process.poll() is not None:
@@ -159,7 +164,7 @@ def _wait_for_death(running: Sequence[tuple[Daemon, "subprocess.Popen[bytes]"]])
 
 
 def _end(daemon: Daemon, process: "subprocess.Popen[bytes]") -> int:
-    """Stop a daemon; 1 if it had to be killed or ended badly."""
+    """Stop a daemon. Returns 1 if it had to be killed or its exit code is not 0."""
     if process.poll() is None:
         process.terminate()
     try:
@@ -202,7 +207,7 @@ def _welcome(daemons: Sequence[Daemon]) -> str:
 
 
 def _beside(program: str) -> str:
-    """The path of a console script of this installation, as short as it can be said."""
+    """Return the path of a console script of this installation, relative to the working directory if possible."""
     path = Path(sys.executable).parent / program
     if not path.exists():
         return program

@@ -1,10 +1,11 @@
 """to_nsq: publish the records of standard input to every destination given (specs/nsq.md e2, e8).
 
-Law: exit 0 at the end of the input means that every destination has answered OK for every record. What has been read is
-sent before more is waited for, so a slow input goes out line by line and a fast one in MPUBs of many.
+Law: exit code 0 at the end of the input means that every destination has answered OK for every record. The program
+sends what it has read before it waits for more input, so a slow input is published line by line and a fast one in MPUBs
+of many records.
 
-Differences from the original, chosen: the last record may lack its delimiter (the original chops its last byte); a
-destination that cannot be reached is an error at once.
+Deliberate differences from the original: the last record may lack its delimiter (the original drops the last byte of
+the input); a destination that cannot be reached is an error at once.
 """
 
 import os
@@ -26,16 +27,16 @@ from shared.flags import HelpRequested
 from shared.options import OptionError, option
 
 PROGRAM = "to_nsq"
-READ_SIZE = 262_144  # bytes; a pipe gives 65,536 at most, a file this many
+READ_SIZE = 262_144  # bytes; a read returns at most 65,536 of a pipe, and this many of a file
 BATCH_MESSAGES = 1000
-BATCH_BYTES = 1 << 20  # well below nsqd's max-body-size of 5 MB; a larger record goes alone
-RECORD_BYTES = 64 << 20  # no nsqd takes more, and an input without a delimiter must end somewhere
+BATCH_BYTES = 1 << 20  # well below nsqd's max-body-size of 5 MB; a larger record is sent alone
+RECORD_BYTES = 64 << 20  # no nsqd accepts more, and an input without a delimiter must fail at some point
 TICK_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The flags."""
+    """The options of to_nsq, by their flags."""
 
     topic: str = option("", "NSQ topic to publish to")
     delimiter: str = option("\n", "character to split input from stdin")
@@ -47,7 +48,7 @@ class Options:
 
 
 def main() -> int:
-    """The console script."""
+    """Run the console script and return its exit code."""
     try:
         options = parse(Options, PROGRAM, sys.argv[1:], os.environ)
     except HelpRequested as usage:
@@ -65,7 +66,7 @@ def main() -> int:
 
 
 def run(options: Options, stdin: int) -> int:
-    """Publish all that file descriptor `stdin` has. Raises ValueError for options that make no sense."""
+    """Publish all that the file descriptor `stdin` contains. Raises ValueError if options are missing or wrong."""
     delimiter = check(options)
     settings, _ = passthrough.settings(options.producer_opt, PROGRAM)
     with Interrupts() as interrupts, ExitStack() as stack:
@@ -79,7 +80,7 @@ def run(options: Options, stdin: int) -> int:
 
 
 def check(options: Options) -> bytes:
-    """The delimiter, if all options make sense. Raises ValueError."""
+    """Check all options and return the delimiter, one byte. Raises ValueError."""
     delimiter = os.fsencode(options.delimiter)
     if not options.topic:
         raise ValueError("--topic required")
@@ -93,15 +94,15 @@ def check(options: Options) -> bytes:
 
 
 class Splitter:
-    """Chunks into records; linear however long a record is."""
+    """Splits chunks of bytes into records, in linear time however long a record is."""
 
     def __init__(self, delimiter: bytes) -> None:
         self._delimiter = delimiter
-        self._parts: list[bytes] = []  # of the record that is not ended yet
-        self._size = 0  # of the parts
+        self._parts: list[bytes] = []  # pieces of the record that has not ended yet
+        self._size = 0  # bytes in `_parts`
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The records that `chunk` ends, without empty ones. Raises ValueError for one that never ends."""
+        """Return the non-empty records that end in `chunk`. Raises ValueError for a record beyond RECORD_BYTES."""
         head, found, tail = chunk.partition(self._delimiter)
         self._parts.append(head)
         self._size += len(head)
@@ -115,21 +116,21 @@ class Splitter:
         return list(filter(None, records))
 
     def end(self) -> list[bytes]:
-        """The last record, whole, if the input did not end with a delimiter."""
+        """Return the last record, if the input did not end with a delimiter, as a list of one or none."""
         return list(filter(None, [b"".join(self._parts)]))
 
 
 class Throttle:
-    """At most `rate` messages a second; 0 is no limit. Pure: `now` is monotonic, in seconds."""
+    """Allows at most `rate` messages a second; 0 means no limit. Pure: `now` is monotonic seconds."""
 
-    SAVED_S = 0.1  # how much of an idle time may be made up for: the largest burst
+    SAVED_S = 0.1  # how much idle time may be made up for, which limits a burst
 
     def __init__(self, rate: int) -> None:
         self._gap = 1 / rate if rate > 0 else 0.0
-        self._next_at = float("-inf")  # when the next message may go
+        self._next_at = float("-inf")  # when the next message may be sent
 
     def allowance(self, now: float) -> int:
-        """How many may go now."""
+        """Return how many messages may be sent now."""
         if not self._gap:
             return sys.maxsize
         if now < self._next_at:
@@ -138,27 +139,27 @@ class Throttle:
         return 1 + int((now - self._next_at) / self._gap)
 
     def early(self, now: float) -> float:
-        """How many seconds too early it is, when none may go."""
+        """Return the seconds until the next message may be sent, when `allowance` is 0."""
         return self._next_at - now
 
     def spend(self, count: int) -> None:
-        """So many have gone."""
+        """Record that `count` messages were sent."""
         self._next_at += count * self._gap
 
 
 class Pump:
-    """Reads while nothing waits, publishes what the rate allows, and keeps the connections alive meanwhile."""
+    """Reads input while no record waits, publishes what the rate allows, and keeps the connections alive meanwhile."""
 
     def __init__(self, topic: str, producers: list[Producer], splitter: Splitter, rate: int) -> None:
         self._topic = topic
         self._producers = producers
         self._splitter = splitter
         self._throttle = Throttle(rate)
-        self._waiting: deque[bytes] = deque()  # read and not yet published
+        self._waiting: deque[bytes] = deque()  # records that are read and not yet published
         self._ended = False
 
     def run(self, stdin: int, interrupts: Interrupts) -> None:
-        """Until the end of the input is published, or a signal."""
+        """Publish until the input ends and all of it is answered, or until a signal arrives."""
         while not interrupts.seen and not (self._ended and not self._waiting):
             if not self._waiting and self._is_readable(stdin, interrupts):
                 self._read(stdin)
@@ -180,7 +181,8 @@ class Pump:
 
     @staticmethod
     def _wait(seconds: float, files: "list[int | Interrupts | Producer]") -> list[object]:
-        # poll(2), since epoll refuses regular files; made anew, since producers may have connected anew
+        # poll(2), because epoll refuses regular files. It is created for each wait, because producers may have
+        # reconnected.
         with selectors.PollSelector() as selector:
             for file in files:
                 selector.register(file, selectors.EVENT_READ)
@@ -192,7 +194,7 @@ class Pump:
         self._waiting.extend(self._splitter.feed(chunk) if chunk else self._splitter.end())
 
     def _publish(self) -> float:
-        """Send what may go now, to everyone. Returns the seconds until more may, 0 if nothing has to wait."""
+        """Send what may be sent now, to every destination. Returns the seconds until more may be sent, or 0 if none waits."""
         while self._waiting:
             now = monotonic()
             allowed = self._throttle.allowance(now)
@@ -205,7 +207,7 @@ class Pump:
         return 0.0
 
     def _take(self, most: int) -> list[bytes]:
-        """The next records: at most so many, and BATCH_BYTES unless a single one is larger."""
+        """Remove and return the next records: at most `most`, and at most BATCH_BYTES unless the first one is larger."""
         batch: list[bytes] = []
         size = 0
         for record in islice(self._waiting, most):

@@ -1,4 +1,4 @@
-"""`python -m bench`: reads the options, measures the rows in turn, prints the tables. How to read them: bench/__init__.py."""
+"""`python -m bench`: reads the options, measures the rows in turn, prints the tables. bench/__init__.py explains them."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _Result = TypeVar("_Result")
 
 
 class Bench:
-    """Measures, and goes on where a row fails."""
+    """Measures rows and sizes, and goes on after one that fails."""
 
     def __init__(self, programs: Sequence[Program], effort: Effort) -> None:
         self._programs = programs
         self._effort = effort
-        self.failures: list[str] = []  # one text for each run that gave nothing
-        self.runs: dict[tuple[str, str], list[Figures]] = {}  # (row, server) -> one for each run
+        self.failures: list[str] = []  # one text for each run without a result
+        self.runs: dict[tuple[str, str], list[Figures]] = {}  # (row, server) -> the figures of each run
 
     def measure_rows(self, chosen: Sequence[Row], runs: int) -> None:
-        """Every row with every server, `runs` times over."""
+        """Measure every row with every server, `runs` times."""
         for run in range(runs):
             for row in chosen:
                 for program in self._programs:
@@ -62,7 +62,7 @@ class Bench:
                         _say(f"{number(got.rate)}/s, CPU {got.cpu:.0f} ns, server {share(got.server_share)}")
 
     def measure_sizes(self, chosen: Sequence[Size]) -> list[SizeLine]:
-        """Every size with every server, once."""
+        """Measure every size with every server, once."""
         lines: list[SizeLine] = []
         for size in chosen:
             for program in self._programs:
@@ -72,7 +72,7 @@ class Bench:
         return lines
 
     def measure_log(self, chosen: Sequence[LogSize]) -> list[Line]:
-        """What the log costs, of ours; beside the original where there is one."""
+        """Measure the log's rows with our nsqd, and with the original where a row compares them."""
         ours = next(program for program in self._programs if not program.original)
         go = next((program for program in self._programs if program.original), None)
         lines: list[Line] = []
@@ -82,7 +82,7 @@ class Bench:
         return lines
 
     def lines(self, chosen: Sequence[Row]) -> list[list[str]]:
-        """Of the main table."""
+        """Return the lines of the main table."""
         original = next((program.name for program in self._programs if program.original), None)
         lines = []
         for row in chosen:
@@ -109,7 +109,10 @@ def _say(text: str) -> None:
 
 
 def choose(named: Sequence[_Named], only: str) -> list[_Named]:
-    """Those that a comma-separated list of names, or of the first parts of names, asks for; all for an empty list."""
+    """Select by a comma-separated list of names, or of prefixes that end before a `-`.
+
+    An empty list selects all.
+    """
     words = [word for word in only.split(",") if word]
     return [each for each in named if not words or any(_asked(each.name, word) for word in words)]
 
@@ -119,12 +122,12 @@ def _asked(name: str, word: str) -> bool:
 
 
 def admin() -> list[LogSize]:
-    """The rows of nsqadmin."""
+    """Return the rows of nsqadmin, in order."""
     return [Listing("admin-listing"), Watched("admin-watched"), Open("admin-open")]
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line, read."""
+    """Parse the command line; --help lists the rows."""
     names = ", ".join([*(r.name for r in rows()), *(s.name for s in sizes()), *(s.name for s in log_sizes())])
     names += ", " + ", ".join(row.name for row in (*jobs(""), *pipeline(), *admin()))
     parser = argparse.ArgumentParser("bench", description="The figures of the daemons.", epilog=f"Rows: {names}.")
@@ -149,7 +152,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 1 if a row could not be measured."""
+    """Run the bench; return the exit code: 1 if a row could not be measured, 2 if no row was selected."""
     given = options(arguments)
     effort = Effort(given.seconds, given.window, 1.0)
     runs: int = given.runs
@@ -198,5 +201,5 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _terminated)  # so that the servers and their files go with us
+    signal.signal(signal.SIGTERM, _terminated)  # so that the servers and their files are removed with us
     sys.exit(main(sys.argv[1:]))

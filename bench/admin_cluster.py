@@ -1,7 +1,7 @@
-"""A cluster for nsqadmin's rows: nsqlookupd, nodes that all have the same topics, and nsqadmin, known here by its URLs alone.
+"""A cluster for nsqadmin's rows: nsqlookupd, nodes that all have the same topics, and nsqadmin, of which only URLs are known.
 
-Ten thousand topics are not created one by one, which would take a node some 40 s: each begins on a metadata file of the
-original's, and takes that over in two.
+Creating ten thousand topics one by one takes a node some 40 s. Instead, each node starts with a metadata file of the
+original, and takes that over in two seconds.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from pathlib import Path
 from bench.server import BenchError, Program, Server, nsqadmin, nsqlookupd
 
 CHANNEL = "ch"
-_WITH_MESSAGES = 100  # topics at the most
-_APART = 7919  # places between two of those: a prime, so that they are spread over the names
-_ON_TOP = 20  # topics that get messages now and then
-_KNOWN = 120.0  # s until nsqlookupd must know all
-_LOOK = 0.2  # s
+_WITH_MESSAGES = 100  # topics that have messages at the start, at most
+_APART = 7919  # distance between two of those in the list: a prime, so that they are spread over the names
+_ON_TOP = 20  # number of topics that get messages now and then
+_KNOWN = 120.0  # s until nsqlookupd must know all topics
+_LOOK = 0.2  # s between two looks
 
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """ns of CPU time, or a second's share of it; of the nodes the mean."""
+    """CPU time in ns, or in ns per second; for the nodes it is the mean."""
 
     admin: float
     node: float
     lookupd: float
 
     def less(self, other: Cpu, times: float = 1.0) -> Cpu:
-        """What is more than so many times the other."""
+        """Return this CPU time less `times` times the other."""
         return Cpu(
             self.admin - times * other.admin, self.node - times * other.node, self.lookupd - times * other.lookupd
         )
@@ -46,7 +46,7 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class AdminCluster:
-    """See above."""
+    """A running nsqlookupd, nodes and nsqadmin."""
 
     lookupd: Server
     nodes: tuple[Server, ...]
@@ -55,12 +55,12 @@ class AdminCluster:
     deepest: str  # the topic with the most messages
 
     def cpu(self) -> Cpu:
-        """So far."""
+        """Return the CPU time so far."""
         nodes = [node.cpu() for node in self.nodes]
         return Cpu(self.admin.cpu(), sum(nodes) / len(nodes), self.lookupd.cpu())
 
     def cpu_during(self, seconds: float) -> Cpu:
-        """In each second of the next so many."""
+        """Wait for `seconds`, and return the CPU time per second meanwhile."""
         before, began = self.cpu(), time.perf_counter()
         time.sleep(seconds)
         took = time.perf_counter() - began
@@ -68,15 +68,15 @@ class AdminCluster:
         return Cpu(spent.admin / took, spent.node / took, spent.lookupd / took)
 
     def rss(self) -> int:
-        """Bytes, of all."""
+        """Return the resident bytes of all processes."""
         return sum(server.rss() for server in (self.lookupd, self.admin, *self.nodes))
 
 
 @contextmanager
 def admin_cluster(ours: Program, nodes: int, topics: int) -> Iterator[AdminCluster]:
-    """A running one, in which nsqlookupd knows every topic of every node, and nobody has looked at nsqadmin.
+    """Start a cluster in which nsqlookupd knows every topic of every node, and nsqadmin has had no request yet.
 
-    Two messages a second are published in all of it, so that a page has something new to tell.
+    Two messages a second are published in the whole cluster, so that pages have something new to show.
     """
     names = tuple(f"bench_{number:05d}" for number in range(topics))
     deep = {names[place * _APART % topics]: place + 1 for place in range(min(_WITH_MESSAGES, topics))}
@@ -101,7 +101,7 @@ def admin_cluster(ours: Program, nodes: int, topics: int) -> Iterator[AdminClust
 
 @contextmanager
 def every_second(do: Callable[[int], None]) -> Iterator[None]:
-    """Beside what else happens; it is told how often it was called before."""
+    """Call `do` once a second in a thread while the context lasts; it gets the number of earlier calls."""
     done = threading.Event()
 
     def work() -> None:
@@ -120,19 +120,19 @@ def every_second(do: Callable[[int], None]) -> Iterator[None]:
 
 
 def _trickle(cluster: AdminCluster, chance: random.Random, turn: int) -> None:
-    """To a topic of the first page, and to the deepest, which so remains that."""
+    """Publish to a topic of the first page, and to the deepest topic, which so remains the deepest."""
     node = chance.choice(cluster.nodes)
     for topic in (cluster.deepest, chance.choice(cluster.topics[:_ON_TOP])):
         node.post(f"/pub?topic={topic}", b"x")
 
 
 def say(text: str) -> None:
-    """On the line of the terminal that tells of this row."""
+    """Print to the line of the terminal that shows the progress of this row."""
     print(text, end=", ", file=sys.stderr, flush=True)
 
 
 def _directory(path: Path, names: tuple[str, ...]) -> Path:
-    """A data directory of the original's with these topics, of one channel each."""
+    """Make a data directory of the original's with these topics, each with one channel."""
     path.mkdir()
     topics = [
         {"name": name, "paused": False, "channels": [{"name": CHANNEL, "paused": False}]} for name in names

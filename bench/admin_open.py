@@ -1,8 +1,8 @@
-"""A page of nsqadmin that stays open in a browser for ten thousand updates: what is left behind of them there.
+"""A page of nsqadmin that stays open in a browser for ten thousand updates, and the memory that they leave behind there.
 
-At one update in two seconds that takes five hours and a half. So a proxy stands between browser and nsqadmin: it hands on the
-first events of the page's stream, each of another moment, and repeats those in turn, as fast as the browser takes them. It and
-this row know no more of nsqadmin than the URL of a page and the content type of a stream.
+With one update in two seconds that would take five hours and a half. So a proxy stands between browser and nsqadmin. It
+passes on the first events of the page's stream, each from another moment, and repeats them in turn as fast as the browser
+takes them. The proxy and this row know no more of nsqadmin than the URL of a page and the content type of a stream.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from playwright.sync_api import CDPSession, Page
 
 NODES, TOPICS = 2, 200
-PAGE = "/?sort=rate_in"  # in which rows change their places
-_UPDATES = (500, 10_000)  # after which it is looked at; both end at the same moment, as both are multiples of _MOMENTS
+PAGE = "/?sort=rate_in"  # an order in which rows change their places
+_UPDATES = (500, 10_000)  # when memory is measured; both show the same event, as both are multiples of _MOMENTS
 _QUICK = (20, 100)
-_MOMENTS = 10  # that differ
-_STUCK = 60.0  # s without an update
-_QUIET = 5  # changes in a second: fewer are no update, but something that ticks
+_MOMENTS = 10  # number of different events
+_STUCK = 60.0  # s without an update, after which the page counts as stuck
+_QUIET = 5  # changes in a second; fewer are no update, but something else that moves on the page
 _EVENT_STREAM = "text/event-stream"
 _TIMEOUT = 30.0  # s for nsqadmin to answer
 _COUNT = """() => {
@@ -46,21 +46,20 @@ _COUNT = """() => {
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """In the browser, after a collection of its garbage."""
+    """What a page holds in the browser, after a garbage collection."""
 
-    nodes: float  # of the DOM, those of no document as well
-    heap: float  # bytes of JavaScript's
+    nodes: float  # of the DOM, including those that belong to no document
+    heap: float  # bytes of JavaScript's heap
     listeners: float
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Implements bench.log_sizes.LogSize."""
+    """The row of an open page; implements bench.log_sizes.LogSize."""
 
     name: str
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """See LogSize."""
         early, late = _UPDATES if effort.scale == 1 else _QUICK
         with (
             admin_cluster(ours, NODES, TOPICS) as cluster,
@@ -94,8 +93,8 @@ def _beside(late: float, early: float, updates: int, digits: int = 0) -> str:
 
 @contextmanager
 def _page(url: str) -> Iterator[tuple[Page, CDPSession]]:
-    """In the machine's Chromium."""
-    from playwright.sync_api import sync_playwright  # only this row is to pay for it
+    """Open the page in the machine's Chromium."""
+    from playwright.sync_api import sync_playwright  # imported here, so that only this row needs it
 
     program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if program is None:
@@ -114,7 +113,10 @@ def _page(url: str) -> Iterator[tuple[Page, CDPSession]]:
 
 
 def _after(updates: int, proxy: _Proxy, page: Page, devtools: CDPSession) -> Left:
-    """So many in all have been shown. Every one changes something, so fewer changes than updates are a failure."""
+    """Wait until the page has shown this many updates in all, and return what it holds.
+
+    Every update changes something, so fewer changes than updates raise BenchError.
+    """
     proxy.allow(updates)
     changes, changed = 0.0, time.monotonic()
     while True:
@@ -127,14 +129,14 @@ def _after(updates: int, proxy: _Proxy, page: Page, devtools: CDPSession) -> Lef
         if time.monotonic() - changed > _STUCK:
             raise BenchError(f"{proxy.sent} of {updates} updates were sent, and the page changed {changes:.0f} times")
     say(f"{updates} updates in {changes:.0f} changes")
-    for _ in range(2):  # what finalizers of the first let go
+    for _ in range(2):  # the second collects what finalizers of the first released
         devtools.send("HeapProfiler.collectGarbage")
     told = {one["name"]: one["value"] for one in devtools.send("Performance.getMetrics")["metrics"]}
     return Left(told["Nodes"], told["JSHeapUsedSize"], told["JSEventListeners"])
 
 
 def _busy(cluster: AdminCluster, chance: random.Random, turn: int) -> None:
-    """Some topics get messages, and a channel is paused and unpaused: no moment is like another."""
+    """Publish to some topics, and pause and unpause a channel, so that no two moments are alike."""
     for topic in chance.sample(cluster.topics, TOPICS // 10):
         chance.choice(cluster.nodes).post(f"/mpub?topic={topic}", b"\n".join([b"x"] * chance.randrange(1, 100)))
     paused = "pause" if turn % 4 == 0 else "unpause"
@@ -142,13 +144,13 @@ def _busy(cluster: AdminCluster, chance: random.Random, turn: int) -> None:
 
 
 class _Proxy:
-    """See the head of this file."""
+    """The proxy between browser and nsqadmin that repeats events; see the head of this file."""
 
     def __init__(self, admin: Server) -> None:
-        self.sent = 0  # events
+        self.sent = 0  # events sent so far
         self._admin = (admin.host, admin.ports["HTTP"])
-        self._moments: list[bytes] = []  # events that came; at most _MOMENTS
-        self._allowed = 0  # events in all
+        self._moments: list[bytes] = []  # the different events, at most _MOMENTS
+        self._allowed = 0  # events that may be sent in all
         self._changed = threading.Condition()  # guards _allowed
         proxy = self
 
@@ -162,27 +164,27 @@ class _Proxy:
                 pass
 
         self._server = ThreadingHTTPServer((admin.host, 0), Handler)
-        self._server.daemon_threads = True  # one may wait for ever: the page that it serves stays open
+        self._server.daemon_threads = True  # a thread may wait forever, since its page stays open
         self.address = f"{admin.host}:{self._server.server_port}"
 
     def serve(self) -> None:
-        """Until closed."""
+        """Serve requests until the proxy is closed."""
         self._server.serve_forever()
 
     def close(self) -> None:
-        """No more."""
+        """Stop serving and close the socket."""
         self._server.shutdown()
         self._server.server_close()
 
     def allow(self, events: int) -> None:
-        """To be sent in all."""
+        """Allow this number of events to be sent in all."""
         with self._changed:
             self._allowed = events
             self._changed.notify_all()
 
     @property
     def size(self) -> float:
-        """Bytes of an event, in the mean."""
+        """Return the mean size of an event in bytes."""
         return sum(map(len, self._moments)) / max(1, len(self._moments))
 
     def _hand_on(self, asked: BaseHTTPRequestHandler) -> None:
@@ -202,11 +204,11 @@ class _Proxy:
             if streaming:
                 self._stream(answer, asked)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # the browser has closed the page
+            pass  # the browser closed the page
         connection.close()
 
     def _stream(self, answer: http.client.HTTPResponse, asked: BaseHTTPRequestHandler) -> None:
-        """Real events while there are too few of them, then those again; no more than are allowed."""
+        """Forward real events until there are _MOMENTS of them, then repeat those; send no more than are allowed."""
         coming = _events(answer)
         while True:
             with self._changed:
@@ -218,7 +220,7 @@ class _Proxy:
 
 
 def _events(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """Those that have data."""
+    """Yield the stream's events that have data."""
     lines: list[bytes] = []
     for line in answer:
         lines.append(line)

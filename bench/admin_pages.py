@@ -1,7 +1,8 @@
-"""What nsqadmin's pages cost where there are ten thousand topics on ten nodes: looked at once, and held open.
+"""What nsqadmin's pages cost with ten thousand topics on ten nodes: when requested once, and when held open.
 
-A page is a URL here, so that any nsqadmin can be measured. CPU is what the daemons take from the request until two seconds
-behind the answer, so that what a look sets off is in it, less what they take in as much time while nobody looks.
+A page is just a URL here, so that any nsqadmin can be measured. CPU is the time that the daemons take from the request until
+two seconds after the answer, so that work that the request starts is included, less the time that they take in a period of
+the same length without requests.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ from bench.table import share
 
 NODES, TOPICS = 10, 10_000
 _QUICK = (2, 500)  # nodes and topics
-_LOOKS = 5  # at a page
-_PAUSE = 2.0  # s between them
-_IDLE = 30.0  # s that nobody looks
-_HELD = 30.0  # s that pages are held open
-_TOGETHER = 5  # pages
-_FIRST = 60.0  # s until the first update of a page must have come
+_LOOKS = 5  # requests of each page
+_PAUSE = 2.0  # s between two requests
+_IDLE = 30.0  # s of idling without requests
+_HELD = 30.0  # s for which pages are held open
+_TOGETHER = 5  # pages held open at once
+_FIRST = 60.0  # s within which the first update of a page must come
 _TIMEOUT = 120.0  # s without a byte
-_LOOK = 0.05  # s between looks at what has come
-_ACCEPT = {"Accept-Encoding": "gzip"}  # as every browser
+_LOOK = 0.05  # s between two checks of what has come
+_ACCEPT = {"Accept-Encoding": "gzip"}  # as every browser sends
 _NAME = re.compile(rb"bench_\d{5}")
 _ROW = re.compile(rb'id="t-(bench_\d{5})"')
-_MS = 1e6  # ns
+_MS = 1e6  # ns in a ms
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """At a page, once."""
+    """One request of a page: times, sizes and CPU time."""
 
     status: int
-    first: float  # ms to its first byte
+    first: float  # ms until the first byte
     last: float
     sent: int  # bytes of the body on the wire
     body: bytes
@@ -54,12 +55,11 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Implements bench.log_sizes.LogSize."""
+    """The row of page requests; implements bench.log_sizes.LogSize."""
 
     name: str
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """See LogSize."""
         full = effort.scale == 1
         with admin_cluster(ours, *((NODES, TOPICS) if full else _QUICK)) as cluster:
             idle = cluster.cpu_during(_IDLE if full else _PAUSE)
@@ -74,7 +74,7 @@ class Listing:
             return lines
 
     def _line(self, cluster: AdminCluster, path: str, which: str, looks: Sequence[Look]) -> Line:
-        """Of the looks that saw the page; of all if none did."""
+        """Make a line of the requests that got the page, or of all requests if none did."""
         wrong = {one: complaint for one in looks if (complaint := _complaint(cluster, path, one))}
         seen = [one for one in looks if one not in wrong] or looks
         size = (
@@ -96,7 +96,7 @@ class Listing:
 
 
 def _look(cluster: AdminCluster, path: str, idle: Cpu) -> Look:
-    """And pause."""
+    """Request the page once, and wait _PAUSE for the work that follows."""
     connection = http.client.HTTPConnection(cluster.admin.host, cluster.admin.ports["HTTP"], timeout=_TIMEOUT)
     cpu, began = cluster.cpu(), time.perf_counter()
     connection.request("GET", path, headers=_ACCEPT)
@@ -112,7 +112,7 @@ def _look(cluster: AdminCluster, path: str, idle: Cpu) -> Look:
 
 
 def _complaint(cluster: AdminCluster, path: str, look: Look) -> str:
-    """Why its figures are not those of the page, if they are not."""
+    """Return why this answer is not the page that was requested, or "" if it is."""
     if look.status != 200:
         return str(look.status)
     if not path.startswith("/?") and path != "/":
@@ -133,18 +133,17 @@ def _idle_line(name: str, cluster: AdminCluster, idle: Cpu) -> Line:
 
 
 def _share(cpu: float) -> str:
-    """`cpu`: ns a second."""
+    """Format a share of a core; `cpu` is in ns per second."""
     return share(max(0.0, cpu) / 1e9)
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """Implements bench.log_sizes.LogSize."""
+    """The row of open pages; implements bench.log_sizes.LogSize."""
 
     name: str
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """See LogSize."""
         full = effort.scale == 1
         with admin_cluster(ours, *((NODES, TOPICS) if full else _QUICK)) as cluster:
             idle = cluster.cpu_during(_IDLE if full else _PAUSE)
@@ -185,11 +184,11 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Come:
-    """Through a stream so far."""
+    """Updates that have come through a stream so far."""
 
     updates: int = 0
-    empty: int = 0  # of them, without a topic
-    size: int = 0  # bytes of them
+    empty: int = 0  # updates among them without a topic
+    size: int = 0  # bytes of the updates
     sent: int = 0  # bytes on the wire
 
     def __add__(self, other: Come) -> Come:
@@ -198,12 +197,12 @@ class Come:
         )
 
     def less(self, other: Come) -> Come:
-        """What came since."""
+        """Return what came since `other`, an earlier count."""
         return self + Come(-other.updates, -other.empty, -other.size, -other.sent)
 
 
 class _Stream(threading.Thread):
-    """Reads the updates of a page."""
+    """A thread that reads the updates of an open page."""
 
     def __init__(self, admin: Server) -> None:
         super().__init__(daemon=True)
@@ -214,7 +213,7 @@ class _Stream(threading.Thread):
         self._socket = self._connection.sock
 
     def run(self) -> None:
-        """Until it is closed, or fails."""
+        """Read until the stream is closed or fails."""
         try:
             self._connection.request("GET", "/?live=1", headers={**_ACCEPT, "Accept": "text/event-stream"})
             self._read(self._connection.getresponse())
@@ -224,12 +223,12 @@ class _Stream(threading.Thread):
             self.failure = self.failure or "the stream ended"
 
     def close(self) -> str:
-        """Hang up; returns why the stream had ended before, if it had."""
+        """Close the stream; return why it had ended before, or "" if it had not."""
         failure = self.failure
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # nsqadmin has hung up: that is the failure told
+            pass  # nsqadmin closed the connection, which is the reported failure
         self.join()
         self._connection.close()
         return failure
@@ -239,7 +238,7 @@ class _Stream(threading.Thread):
             self.failure = f"answered {answer.status}"
             return
         unpack = zlib.decompressobj(31) if answer.headers.get("content-encoding") == "gzip" else None
-        part, sent = b"", 0  # of the next update
+        part, sent = b"", 0  # bytes of the next update: decoded, and on the wire
         while data := answer.read1(1 << 16):
             part, sent = part + (unpack.decompress(data) if unpack else data), sent + len(data)
             *whole, part = part.split(b"\n\n")
@@ -251,7 +250,7 @@ class _Stream(threading.Thread):
 
 @contextmanager
 def _streams(admin: Server, pages: int) -> Iterator[list[_Stream]]:
-    """Each of which has had its first update. BenchError if one ends."""
+    """Open streams, and wait until each has had its first update. Raises BenchError if one ends."""
     streams = [_Stream(admin) for _ in range(pages)]
     for one in streams:
         one.start()

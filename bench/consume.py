@@ -1,6 +1,7 @@
-"""Consumers: they drain a channel of messages of one known size, and finish each.
+"""Consumers that drain a channel whose messages all have the same known size, and finish each message.
 
-A chunk of frames becomes a chunk of FINs without a loop in Python: 16 frames are unpacked at a time, their ids joined.
+A chunk of frames becomes a chunk of FINs without a loop in Python: 16 frames are unpacked at a time, and their ids
+joined.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ _BUFFER = 1 << 20  # bytes
 _BLOCK = 16  # frames unpacked by one struct
 _ONE = Struct(f"18x16s{SIZE}x")
 _MANY = Struct(f"18x16s{SIZE}x" * _BLOCK)
-_IDLE = 2.0  # s without a message that mean the end
+_IDLE = 2.0  # s without a message, after which the channel is taken as empty
 
 
 @dataclass
 class Drain:
-    """A load (see bench.load). Fields are the plan; the rest is state."""
+    """A load of consumers (see bench.load). The fields are the plan; everything else is state."""
 
     host: str
     ports: dict[str, int]
@@ -32,12 +33,11 @@ class Drain:
     channel: str
     connections: int
     rdy: int
-    seconds: float  # at the most
+    seconds: float  # at most
     messages: int  # in the channel
     upgrade: str = ""  # see bench.upgrade
 
     def prepare(self) -> None:
-        """See bench.load.Runnable."""
         self._epoll = select.epoll()
         self._peers: dict[int, _Peer] = {}
         for _ in range(self.connections):
@@ -48,7 +48,6 @@ class Drain:
             self._peers[peer.wire.fileno()] = peer
 
     def run(self) -> Outcome:
-        """See bench.load.Runnable."""
         peers, wanted, got = self._peers, self.messages, 0
         begin = last = time.perf_counter()
         end = begin + self.seconds
@@ -67,20 +66,20 @@ class Drain:
 
 
 class _Peer:
-    """One connection, and the part of a frame that came last."""
+    """One connection, and the incomplete frame at the end of its input."""
 
     def __init__(self, wire: Wire, upgrade: str) -> None:
         self.wire = wire
         self._upgrade = upgrade
         self._view = memoryview(bytearray(_BUFFER))
-        self._held = 0  # bytes at the start of the view: of a frame that is not complete yet
+        self._held = 0  # bytes at the start of the view that belong to an incomplete frame
 
     def say(self, commands: bytes) -> None:
-        """Send them."""
+        """Send the commands through the upgrade."""
         self.wire.sendall(pack_for(self._upgrade, commands))
 
     def receive(self) -> int:
-        """Read once, finish what is complete; return how many messages that was."""
+        """Read once and finish the complete messages; return their number."""
         view = self._view
         try:
             received = self.wire.recv_into(view[self._held :])
@@ -100,7 +99,7 @@ class _Peer:
 
 
 def fins(frames: memoryview, count: int) -> bytes:
-    """The FIN commands for so many frames."""
+    """Return the FIN commands for `count` frames."""
     middle = count // _BLOCK * _BLOCK * FRAME
     ids = chain(
         chain.from_iterable(_MANY.iter_unpack(frames[:middle])), chain.from_iterable(_ONE.iter_unpack(frames[middle:]))

@@ -1,6 +1,7 @@
-"""A crowd: thousands of subscribed connections on one epoll. It answers heartbeats and hands out messages, one by one.
+"""A crowd: thousands of subscribed connections on one epoll, which answers heartbeats and hands out single messages.
 
-Not for throughput: its frames are parsed in Python. Heartbeats stay at NSQ's default, 30 s, as those of real consumers.
+It is not made for throughput, since it parses frames in Python. Heartbeats stay at NSQ's default of 30 s, as those of
+real consumers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from bench.wire import HEARTBEAT, connect, expect_ok, greeting
 
 _READ = 65536  # bytes
 _EVENTS = 512  # connections served between two looks at the clock
-_TOGETHER = 100  # connections greeted before the first answer is read
+_TOGETHER = 100  # connections that are greeted before the first answer is read
 _SIZE = Struct(">i")
 _MESSAGE = Struct(">iiqH16s")  # size, type, timestamp, attempts, id
 _MESSAGE_TYPE = b"\0\0\0\2"
@@ -25,7 +26,7 @@ _MESSAGE_TYPE = b"\0\0\0\2"
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A delivery."""
+    """One delivery of a message to a member."""
 
     attempts: int
     id: bytes
@@ -33,18 +34,21 @@ class Message:
 
 
 class Member:
-    """One connection."""
+    """One connection of the crowd, subscribed to one channel."""
 
     __slots__ = ("number", "rest", "sock")
 
     def __init__(self, sock: socket.socket, number: int) -> None:
         self.sock = sock
         self.number = number  # in order of subscription, from 0
-        self.rest = b""  # the start of an incomplete frame
+        self.rest = b""  # the beginning of an incomplete frame
 
 
 class Crowd:
-    """See above. `receive(member, messages, now)` gives what to send back; `now` is monotonic ns, after the read."""
+    """The connections of a crowd.
+
+    `receive(member, messages, now)` returns the bytes to send back; `now` is monotonic ns, taken after the read.
+    """
 
     def __init__(self, host: str, port: int, receive: Callable[[Member, list[Message], int], bytes]) -> None:
         self._address = (host, port)
@@ -64,10 +68,10 @@ class Crowd:
                 self.members[sock.fileno()] = Member(sock, len(self.members))
                 self._epoll.register(sock.fileno(), select.EPOLLIN)
                 sock.sendall(f"RDY {rdy}\n".encode())
-            self.serve(0)  # a slow server takes minutes for all of them, and the first want heartbeats answered
+            self.serve(0)  # a slow server takes minutes for all, and the first members need their heartbeats answered
 
     def serve(self, seconds: float) -> None:
-        """Receive and answer for so long; 0: what is there."""
+        """Receive and answer for `seconds`; 0: handle only what has arrived."""
         end = time.monotonic() + seconds
         while True:
             for fd, _ in self._epoll.poll(max(0.0, end - time.monotonic()), _EVENTS):
@@ -93,7 +97,7 @@ class Crowd:
 
 
 def split(data: bytes) -> tuple[list[bytes], bytes]:
-    """Complete frames, and the rest."""
+    """Split into complete frames and the rest."""
     frames = []
     start = 0
     while len(data) - start >= 4:

@@ -1,4 +1,4 @@
-"""What a row says: figures of one run, and the median of several."""
+"""The figures of one run of a row, and the median of several runs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from bench.load import Sample
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One run, or, field by field, the median of several. None: this row has no such figure."""
+    """The figures of one run or, field by field, the median of several. None: the row has no such figure."""
 
     rate: float  # messages/s
-    cpu: float  # ns of the server's for each message
-    p50: float | None  # ns; likewise p99
+    cpu: float  # ns of the server's CPU time for each message
+    p50: float | None  # ns, as is p99
     p99: float | None
     rss: float  # bytes at the end
     growth: float  # bytes of RSS for each message
@@ -24,12 +24,12 @@ class Figures:
 
     @property
     def client_bound(self) -> bool:
-        """The load was the busier: throughput says little of the server."""
+        """Return True if the load was busier than the server, so that throughput says little of the server."""
         return self.load_share >= self.server_share
 
 
 def figures(sample: Sample) -> Figures:
-    """Of one run."""
+    """Compute the figures of one run."""
     outcome = sample.outcome
     messages, ns = max(1, outcome.messages), outcome.seconds * 1e9
     return Figures(
@@ -45,7 +45,7 @@ def figures(sample: Sample) -> Figures:
 
 
 def medians(runs: Sequence[Figures]) -> Figures:
-    """Field by field."""
+    """Return the median of each field."""
     return Figures(
         rate=median(run.rate for run in runs),
         cpu=median(run.cpu for run in runs),

@@ -1,12 +1,11 @@
-"""Messages that wait for a time, in a topic each channel, and how late they come.
+"""Messages that wait for a time, with one topic for each channel, and how late they arrive.
 
 Each channel has one consumer and three kinds of messages:
-
   D  published with a delay (DPUB); finished when it arrives
   R  requeued with a delay (REQ) at its first delivery; finished at the second
   H  held in flight until its time-out, and again after that; the first time-out is measured
 
-Due times are taken before the request is sent that sets them, so lateness is never measured too small.
+A due time is taken before the request that sets it is sent, so the measured lateness is never too small.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from bench.crowd import Crowd, Member, Message
 from bench.outcome import Outcome, timed
 from bench.wire import SIZE, connect, expect_ok, identify, sized
 
-_HEAD = Struct(">cq")  # kind, and when it is due (D) or was published, in monotonic ns
+_HEAD = Struct(">cq")  # the kind, and when the message is due (D) or was published, in monotonic ns
 _MILLISECOND = 1_000_000  # ns
-_GRACE = 2.0  # s after the window in which what is late may still come
+_GRACE = 2.0  # s after the window in which late messages may still arrive
 _SETTLE = 2.0  # s between the last request and the window
 _RDY = 2500
 _DELIVERY_TIMEOUT = 60.0  # s
@@ -31,7 +30,7 @@ _DELIVERY_TIMEOUT = 60.0  # s
 
 @dataclass
 class Firing:
-    """A load (see bench.load). Fields are the plan; the rest is state."""
+    """A load of firing messages (see bench.load). The fields are the plan; everything else is state."""
 
     host: str
     ports: dict[str, int]
@@ -39,19 +38,18 @@ class Firing:
     delayed: int  # D per channel
     requeued: int  # R per channel
     held: int  # H per channel
-    spread: float  # s: delays are 1 s to this, even
+    spread: float  # s: delays are evenly spread from 1 s to this
     timeout_min: int  # ms: each consumer asks for a time-out from this
     timeout_max: int  # ... to this
     seconds: float
 
     def prepare(self) -> None:
-        """See bench.load.Runnable."""
         self._random = random.Random(1)
         self._timeouts = [self._random.randint(self.timeout_min, self.timeout_max) for _ in range(self.channels)]
-        self._dues: list[int] = []  # of everything, in ns
+        self._dues: list[int] = []  # due times of all messages, in ns
         self._fired: list[tuple[int, int]] = []  # (due, arrived) in ns
         self._requeued: dict[tuple[int, bytes], int] = {}  # (member, id) -> due
-        self._first_deliveries = 0  # of R and H
+        self._first_deliveries = 0  # deliveries of R and H
         self._crowd = Crowd(self.host, self.ports["TCP"], self._receive)
         self._crowd.subscribe(
             (f"t{i}", "ch", _RDY, {"msg_timeout": timeout, "output_buffer_size": -1})
@@ -61,7 +59,6 @@ class Firing:
         self._crowd.serve(_SETTLE)
 
     def run(self) -> Outcome:
-        """See bench.load.Runnable."""
         begin = time.monotonic_ns()
         end = begin + int(self.seconds * 1e9)
         self._crowd.serve(self.seconds)
@@ -110,7 +107,7 @@ class Firing:
         return f"MPUB t{channel}\n".encode() + sized(pack(">i", self.requeued + self.held) + bodies)
 
     def _receive(self, member: Member, messages: list[Message], now: int) -> bytes:
-        """Note what arrived; the commands that answer it."""
+        """Note the messages that arrived, and return the commands that answer them."""
         return b"".join([self._answer(member, message, now) for message in messages])
 
     def _answer(self, member: Member, message: Message, now: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The original beside ours: a Go nsqd as the server, NSQ's own bench_writer and bench_reader (and our cload.c) as the load."""
+"""The original beside ours: a Go nsqd as the server, and NSQ's bench_writer and bench_reader (and our cload.c) as the load."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from bench.server import BenchError, Program, Server
 _RESULT = re.compile(r"duration: (\S+) - \S+mb/s - ([\d.]+)ops/s")
 _CLOAD_RESULT = re.compile(r": (\d+) pub/s ")
 _DURATION = re.compile(r"(?:(\d+)m)?([\d.]+)(ms|s)")
-_SPARE = 30.0  # s a tool may take beyond its time
+_SPARE = 30.0  # s that a tool may run beyond its time
 
 
 def nsqd(path: str) -> Program:
-    """The Go nsqd."""
+    """Return the Go nsqd at this path."""
     return Program("Go nsqd", (str(Path(path).resolve()),), original=True)
 
 
 def parse_result(text: str) -> tuple[int, float]:
-    """Messages and seconds, from what bench_writer or bench_reader printed. BenchError if that is something else."""
+    """Return the messages and seconds that bench_writer or bench_reader printed. Raises BenchError without a result."""
     match = _RESULT.search(text)
     time = _DURATION.fullmatch(match[1]) if match else None
     if match is None or time is None:
@@ -35,7 +35,7 @@ def parse_result(text: str) -> tuple[int, float]:
 
 
 def parse_cload(text: str, seconds: float) -> tuple[int, float]:
-    """The same, from what cload printed."""
+    """Return the messages and seconds that cload printed. Raises BenchError without a result."""
     match = _CLOAD_RESULT.search(text)
     if match is None:
         raise BenchError(f"cload printed no result: {text!r}")
@@ -43,7 +43,10 @@ def parse_cload(text: str, seconds: float) -> tuple[int, float]:
 
 
 def with_tools(rows: list[Row], directory: str) -> list[Row]:
-    """The rows, those with NSQ's load for which there is a tool. BenchError if there is none at all."""
+    """Return the rows, with NSQ's load in those for which the directory has a tool.
+
+    Raises BenchError if the directory has none of the tools.
+    """
     tools = {tool.name: tool.resolve() for tool in Path(directory).iterdir()}
     replaced = [_with_tool(row, tools) for row in rows]
     if not tools.keys() & {"bench_writer", "bench_reader", "cload"}:
@@ -63,14 +66,13 @@ def _with_tool(row: Row, tools: dict[str, Path]) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class WriterRow:
-    """bench_writer as the load: MPUBs of 200 x 200 B on GOMAXPROCS connections."""
+    """bench_writer as the load: MPUBs of 200 messages of 200 B on GOMAXPROCS connections."""
 
     name: str
     tool: Path
     aim: str
 
     def measure(self, program: Program, effort: Effort) -> Sample:
-        """See Row."""
         flags = ("-topic", TOPIC, "-size", "200", "-batch-size", "200")
         with program.start() as server:
             server.create(TOPIC, [CHANNEL])
@@ -88,7 +90,6 @@ class ReaderRow:
     aim: str
 
     def measure(self, program: Program, effort: Effort) -> Sample:
-        """See Row."""
         flags = ("-topic", TOPIC, "-channel", CHANNEL, "-size", "200", "-rdy", str(self.rdy))
         with program.start() as server:
             messages = fill(server, effort.seconds * FILL_RATE)
@@ -100,23 +101,20 @@ class ReaderRow:
 
 @dataclass(frozen=True, slots=True)
 class CloadRow:
-    """cload.c as the load of a row of single PUBs."""
+    """cload.c as the load of a row with single PUBs."""
 
     row: PublishRow
     tool: Path
 
     @property
     def name(self) -> str:
-        """See Row."""
         return self.row.name
 
     @property
     def aim(self) -> str:
-        """See Row."""
         return self.row.aim
 
     def measure(self, program: Program, effort: Effort) -> Sample:
-        """See Row."""
         with program.start() as server:
             server.create(TOPIC, [CHANNEL])
             self._run(server, WARM_UP)
@@ -138,7 +136,10 @@ def _nsq_tool(server: Server, tool: Path, seconds: float, *flags: str) -> Sample
 
 
 def _run(server: Server, seconds: float, *command: str) -> tuple[str, Sample]:
-    """Run a tool to its end: what it printed, and what it cost. Messages and seconds are the caller's to fill in."""
+    """Run a tool to its end; return what it printed, and a sample of what it cost.
+
+    The caller fills in messages and seconds.
+    """
     rss, cpu, own = server.rss(), server.cpu(), _children_cpu()
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _SPARE)
@@ -151,6 +152,6 @@ def _run(server: Server, seconds: float, *command: str) -> tuple[str, Sample]:
 
 
 def _children_cpu() -> int:
-    """ns of CPU time of the children that have ended; the server still runs, so the difference is the tool's."""
+    """Return the ns of CPU time of ended children; the server still runs, so a difference is the tool's."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return int((usage.ru_utime + usage.ru_stime) * 1e9)

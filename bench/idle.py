@@ -1,4 +1,4 @@
-"""Consumers that wait for messages that never come: what a connection costs by being there."""
+"""Consumers of a channel without messages: what an idle connection costs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.outcome import Outcome
 
 @dataclass
 class Idle:
-    """A load (see bench.load). Fields are the plan; the rest is state."""
+    """A load of idle consumers (see bench.load). The fields are the plan; everything else is state."""
 
     host: str
     ports: dict[str, int]
@@ -20,12 +20,10 @@ class Idle:
     seconds: float
 
     def prepare(self) -> None:
-        """See bench.load.Runnable."""
         self._crowd = Crowd(self.host, self.ports["TCP"], _refuse)
         self._crowd.subscribe((self.topic, self.channel, 1, {}) for _ in range(self.connections))
 
     def run(self) -> Outcome:
-        """See bench.load.Runnable."""
         self._crowd.serve(self.seconds)
         return Outcome(0, self.seconds)
 

@@ -1,8 +1,9 @@
-"""The load of bench/jobs.py, a process of its own: clients of beanstalkd, each with `depth` commands outstanding.
+"""The load of bench/jobs.py in a process of its own: clients of beanstalkd, each with `depth` commands outstanding.
 
     python -m bench.job_load PORT KIND CONNECTIONS DEPTH SECONDS     KIND: put or work (reserve, then delete)
 
-It prints the jobs done, the seconds, and the 99th part of the time from a command to its answer, in ns.
+After the warm-up it prints `begin`. At the end it prints the jobs done, the seconds, and the 99th percentile of the time
+from a command to its answer, in ns.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ WARM_UP = 0.3  # s
 
 
 class Client:
-    """A connection."""
+    """One connection, which puts jobs or works on them."""
 
     def __init__(self, port: int, works: bool, depth: int) -> None:
         self.sock = socket.create_connection(("127.0.0.1", port))
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.done = 0
-        self.waits: list[int] = []  # ns
+        self.waits: list[int] = []  # ns from a command to its answer
         self.ended = False
         self._works = works
         self._left = b""
@@ -37,7 +38,7 @@ class Client:
         self.sock.sendall(data)
 
     def read(self) -> None:
-        """Take what has come, and ask for as much again."""
+        """Read the replies that have arrived, and send as many commands again."""
         data = self._left + self.sock.recv(262_144)
         self.waits.append(time.perf_counter_ns() - self._sent)
         if not self._works:
@@ -65,7 +66,7 @@ class Client:
 
 
 def main(port: int, kind: str, connections: int, depth: int, seconds: float) -> None:
-    """See above."""
+    """Run the load; see the head of this file."""
     clients = {}
     epoll = select.epoll()
     for _ in range(connections):

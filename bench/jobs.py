@@ -1,4 +1,4 @@
-"""Jobs, beside Debian's beanstalkd (`--beanstalkd PATH`) in the same run: put, and reserve with delete."""
+"""Jobs: put, and reserve with delete, compared with Debian's beanstalkd (`--beanstalkd PATH`) in the same run."""
 
 from __future__ import annotations
 
@@ -19,33 +19,32 @@ from bench.server import ROOT, BenchError, Program, cpu_time
 from bench.table import number
 
 _RUNS = 3  # of each program, in turn
-_START = 10.0  # s
+_START = 10.0  # s to wait until the server listens
 _OURS = (sys.executable, "-m", "penstock.launch", "beanstalkd")
 _MODES = {"memory": (), "-b -F": ("-b", "DIR", "-F"), "-b -f0": ("-b", "DIR", "-f0")}
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of a run."""
+    """The figures of one run of a load."""
 
     rate: float  # jobs a second
-    cpu: float  # ns of the server's a job
-    p99: float  # ns
+    cpu: float  # ns of the server's CPU time per job
+    p99: float  # ns from a command to its answer
 
 
 @dataclass(frozen=True, slots=True)
 class JobsRow:
-    """Implements bench.log_sizes.LogSize."""
+    """A row of job figures; implements bench.log_sizes.LogSize."""
 
     name: str
-    path: str  # of beanstalkd; "": there is none to compare with
-    mode: str  # of _MODES
+    path: str  # the beanstalkd to compare with; "": none
+    mode: str  # a key of _MODES
     connections: int
     depth: int
     aim: str = ""
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """See LogSize."""
         commands = {"ours": _OURS} | ({"theirs": (self.path,)} if self.path else {})
         found: dict[tuple[str, str], list[Figures]] = {}
         for _ in range(_RUNS if effort.scale == 1 else 1):
@@ -120,7 +119,7 @@ def _cpu(pid: int) -> int:
 
 
 def jobs(path: str) -> list[JobsRow]:
-    """All of them. `path`: beanstalkd's, or ""."""
+    """Return all rows. `path` is that of a beanstalkd, or ""."""
     return [
         JobsRow("jobs-50", path, "memory", 50, 1, ">= 0.4"),
         JobsRow("jobs-pipelined", path, "memory", 50, 20, ">= 0.6"),

@@ -1,9 +1,9 @@
-"""The load: a process of its own, so that what it costs is not taken for the server's, and can be said beside it.
+"""The load: a separate process, so that its cost is not added to the server's and can be shown beside it.
 
-    python -m bench.load KIND PLAN      KIND: one of LOADS below; PLAN: JSON, the fields of that class's plan
+    python -m bench.load KIND PLAN      KIND: a key of `kinds` in `main`; PLAN: JSON, the fields of that class
 
-It prepares (connects, warms up), prints `ready`, waits for a line, runs, prints its Outcome as JSON and waits for the end of
-its standard input. `Load` is the other end of that conversation.
+The process prepares (connects, warms up), prints `ready`, waits for a line, runs, prints its Outcome as JSON and waits
+for the end of its standard input. `Load` is the other end of that conversation.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from bench.server import ROOT, BenchError, Server
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A measured run: what the load saw, and what the server spent on it."""
+    """A measured run: the load's outcome, and what the server spent on it."""
 
     outcome: Outcome
-    server_cpu: int  # ns
-    rss_before: int  # bytes
+    server_cpu: int  # ns of CPU time in the measured time
+    rss_before: int  # bytes, before the measured time
     rss: int  # bytes, at the end
 
 
 class Runnable(Protocol):
-    """What a kind of load does."""
+    """A kind of load, as its process runs it."""
 
     def prepare(self) -> None:
-        """Connect and warm up: outside of the measured time."""
+        """Connect and warm up, before the measured time."""
 
     def run(self) -> Outcome:
-        """The measured part."""
+        """Run the measured part and return the outcome."""
 
 
 class Load:
-    """The driver's end. A context manager: prepared once entered."""
+    """The driver's end of a load process. Entering the context waits until the load is prepared; leaving it kills the load."""
 
     def __init__(self, kind: str, server: Server, **plan: object) -> None:
         self._server = server
@@ -66,7 +66,7 @@ class Load:
         self._process.communicate()
 
     def measure(self) -> Sample:
-        """Run it; the server's CPU is taken right before and after."""
+        """Run the load, and read the server's CPU time right before and after."""
         assert self._process.stdin is not None
         rss, cpu = self._server.rss(), self._server.cpu()
         self._process.stdin.write("go\n")
@@ -84,14 +84,14 @@ class Load:
 
 
 def raise_file_limit() -> int:
-    """Open as many files as the machine allows; return that. Children inherit it."""
+    """Raise the limit of open files to the hard limit, and return that. Children inherit it."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard
 
 
 def main() -> None:
-    """See the head of this file."""
+    """Run a load as a process; see the head of this file."""
     from bench.consume import Drain
     from bench.firing import Firing
     from bench.idle import Idle
@@ -99,7 +99,7 @@ def main() -> None:
     from bench.release import Release
 
     kinds = {"publish": Publish, "drain": Drain, "idle": Idle, "firing": Firing, "release": Release}
-    gc.disable()  # no cycles are made in the measured time
+    gc.disable()  # safe, since no cycles are made in the measured time
     load: Runnable = kinds[sys.argv[1]](**json.loads(sys.argv[2]))
     load.prepare()
     print("ready", flush=True)

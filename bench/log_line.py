@@ -1,4 +1,4 @@
-"""A line of the commit log's table."""
+"""A line in the table of the commit log's figures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Of the table."""
+    """A line in the table, cell by cell."""
 
     row: str
     what: str
@@ -16,5 +16,5 @@ class Line:
     aim: str = ""
 
     def cells(self) -> list[str]:
-        """For bench.table.table."""
+        """Return the cells of this line for bench.table.table."""
         return [self.row, self.what, self.measured, self.compared, self.aim]

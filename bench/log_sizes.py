@@ -1,6 +1,6 @@
 """What the commit log costs and bounds: speed by mode, a channel far behind, restarts, disk. Each is measured once per call.
 
-A line is a figure, what it is compared with, and the aim. Ratios are of medians over alternating runs.
+A line has a figure, the figure that it is compared with, and the aim. Ratios are of medians over alternating runs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bench.table import megabytes, number
 HEADER = ("row", "what", "measured", "compared", "aim")
 LEFT = {"row", "what", "measured", "compared", "aim"}
 _RUNS = 3  # of each program, in turn
-_LOOK = 0.05  # s between looks at the disk
+_LOOK = 0.05  # s between two looks at the disk or the memory
 _MB = 1_000_000
 _SEGMENT = 64 * 1024 * 1024  # bytes
 _RESERVE = 128 * 1024 * 1024
@@ -36,33 +36,32 @@ _FIGURE = re.compile(r"^(nsqd_log_\w+) (\S+)$", re.MULTILINE)
 
 
 class LogSize(Protocol):
-    """What the driver needs of one."""
+    """A row of the log's table, as the driver uses it."""
 
     @property
     def name(self) -> str:
-        """For --only."""
+        """Return the name in the table and for --only."""
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """Its lines. BenchError if it fails."""
+        """Measure the row and return its lines. Raises BenchError if it fails."""
 
 
 def modes(ours: Program) -> tuple[Program, Program]:
-    """In the modes always and os."""
+    """Return the program in the durability modes always and os."""
     return ours.with_flags("always", "-durability", "always"), ours.with_flags("os", "-durability", "os")
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Publishing in both modes, beside the original as it comes, with all in memory, and with nothing there."""
+    """Publishing in both modes, beside the original with each of its queue sizes in _GO_QUEUES."""
 
     name: str
     shape: str
     connections: int
-    # (mode, which Go) -> at least so many times as fast
+    # (mode, which Go) -> the least ratio of speeds
     aims: dict[tuple[str, str], float] = field(default_factory=dict)
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """See LogSize."""
         gos = [(go.with_flags(what), queue) for what, queue in _GO_QUEUES.items()] if go else []
         programs = [*((mode, 0) for mode in modes(ours)), *gos]
         rates: dict[str, list[float]] = {program.name: [] for program, _ in programs}
@@ -93,13 +92,12 @@ _GO_QUEUES = {"Go in memory": ALL_IN_MEMORY, "Go default": 10_000, "Go on disk":
 
 @dataclass(frozen=True, slots=True)
 class ManyTopics:
-    """Single publishes to a thousand topics in turn, beside one topic; each waits for its sync."""
+    """Single publishes to a thousand topics in turn, beside one topic; each publish waits for its sync."""
 
     name: str
     topics: int = 1000
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """See LogSize."""
         always, _ = modes(ours)
         topics = max(2, int(self.topics * effort.scale))
         one, many = [], []
@@ -122,13 +120,12 @@ class ManyTopics:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """A channel ten million messages behind: memory, restart after a kill, and how fast it is read."""
+    """A channel ten million messages behind: its memory, its restart after a kill, and the speed of its consumers."""
 
     name: str
     messages: int = 10_000_000
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """See LogSize."""
         _, os_mode = modes(ours)
         messages = max(20_000, int(self.messages * effort.scale))
         in_memory = self._in_memory(os_mode, messages // 10)
@@ -161,7 +158,7 @@ class Behind:
 
     @staticmethod
     def _half(program: Program, messages: int) -> int:
-        """Bytes resident after a start, when every second message is finished and the others wait for an hour."""
+        """Return the most resident bytes, also after a start, when every second message is finished and the others deferred."""
         with _directory() as data:
             with program.start(data=data) as server:
                 published = fill(server, messages)
@@ -177,7 +174,7 @@ class Behind:
 
     @staticmethod
     def _drain(server: Server, messages: int) -> tuple[float, int]:
-        """Messages/s, and the most bytes that were resident."""
+        """Read the whole channel; return messages/s and the most resident bytes."""
         most, done = server.rss(), threading.Event()
 
         def watch() -> None:
@@ -202,14 +199,13 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """How soon a node serves: a million live messages in ten channels, after a kill and after a stop, beside nothing."""
+    """How soon a node serves: with a million live messages in ten channels, after a kill and after a stop, and when empty."""
 
     name: str
     messages: int = 1_000_000
     channels: int = 10
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """See LogSize."""
         _, os_mode = modes(ours)
         messages = max(2000, int(self.messages * effort.scale))
         with _directory() as data:
@@ -228,7 +224,7 @@ class Restart:
 
 
 def _start(program: Program, data: Path) -> float:
-    """s from the command to serving; the node is stopped again."""
+    """Return the s from the command until the server serves; then stop the server."""
     began = time.perf_counter()
     server = program.start(data=data)
     with server:
@@ -240,7 +236,7 @@ def _start(program: Program, data: Path) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """The disk under an adversary: one message stays while millions pass it by; others are handed back for ever."""
+    """The disk under hard loads: some messages stay while millions pass, and others are requeued again and again."""
 
     name: str
     messages: int = 10_000_000
@@ -248,7 +244,6 @@ class Space:
     seconds: float = 30.0
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """See LogSize."""
         _, os_mode = modes(ours)
         return [self._pinned(os_mode, effort), self._handed_back(os_mode, effort)]
 
@@ -288,7 +283,7 @@ class _Watch:
 
 @contextmanager
 def _watched(data: Path) -> Iterator[_Watch]:
-    """How much the files below take, at most."""
+    """Watch the disk space of the files in the directory, and note the maximum."""
     watch, done = _Watch(), threading.Event()
 
     def look() -> None:
@@ -324,7 +319,7 @@ def _directory() -> Iterator[Path]:
 
 
 def log_sizes() -> Sequence[LogSize]:
-    """All of them."""
+    """Return all rows of the log."""
     return [
         Speed(
             "log-writer", "mpub", 2,

@@ -1,16 +1,16 @@
-"""What a load did, as it saw it itself."""
+"""What a load reports of its measured time."""
 
 from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a load did in the measured time, as it saw it."""
+    """The result of a load in the measured time, as the load itself saw it."""
 
     messages: int
     seconds: float
-    cpu: int = 0  # ns of the load's own
-    p50: int | None = None  # ns; likewise p99 and worst
+    cpu: int = 0  # ns of the load's own CPU time
+    p50: int | None = None  # ns, as are p99 and worst
     p99: int | None = None
     worst: int | None = None
     missing: int = 0  # messages that were due and did not come
@@ -18,7 +18,7 @@ class Outcome:
 
 
 def timed(outcome: Outcome, times: list[int]) -> Outcome:
-    """The outcome with p50, p99 and worst of the times (ns), if there are any."""
+    """Add p50, p99 and worst of the times (ns) to the outcome, if there are any times."""
     if not times:
         return outcome
     times.sort()

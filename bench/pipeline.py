@@ -1,7 +1,7 @@
-"""The pipeline's rows: topics read by Spark on two cores, beside nsq_to_file on the original (in its directory) and a channel.
+"""The pipeline's rows: topics read by Spark on two cores, beside nsq_to_file on the original and a channel.
 
-What an archive that follows costs nsqd is said for each shape of publishing: reading costs so much a message, and in a batch of
-two hundred publishing one costs less than that.
+nsq_to_file is looked for in the directory of the original. The cost of an archive that follows is given for each shape of
+publishing: reading costs the same for each message, and publishing one in a batch of two hundred costs less than that.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from bench.table import number
 
 _RUNS = 3
 _START = 120.0  # s that Spark may take to start
-_FOLLOWED = 15.0  # s at least of publishing while an archive follows
-_BATCH = 2.0  # s between its micro-batches
-_IDLE = 20.0  # s that an idle query is watched
-_POLL = 0.05  # s
+_FOLLOWED = 15.0  # least s of publishing while an archive follows
+_BATCH = 2.0  # s between the archive's micro-batches
+_IDLE = 20.0  # s during which an idle query is watched
+_POLL = 0.05  # s between two looks at the server
 
 
 def _retaining(ours: Program) -> Program:
@@ -42,7 +42,7 @@ def _retaining(ours: Program) -> Program:
 
 
 class Spark:
-    """A process of bench.spark_load."""
+    """A process of bench.spark_load, with which one session does all jobs of a row."""
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="penstock-bench-"))
@@ -62,7 +62,7 @@ class Spark:
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def do(self, what: str, **given: object) -> tuple[int, float]:
-        """Rows, and seconds."""
+        """Do a job, and return its rows and its seconds."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": what, **given}) + "\n")
         self._process.stdin.flush()
@@ -70,12 +70,12 @@ class Spark:
         return int(told["rows"]), float(told["seconds"])
 
     def rate(self, what: str, **given: object) -> float:
-        """Rows a second."""
+        """Do a job, and return its rows per second."""
         rows, seconds = self.do(what, **given)
         return rows / seconds
 
     def cpu(self) -> int:
-        """ns, of the process, its JVM and their children."""
+        """Return the CPU time of the process, its JVM and their children, in ns."""
         return sum(cpu_time(stat.read_text()) for stat in _stats_of(self._process.pid))
 
     def _line(self) -> str:
@@ -99,13 +99,12 @@ def _stats_of(session: int) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A topic of ten million messages to nowhere and to Parquet."""
+    """A topic of ten million messages, read by Spark without a target and to Parquet."""
 
     name: str
     messages: int = 10_000_000
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """See bench.log_sizes.LogSize."""
         messages = max(20_000, int(self.messages * effort.scale))
         found: dict[str, list[float]] = {"noop": [], "parquet": []}
         costs: list[float] = []
@@ -145,7 +144,10 @@ class Read:
 
     @staticmethod
     def _to_file(go: Program, tool: Path, messages: int) -> float:
-        """Messages a second until it has the last: it finishes what it has synced, the last of them some time later."""
+        """Return the messages/s of nsq_to_file until the channel is empty.
+
+        The tool finishes messages after it has synced them, the last ones some time later.
+        """
         directory = tempfile.mkdtemp(prefix="penstock-bench-")
         try:
             with go.start() as server:
@@ -174,7 +176,7 @@ class Read:
 
 
 def _durable(server: Server, messages: int) -> int:
-    """Once all are, which alone is read back."""
+    """Wait until all messages are durable, since only durable ones can be read back."""
     while True:
         told = json.loads(server.get(f"/topic/offsets?topic={TOPIC}"))
         if told["next"] >= messages:
@@ -189,13 +191,12 @@ def _waiting(server: Server) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Follow:
-    """What nsqd spends on a published message while `penstock pipeline archive` follows, beside what it does alone."""
+    """nsqd's CPU time per published message while `penstock pipeline archive` follows, compared with the time without it."""
 
     name: str
     shapes: tuple[tuple[str, int], ...] = (("pub", 50), ("mpub", 2))
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """See bench.log_sizes.LogSize."""
         seconds = max(_FOLLOWED, effort.seconds) if effort.scale == 1 else _FOLLOWED / 3
         return [
             self._line(shape, connections, ours, seconds, _RUNS if effort.scale == 1 else 1)
@@ -217,7 +218,7 @@ class Follow:
 
     @staticmethod
     def _cost(shape: str, connections: int, ours: Program, seconds: float, lake: Path | None) -> tuple[float, float]:
-        """ns a message; and how many messages were archived while one was published."""
+        """Return the server's ns per message, and the number of messages archived per published message."""
         with _retaining(ours).start() as server:
             server.create(TOPIC)
             load = Load(
@@ -233,14 +234,14 @@ class Follow:
 
 
 def _archived(lake: Path | None) -> int:
-    """Messages in whole batches."""
+    """Return the number of messages in complete batches."""
     manifests = lake.glob("manifests/batch=*.json") if lake else ()
     return sum(one["count"] for path in manifests for one in json.loads(path.read_text())["ranges"])
 
 
 @contextmanager
 def _archive(server: Server, lake: Path | None) -> Iterator[None]:
-    """It runs, and has finished its first batch; None: nobody does."""
+    """Run an archive while the context lasts, which begins when its first batch is complete; None: run nothing."""
     if lake is None:
         yield
         return
@@ -263,13 +264,12 @@ def _archive(server: Server, lake: Path | None) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Rows of 200 B from Parquet to a topic."""
+    """Rows of 200 B that Spark publishes from Parquet to a topic."""
 
     name: str
     messages: int = 1_000_000
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """See bench.log_sizes.LogSize."""
         messages = max(20_000, int(self.messages * effort.scale))
         rates, costs = [], []
         with _retaining(ours).start() as server, Spark() as spark:
@@ -277,7 +277,7 @@ class Sink:
             for run in range(1 + _RUNS if effort.scale == 1 else 1):
                 cpu = server.cpu()
                 rate = spark.rate("sink", nsqd=_http(server), topic=f"{TOPIC}{run}")
-                if run or effort.scale < 1:  # the first finds a cold JVM
+                if run or effort.scale < 1:  # the first run has a cold JVM
                     rates.append(rate)
                     costs.append((server.cpu() - cpu) / messages)
         measured = f"{number(median(rates))} rows/s"
@@ -286,17 +286,16 @@ class Sink:
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """A query that waits: what it asks nsqd, and what that costs both."""
+    """A query that waits for messages: the requests that it sends, and what they cost nsqd and the query."""
 
     name: str
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """See bench.log_sizes.LogSize."""
         seconds = _IDLE if effort.scale == 1 else _IDLE / 5
         with _retaining(ours).start() as server, Spark() as spark, _Relay(server) as relay:
             server.create(TOPIC)
             spark.do("idle", nsqd=f"{server.host}:{relay.port}", topic=TOPIC)
-            time.sleep(seconds / 2)  # it has started
+            time.sleep(seconds / 2)  # the query has started by now
             requests, theirs, mine, began = relay.requests, spark.cpu(), server.cpu(), time.monotonic()
             time.sleep(seconds)
             ns = (time.monotonic() - began) * 1e9
@@ -310,7 +309,7 @@ class Idle:
 
 
 class _Relay:
-    """Stands before nsqd's HTTP and counts requests, which come one at a time on a connection."""
+    """A proxy for nsqd's HTTP that counts requests, which come one at a time on a connection."""
 
     def __init__(self, server: Server) -> None:
         self.requests = 0
@@ -352,5 +351,5 @@ def _http(server: Server) -> str:
 
 
 def pipeline() -> list[Read | Follow | Sink | Idle]:
-    """All of them."""
+    """Return all rows of the pipeline."""
     return [Read("spark-read"), Follow("spark-follow"), Sink("spark-sink"), Idle("spark-idle")]

@@ -1,6 +1,6 @@
 """Publishers: connections that each keep `depth` requests outstanding, and send the next as replies come in.
 
-The requests are the same bytes every time, and replies are counted by their length: the least a client can do.
+The requests are the same bytes every time, and replies are counted by their length: the least that a client can do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HTTP = "POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: {length}
 
 @dataclass
 class Publish:
-    """A load (see bench.load). Fields are the plan; the rest is state."""
+    """A load of publishers (see bench.load). The fields are the plan; everything else is state."""
 
     host: str
     ports: dict[str, int]
@@ -32,13 +32,12 @@ class Publish:
     depth: int
     seconds: float
     warm_up: float  # s
-    limit: int = 1 << 60  # requests at the most
-    varied: bool = False  # an MPUB's bodies are those of varied_body
+    limit: int = 1 << 60  # requests, at most
+    varied: bool = False  # whether an MPUB's bodies are those of varied_body
     upgrade: str = ""  # see bench.upgrade
-    topics: int = 1  # published to in turn, if there are more: the first is `topic`, the others have a number behind it
+    topics: int = 1  # number of topics, published to in turn: `topic`, then the same name with 1, 2, ... appended
 
     def prepare(self) -> None:
-        """See bench.load.Runnable."""
         request, self._each = self._request(self.topic)
         request = pack_for(self.upgrade, request)
         over_http = self.shape.startswith("http")
@@ -56,14 +55,13 @@ class Publish:
             self._loop(self.warm_up, self.limit)
 
     def run(self) -> Outcome:
-        """See bench.load.Runnable."""
         begin = time.perf_counter_ns()
         replies, times = self._loop(self.seconds, self.limit)
         seconds = (time.perf_counter_ns() - begin) / 1e9
         return timed(Outcome(replies * self._each, seconds), times if self.depth == 1 else [])
 
     def _loop(self, seconds: float, limit: int) -> tuple[int, list[int]]:
-        """Publish for so long, then wait for what is outstanding. Number of replies, and the times they took."""
+        """Publish for `seconds`, then wait for outstanding replies; return their number, and the times (ns) that they took."""
         clock, poll, sockets = time.perf_counter_ns, self._epoll.poll, self._sockets
         size, prefix = self._reply_size, self._prefix
         bursts = cycle([(memoryview(burst), len(burst) // self.depth) for burst in self._bursts])
@@ -102,7 +100,7 @@ class Publish:
         return introduce(self.host, self._port, self.upgrade, heartbeat_interval=-1)
 
     def _request(self, topic: str) -> tuple[bytes, int]:
-        """The bytes of a request, and how many messages it publishes."""
+        """Return the bytes of a request, and how many messages it publishes."""
         if self.shape == "pub":
             return f"PUB {topic}\n".encode() + sized(BODY), 1
         if self.shape == "mpub":
@@ -118,7 +116,7 @@ class Publish:
 
 
 def _http_reply(sock: Wire, request: bytes) -> tuple[bytes, int]:
-    """Send one request; how a good reply begins, and the size of each. SystemExit if it is not a good one."""
+    """Send one request; return how a good reply begins, and the bytes of each reply. SystemExit if the reply is bad."""
     sock.sendall(request)
     head = b""
     while not head.endswith(b"\r\n\r\n"):

@@ -1,4 +1,4 @@
-"""What the log makes possible: reading a topic back, a reader that follows its publishers, looking into a long channel."""
+"""What the log makes possible: reading a topic back, a reader that follows publishers, listing a long channel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
-from typing import TYPE_CHECKING
 
 import httpx
 
@@ -18,31 +17,28 @@ from bench.rows import CHANNEL, TOPIC, WARM_UP, Effort, fill
 from bench.server import Program, Server
 from bench.table import number
 
-if TYPE_CHECKING:
-    pass
-
 MSGPACK = {"Accept": "application/msgpack"}
-MOST_BYTES = 8 * 1024 * 1024  # of an answer
-MOST = 10_000_000  # messages of an answer
-PAGE = 100  # messages that are listed
+MOST_BYTES = 8 * 1024 * 1024  # of one answer
+MOST = 10_000_000  # messages of one answer
+PAGE = 100  # messages in a listing
 AT_ONCE = (
     2000,
     10_000,
-)  # messages that a reader who follows waits for, for a second at the most: 0.1 and 0.5 s of them
-_LOOKS = 21  # at a page
+)  # messages that a following reader waits for, for at most a second: 0.1 and 0.5 s worth of messages
+_LOOKS = 21  # measurements of a listing
 _RUNS = 3
-_SYNCED = 0.5  # s for a sync of what was published last
+_SYNCED = 0.5  # s for a sync of the last messages
 
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """See above."""
+    """The row of reading back, listing, and publishing while a reader follows."""
 
     name: str
     messages: int = 10_000_000
 
     def measure(self, ours: Program, go: Program | None, effort: Effort) -> list[Line]:
-        """See bench.log_sizes.LogSize."""
+        """Measure the row and return its lines. Raises BenchError if it fails."""
         messages = max(20_000, int(self.messages * effort.scale))
         os_mode = ours.with_flags("os", "-durability", "os")
         with os_mode.start() as server:
@@ -70,9 +66,9 @@ class ReadBack:
 
     @staticmethod
     def _read(server: Server, messages: int) -> tuple[int, float, int]:
-        """CPU in ns, seconds and messages of reading all of it."""
+        """Return CPU time in ns, seconds and messages of reading the whole topic."""
         with _client(server) as client:
-            client.get("/topic/offsets", params={"topic": TOPIC})  # have what waits synced
+            client.get("/topic/offsets", params={"topic": TOPIC})  # makes the server sync what it has not yet
             time.sleep(_SYNCED)
             cpu, began, place = server.cpu(), time.perf_counter(), 0
             while place < messages:
@@ -89,7 +85,7 @@ class ReadBack:
 
     @staticmethod
     def _page(server: Server) -> float:
-        """Seconds that listing one takes."""
+        """Return the median seconds that a listing takes."""
         times = []
         with _client(server) as client:
             for _ in range(_LOOKS):
@@ -101,7 +97,10 @@ class ReadBack:
 
     @staticmethod
     def _publish(program: Program, effort: Effort, at_once: int) -> float:
-        """CPU in ns that the server spends on a published message while somebody reads so many at a time; 0: nobody does."""
+        """Return the server's CPU time in ns per published message.
+
+        Meanwhile a reader reads `at_once` messages at a time; 0: there is no reader.
+        """
         with program.start() as server:
             _retain(server)
             load = Load(
@@ -128,7 +127,7 @@ def _nobody() -> Iterator[None]:
 
 @contextmanager
 def _following(server: Server, at_once: int) -> Iterator[None]:
-    """Somebody reads what comes."""
+    """Read new messages in a thread, `at_once` at a time, while the context lasts."""
     stop = threading.Event()
 
     def work() -> None:

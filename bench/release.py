@@ -1,4 +1,4 @@
-"""A consumer that hands messages back with a delay, all or every second one, for as long as it is told."""
+"""A consumer that requeues messages with a delay, all or every second one, for a given time."""
 
 from __future__ import annotations
 
@@ -15,25 +15,23 @@ _RDY = 2500
 
 @dataclass
 class Release:
-    """A load (see bench.load). Fields are the plan; the rest is state."""
+    """A load of one consumer that requeues (see bench.load). The fields are the plan; everything else is state."""
 
     host: str
     ports: dict[str, int]
     topic: str
     channel: str
-    seconds: float  # at the most
-    delay: int = 200  # ms
-    finish_half: bool = False  # every second one is finished
-    messages: int = 1 << 60  # at the most
+    seconds: float  # at most
+    delay: int = 200  # ms of a requeue
+    finish_half: bool = False  # True: finish every second message
+    messages: int = 1 << 60  # at most
 
     def prepare(self) -> None:
-        """See bench.load.Runnable."""
         self._wire = introduce(self.host, self.ports["TCP"], "", heartbeat_interval=60_000)
         self._wire.sendall(f"SUB {self.topic} {self.channel}\n".encode())
         expect_ok(self._wire)
 
     def run(self) -> Outcome:
-        """See bench.load.Runnable."""
         self._wire.sendall(b"RDY %d\n" % _RDY)
         began, count, held = time.perf_counter(), 0, b""
         while time.perf_counter() < began + self.seconds and count < self.messages:

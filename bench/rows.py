@@ -1,4 +1,4 @@
-"""The rows of the main table: each starts a server, has a load run against it once, and gives back what that took."""
+"""The rows of the main table: each starts a server, runs a load against it once, and returns the sample."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from bench.load import Load, Sample
 from bench.server import ALL_IN_MEMORY, Program, Server
 from bench.wire import BATCH
 
-TOPIC, CHANNEL = "sub_bench", "ch"  # NSQ's load takes them as flags; cload knows no other topic
+TOPIC, CHANNEL = "sub_bench", "ch"  # NSQ's load takes them as flags; cload has this topic built in
 WARM_UP = 0.2  # s of the same load before the measured time
 FILL_RATE = 1_600_000  # messages for each second of draining: more than any server delivers
-UPGRADED_FILL_RATES = {"tls": 1_600_000, "snappy": 1_000_000, "deflate": 300_000}  # likewise, through each upgrade
-_FILL_SECONDS = 600.0  # at the most
-_COPIES = 15_000_000  # messages times channels: the original makes a copy for each channel, and they must fit
+UPGRADED_FILL_RATES = {"tls": 1_600_000, "snappy": 1_000_000, "deflate": 300_000}  # the same, through each upgrade
+_FILL_SECONDS = 600.0  # at most
+_COPIES = 15_000_000  # messages times channels: the original makes a copy for each channel, and all must fit in memory
 _LEAST_QUEUE = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much of it."""
+    """How long and how large to measure."""
 
-    seconds: float  # of measured time per run
-    window: float  # s of measured time of the sizes
-    scale: float  # of the sizes: 1 is what the issue asks for
+    seconds: float  # measured time of a run
+    window: float  # s of measured time of a size
+    scale: float  # of the sizes; 1: the size that the issue asks for
 
 
 class Row(Protocol):
-    """What the driver needs of a row."""
+    """A row, as the driver uses it."""
 
     @property
     def name(self) -> str:
-        """In the table, and for --only."""
+        """Return the name in the table and for --only."""
 
     @property
     def aim(self) -> str:
-        """What the issues want to see."""
+        """Return what the issues ask for."""
 
     def measure(self, program: Program, effort: Effort) -> Sample:
-        """One run. BenchError if it fails."""
+        """Make one run. Raises BenchError if it fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class PublishRow:
-    """Connections that publish and wait for the reply, to a topic with channels that nobody reads."""
+    """Connections that publish and wait for the reply, to a topic whose channels have no consumers."""
 
     name: str
     shape: str  # see bench.publish
@@ -56,7 +56,6 @@ class PublishRow:
     aim: str = ""
 
     def measure(self, program: Program, effort: Effort) -> Sample:
-        """See Row."""
         limit = 1 << 60
         if self.channels > 1:
             limit = _COPIES // self.channels // (BATCH if "mpub" in self.shape else 1)
@@ -72,7 +71,7 @@ class PublishRow:
 
 @dataclass(frozen=True, slots=True)
 class DrainRow:
-    """Consumers that receive and finish what was put into their channel before."""
+    """Consumers that receive and finish messages that were put into their channel before."""
 
     name: str
     connections: int
@@ -82,7 +81,6 @@ class DrainRow:
     aim: str = ""
 
     def measure(self, program: Program, effort: Effort) -> Sample:
-        """See Row."""
         with program.start(tls=self.upgrade == "tls") as server:
             messages = fill(server, effort.seconds * self.fill_rate, varied=bool(self.upgrade))
             with Load(
@@ -93,7 +91,7 @@ class DrainRow:
 
 
 def fill(server: Server, messages: float, varied: bool = False) -> int:
-    """Put about so many messages into the channel, all alike or `varied`; return how many it is."""
+    """Put about `messages` messages into the channel, all alike or `varied`; return their number."""
     server.create(TOPIC, [CHANNEL])
     batches = max(1, int(messages / BATCH))
     with Load(
@@ -104,7 +102,7 @@ def fill(server: Server, messages: float, varied: bool = False) -> int:
 
 
 def rows() -> list[Row]:
-    """All of them, in the order of the table."""
+    """Return all rows, in the order of the table."""
     return [
         PublishRow("writer", "mpub", 2, aim="CPU <= 700 ns"),
         DrainRow("reader", 2, 2500, aim="CPU <= 700 ns"),
@@ -123,7 +121,10 @@ def rows() -> list[Row]:
 
 
 def _upgraded(upgrade: str, fill_rate: int) -> list[Row]:
-    """Writer and reader through it. It is named first, so that `--only writer` means the plain one."""
+    """Return writer and reader through the upgrade.
+
+    The upgrade comes first in the name, so that `--only writer` selects the plain row.
+    """
     aim = "CPU <= 1.5x"
     return [
         PublishRow(f"{upgrade}-writer", "mpub", 2, upgrade=upgrade, aim=aim),

@@ -1,6 +1,7 @@
 """A server under measurement: a process of its own on loopback with free ports, its CPU time and memory.
 
-Law: it is killed at the end, never stopped: nobody needs its messages, and the original would write them all to disk first.
+Law: it is killed at the end, never stopped. Its messages are not needed, and the original would write them all to disk
+first.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from types import TracebackType
 import trustme
 
 ROOT = Path(__file__).resolve().parent.parent
-START_TIMEOUT = 60.0  # s; it may have a log of ten million messages to read
+START_TIMEOUT = 60.0  # s; the server may read a log of ten million messages first
 STOP_TIMEOUT = 60.0  # s
 REQUEST_TIMEOUT = 60.0  # s; /stats of 10,000 topics takes seconds
 ALL_IN_MEMORY = 20_000_000  # messages: more than any row publishes
 _LISTENING = re.compile(r"\b(TCP|HTTP): listening on \S*:(\d+)\s*$")
-_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")  # ns of the unit of /proc/PID/stat
+_TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")  # ns in a unit of /proc/PID/stat
 _UTIME, _STIME = 11, 12  # fields of /proc/PID/stat after the one in parentheses
 
 
@@ -38,39 +39,39 @@ class BenchError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """How to start an nsqd, or another daemon."""
+    """The command that starts an nsqd or another daemon, and what the daemon is like."""
 
-    name: str  # in the table
+    name: str  # the name in the table
     command: tuple[str, ...]
-    original: bool  # the Go nsqd: spills to disk what --mem-queue-size does not allow, and that per topic and channel
+    original: bool  # the Go nsqd: beyond --mem-queue-size it writes to disk, for each topic and channel
     listens: tuple[str, ...] = ("TCP", "HTTP")
     keeps: bool = True  # it has a -data-path
 
     def start(self, mem_queue: int = ALL_IN_MEMORY, tls: bool = False, data: Path | None = None) -> Server:
-        """A running server, with a certificate if it is to speak TLS; use it as a context manager.
+        """Start a server, with a certificate if it is to speak TLS. Use it as a context manager.
 
-        `data`: its directory, which is left as it is; else it gets one that is removed.
+        `data` is its data directory, which is kept; without it the server gets a temporary one.
         """
         flags = ("-mem-queue-size", str(mem_queue)) if self.original else ()
         return Server(self, flags, tls, data)
 
     def with_flags(self, name: str, *flags: str) -> Program:
-        """The same, started so."""
+        """Return the same program under another name and with more flags."""
         return replace(self, name=name, command=(*self.command, *flags))
 
 
 def penstock() -> Program:
-    """This project's nsqd."""
+    """Return the program of this project's nsqd."""
     return Program("penstock", _launching("nsqd"), original=False)
 
 
 def nsqlookupd() -> Program:
-    """This project's."""
+    """Return the program of this project's nsqlookupd."""
     return Program("nsqlookupd", _launching("nsqlookupd"), original=False, keeps=False)
 
 
 def nsqadmin() -> Program:
-    """This project's; it has no TCP."""
+    """Return the program of this project's nsqadmin, which has no TCP port."""
     return Program("nsqadmin", _launching("nsqadmin"), original=False, listens=("HTTP",), keeps=False)
 
 
@@ -79,20 +80,20 @@ def _launching(program: str) -> tuple[str, ...]:
 
 
 class Server:
-    """See above."""
+    """A running daemon. Leaving the context kills it, and raises BenchError if it ended by itself or logged a traceback."""
 
     host = "127.0.0.1"
 
     def __init__(self, program: Program, flags: tuple[str, ...], tls: bool, data: Path | None = None) -> None:
         self.program = program
-        self.ports: dict[str, int] = {}  # "TCP" and "HTTP", from the log
-        self.log: deque[str] = deque(maxlen=40)  # last lines of standard error
-        self.tracebacks = 0  # in all of standard error
-        self._ended = False  # on demand
+        self.ports: dict[str, int] = {}  # "TCP" and "HTTP", read from the log
+        self.log: deque[str] = deque(maxlen=40)  # the last lines of standard error
+        self.tracebacks = 0  # number of tracebacks in all of standard error
+        self._ended = False  # `end` ended it
         self._data = tempfile.TemporaryDirectory(prefix="penstock-bench-")
         if tls:
             flags += (*_certified(Path(self._data.name)), "-https-address", f"{self.host}:0")
-        self._listening = threading.Event()  # all ports are known, or standard error has ended
+        self._listening = threading.Event()  # set once all ports are known or standard error has ended
         addresses = [word for name in program.listens for word in (f"-{name.lower()}-address", f"{self.host}:0")]
         addresses += ["-data-path", str(data or self._data.name)] if program.keeps else []
         self._process = subprocess.Popen(
@@ -116,13 +117,13 @@ class Server:
             raise BenchError(f"{self.program.name} failed while measured (exit code {code}):\n{tail}") from error
 
     def end(self, number: signal.Signals) -> None:
-        """Send it a signal that ends it, and wait for that. What it exits with is no failure."""
+        """Send the signal that ends the process, and wait for its end; the exit code is not checked."""
         self._process.send_signal(number)
         self._process.wait(STOP_TIMEOUT)
         self._ended = True
 
     def close(self) -> None:
-        """End the process and forget its files."""
+        """Kill the process and remove its temporary files."""
         self._process.kill()
         self._process.wait()
         self._reader.join(START_TIMEOUT)
@@ -141,15 +142,15 @@ class Server:
                     self._listening.set()
         self._listening.set()
 
-    # commands
+    # ---- commands
 
     def create(self, topic: str, channels: Iterable[str] = ()) -> None:
-        """Make a topic with channels."""
+        """Create a topic with channels. Raises BenchError if refused."""
         self.create_all([f"/topic/create?topic={topic}"])
         self.create_all([f"/channel/create?topic={topic}&channel={channel}" for channel in channels])
 
     def create_all(self, paths: Iterable[str]) -> None:
-        """POST each of the paths, over one connection."""
+        """POST each of the paths, over one connection. Raises BenchError."""
         connection = self._connect()
         for path in paths:
             connection.request("POST", path)
@@ -160,7 +161,7 @@ class Server:
         connection.close()
 
     def post(self, path: str, body: bytes) -> None:
-        """POST."""
+        """POST the body to the path. Raises BenchError."""
         connection = self._connect()
         connection.request("POST", path, body)
         status = connection.getresponse().status
@@ -168,10 +169,10 @@ class Server:
         if status != 200:
             raise BenchError(f"{self.program.name} answered {status} to POST {path}")
 
-    # queries
+    # ---- queries
 
     def get(self, path: str) -> bytes:
-        """The body of a GET."""
+        """Return the body of a GET."""
         connection = self._connect()
         connection.request("GET", path)
         body = connection.getresponse().read()
@@ -179,16 +180,16 @@ class Server:
         return body
 
     def cpu(self) -> int:
-        """utime + stime of the process, all its threads and its children, in ns."""
+        """Return the CPU time (user and system) of the process, its threads and its children, in ns."""
         return sum(time.clock_gettime_ns(_clock(pid)) for pid in self._pids())
 
     def rss(self) -> int:
-        """Bytes of memory resident."""
+        """Return the resident memory of the process and its children in bytes."""
         return sum(resident(Path(f"/proc/{pid}/status").read_text()) for pid in self._pids())
 
     def _pids(self) -> list[int]:
         pids = [self._process.pid]
-        for pid in pids:  # grows as we go: children of children
+        for pid in pids:  # the list grows on the way, by the children of children
             for task in Path(f"/proc/{pid}/task").iterdir():
                 pids += map(int, (task / "children").read_text().split())
         return pids
@@ -198,7 +199,7 @@ class Server:
 
 
 def _certified(directory: Path) -> tuple[str, ...]:
-    """The flags for a certificate of its own, new in `directory`."""
+    """Make a new certificate in `directory`, and return the flags that name it."""
     cert, key = directory / "cert.pem", directory / "key.pem"
     leaf = trustme.CA().issue_cert(Server.host)
     leaf.cert_chain_pems[0].write_to_path(cert)
@@ -207,17 +208,20 @@ def _certified(directory: Path) -> tuple[str, ...]:
 
 
 def _clock(pid: int) -> int:
-    """The CPU-time clock of a process, as clock_getcpuclockid(3) has it on Linux: /proc/PID/stat counts in steps of 10 ms."""
+    """Return the CPU-time clock of a process as in clock_getcpuclockid(3) on Linux: /proc/PID/stat has steps of 10 ms."""
     return (~pid << 3) | 2
 
 
 def cpu_time(stat: str) -> int:
-    """ns of CPU time, user and system, from the text of /proc/PID/stat. The name in parentheses may hold anything."""
+    """Return the ns of CPU time, user and system, in the text of /proc/PID/stat.
+
+    The name in parentheses may contain anything.
+    """
     fields = stat.rpartition(")")[2].split()
     return (int(fields[_UTIME]) + int(fields[_STIME])) * _TICK
 
 
 def resident(status: str) -> int:
-    """Bytes of VmRSS, from the text of /proc/PID/status."""
+    """Return the bytes of VmRSS in the text of /proc/PID/status, or 0 without one."""
     match = re.search(r"^VmRSS:\s+(\d+) kB$", status, re.MULTILINE)
     return int(match[1]) * 1024 if match else 0

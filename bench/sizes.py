@@ -1,7 +1,7 @@
 """The sizes: many topics, channels, connections and waiting messages, and what they cost while little happens.
 
-Each is measured once per server: they take long, and their answer is a window, not a race. It should be longer than a minute:
-heartbeats and what a server does each minute must fall into it.
+Each size is measured once per server, because it takes long and measures a window rather than a speed. The window should
+be longer than a minute, so that heartbeats and the server's work of each minute fall into it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from bench.table import duration, megabytes, number, share
 
 HEADER = ("row", "server", "due", "missing", "p50 late", "p99 late", "most late", "server", "load", "RSS MB",
           "more MB", "aim", "note")  # fmt: skip
-_MEM_QUEUE = 1000  # messages: the original allots that per topic and per channel, and there are 10,000 of each
-_SPARE_FILES = 200  # beside the connections, in either process
-_SETTLE = 2.0  # s for what a creation still owes (the metadata file) to be over
+_MEM_QUEUE = 1000  # messages: the original allocates that per topic and per channel, and there are 10,000 of each
+_SPARE_FILES = 200  # open files needed beside the connections, in either process
+_SETTLE = 2.0  # s for work after a creation (writing the metadata file) to end
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +31,13 @@ class SizeLine:
     server_share: float  # of a core
     load_share: float
     rss: int  # bytes
-    more: int | None  # bytes of RSS more than before
+    more: int | None  # bytes of RSS added since the server was empty
     aim: str
-    sample: Sample | None = None  # how late; None: nothing fires here
+    sample: Sample | None = None  # its lateness; None: nothing fires in this size
     note: str = ""
 
     def cells(self) -> list[str]:
-        """For bench.table.table."""
+        """Return the cells of this line for bench.table.table."""
         outcome = self.sample.outcome if self.sample else None
         late = [duration(time) for time in (outcome.p50, outcome.p99, outcome.worst)] if outcome else ["-"] * 3
         counts = [number(outcome.messages), str(outcome.missing)] if outcome else ["-", "-"]
@@ -48,30 +48,29 @@ class SizeLine:
 
 
 class Size(Protocol):
-    """What the driver needs of a size."""
+    """A size, as the driver uses it."""
 
     @property
     def name(self) -> str:
-        """For --only."""
+        """Return the name in the table and for --only."""
 
     def measure(self, program: Program, effort: Effort) -> list[SizeLine]:
-        """Its lines. BenchError if it fails."""
+        """Measure the size and return its lines. Raises BenchError if it fails."""
 
 
 @dataclass(frozen=True, slots=True)
 class FiringSize:
-    """Many channels, with messages deferred and in flight: what fires, and how late (see bench.firing)."""
+    """Many channels with deferred messages and messages in flight, and how late they fire (see bench.firing)."""
 
     name: str
     channels: int = 10_000
-    delayed: int = 54  # with requeued over a million, of which some come before the window begins
+    delayed: int = 54  # with `requeued` over a million, of which some fire before the window begins
     requeued: int = 54
     held: int = 10
     spread: float = 3600.0  # s: delays are even up to --max-req-timeout's default; shorter ones fire more often
-    timeouts: tuple[int, int] = (30_000, 90_000)  # ms: NSQ's default is 60 s
+    timeouts: tuple[int, int] = (30_000, 90_000)  # ms; NSQ's default is 60 s
 
     def measure(self, program: Program, effort: Effort) -> list[SizeLine]:
-        """See Size."""
         channels = max(1, int(self.channels * effort.scale))
         _need_files(channels)
         low, high = (int(timeout * min(1.0, effort.window / 30)) for timeout in self.timeouts)
@@ -89,18 +88,17 @@ class FiringSize:
 
 @dataclass(frozen=True, slots=True)
 class TopicsSize:
-    """Many topics in which nothing happens: without a channel, and with one."""
+    """Many idle topics, first without a channel and then with one each."""
 
     name: str
     topics: int = 10_000
 
     def measure(self, program: Program, effort: Effort) -> list[SizeLine]:
-        """See Size."""
         topics = max(1, int(self.topics * effort.scale))
         with program.start(_MEM_QUEUE) as server:
             before = server.rss()
             server.create_all(f"/topic/create?topic=t{i}" for i in range(topics))
-            seconds = effort.window / 2  # each
+            seconds = effort.window / 2  # for each of the two
             alone = self._watch(server, seconds, before, f"{topics} topics")
             server.create_all(f"/channel/create?topic=t{i}&channel={CHANNEL}" for i in range(topics))
             return [alone, self._watch(server, seconds, before, f"{topics} topics with a channel each")]
@@ -117,13 +115,12 @@ class TopicsSize:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionsSize:
-    """Many subscribed consumers of one channel, to which nothing is published; heartbeats every 30 s."""
+    """Many subscribed consumers of one channel to which nothing is published; heartbeats come every 30 s."""
 
     name: str
     connections: int = 5_000
 
     def measure(self, program: Program, effort: Effort) -> list[SizeLine]:
-        """See Size."""
         connections = max(1, int(self.connections * effort.scale))
         _need_files(connections)
         with program.start() as server:
@@ -152,7 +149,7 @@ def _need_files(connections: int) -> None:
 
 
 def sizes() -> list[Size]:
-    """All of them."""
+    """Return all sizes, in the order of the table."""
     return [
         FiringSize("sizes-firing"),
         FiringSize("sizes-firing-10m", spread=600.0),

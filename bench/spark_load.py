@@ -1,8 +1,8 @@
-"""Spark as the load of the pipeline's rows: a process with a session on two cores, told what to do line by line.
+"""Spark as the load of the pipeline's rows: a process with a session on two cores that takes jobs line by line.
 
     python -m bench.spark_load DIRECTORY     then on standard input JSON: {"do": JOB, "nsqd": "h:p", "topic": "t", ...}
 
-Each is answered by a line of JSON: {"rows": N, "seconds": S}. `idle` is answered once its query is started.
+Each job is answered by a line of JSON: {"rows": N, "seconds": S}. `idle` is answered once its query is started.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 CORES = 2
 BODY = 200  # bytes
-_WARM = 1000  # rows that are moved before the first measurement
+_WARM = 1000  # rows that are written before the first measurement
 
 
 class Work:
-    """What can be asked for; each returns how many rows it was."""
+    """The jobs that can be requested; each returns its number of rows."""
 
     def __init__(self, spark: SparkSession, directory: Path) -> None:
         self._spark = spark
@@ -34,12 +34,12 @@ class Work:
         self._count = 0
 
     def noop(self, given: dict[str, Any]) -> int:
-        """All of a topic, to nowhere."""
+        """Read a whole topic and drop the rows."""
         self._table(given).write.format("noop").mode("overwrite").save()
         return int(given["rows"])
 
     def parquet(self, given: dict[str, Any]) -> int:
-        """All of a topic, to Parquet."""
+        """Write a whole topic to Parquet."""
         path = str(self._directory / "parquet")
         self._table(given).write.mode("overwrite").parquet(path)
         return self._spark.read.parquet(path).count()
@@ -54,14 +54,14 @@ class Work:
         return int(given["rows"])
 
     def sink(self, given: dict[str, Any]) -> int:
-        """Rows of Parquet, published."""
+        """Publish the rows of the Parquet files that `bodies` made."""
         frame = self._spark.read.parquet(str(self._directory / "bodies"))
         count = frame.count()
         frame.write.format("nsq").mode("append").options(nsqd=given["nsqd"], topic=given["topic"]).save()
         return count
 
     def channel(self, given: dict[str, Any]) -> int:
-        """All of a channel, staged, to nowhere."""
+        """Stage and read a whole channel, and drop the rows."""
         place = self._fresh("channel")
         stream = self._spark.readStream.format("nsq").options(
             nsqd=given["nsqd"],
@@ -75,7 +75,7 @@ class Work:
         return sum(int(one["numInputRows"]) for one in query.recentProgress)
 
     def idle(self, given: dict[str, Any]) -> int:
-        """A query that waits for what comes."""
+        """Start a query that waits for new messages."""
         stream = self._spark.readStream.format("nsq").options(nsqd=given["nsqd"], topic=given["topic"])
         self._start(stream.load(), self._fresh("idle"), once=False)
         return 0
@@ -94,7 +94,7 @@ class Work:
 
 
 def main(directory: str) -> None:
-    """See the head of this file."""
+    """Run the process; see the head of this file."""
     os.environ.setdefault("PYSPARK_SUBMIT_ARGS", "--driver-memory 2g pyspark-shell")
     spark = session("bench", f"local[{CORES}]")
     spark.range(_WARM).write.format("noop").mode("overwrite").save()

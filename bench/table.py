@@ -1,4 +1,4 @@
-"""The tables as text: numbers people can read, columns that line up."""
+"""The tables as text, with readable numbers and aligned columns."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from bench.figures import Figures
 HEADER = (
     "row", "server", "messages/s", "CPU ns/msg", "p50", "p99", "RSS MB", "B/msg", "server", "load", "vs Go", "aim",
 )  # fmt: skip
-LEFT = {"row", "aim", "note"}  # columns of text; and the first of the two named "server"
+LEFT = {"row", "aim", "note"}  # columns of text, aligned to the left like the second column, "server"
 
 
 def table(header: Sequence[str], lines: Sequence[Sequence[str]], text: Set[str] = LEFT) -> str:
-    """Lines below a header, in columns; those named in `text` begin at the left."""
+    """Format lines below a header, in columns; those named in `text` are aligned to the left."""
     widths = [max(map(len, column)) for column in zip(header, *lines, strict=True)]
     left = [name in text or place == 1 for place, name in enumerate(header)]
 
@@ -25,7 +25,7 @@ def table(header: Sequence[str], lines: Sequence[Sequence[str]], text: Set[str] 
 
 
 def cells(row: str, server: str, got: Figures, original: Figures | None, aim: str) -> list[str]:
-    """One line of the main table. `original`: the Go nsqd's figures of the same row, to compare with."""
+    """Format one line of the main table. `original` holds the Go nsqd's figures of the same row, for comparison."""
     return [
         row, server, number(got.rate), f"{got.cpu:.0f}", duration(got.p50), duration(got.p99), megabytes(got.rss),
         f"{got.growth:.0f}", share(got.server_share), share(got.load_share), versus(got, original), aim,
@@ -33,7 +33,7 @@ def cells(row: str, server: str, got: Figures, original: Figures | None, aim: st
 
 
 def versus(ours: Figures, original: Figures | None) -> str:
-    """Ratio of throughputs, where both servers were busier than their loads, and of CPU per message."""
+    """Compare throughputs, if both servers were busier than their loads, and CPU time per message."""
     if original is None:
         return "client-bound" if ours.client_bound else ""
     bound = ours.client_bound or original.client_bound
@@ -42,7 +42,7 @@ def versus(ours: Figures, original: Figures | None) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits that matter: 1.23M, 45.6k, 789."""
+    """Format with three significant digits: 1.23M, 45.6k, 789."""
     for unit, size in (("M", 1e6), ("k", 1e3)):
         if value >= size:
             scaled = value / size
@@ -51,7 +51,7 @@ def number(value: float) -> str:
 
 
 def duration(ns: float | None) -> str:
-    """A time, from us to s; - for none."""
+    """Format a time in ns as us, ms or s; - for None."""
     if ns is None:
         return "-"
     for unit, size in (("s", 1e9), ("ms", 1e6)):
@@ -61,10 +61,10 @@ def duration(ns: float | None) -> str:
 
 
 def megabytes(size: float | None) -> str:
-    """Bytes as MB of 10^6; - for none."""
+    """Format bytes as MB of 10^6; - for None."""
     return "-" if size is None else f"{size / 1e6:.0f}"
 
 
 def share(value: float) -> str:
-    """A share of a core."""
+    """Format a share of a core as a percentage."""
     return f"{value * 100:.0f}%" if value >= 0.1 else f"{value * 100:.1f}%"

@@ -1,8 +1,8 @@
-"""A load's connection behind TLS, snappy or deflate: like a socket, as far as loads use one.
+"""A load's connection behind TLS, snappy or deflate, which offers the part of a socket's interface that loads use.
 
-Law: nothing that is sent refers to what was sent before. So bytes that `pack_for` made once are good on every connection, again
-and again, and the load costs little; only TLS has to be done live. Real clients' deflate looks back at earlier messages; here
-it would find the same request again, and the server would unpack next to nothing.
+Law: no sent bytes refer to bytes sent before. So the result of one `pack_for` is valid on every connection, again and
+again, and the load costs little; only TLS has to be done live. The deflate of real clients refers back to earlier
+messages; here it would find the same request again, and the server would unpack next to nothing.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from OpenSSL import SSL
 from bench.wire import Wire, connect, expect_ok, greeting, identify, read_exactly
 from penstock.protocol.compression import Deflate, Snappy
 
-UPGRADES = {"tls": "tls_v1", "snappy": "snappy", "deflate": "deflate"}  # and how IDENTIFY asks for them
+UPGRADES = {"tls": "tls_v1", "snappy": "snappy", "deflate": "deflate"}  # the upgrades, and how IDENTIFY asks for them
 
 _READ = 128 * 1024  # bytes from the network at a time
 _RECORD = 16 * 1024  # bytes of plain text in a TLS record
 _BITE = 1 << 20  # bytes of plain text from one step of decompression
-_SNAPPY_BEGIN = b"\xff\x06\x00\x00sNaPpY"  # once, before the first chunk
-# What Go's clients choose. Left alone, OpenSSL would take AES-256 with one server and AES-128 with the other.
+_SNAPPY_BEGIN = b"\xff\x06\x00\x00sNaPpY"  # sent once, before the first chunk
+# This is what Go's clients choose. By default OpenSSL would take AES-256 with one server and AES-128 with the other.
 _TLS_SUITE = b"TLS_AES_128_GCM_SHA256"
 
 
 def introduce(host: str, port: int, upgrade: str, heartbeat_interval: int) -> Wire:
-    """A connection after IDENTIFY, through the upgrade unless that is "". SystemExit if the server grants it not."""
+    """Return a connection after IDENTIFY, through the upgrade unless that is "".
+
+    SystemExit if the server does not grant the upgrade.
+    """
     sock = connect(host, port)
     if not upgrade:
         identify(sock, heartbeat_interval=heartbeat_interval)
@@ -41,20 +44,20 @@ def introduce(host: str, port: int, upgrade: str, heartbeat_interval: int) -> Wi
 
 
 def pack_for(upgrade: str, data: bytes) -> bytes:
-    """What `sendall` wants for these plain bytes: complete in itself."""
+    """Pack plain bytes for `sendall`, so that they are complete in themselves."""
     if upgrade == "snappy":
         return Snappy().compress(data).removeprefix(_SNAPPY_BEGIN)
     if upgrade == "deflate":
-        deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)  # level 6, as NSQ's clients
+        deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)  # level 6, as in NSQ's clients
         return deflate.compress(data) + deflate.flush(zlib.Z_FULL_FLUSH)
     return data
 
 
 class Upgraded:
-    """A Wire. Nothing that has arrived waits in here, so epoll tells the truth."""
+    """A Wire through an upgrade. No received data waits in it, so epoll reports all that can be read."""
 
     def __init__(self, sock: Wire, upgrade: str) -> None:
-        """The server's answer to IDENTIFY has been read."""
+        """Begin the upgrade; the server's answer to IDENTIFY must have been read."""
         self._socket = sock
         self._layer: _Layer = _Tls(sock) if upgrade == "tls" else _Compressed(upgrade)
         expect_ok(self)
@@ -62,11 +65,14 @@ class Upgraded:
             sock.sendall(_SNAPPY_BEGIN)
 
     def fileno(self) -> int:
-        """The socket's."""
+        """Return the socket's file descriptor, for epoll."""
         return self._socket.fileno()
 
     def recv(self, size: int, /) -> bytes:
-        """All that has come, whatever the size asked for. See Wire: deflate's flushes, for one, carry nothing."""
+        """Return all plain bytes that have arrived, whatever `size` is.
+
+        BlockingIOError, as in Wire, if the bytes contain no data, such as a flush of deflate.
+        """
         data = self._socket.recv(_READ)
         plain = self._layer.open(data) if data else b""
         if data and not plain:
@@ -74,38 +80,38 @@ class Upgraded:
         return plain
 
     def recv_into(self, view: memoryview, /) -> int:
-        """The same. ValueError if there is no room for all of it."""
+        """Receive as `recv` does, into the view. ValueError if the view has no room for all bytes."""
         plain = self.recv(len(view))
         view[: len(plain)] = plain
         return len(plain)
 
     def sendall(self, data: bytes | memoryview, /) -> None:
-        """Send what `pack_for` made."""
+        """Send what `pack_for` made, through TLS if that is the upgrade."""
         self._socket.sendall(self._layer.seal(data))
 
 
 class _Layer(Protocol):
-    """Between the network and what loads send and receive."""
+    """The layer between the network and the bytes that loads send and receive."""
 
     def seal(self, data: bytes | memoryview) -> bytes | memoryview:
-        """What was packed, as the network gets it."""
+        """Return packed bytes in the form that the network gets."""
 
     def open(self, data: bytes) -> bytes:
-        """All that can be read of what the network brought."""
+        """Return all plain bytes that the network's bytes complete."""
 
 
 class _Compressed:
-    """A compression's half that is not done ahead: receiving."""
+    """The receiving half of a compression; the sending half is done ahead by `pack_for`."""
 
     def __init__(self, upgrade: str) -> None:
         self._codec = Snappy() if upgrade == "snappy" else Deflate()
 
     def seal(self, data: bytes | memoryview) -> bytes | memoryview:
-        """See _Layer: it is compressed already."""
+        """Return the data itself, which is compressed already."""
         return data
 
     def open(self, data: bytes) -> bytes:
-        """See _Layer."""
+        """Return all plain bytes that `data` completes."""
         self._codec.feed(data)
         parts = []
         while self._codec.has_more:
@@ -114,11 +120,11 @@ class _Compressed:
 
 
 class _Tls:
-    """The client's side. pyOpenSSL, because the ssl module cannot choose TLS 1.3's cipher suite."""
+    """The client's side of TLS. It uses pyOpenSSL, because the ssl module cannot choose TLS 1.3's cipher suite."""
 
     def __init__(self, sock: Wire) -> None:
-        """Shakes hands."""
-        context = SSL.Context(SSL.TLS_CLIENT_METHOD)  # and trust whoever it is
+        """Do the handshake; SystemExit if the server closes the connection."""
+        context = SSL.Context(SSL.TLS_CLIENT_METHOD)  # accepts any certificate
         context.set_min_proto_version(SSL.TLS1_3_VERSION)
         context.set_tls13_ciphersuites(_TLS_SUITE)
         self._connection = SSL.Connection(context, None)
@@ -139,12 +145,12 @@ class _Tls:
         return True
 
     def seal(self, data: bytes | memoryview) -> bytes:
-        """See _Layer: in records."""
+        """Return the data in TLS records."""
         self._connection.sendall(data)
         return self._outgoing()
 
     def open(self, data: bytes) -> bytes:
-        """See _Layer: of the records that are complete."""
+        """Return the plain bytes of all complete records."""
         self._connection.bio_write(data)
         parts = []
         try:

@@ -1,7 +1,8 @@
-"""nsqlookupd: builds the registry and the servers around it, runs until a signal. The only wiring.
+"""The nsqlookupd daemon: builds the registry and the servers around it, and runs until a signal arrives.
 
-`lookupd/main.py` comes before it. One trio thread owns all state; the HTTP thread reaches it through the bridge.
-TCP clients are served first: what only HTTP needs is imported in a thread meanwhile.
+This is the only file that connects the parts. `lookupd/main.py` runs before it. One trio thread owns all state, and the
+HTTP thread reaches that state through the bridge. TCP clients are served first: a thread meanwhile imports what only
+HTTP needs.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ if TYPE_CHECKING:
 
 
 def serve(options: LookupdOptions, tcp: Listener, http: Listener | None) -> None:
-    """Answer nsqd and consumers until SIGINT or SIGTERM."""
+    """Serve nsqd and consumers until SIGINT or SIGTERM."""
     trio.run(_run, options, tcp, http)
 
 
 async def _run(options: LookupdOptions, tcp: Listener, http: Listener | None) -> None:
-    """Serve until SIGINT or SIGTERM. Any exception out of here is a bug, or a machine that has ceased to work."""
+    """Serve until SIGINT or SIGTERM. An exception raised here is a bug, or a failure of the machine."""
     registry = Registry(options.inactive_producer_timeout, options.tombstone_lifetime, options.limits())
     timeouts = Timeouts(options.identify_timeout / SECOND, options.idle_timeout / SECOND or math.inf)
     server = TcpServer(registry, identity(options, tcp, http, socket.gethostname()), time.time_ns, timeouts)
@@ -53,7 +54,7 @@ async def _run(options: LookupdOptions, tcp: Listener, http: Listener | None) ->
                 log.info("HTTP: listening on %s", http.address)
             await until_told_to_stop(signals, partial(reload_log_level, options, PROGRAM))
             if http_server:
-                await trio.to_thread.run_sync(http_server.stop)  # in a thread: requests under way need this one
+                await trio.to_thread.run_sync(http_server.stop)  # in a thread: pending requests need the trio thread
                 log.info("HTTP: closing %s", http.address if http else "")
             nursery.cancel_scope.cancel()
     log.info("TCP: closing %s", tcp.address)
@@ -62,7 +63,7 @@ async def _run(options: LookupdOptions, tcp: Listener, http: Listener | None) ->
 def _start_http(
     options: LookupdOptions, listener: Listener, registry: Registry, server: TcpServer, trio_thread: TrioThread
 ) -> HttpServer:
-    """In a thread: most of what the daemon imports is imported here."""
+    """Start the HTTP server. Runs in a thread, because most of the daemon's imports happen here."""
     from lookupd.http import Handlers
     from shared.http.api import Api, Hosts
     from shared.http.server import HttpServer
@@ -80,7 +81,7 @@ def _start_http(
 
 
 def identity(options: LookupdOptions, tcp: Listener, http: Listener | None, hostname: str) -> bytes:
-    """The answer to IDENTIFY: where nsqd finds this nsqlookupd's HTTP API. Keys in Go's order."""
+    """Return the JSON answer to IDENTIFY, which tells nsqd where the HTTP API is. Its keys are in Go's order."""
     answer = {
         "broadcast_address": broadcast_address(options.broadcast_address, [http, tcp], hostname),
         "hostname": hostname,

@@ -1,7 +1,8 @@
-"""nsqlookupd's HTTP API: who carries what, for consumers, nsqd, nsqadmin and operators.
+"""nsqlookupd's HTTP API: which nsqd has which topic, for consumers, nsqd, nsqadmin and operators.
 
-Handlers run in the HTTP thread and touch the registry only through the bridge; what comes back is immutable and is
-turned into JSON here. Beyond the original: /topics/inactive, /metrics, /livez and /readyz. Its /debug/pprof does not exist.
+Handlers run in the HTTP thread and touch the registry only through the bridge. The values that come back are immutable
+and are turned into JSON here. The API has more than the original: /topics/inactive, /metrics, /livez and /readyz. It
+lacks the original's /debug/pprof.
 """
 
 from __future__ import annotations
@@ -32,23 +33,23 @@ from shared.version import NSQ_VERSION
 
 T = TypeVar("T")
 
-MOST_NAMES = 50_000  # topics and channels in a portion of /topics/inactive: 5 MB if all are long
+MOST_NAMES = 50_000  # topics and channels in one page of /topics/inactive: 5 MB if all names are long
 GO_ZERO_TIME = -6795364578871345152  # how Go prints the nanoseconds of a time that was never set
 
 
 @dataclass(slots=True)
 class Handlers:
-    """The functions behind the routes."""
+    """The request handlers behind the routes, and what they need."""
 
-    registry: Registry  # the trio thread's: reached through the bridge only
+    registry: Registry  # owned by the trio thread: handlers reach it through the bridge only
     bridge: Bridge
     clock: Callable[[], int]  # ns since the epoch
-    figures: Callable[[], Figures]  # of the TCP connections
+    figures: Callable[[], Figures]  # counts of the TCP connections
     obstacle: Callable[[], str]  # why the daemon is not ready; "" when it is
     debugging: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while an answer to /debug is made
 
     def routes(self) -> Routes:
-        """Every path and its methods."""
+        """Return the handlers of every path, by method."""
         return {
             "/ping": {"GET": self.ping},
             "/info": {"GET": self.info},
@@ -68,7 +69,7 @@ class Handlers:
             "/readyz": {"GET": self.readyz},
         }
 
-    # Questions
+    # Queries
 
     async def ping(self, request: Request) -> Response:
         return plain(200, "OK")
@@ -80,8 +81,11 @@ class Handlers:
         return json_response({"topics": await self.bridge.call(self.registry.topics)})
 
     async def inactive(self, request: Request) -> Response:
-        """Topics that /lookup names no producer of, and their channels, in portions: `more` says that there are further ones
-        behind the last. Ours: nsqadmin asks once, not once for each topic."""
+        """List topics that /lookup names no producer of, with their channels, in pages.
+
+        The key `more` says that further topics follow the last one. NSQ has no such path: nsqadmin asks once with it
+        instead of once for each topic.
+        """
         arguments = query(request)
         after, limit = arguments.get("after", ""), _limit(arguments)
         topics, more = await self.bridge.call(lambda: self.registry.inactive(after, limit, self.clock()))
@@ -110,7 +114,7 @@ class Handlers:
         return json_response({"producers": [_node_json(node, extended) for node in nodes]})
 
     async def debug(self, request: Request) -> Response:
-        """Everything; with all registrations that fit some 80 MB, and so for one at a time."""
+        """Return every registration. With the maximum number of them this takes some 80 MB, so one request runs at a time."""
         async with self.debugging:
             return raw_json_response(_debug_json(await self.bridge.call(self.registry.registrations)))
 
@@ -144,7 +148,7 @@ class Handlers:
         return empty_response()
 
     async def _create(self, create: Callable[[], None]) -> None:
-        """HttpError 503 at the limit of registrations."""
+        """Call `create` in the trio thread. Raises HttpError 503 at the limit of registrations."""
 
         def attempt() -> None:
             try:
@@ -158,27 +162,27 @@ class Handlers:
         arguments = query(request)
         topic, node = _argument(arguments, "topic"), _argument(arguments, "node")
         if await self.bridge.call(lambda: self.registry.tombstone(topic, node, self.clock())):
-            log.info("DB: setting tombstone for producer@%r of topic(%s)", node, topic)  # %r: the node is a peer's text
+            log.info("DB: setting tombstone for producer@%r of topic(%s)", node, topic)  # %r: a peer chose the text
         return empty_response()
 
-    # For the operator's machinery
+    # For monitoring
 
     async def metrics(self, request: Request) -> Response:
         counts, figures = await self.bridge.call(lambda: (self.registry.counts(), self.figures()))
         return Response(generate_latest(Metrics(counts, figures)), media_type=CONTENT_TYPE_LATEST)
 
     async def livez(self, request: Request) -> Response:
-        """200 while the trio thread turns."""
+        """Answer 200 while the trio thread works."""
         return await live(self.bridge)
 
     async def readyz(self, request: Request) -> Response:
-        """200 while the daemon takes registrations."""
+        """Answer 200 while the daemon accepts new registrations, otherwise 503 with the reason."""
         obstacle = await self.bridge.call(self.obstacle)
         return plain(503, f"NOK - {obstacle}") if obstacle else plain(200, "OK")
 
 
 class Metrics(Collector):
-    """One scrape. No label has a name in it: what it costs does not grow with the topics."""
+    """The metrics of one scrape. No label holds a name, so the cost does not grow with the number of topics."""
 
     def __init__(self, counts: Counts, figures: Figures) -> None:
         self._counts = counts
@@ -199,14 +203,14 @@ class Metrics(Collector):
 
 
 def _argument(arguments: dict[str, str], name: str) -> str:
-    """An argument that must be there; it may be empty."""
+    """Return a required argument, which may be empty. Raises HttpError 400."""
     if name not in arguments:
         raise HttpError(400, f"MISSING_ARG_{name.upper()}")
     return arguments[name]
 
 
 def _limit(arguments: dict[str, str]) -> int:
-    """How many topics and channels are wanted."""
+    """Return how many topics and channels the client wants in one page. Raises HttpError 400."""
     text = arguments.get("limit", str(MOST_NAMES))
     if not (text.isascii() and text.isdigit()) or len(text) > 5 or not 0 < int(text) <= MOST_NAMES:
         raise HttpError(400, "INVALID_ARG_LIMIT")
@@ -214,7 +218,7 @@ def _limit(arguments: dict[str, str]) -> int:
 
 
 def _name(arguments: dict[str, str], name: str) -> str:
-    """An argument that must be a legal topic or channel name."""
+    """Return a required argument that must be a legal topic or channel name. Raises HttpError 400."""
     value = _argument(arguments, name)
     if not is_valid_name(value):
         raise HttpError(400, f"INVALID_ARG_{name.upper()}")
@@ -222,7 +226,7 @@ def _name(arguments: dict[str, str], name: str) -> str:
 
 
 def _info_json(info: PeerInfo, extended: bool) -> dict[str, object]:
-    """As the original tells it; `extended`: and what an nsqd of ours told beyond that."""
+    """Return the producer as the original shows it; if `extended`, with the keys that only Penstock's nsqd sends."""
     told: dict[str, object] = {
         "remote_address": info.remote_address,
         "hostname": info.hostname,
@@ -240,7 +244,7 @@ def _info_json(info: PeerInfo, extended: bool) -> dict[str, object]:
 
 
 def _topology_json(info: PeerInfo) -> dict[str, object]:
-    """Keys of NSQ's later master, for nodes that tell them: who does not use them sees the answers of 1.3.0."""
+    """Return the keys of NSQ's later master, for nodes that send them. Without them, answers are those of release 1.3.0."""
     topology = {"topology_zone": info.topology_zone, "topology_region": info.topology_region}
     return {key: value for key, value in topology.items() if value}
 
@@ -250,7 +254,10 @@ def _node_json(node: Node, extended: bool) -> dict[str, object]:
 
 
 def _debug_json(registrations: dict[str, list[Registration]]) -> str:
-    """Each registration is encoded once, however many keys share it. Keys are legal names, which need no escaping."""
+    """Return the JSON of all registrations. Keys are legal names, which need no escaping.
+
+    Each registration is encoded once, no matter how many keys share it.
+    """
     texts: dict[int, str] = {}
     parts = []
     for key, rows in sorted(registrations.items()):

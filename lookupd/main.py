@@ -1,6 +1,6 @@
-"""nsqlookupd's entry: it reads the options and listens, and only then imports the rest of the daemon.
+"""nsqlookupd's entry point: it reads the options and listens, and only then imports the rest of the daemon.
 
-Exit codes: 0 after SIGINT or SIGTERM, 1 when an address cannot be bound or a bug shows, 2 for wrong options.
+Exit codes: 0 after SIGINT or SIGTERM, 1 if an address cannot be bound or a bug shows, 2 for wrong options.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import gc
 from lookupd.options import PROGRAM, LookupdOptions
 from shared.startup import Exit, begin
 
-FILES = 15  # opened before the first client comes: two listeners, the loops of both threads, one connection
+FILES = 15  # opened before the first client connects: two listeners, the loops of both threads, one connection
 
 
 def main() -> int:
-    """The process's exit code."""
+    """Run nsqlookupd and return the exit code of the process."""
     try:
         options = begin(LookupdOptions, PROGRAM)
     except Exit as ended:
@@ -27,7 +27,7 @@ def main() -> int:
     try:
         raise_file_limit(FILES)
         with listening(options.tcp_address) as tcp, listening_if_given(options.http_address) as http:
-            gc.disable()  # a tenth of the time: nothing that is imported is garbage
+            gc.disable()  # saves a tenth of the time: imports create no garbage
             from lookupd.daemon import serve
 
             gc.enable()

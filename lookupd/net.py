@@ -1,7 +1,7 @@
-"""nsqlookupd's TCP side: a trio task for each connection, around a protocol Session.
+"""nsqlookupd's TCP side: one trio task for each connection, around a protocol Session.
 
-Laws: silence is cut short, before IDENTIFY and after it; the number of connections is bounded, by the lobby before IDENTIFY
-and by the registry's seats after it; no failure to accept ends or spins the daemon.
+Laws: a silent peer is disconnected, before IDENTIFY and after it. The number of connections is bounded, by the lobby
+before IDENTIFY and by the registry's seats after it. No failure of accept() ends the daemon or makes it spin.
 """
 
 from __future__ import annotations
@@ -21,62 +21,63 @@ from lookupd.registry import Registry
 from shared.listen import OUT_OF_RESOURCES, Listener, display
 from shared.log import log
 
-LINGER = 1.0  # s to let the peer read its last error: closing on unread bytes would reset the connection under it
+LINGER = 1.0  # s for the peer to read its last error: closing with unread bytes would reset the connection before that
 ACCEPT_PAUSE = 0.1  # s between attempts to accept while the machine is out of file descriptors or memory
-CHUNK = 1024  # bytes for one receive: 200 of the shortest commands, which take half a millisecond
-BODY_CHUNK = 16 * 1024  # bytes before IDENTIFY, whose body may be longer
+CHUNK = 1024  # bytes of one receive: 200 of the shortest commands, which take half a millisecond
+BODY_CHUNK = 16 * 1024  # bytes of one receive before IDENTIFY, whose body may be longer
 KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 15, 15, 9  # s, s, probes: Go's defaults
 
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """How long a peer may take, in s."""
+    """How long a peer may take, in seconds."""
 
-    identify: float  # from connecting to the end of IDENTIFY
-    idle: float  # after it, from one complete command to the next
+    identify: float  # from the connection to the end of IDENTIFY
+    idle: float  # after IDENTIFY, from one complete command to the next
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What /metrics shows of the connections."""
+    """The counts of connections that /metrics shows."""
 
     connections: int  # open
-    refused: Mapping[str, int]  # because of a limit, since the start; by reason: lobby, identify, silent, register
+    # Refused because of a limit since the start, by reason: lobby, identify, silent, register.
+    refused: Mapping[str, int]
 
 
 class _Stay:
-    """How long a connection may still stay: until the deadline, or until a newcomer displaces it."""
+    """How long a connection may stay: until its deadline, or until a new connection displaces it."""
 
     def __init__(self) -> None:
         self.scope = trio.CancelScope()
         self.displaced = False
 
     def end(self) -> None:
-        """A newcomer takes its place in the lobby."""
+        """Close the connection because a new one takes its place in the lobby."""
         self.displaced = True
         self.scope.cancel()
 
     def extend(self, seconds: float) -> None:
-        """Let the connection stay for so long from now on."""
+        """Move the deadline to `seconds` from now."""
         self.scope.deadline = trio.current_time() + seconds
 
 
 class TcpServer:
-    """Accepts connections and serves them until cancelled."""
+    """Accepts connections and serves them until it is cancelled."""
 
     def __init__(self, registry: Registry, answer: bytes, clock: Callable[[], int], timeouts: Timeouts) -> None:
         self._registry = registry
-        self._answer = answer  # to IDENTIFY
+        self._answer = answer  # the reply to IDENTIFY
         self._clock = clock  # ns since the epoch
         self._timeouts = timeouts
         self._unnamed = itertools.count(1)  # numbers for peers on a unix socket, which have no address
         self._lobby = Lobby()
         self._pace = Pace()
-        self._connections = 0  # tasks being served
-        self._displaced = 0  # connections that a newcomer displaced
+        self._connections = 0  # connections being served
+        self._displaced = 0  # connections that a new one displaced from the lobby
 
     async def serve(self, listener: Listener) -> None:
-        """Accept for ever. OSError if that is impossible for a reason that does not pass."""
+        """Accept connections forever. Raises OSError if accept() fails for a reason that does not pass."""
         async with trio.open_nursery() as nursery:
             acceptor = trio.SocketListener(trio.socket.from_stdlib_socket(listener.socket))
             while True:
@@ -87,7 +88,7 @@ class TcpServer:
                 nursery.start_soon(self._serve_connection, stream, remote, stay)
 
     def obstacle(self) -> str:
-        """Why a new nsqd would be refused; "" if it would not."""
+        """Return the reason why a new nsqd would be refused, or "" if it would be accepted."""
         seats = self._registry.seats
         return f"{len(seats)} nsqd are connected" if seats.full else ""
 
@@ -100,7 +101,7 @@ class TcpServer:
             log.warning("TCP: too many connections without IDENTIFY: the oldest is closed")
 
     async def _serve_connection(self, stream: trio.SocketStream, remote: str, stay: _Stay) -> None:
-        """One connection's life; whatever ends it, its registrations go."""
+        """Serve one connection from start to end. However it ends, its registrations are removed."""
         note = lambda text: log.info("CLIENT(%s): %s", remote, text)  # noqa: E731
         session = Session(self._registry, remote, self._answer, note, stay.end)
         log.info("TCP: new client(%s)", remote)
@@ -108,7 +109,7 @@ class TcpServer:
         try:
             async with stream:
                 await self._converse(stream, session, remote, stay)
-        except (trio.BrokenResourceError, OSError) as error:  # the network's or the peer's doing: this one is over
+        except (trio.BrokenResourceError, OSError) as error:  # the network or the peer failed: only this one ends
             log.info("CLIENT(%s): connection lost - %s", remote, error.__cause__ or error)
         finally:
             session.disconnected()
@@ -123,7 +124,7 @@ class TcpServer:
             await self._exchange(stream, session, stay, host_of(remote))
             if session.failure:
                 log.error("CLIENT(%s): %s", remote, session.failure)
-                session.disconnected()  # now, not only after the linger
+                session.disconnected()  # at once, not only after the linger
                 self._enter_lobby(stay, remote)
                 stay.extend(LINGER)
                 await _linger(stream)
@@ -135,13 +136,13 @@ class TcpServer:
             log.warning("CLIENT(%s): no %s within %g s", remote, what, seconds)
 
     async def _exchange(self, stream: trio.SocketStream, session: Session, stay: _Stay, host: str) -> None:
-        """Bytes in, replies out, until the peer ends or errs."""
+        """Receive bytes and send replies until the peer closes or makes an error."""
         while not session.closing:
             data = await stream.receive_some(CHUNK if session.identified else BODY_CHUNK)
             reply = session.receive(data, self._clock()) if data else session.end()
             if session.identified:
                 self._lobby.leave(stay)
-            if reply:  # it completed a command
+            if reply:  # the bytes completed a command
                 await stream.send_all(reply)
                 pause = self._pace.pause(host, session.fetch_idle(), trio.current_time())
                 if pause:
@@ -152,17 +153,17 @@ class TcpServer:
                 return
 
     def _remote_address(self, sock: trio.socket.SocketType) -> str:
-        """The peer's identity: ip:port, as Go prints it; on a unix socket a number."""
+        """Return the identity of the peer: ip:port as Go prints it, or a number on a unix socket."""
         if sock.family == socket.AF_UNIX:
             return f"{UNIX}{next(self._unnamed)}"
         try:
             return display(*sock.getpeername()[:2])
-        except OSError:  # already gone: the first receive will say so
+        except OSError:  # the peer is already gone, and the first receive will show it
             return f"{UNIX}{next(self._unnamed)}"
 
 
 async def _accept(acceptor: trio.SocketListener) -> trio.SocketStream:
-    """The next connection, as soon as there are file descriptors and memory for one."""
+    """Return the next connection. While file descriptors or memory are short, retry every ACCEPT_PAUSE."""
     complained = False
     while True:
         try:
@@ -177,7 +178,7 @@ async def _accept(acceptor: trio.SocketListener) -> trio.SocketStream:
 
 
 async def _linger(stream: trio.SocketStream) -> None:
-    """Tell the peer that we are done, and drop what it still sends until it is done too, or LINGER is over."""
+    """Shut down the sending side, and drop what the peer still sends until it closes or LINGER has passed."""
     with trio.move_on_after(LINGER):
         await stream.send_eof()
         while await stream.receive_some(CHUNK):
@@ -185,7 +186,7 @@ async def _linger(stream: trio.SocketStream) -> None:
 
 
 def _keep_alive(sock: trio.socket.SocketType) -> None:
-    """Notice within two and a half minutes that a peer's machine is gone."""
+    """Turn on TCP keepalive, which detects within two and a half minutes that a peer's machine is gone."""
     if sock.family == socket.AF_UNIX:
         return
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

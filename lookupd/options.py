@@ -1,4 +1,4 @@
-"""The options of nsqlookupd: NSQ's names and defaults; only the addresses default to loopback."""
+"""The options of nsqlookupd: NSQ's names and defaults, except that the addresses default to loopback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROGRAM = "nsqlookupd"
 
 @dataclass(frozen=True, slots=True)
 class LookupdOptions(DaemonOptions):
-    """Each field is the flag, the environment name and the help."""
+    """The options of nsqlookupd; each field defines a flag, an environment variable and a line of the help."""
 
     log_prefix: str = option("[nsqlookupd] ", "log message prefix")
 
@@ -59,7 +59,7 @@ class LookupdOptions(DaemonOptions):
     )
 
     def limits(self) -> Limits:
-        """What the registry keeps at most."""
+        """Return the limits of the registry that these options set."""
         return Limits(
             self.max_registrations,
             self.max_registrations_per_producer,
@@ -68,14 +68,14 @@ class LookupdOptions(DaemonOptions):
         )
 
     def obstacles(self) -> list[str]:
-        """Addresses where nothing can be bound."""
+        """Return a line for each address that cannot be bound."""
         return [
             *complaints("tcp-address", [self.tcp_address], obstructed),
             *complaints("http-address", filter(None, [self.http_address]), obstructed),
         ]
 
     def oddities(self) -> list[str]:
-        """Addresses that are hardly meant so."""
+        """Return a line for each address that is probably a mistake."""
         return [
             *complaints("tcp-address", [self.tcp_address], accidental_path),
             *complaints("http-address", [self.http_address], accidental_path),

@@ -1,9 +1,9 @@
 """nsqlookupd's TCP protocol V1: one connection's bytes in, replies out.
 
-Pure: no socket, clock or log. `receive(data, now)` takes bytes cut anywhere and returns what is owed to the peer; the
-work is linear in the bytes, however they are cut. A reply is an int32 length and text, without NSQ's frame type. Every
-error of the original is fatal: its reply is the last one, and `closing` is True. Ours, E_REGISTER_FAILED, is not: what the
-producer has registered stays. (nsqlookupd/lookup_protocol_v1.go)
+Pure: no socket, clock or log. `receive(data, now)` takes bytes cut anywhere and returns the replies to send. The work
+is linear in the bytes, however they are cut. A reply is an int32 length and text, without NSQ's frame type. Every error
+of the original is fatal: its reply is the last one, and `closing` becomes True. E_REGISTER_FAILED, which the original
+lacks, is not fatal: the producer keeps what it has registered. (nsqlookupd/lookup_protocol_v1.go)
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from penstock.protocol.names import is_valid_name
 from shared.text import without_surrogates
 
 MAGIC = b"  V1"
-MAX_LINE = 1024  # bytes, newline included; the longest honest one, UNREGISTER with two names, has 142
-MAX_BODY = 64 * 1024  # bytes of IDENTIFY's JSON; honest ones have about 150. The original believes any int32.
-MAX_TEXT = 255  # characters of a text in it, which is kept; a host name has 253 at most
+MAX_LINE = 1024  # bytes, including the newline; the longest honest line, UNREGISTER with two names, has 142
+MAX_BODY = 64 * 1024  # bytes of IDENTIFY's JSON; honest ones have about 150. The original accepts any int32.
+MAX_TEXT = 255  # characters of a text in IDENTIFY's JSON, because texts are kept; a host name has at most 253
 
 _INT32 = Struct(">i")
 MOST_CAPABILITIES, MOST_WORD = 32, 64  # words, and characters of each
 MOST_NODE_ID = 1023
 _IDENTITY_FIELDS: dict[str, type] = {
-    "remote_address": str,  # checked like the rest, then overwritten
+    "remote_address": str,  # checked like the others, then overwritten
     "hostname": str,
     "broadcast_address": str,
     "tcp_port": int,
@@ -37,11 +37,11 @@ _IDENTITY_FIELDS: dict[str, type] = {
 
 
 class ClientError(Exception):
-    """The peer's fault; the argument is the reply."""
+    """The peer made an error. The argument is the reply to send."""
 
 
 class Session:
-    """The protocol's state for one connection."""
+    """The protocol's state of one connection."""
 
     __slots__ = (
         "_answer",
@@ -68,21 +68,21 @@ class Session:
     ) -> None:
         self._registry = registry
         self._remote = remote_address
-        self._answer = answer  # the reply to IDENTIFY: who this nsqlookupd is
-        self._note = note  # gets a line for the log on every change of the registry
+        self._answer = answer  # the reply to IDENTIFY: identifies this nsqlookupd
+        self._note = note  # called with a line for the log on every change of the registry
         self._hang_up = hang_up  # ends the connection, soon
         self._peer: Peer | None = None  # set by IDENTIFY, once
-        self._buffer = bytearray()  # received, not yet understood; never more than one chunk beyond what is awaited
+        self._buffer = bytearray()  # received, not yet parsed; at most one chunk more than the awaited item
         self._scanned = 0  # bytes at the buffer's start that hold no newline
-        self._size = 0  # bytes of the body that is awaited
-        self._expect: Callable[[int], bytes | None] = self._magic  # takes one item from the buffer; None: not there yet
+        self._size = 0  # bytes of the awaited body
+        self._expect: Callable[[int], bytes | None] = self._magic  # takes one item off the buffer; None: incomplete
         self._idle = 0  # commands that registered nothing, since `fetch_idle`
-        self.failure = ""  # why the conversation ended, if by the peer's fault
+        self.failure = ""  # why the conversation ended, if the peer made an error
 
     # Commands
 
     def receive(self, data: bytes, now: int) -> bytes:
-        """Take bytes, return replies. After an error nothing is taken any more."""
+        """Take bytes and return replies. After an error, further bytes are ignored."""
         if self.closing:
             return b""
         self._buffer += data
@@ -96,7 +96,7 @@ class Session:
         return b"".join(replies)
 
     def end(self) -> bytes:
-        """The peer sends no more. Returns the error it is owed if it stopped in the middle of a body."""
+        """Note that the peer sends no more. Returns the error reply if it stopped in the middle of a body, otherwise b""."""
         if not self.closing and self._expect == self._body_size:
             return self._fail(ClientError(b"E_BAD_BODY IDENTIFY failed to read body size"))
         if not self.closing and self._expect == self._body:
@@ -104,12 +104,12 @@ class Session:
         return b""
 
     def fetch_idle(self) -> int:
-        """Commands since the last call that registered nothing: an nsqd sends few of them."""
+        """Return how many commands since the last call registered nothing. An honest nsqd sends few of them."""
         idle, self._idle = self._idle, 0
         return idle
 
     def disconnected(self) -> None:
-        """The connection is gone: so are its registrations. May be called twice."""
+        """Remove the registrations of the connection, which is closed. May be called twice."""
         if self._peer is not None:
             self._registry.disconnect(self._peer)
             self._peer = None
@@ -118,15 +118,15 @@ class Session:
 
     @property
     def closing(self) -> bool:
-        """True after an error: send what was returned, then close."""
+        """True after an error: the caller sends what was returned, then closes."""
         return bool(self.failure)
 
     @property
     def identified(self) -> bool:
-        """True once the peer is a producer."""
+        """True once the peer has sent a valid IDENTIFY."""
         return self._peer is not None
 
-    # What may come next: each takes its item off the buffer and returns the reply, b"" for no reply
+    # Parsers of the next item: each takes its item off the buffer and returns the reply, b"" for no reply
 
     def _magic(self, now: int) -> bytes | None:
         if len(self._buffer) < len(MAGIC):
@@ -151,7 +151,8 @@ class Session:
         if len(self._buffer) < _INT32.size:
             return None
         (self._size,) = _INT32.unpack(self._take(_INT32.size))
-        if not 0 <= self._size <= MAX_BODY:  # known before a byte of it is kept; a negative one crashes the original
+        # Checked before any byte of the body is kept; a negative size crashes the original.
+        if not 0 <= self._size <= MAX_BODY:
             raise ClientError(b"E_BAD_BODY IDENTIFY failed to read body")
         self._expect = self._body
         return b""
@@ -190,7 +191,7 @@ class Session:
             self._peer = self._registry.identify(info, now, self._hang_up)
         except Full as full:
             raise ClientError(b"E_IDENTIFY_FAILED IDENTIFY failed %b" % str(full).encode()) from None
-        # !r: these texts are the peer's, and shall not write lines of their own into the log
+        # !r: the peer chose these texts, and they must not be able to write lines of their own into the log.
         self._note(
             f"IDENTIFY Address:{info.broadcast_address!r} TCP:{info.tcp_port} HTTP:{info.http_port} "
             f"Version:{info.version!r}"
@@ -221,7 +222,7 @@ class Session:
         return b"OK"
 
     def _arguments(self, command: bytes, params: list[bytes]) -> tuple[Peer, str, str]:
-        """The producer, the topic, and the channel or ""; parameters beyond those are ignored."""
+        """Return the producer, the topic, and the channel or "". Further parameters are ignored. Raises ClientError."""
         if self._peer is None:
             raise ClientError(b"E_INVALID client must IDENTIFY")
         if not params:
@@ -248,14 +249,14 @@ class Session:
 
 
 def parse_identity(body: bytes, remote_address: str) -> PeerInfo:
-    """IDENTIFY's JSON as Go's decoder reads it into PeerInfo: keys in any case, null is absent, others are ignored.
+    """Read IDENTIFY's JSON into PeerInfo as Go's decoder does: keys in any case, null is absent, unknown keys are ignored.
 
     Raises ClientError.
     """
     try:
         decoded = json.loads(body.decode("utf-8", "replace"), parse_constant=_no_constant)
         fields = _known_fields(decoded)
-    except (ValueError, RecursionError):  # malformed, a wrong type, a number beyond int64, nested too deeply
+    except (ValueError, RecursionError):  # malformed, a wrong type, a number beyond int64, or nested too deeply
         raise ClientError(b"E_BAD_BODY IDENTIFY failed to decode JSON body") from None
     fields["remote_address"] = remote_address
     fields.setdefault("hostname", "")
@@ -274,24 +275,24 @@ def parse_identity(body: bytes, remote_address: str) -> PeerInfo:
 
 
 def _place(value: object) -> str:
-    """A zone or region, "" for what is none: the release of 1.3.0 ignores the key, whatever it holds."""
+    """Return a zone or region, or "" if the value is invalid: release 1.3.0 ignores the key, whatever it holds."""
     return without_surrogates(value) if isinstance(value, str) and len(value) <= MAX_TEXT else ""
 
 
 def _node_id(value: object) -> int | None:
-    """None for what is none: the original ignores the key, whatever it holds."""
+    """Return the node number, or None if the value is invalid: the original ignores the key, whatever it holds."""
     return value if type(value) is int and 0 <= value <= MOST_NODE_ID else None
 
 
 def _words(value: object) -> tuple[str, ...]:
-    """Likewise."""
+    """Return the capabilities, or () if the value is invalid: the original ignores the key, whatever it holds."""
     if not isinstance(value, list) or len(value) > MOST_CAPABILITIES:
         return ()
     return tuple(word for word in value if isinstance(word, str) and is_valid_name(word) and len(word) <= MOST_WORD)
 
 
 def _known_fields(decoded: object) -> dict[str, Any]:
-    """The fields of PeerInfo that are there, of the right type; else ValueError."""
+    """Return the fields of PeerInfo that the JSON contains. Raises ValueError for a wrong type."""
     if decoded is None:
         return {}
     if not isinstance(decoded, dict):
@@ -301,7 +302,7 @@ def _known_fields(decoded: object) -> dict[str, Any]:
         kind = _IDENTITY_FIELDS.get(key.lower())
         if kind is None or value is None:
             continue
-        if type(value) is not kind:  # not isinstance: true is no port
+        if type(value) is not kind:  # not isinstance, because true is no port
             raise ValueError(key)
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise ValueError(key)

@@ -1,12 +1,13 @@
-"""Which nsqd carries which topics and channels: nsqlookupd's whole state, in memory only.
+"""The registry: which nsqd has which topics and channels. It is nsqlookupd's whole state, in memory only.
 
-Pure: no clock, socket or log; `now` is ns since the epoch. One thread calls it; what it hands out is immutable.
+Pure: no clock, socket or log; `now` is ns since the epoch. One thread calls it, and what it returns is immutable. A
+producer (an nsqd) "carries" the topics and channels that it has registered.
 
-Law: a producer leaves with its connection, a key (topic or channel) stays until it is deleted by name; only an
-`#ephemeral` key goes with the last producer that unregisters from it. (nsqlookupd/registration_db.go)
+Law: a producer's registrations end with its connection. A key (a topic or a channel) stays until it is deleted by name;
+only an `#ephemeral` key is removed with the last producer that unregisters from it. (nsqlookupd/registration_db.go)
 
-Memory is bounded by Limits. At the limit the registry forgets keys that no producer carries any more and that no operator
-created, the oldest first: the original would keep them.
+Limits bounds the memory. At the limit the registry forgets keys that no producer carries any more and that no operator
+created, the oldest first; the original would keep them.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from lookupd.producers import DEFAULT_LIMITS, Full, Limits, Peer, PeerInfo, coun
 from lookupd.seats import Seats
 from penstock.protocol.names import is_ephemeral, is_valid_name
 
-ANY = "*"  # as a topic asked for over HTTP: every topic. No topic can be named so.
-NEVER = 0  # of a tombstone: there is none
+ANY = "*"  # in place of a topic over HTTP: every topic. No topic can have this name.
+NEVER = 0  # in place of a tombstone's time: there is no tombstone
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +35,16 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """One producer of a key as /debug shows it; the same object for all its keys that have no tombstone of their own."""
+    """A producer of a key as /debug shows it. All keys of a producer share one object, except those with a tombstone."""
 
     info: PeerInfo
     last_update: int
-    tombstoned_at: int  # NEVER, or ns; stays after it has expired
+    tombstoned_at: int  # NEVER, or ns since the epoch; kept after the tombstone has expired
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What /metrics shows."""
+    """The number of topics, channels, producers and entries that /metrics shows."""
 
     topics: int
     channels: int
@@ -52,7 +53,7 @@ class Counts:
 
 
 class Registry:
-    """The registrations, and how long silence and tombstones count (ns)."""
+    """All registrations, with the times (ns) after which a silent producer and a tombstone no longer count."""
 
     __slots__ = (
         "_by_host",
@@ -72,22 +73,24 @@ class Registry:
         self._inactive_after = inactive_after
         self._tombstone_lifetime = tombstone_lifetime
         self._limits = limits
-        self.seats = Seats(limits)  # of the producers in _peers
-        # because of a limit: see make_room, and REGISTER
+        self.seats = Seats(limits)  # seats of the producers in _peers
+        # Refusals because of a limit: see `make_room` and REGISTER.
         self.refused = Counter({"identify": 0, "silent": 0, "register": 0})
         self._peers: dict[Peer, None] = {}  # every identified connection, in order of IDENTIFY
-        self._topics: dict[str, dict[Peer, int]] = {}  # valid name -> producer in _peers -> its tombstone or NEVER
-        # valid topic -> valid name -> producers, each also in _topics[topic]; no topic here is without a channel
+        # Valid name -> producer in _peers -> time of its tombstone, or NEVER.
+        self._topics: dict[str, dict[Peer, int]] = {}
+        # valid topic -> valid name -> producers, each also in _topics[topic]; every topic here has a channel
         self._channels: dict[str, dict[str, dict[Peer, None]]] = {}
         self._entries = 0  # keys, and producers of keys
-        self._by_host: Counter[str] = Counter()  # keys carried, by the producer's IP address; never 0
-        # keys without a producer, as (topic, channel or ""), the one left first in front
+        self._by_host: Counter[str] = Counter()  # number of keys carried, by the producer's IP address; holds no zeros
+        # "Orphans": keys without a producer, as (topic, channel or ""), the one that lost its last producer first in
+        # front.
         self._orphans: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     # Commands of a connection
 
     def identify(self, info: PeerInfo, now: int, hang_up: Callable[[], None] = lambda: None) -> Peer:
-        """A new producer. Another one may have to go for it, and is hung up. Raises Full."""
+        """Add a producer and return it. A silent producer may lose its seat, and its connection, for it. Raises Full."""
         try:
             self.refused["silent"] += self.seats.make_room(info)
         except Full:
@@ -99,14 +102,14 @@ class Registry:
         return peer
 
     def ping(self, peer: Peer, now: int) -> None:
-        """The producer lives."""
+        """Note that the producer is alive."""
         peer.last_update = now
         peer.silent = False
 
     def register(self, peer: Peer, topic: str, channel: str = "") -> bool:
-        """The producer carries the topic, and the channel if given. False if that was known; a tombstone then stays.
+        """Register the topic, and the channel if given, for the producer. Returns False if that was known already.
 
-        Raises Full.
+        A known registration keeps its tombstone. Raises Full.
         """
         peer.silent = False
         carries_topic = topic in peer.topics
@@ -132,7 +135,7 @@ class Registry:
         return True
 
     def unregister_channel(self, peer: Peer, topic: str, channel: str) -> bool:
-        """The producer carries the channel no more; the topic stays. False if it did not."""
+        """Remove the channel from the producer, which keeps the topic. Returns False if it did not have the channel."""
         known = (topic, channel) in peer.channels
         if known:
             self._leave_channel(peer, topic, channel)
@@ -141,18 +144,18 @@ class Registry:
         return known
 
     def unregister_topic(self, peer: Peer, topic: str) -> bool:
-        """The producer carries neither the topic nor any of its channels. False if it did not."""
+        """Remove the topic and all of its channels from the producer. Returns False if it did not have the topic."""
         for key in [key for key in peer.channels if key[0] == topic]:
             self._leave_channel(peer, *key)
         known = topic in peer.topics
         if known:
             self._leave_topic(peer, topic)
         if is_ephemeral(topic) and self._topics.get(topic) == {}:
-            self._drop_topic(topic)  # its channels' keys stay behind, as in the original
+            self._drop_topic(topic)  # the keys of its channels stay, as in the original
         return known
 
     def disconnect(self, peer: Peer) -> None:
-        """The producer is gone from everything; all keys stay."""
+        """Remove the producer and all of its registrations; all keys stay."""
         for topic, channel in list(peer.channels):
             self._leave_channel(peer, topic, channel)
         for topic in list(peer.topics):
@@ -160,24 +163,24 @@ class Registry:
         del self._peers[peer]
         self.seats.leave(peer)
 
-    # Commands of an operator; names are valid where something is created
+    # Commands of an operator; callers check the names where something is created
 
     def create_topic(self, topic: str) -> None:
-        """A key without producers, unless it exists. Raises Full."""
+        """Add a key without producers, unless it exists. Raises Full."""
         if topic not in self._topics:
             self._make_room(1)
         self._add_topic(topic)
-        self._orphans.pop((topic, ""), None)  # from now on it stays
+        self._orphans.pop((topic, ""), None)  # no longer an orphan: it stays until it is deleted
 
     def create_channel(self, topic: str, channel: str) -> None:
-        """Make the topic, too, if it is not known. Raises Full."""
+        """Add a key without producers, and one for the topic if it is not known. Raises Full."""
         self._make_room((topic not in self._topics) + (channel not in self._channels.get(topic, {})))
         self._add_channel(topic, channel)
         self._orphans.pop((topic, channel), None)
         self.create_topic(topic)
 
     def delete_topic(self, topic: str) -> list[str]:
-        """Remove the topic (ANY: all of them) and its channels, whoever carries them. Returns the topics removed."""
+        """Remove the topic (ANY: all topics) and its channels, even if producers carry them. Returns the topics removed."""
         for name in _matching(topic, self._channels):
             for channel in list(self._channels[name]):
                 self._drop_channel(name, channel)
@@ -187,14 +190,14 @@ class Registry:
         return removed
 
     def delete_channel(self, topic: str, channel: str) -> bool:
-        """Remove the channel, whoever carries it. False if there is none."""
+        """Remove the channel, even if producers carry it. Returns False if it does not exist."""
         known = channel in self._channels.get(topic, {})
         if known:
             self._drop_channel(topic, channel)
         return known
 
     def tombstone(self, topic: str, node: str, now: int) -> int:
-        """Hide the node's registration of the topic (ANY: of all) from lookups for a while. Returns how many."""
+        """Hide the node's registration of the topic (ANY: of all) from lookups for a while. Returns how many were hidden."""
         matched = 0
         for name in _matching(topic, self._topics):
             producers = self._topics[name]
@@ -207,28 +210,28 @@ class Registry:
     # Queries
 
     def topics(self) -> list[str]:
-        """Every topic, sorted."""
+        """Return the names of all topics, sorted."""
         return sorted(self._topics)
 
     def channels(self, topic: str) -> list[str]:
-        """The topic's channels, sorted; [] for an unknown topic. ANY: of all topics, a name once for each."""
+        """Return the topic's channels, sorted; [] for an unknown topic. ANY returns those of all topics, with duplicates."""
         return sorted(channel for name in _matching(topic, self._channels) for channel in self._channels[name])
 
     def producers(self, topic: str, now: int) -> list[PeerInfo] | None:
-        """Who carries the topic and may be asked for it: neither silent nor tombstoned. None for an unknown topic."""
+        """Return the producers of the topic that are neither silent nor tombstoned, or None for an unknown topic."""
         names = _matching(topic, self._topics)
         if not names:
             return None
         found: dict[Peer, int] = {}
         for name in names:
             for peer, tombstoned_at in self._topics[name].items():
-                found.setdefault(peer, tombstoned_at)  # ANY: each producer once, with one of its tombstones
+                found.setdefault(peer, tombstoned_at)  # with ANY, each producer once, with one of its tombstones
         return [p.info for p, at in found.items() if self._is_active(p, now) and not self._is_tombstoned(at, now)]
 
     def inactive(self, after: str, names: int, now: int) -> tuple[list[tuple[str, list[str]]], bool]:
-        """Topics behind `after` that no producer may be asked for, with their channels, sorted; and whether there are more.
+        """Return topics behind `after` that have no active producer, with their channels, sorted; and whether more follow.
 
-        So many topics and channels together, or one topic if it has more channels.
+        The answer holds at most `names` topics and channels together, or one topic if it has more channels.
         """
         found: list[tuple[str, list[str]]] = []
         for topic in sorted(topic for topic in self._topics if topic > after):
@@ -243,11 +246,11 @@ class Registry:
         return found, False
 
     def nodes(self, now: int) -> list[Node]:
-        """Every producer that is not silent, with its topics; tombstones are shown, not applied."""
+        """Return every producer that is not silent, with its topics. Tombstones are shown, not applied."""
         return [self._node(peer, now) for peer in self._peers if self._is_active(peer, now)]
 
     def registrations(self) -> dict[str, list[Registration]]:
-        """Every key that has a producer, as category:topic:channel, for /debug."""
+        """Return the registrations of every key that has a producer, by category:topic:channel, for /debug."""
         plain = {peer: Registration(peer.info, peer.last_update, NEVER) for peer in self._peers}
         found = {"client::": list(plain.values())} if plain else {}
         for topic, producers in self._topics.items():
@@ -263,11 +266,11 @@ class Registry:
         return found
 
     def counts(self) -> Counts:
-        """How much there is of each."""
+        """Return the numbers of topics, channels, producers and entries."""
         return Counts(len(self._topics), sum(map(len, self._channels.values())), len(self._peers), self._entries)
 
     def check(self) -> None:
-        """Assert every field's sentence. Tests call it last."""
+        """Assert the invariants that the comments on the fields state. Tests call it at the end."""
         for topic, producers in self._topics.items():
             assert is_valid_name(topic)
             assert all(peer in self._peers and topic in peer.topics and at >= 0 for peer, at in producers.items())
@@ -309,7 +312,7 @@ class Registry:
         return Node(peer.info, tuple(self._is_tombstoned(self._topics[t][peer], now) for t in topics), topics)
 
     def _check_limits(self, peer: Peer, topic: str, channel: str) -> None:
-        """Raise Full if the producer may not carry these in addition."""
+        """Raise Full if the producer may not carry this topic and channel in addition."""
         limits = self._limits
         more = (topic not in peer.topics) + (bool(channel) and (topic, channel) not in peer.channels)
         if len(peer.topics) + len(peer.channels) + more > limits.per_producer:
@@ -320,7 +323,7 @@ class Registry:
         self._make_room(more + keys, keep=(topic, channel))
 
     def _make_room(self, entries: int, keep: tuple[str, str] = ("", "")) -> None:
-        """Forget orphans until so many entries fit, but not `keep` and its topic. Raises Full."""
+        """Forget orphans until `entries` more entries fit, but not `keep` and its topic. Raises Full."""
         while self._entries + entries > self._limits.total:
             orphan = next((key for key in self._orphans if key != keep and key != (keep[0], "")), None)
             if orphan is None:
@@ -355,7 +358,7 @@ class Registry:
         del self._topics[topic][peer]
         self._carries_one_less(peer)
         if not self._topics[topic]:
-            self._topics[topic] = {}  # a new one: the old one keeps the memory of what it held
+            self._topics[topic] = {}  # a new dict, because the old one keeps the memory of its former entries
             self._orphans[topic, ""] = None
 
     def _leave_channel(self, peer: Peer, topic: str, channel: str) -> None:

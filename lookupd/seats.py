@@ -1,9 +1,9 @@
 """The seats of nsqlookupd's producers: how many may be connected, in total and from one address.
 
-Pure. Laws: a known producer gets in even if all seats are taken. It is known when it pinged for KNOWN_AFTER on an earlier
-connection. So a flood of producers, even from the same address, does not end a cluster that works: its nsqd stay connected,
-and come back after a restart. A producer that has said nothing since IDENTIFY gives its seat to a newcomer; an nsqd with topics
-registers them at once.
+Pure. Laws: a known producer is accepted even if all seats are taken. A producer is known if it was pinging for
+KNOWN_AFTER on an earlier connection. So a flood of producers, even from the same address, does not end a working
+cluster: its nsqd stay connected, and come back after a restart. A producer that has sent nothing since IDENTIFY loses
+its seat to a new one; an nsqd with topics registers them at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lookupd.producers import UNIX, Full, Limits, Peer, PeerInfo, count_down
 
 KNOWN_AFTER = 30 * 1_000_000_000  # ns from IDENTIFY to the last PING; an nsqd pings each 15 s
 
-Identity = tuple[str, str, int]  # IP address, broadcast address, TCP port: what an nsqd keeps over a new connection
+Identity = tuple[str, str, int]  # IP address, broadcast address, TCP port: what an nsqd keeps when it reconnects
 
 
 class Seats:
@@ -22,25 +22,26 @@ class Seats:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self._seated: dict[Peer, int] = {}  # ns of IDENTIFY
-        self._by_ip: Counter[str] = Counter()  # of those; never 0
-        self._identities: Counter[Identity] = Counter()  # likewise
-        # producers that have said nothing since IDENTIFY, the oldest in front; some that have since are still there
+        self._seated: dict[Peer, int] = {}  # ns since the epoch of IDENTIFY, by producer
+        self._by_ip: Counter[str] = Counter()  # number of seated producers, by IP address; holds no zeros
+        self._identities: Counter[Identity] = Counter()  # number of seated producers, by identity; holds no zeros
+        # Producers that have sent nothing since IDENTIFY, the oldest in front; some that have since may still be in it.
         self._silent: OrderedDict[Peer, None] = OrderedDict()
-        # the one longest gone in front; at most limits.producers
+        # Known producers, the one that left first in front; at most limits.producers.
         self._known: OrderedDict[Identity, None] = OrderedDict()
-        self._known_by_ip: Counter[str] = Counter()  # of those; at most limits.producers_per_ip each, never 0
+        # Known producers by IP address; at most limits.producers_per_ip each.
+        self._known_by_ip: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._seated)
 
     @property
     def full(self) -> bool:
-        """True if only known producers get in."""
+        """True if only known producers are accepted."""
         return len(self._seated) >= self.limits.producers
 
     def make_room(self, info: PeerInfo) -> bool:
-        """See that there is a seat for the producer. True: a silent one gave its seat, and is hung up. Raises Full."""
+        """Make sure that the producer can have a seat. Returns True if a silent one was disconnected for it. Raises Full."""
         identity = _identity(info)
         if identity in self._known and not self._identities[identity]:
             return False
@@ -57,7 +58,7 @@ class Seats:
         return True
 
     def _oldest_silent(self, host: str) -> Peer | None:
-        """Of an address, or with "" of any; not one that is known."""
+        """Return the oldest silent producer of an address, or of any address with "", but not one that is known."""
         for peer in list(self._silent):
             if not peer.silent or _identity(peer.info) in self._known:
                 del self._silent[peer]
@@ -66,14 +67,14 @@ class Seats:
         return None
 
     def take(self, peer: Peer) -> None:
-        """The producer is in, after `make_room`."""
+        """Give the producer a seat. Call `make_room` first."""
         self._silent[peer] = None
         self._seated[peer] = peer.last_update
         self._by_ip[peer.info.host] += 1
         self._identities[_identity(peer.info)] += 1
 
     def leave(self, peer: Peer) -> None:
-        """The producer is gone; it is remembered if it pinged for long enough. May be called twice."""
+        """Free the producer's seat, and remember the producer if it pinged for long enough. May be called twice."""
         if peer not in self._seated:
             return
         since, identity = self._seated.pop(peer), _identity(peer.info)

@@ -1,4 +1,5 @@
 """The message daemon. See ARCHITECTURE.md for the files in reading order.
 
-daemon > (http | net | discovery | storage) > protocols > core: calls go one way. core and protocols are pure.
+The layers are daemon > (http | net | discovery | storage | auth | statsd) > protocols > core. Calls go one way, and core and
+protocols are pure.
 """

@@ -1,4 +1,4 @@
-"""The front end for clients of beanstalkd: makes a peer of each connection, on whichever reactor it comes."""
+"""Make a peer for each connection of a beanstalkd client, on whichever reactor it comes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_JOB_SIZE = 1024 * 1024 * 1024
 
 
 class FrontEnd:
-    """Makes peers for those who come to the beanstalkd port, and collects the figures that they may ask for."""
+    """The front end for clients of beanstalkd: it makes their peers, and collects the figures of their `stats`."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class FrontEnd:
         peers: Callable[[], Iterable[Conversation]],
         files: Callable[[], tuple[int, int, int, int, int]],
     ) -> None:
-        """`peers`: of all connections; `files`: see OpenLog.files."""
+        """Set up the front end. `peers` returns those of all connections; for `files` see OpenLog.files."""
         self._broker = broker
         self._peers = peers
         self._files = files
@@ -41,12 +41,12 @@ class FrontEnd:
         self._context = Context(max_job_size, self._figures)
 
     def make_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
-        """A peer for a new connection of `ip`; see nsqd.net.reactor.MakePeer."""
+        """Return a peer for a new connection from `ip`; see nsqd.net.reactor.MakePeer."""
         self._came += 1
         return Peer(self._broker, self._context, transport, ip, port, now)
 
     def make_tls_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
-        """The same, in TLS from the first byte on."""
+        """Return a peer for a new connection that speaks TLS from the first byte on."""
         peer = self.make_peer(transport, ip, port, now, wall)
         transport.upgrade(Upgrade(tls=True))
         transport.output_ready()

@@ -1,7 +1,7 @@
-"""`beanstalkd`: nsqd's beanstalkd port alone, by beanstalkd's own flags (specs/beanstalkd.md section 10).
+"""`beanstalkd`: serve nsqd's beanstalkd port alone, with beanstalkd's own flags (specs/beanstalkd.md section 10).
 
-With -b the jobs are in a commit log in that directory, which a nsqd may use as its -data-path just as well; without it nothing
-is written to disk. Exit codes are beanstalkd's: 5 for flags, 10 for a directory in use, 111 for an address that cannot be had.
+With -b the jobs are in a commit log in that directory, which an nsqd may also use as its -data-path; without it nothing is
+written to disk. Exit codes are beanstalkd's: 5 for flags, 10 for a directory in use, 111 for an address that is not available.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from shared.log import configure, log
 from shared.values import MILLISECOND, Duration
 
 PROGRAM = "beanstalkd"
-FILES = 17  # opened before the first client comes: the listener, the directory, the log's files, one connection
+# descriptors opened before the first client comes: the listener, the directory, the log's files, one connection
+FILES = 17
 BAD_FLAGS, IN_USE, NO_ADDRESS = 5, 10, 111
 TOO_FEW_FILES = 1
 NO_USER, NO_GROUP_SET, NO_USER_SET = 32, 33, 34
@@ -60,18 +61,18 @@ _WITH_VALUE = "bflpsuz"
 
 
 class Usage(Exception):
-    """A flag is wrong; one line says which."""
+    """A flag is wrong; the text of one line says which."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What was asked for."""
+    """The values of the flags, as given or by default."""
 
     directory: str = ""
     sync_after: int | None = 50  # ms; None: never
     address: str = "0.0.0.0"
     port: int = 11300
-    segment_size: int = 0  # bytes; 0: not said
+    segment_size: int = 0  # bytes; 0: not given
     user: str = ""
     max_job_size: int = DEFAULT_MAX_JOB_SIZE
     verbose: bool = False
@@ -79,13 +80,13 @@ class Flags:
 
     @property
     def listens_on(self) -> str:
-        """As our own listeners want it."""
+        """Return the address in the form that Penstock's listeners take."""
         if self.address.startswith("unix:"):
             return self.address.removeprefix("unix:")
         return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
 
     def options(self) -> NsqdOptions:
-        """As nsqd's."""
+        """Return the options of nsqd that correspond to the flags."""
         sync = Duration(min(1000, max(1, self.sync_after or 1)) * MILLISECOND)
         durability = "os" if self.sync_after is None else "interval" if self.sync_after else "always"
         return replace(
@@ -94,7 +95,7 @@ class Flags:
 
 
 def parse(words: list[str]) -> Flags:
-    """Flags may be glued together, and to their values. Raises Usage."""
+    """Parse the words of a command line. Flags may be joined to each other and to their values. Raises Usage."""
     flags, left = Flags(), list(words)
     while left:
         word = left.pop(0)
@@ -152,7 +153,7 @@ def _number(text: str) -> int:
 
 
 def main() -> int:
-    """The process's exit code."""
+    """Run beanstalkd until a signal. Return the process's exit code."""
     try:
         flags = parse(sys.argv[1:])
     except Usage as wrong:
@@ -180,13 +181,14 @@ def main() -> int:
         except DirectoryError as error:
             log.critical("%s", error)
             return IN_USE
-    signal.signal(number, signal.SIG_DFL)  # beanstalkd dies of it: who waits for us sees the same
+    # beanstalkd dies of the signal, so a parent that waits for this process sees the same
+    signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     return 0
 
 
 def _become(user: str) -> int:
-    """Exit code, 0 if it went well."""
+    """Become another user and their group. Return an exit code, 0 if all went well."""
     try:
         entry = pwd.getpwnam(user)
     except KeyError:
@@ -206,7 +208,7 @@ def _become(user: str) -> int:
 
 
 async def _run(flags: Flags, listener: Listener, directory: Directory | None) -> int:
-    """Serve until a signal: which."""
+    """Serve until a signal that ends the process; return its number."""
     options = flags.options()
     opened = open_directory(options, directory, flags.segment_size) if directory is not None else None
     broker = opened.broker if opened is not None else _in_memory(options)
@@ -243,16 +245,16 @@ def _in_memory(options: NsqdOptions) -> Broker:
 
 
 def _nobody_is_told(changes: list[Change]) -> None:
-    """There is no nsqlookupd and no nsqd.dat."""
+    """Do nothing, because there is no nsqlookupd and no nsqd.dat to tell."""
 
 
 def _nobody_asks() -> Served:
-    """There is no HTTP here."""
+    """Return replies that do nothing, because there is no HTTP here."""
     return Served(lambda: None, lambda: None)
 
 
 async def _until_told(signals: AsyncIterator[int], broker: Broker) -> int:
-    """SIGUSR1 begins drain mode, for good."""
+    """Return the number of the first signal that ends the process; SIGUSR1 begins drain mode, for good."""
     async for number in signals:
         if number != signal.SIGUSR1:
             return number

@@ -1,7 +1,8 @@
-"""nsqd: puts the parts of a node together and runs it until a signal. The only wiring; `nsqd/main.py` comes before it.
+"""nsqd: put the parts of a node together, and run it until a signal.
 
-One trio thread owns all state; the HTTP thread reaches it through the bridge. TCP clients are served first: what only HTTP,
-authorization servers or statsd need is imported where it is used, and HTTP's part in a thread.
+All wiring is here; `nsqd/main.py` comes before it. One trio thread owns all state; the HTTP thread reaches it through the
+bridge. TCP clients are served first: modules that only HTTP, authorization servers or statsd need are imported where they are
+used, and those of HTTP in a thread.
 """
 
 from __future__ import annotations
@@ -53,18 +54,18 @@ if TYPE_CHECKING:
     from shared.http.server import HttpServer
 
 SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner than after Python's 5 ms
-# Allocations between collections, young and middle; the oldest generation is never collected by itself. A million waiting
-# messages make that a pause of half a second, and what could only be freed by it is taken apart by hand when it ends.
+# Allocations between collections, young and middle; the oldest generation is never collected automatically. A million waiting
+# messages make that a pause of half a second, so reference cycles are taken apart by hand when they end.
 GC_THRESHOLDS = (2_000, 5, 1_000_000)
 
 
 def serve(options: NsqdOptions, directory: Directory, doors: Doors) -> None:
-    """Serve until SIGINT or SIGTERM. Raises DirectoryError, before anybody is served."""
+    """Serve until SIGINT or SIGTERM. Raises DirectoryError before any client is served."""
     trio.run(_run, options, directory, doors)
 
 
 async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None:
-    """Serve until SIGINT or SIGTERM. Any exception out of here is a bug, or a machine that has ceased to work."""
+    """Serve until SIGINT or SIGTERM. Any exception that leaves here is a bug, or a machine that has ceased to work."""
     _tune_interpreter()
     opened = open_directory(options, directory)
     auth_servers = make_auth_servers(options, doors.auth_tls)
@@ -108,7 +109,7 @@ class Daemon:
         self._http_server: HttpServer | None = None
 
     def listen_to_beanstalk(self) -> None:
-        """Let clients of beanstalkd in, if there is a port for them."""
+        """Accept clients of beanstalkd, if there is a port for them."""
         if self._doors.beanstalk or self._doors.beanstalk_tls:
             from nsqd.beanstalk import FrontEnd
 
@@ -117,11 +118,12 @@ class Daemon:
             listen_to_beanstalk(self.reactor, self._doors, front_end)
 
     def start(self) -> None:
-        """Begin to serve, and what has to be done by the clock."""
+        """Begin to serve TCP clients, and start the tasks that run by the clock."""
         wake, start = self._opened.wake, self._nursery.start_soon
         start(self._trio_thread.raise_bugs)
         if not self._opened.metadata.is_ours:
-            self._saver.topology_changed()  # so that the next start does not take it for somebody's change
+            # so that the next start does not take nsqd.dat for a file that another program changed
+            self._saver.topology_changed()
         start(note_series, self._broker, self._series)
         start(end_pauses, self._broker, wake)
         start(self.reactor.run)
@@ -129,7 +131,7 @@ class Daemon:
         self._lookupds.set_addresses(self._options.lookupd_tcp_address)
 
     def start_reporting(self) -> None:
-        """Begin to tell statsd and the statistics topic, if there are any."""
+        """Begin to report to statsd and to the statistics topic, if they are configured."""
         options = self._options
         if options.statsd_address:
             from nsqd.statsd.pusher import Pusher
@@ -144,19 +146,20 @@ class Daemon:
             self._nursery.start_soon(deliveries.run)
 
     async def start_http(self) -> None:
-        """Return when HTTP is served, too."""
+        """Start the HTTP server, and return when it is serving."""
         self._http_server = await trio.to_thread.run_sync(
             make_http_server, self._options, self._node(), self._doors, self._trio_thread, self._budget
         )
         await start_http_server(self._http_server, self._doors)
 
     async def stop_http(self) -> None:
-        """Answer the requests under way, and no others."""
+        """Answer the requests in progress, and accept no others."""
         if self._http_server is not None:
-            await trio.to_thread.run_sync(self._http_server.stop)  # in a thread: requests under way need this one
+            # in a thread, because requests in progress need this one
+            await trio.to_thread.run_sync(self._http_server.stop)
 
     def close(self) -> None:
-        """Nobody is served any more: write down what is to be known at the next start."""
+        """Close all connections, and write everything that the next start needs."""
         self.reactor.close_all()
         self._saver.save(self._saver.take())
         self._broker.commit()
@@ -187,15 +190,15 @@ class Daemon:
             buffers=self._budget.figures,
         )
 
-    # what the reactor, and HTTP, call
+    # Calls from the reactor and from HTTP
 
     def _serve_http(self) -> Served:
-        """Do what the HTTP thread asked for in this turn."""
+        """Do what the HTTP thread asked for in this turn, and return its replies."""
         calls = self._bridge.serve()
         return Served(partial(self._bridge.deliver, calls), partial(self._bridge.refuse, calls))
 
     def _tell(self, changes: list[Change]) -> None:
-        """Topics or channels came, went or were paused."""
+        """Report topics and channels that were created, deleted or paused to the log, nsqlookupd and nsqd.dat."""
         tell_log(changes)
         self._lookupds.tell(changes)
         if any(change.lasting for change in changes):
@@ -206,19 +209,19 @@ class Daemon:
         self.reactor.until_over(partial(self._lookupds.until_registered, topic), then)
 
     def _refused(self) -> Counter[str]:
-        """What was refused to clients, by reason."""
+        """Return how often clients were refused, by reason."""
         server = self._http_server
         return self._broker.refused + (server.refused if server is not None else Counter())
 
 
 def _tune_interpreter() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL)
-    gc.freeze()  # what was imported is never garbage
+    gc.freeze()  # imported objects are never garbage
     gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _reload(options: NsqdOptions, certificates: Certificates | None) -> None:
-    """SIGHUP: the log level, and the files of TLS for connections to come."""
+    """Handle SIGHUP: reload the log level, and the TLS files for future connections."""
     if reload_log_level(options, PROGRAM) is None or certificates is None:
         return
     try:

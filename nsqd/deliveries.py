@@ -1,16 +1,16 @@
-"""Each second a message to the statistics topic (-statistics-topic) for every topic and channel that did something.
+"""Publish a message to the statistics topic (-statistics-topic) each second for every topic and channel that did something.
 
     {"at": S, "node": N, "topic": "t", "published": 7, "bytes": 91, "depth": 0}
     {"at": S, "node": N, "topic": "t", "channel": "c", "producer": "p", "finished": 5, "attempts": 6, "requeued": 1,
      "timed_out": 0, "buried": 0, "depth": 3, "in_flight": 1, "latency": {"sum": NS, "max": NS, "buckets": {"NS": COUNT, ...}}}
 
-`at`: the second that is over, since the epoch. Counts are of that second; depth and in_flight are what the channel had at its
-end. There is one for each producer (of de-duplicated messages; "" for all others). Attempts are the
-deliveries of those that were finished. A latency is from publish to FIN; its buckets are 3 % wide, named by their middle, and
-add up over channels, seconds and nodes. The statistics topic itself and what is ephemeral are left out. While the node drains
-nothing is told.
+`at` is the second that has ended, since the epoch. Counts are of that second; depth and in_flight are those of the channel at
+its end. There is one message for each producer (of de-duplicated messages; "" for all others). Attempts are the deliveries of
+the messages that were finished. A latency is from publish to FIN; its buckets are 3 % wide, are named by their middle, and add
+up over channels, seconds and nodes. The statistics topic itself and all ephemeral topics and channels are left out. While the
+node drains nothing is published.
 
-With -statistics-events also, of all messages or a share of them, what became of each:
+With -statistics-events, further messages tell what happened to each message, or to a share of them:
 
     {"at_ns": NS, "node": N, "event": "finished", "topic": "t", "channel": "c", "id": "...", "producer": "p", "attempts": 1,
      "latency_ns": NS}           event: finished, requeued, timed_out or buried; latency_ns: where it is finished
@@ -33,29 +33,31 @@ from nsqd.portions import Portions
 from shared.log import log
 from shared.values import SECOND
 
-RETENTION = 24 * 3600 * SECOND  # ns, of a statistics topic that was not there, and whose node retains nothing
+# ns; for a statistics topic that this task creates on a node that retains nothing by default
+RETENTION = 24 * 3600 * SECOND
 
 
 class Deliveries:
-    """The task, in the trio thread, between turns."""
+    """The task that publishes the statistics, in the trio thread, between turns."""
 
     def __init__(self, broker: Broker, topic: str, node: int, wake: Callable[[], None]) -> None:
         self._broker = broker
         self._name = topic
         self._node = node
         self._wake = wake
-        self._before: dict[int, tuple[int, int]] = {}  # counters by the number of the topic
-        self._dropped = 0  # events, as was told last
+        # the counters (messages, bytes) at the last look, by the number of the topic
+        self._before: dict[int, tuple[int, int]] = {}
+        self._dropped = 0  # events dropped so far, at the last warning
         self._failed = False
 
     async def run(self) -> None:
-        """For ever; cancel to stop."""
+        """Publish once a second until cancelled."""
         while True:
             await trio.sleep(1 - time.time() % 1)
             self._publish(await self.collect(int(time.time()) - 1))
 
     async def collect(self, at: int) -> list[bytes]:
-        """The messages of the second `at`."""
+        """Return the messages for the second `at` (s since the epoch), encoded as JSON."""
         messages: list[bytes] = []
         counters: dict[int, tuple[int, int]] = {}
         portions = Portions()
@@ -72,7 +74,7 @@ class Deliveries:
         return messages
 
     def _told(self, topic: Topic, counters: dict[int, tuple[int, int]]) -> list[dict[str, Any]]:
-        """Of a topic and its channels, if they did something."""
+        """Return what a topic and its channels did, one dict for each that did something; note its counters in `counters`."""
         found = []
         now = counters[topic.number] = topic.intake.message_count, topic.intake.message_bytes
         before = self._before.get(topic.number, (0, 0))

@@ -1,4 +1,4 @@
-"""Where clients come in: nsqd's listeners and the certificates they show. No event loop is imported here."""
+"""Open nsqd's listeners and load the certificates that they show. No event loop is imported here."""
 
 from __future__ import annotations
 
@@ -16,32 +16,34 @@ if TYPE_CHECKING:
     from shared.tls import Certificates, TlsFiles
 
 
-# Besides listeners: the data directory, the log with its segment and a spare one, the loops of both threads, one connection.
+# Descriptors besides the listeners: the data directory, the log with its segment and a spare one, the loops of both threads,
+# one connection.
 OWN_FILES = 19
 
 
 @dataclass(frozen=True, slots=True)
 class Doors:
-    """The listeners, and what TLS needs."""
+    """The open listeners of a node, and its TLS certificates."""
 
     tcp: Listener
     http: Listener | None
-    https: Listener | None  # never without certificates
+    https: Listener | None  # never set without certificates
     beanstalk: Listener | None
-    beanstalk_tls: Listener | None  # likewise
+    beanstalk_tls: Listener | None  # never set without certificates
     certificates: Certificates | None  # for TCP and HTTPS; None: there is no TLS
-    auth_tls: ssl.SSLContext | None  # whom to trust when authorization servers are asked; None: there are none
+    # the authorities to trust when authorization servers are asked; None: there are no such servers
+    auth_tls: ssl.SSLContext | None
 
 
 def files_needed(options: NsqdOptions) -> int:
-    """File descriptors that nsqd opens before the first client comes."""
+    """Return how many file descriptors nsqd opens before the first client comes."""
     given = (options.http_address, options.tls_cert and options.https_address)
     return OWN_FILES + 1 + sum(map(bool, (*given, options.beanstalk_address, options.beanstalk_tls_address)))
 
 
 @contextlib.contextmanager
 def open_doors(options: NsqdOptions) -> Iterator[Doors]:
-    """Load certificates, listen. Raises TlsError, ListenError."""
+    """Load the certificates and open the listeners; close the listeners in the end. Raises TlsError, ListenError."""
     from shared.daemon import listening, listening_if_given
 
     certificates = _certificates(options)
@@ -58,7 +60,7 @@ def open_doors(options: NsqdOptions) -> Iterator[Doors]:
 
 
 def files_problem(options: NsqdOptions) -> str:
-    """For --check-config: what is wrong with the files of TLS, or ""."""
+    """Return what is wrong with the TLS files, or "", for --check-config."""
     from shared.tls_info import TlsError
 
     try:
@@ -70,7 +72,7 @@ def files_problem(options: NsqdOptions) -> str:
 
 
 def _certificates(options: NsqdOptions) -> Certificates | None:
-    """None: there is no TLS. Raises TlsError."""
+    """Return the certificates, or None if there is no TLS. Raises TlsError."""
     if not options.tls_cert:
         return None
     from shared.tls import Certificates
@@ -92,7 +94,10 @@ def _tls_files(options: NsqdOptions) -> TlsFiles:
 
 
 def _auth_tls(options: NsqdOptions) -> ssl.SSLContext | None:
-    """Whom to trust when authorization servers are asked; the file is looked at in any case, as by the original."""
+    """Return which authorities to trust when authorization servers are asked, or None if there are none.
+
+    The file is checked in any case, as in the original.
+    """
     if not options.auth_http_address and not options.tls_root_ca_file:
         return None
     from shared.tls import client_context

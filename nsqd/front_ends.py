@@ -1,6 +1,6 @@
-"""The protocols' front ends: who may connect, and how each listener meets its clients.
+"""Set up the protocols' front ends: the limits of connections, and the peers that each listener makes.
 
-Authorization servers and clients of beanstalkd are not there on every node: what only they need is imported for them.
+Not every node has authorization servers or clients of beanstalkd, so modules that only they need are imported for them alone.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 def make_edge(options: NsqdOptions, doors: Doors, refused: Counter[str], budget: Budget) -> Edge:
-    """What stands between the network and the broker."""
+    """Return the limits, TLS and budget that connections meet before they reach the broker."""
     edge = Edge(
         ConnectionLimits(options.max_connections, options.max_connections_per_ip), refused=refused, budget=budget
     )
@@ -41,7 +41,7 @@ def make_edge(options: NsqdOptions, doors: Doors, refused: Counter[str], budget:
 
 
 def make_auth_servers(options: NsqdOptions, tls: ssl.SSLContext | None) -> AuthServers | None:
-    """None if nobody is asked: `tls` is None then, too."""
+    """Return the authorization servers; None if there are none, in which case `tls` is None, too."""
     if tls is None:
         return None
     from nsqd.auth.servers import AuthServers
@@ -59,7 +59,7 @@ def make_auth_servers(options: NsqdOptions, tls: ssl.SSLContext | None) -> AuthS
 def listen_to_nsq(
     reactor: Reactor, doors: Doors, context: Context, auth_servers: AuthServers | None, nursery: trio.Nursery
 ) -> None:
-    """Let clients of NSQ in."""
+    """Accept clients of NSQ, and have `auth_servers` asked about them if there are any."""
     if auth_servers:
         from nsqd.auth.asking import asking
 
@@ -69,7 +69,7 @@ def listen_to_nsq(
 
 
 def listen_to_beanstalk(reactor: Reactor, doors: Doors, front_end: FrontEnd) -> None:
-    """Let clients of beanstalkd in."""
+    """Accept clients of beanstalkd on the ports that are open for them."""
     for door, make_peer, name in (
         (doors.beanstalk, front_end.make_peer, "BEANSTALK"),
         (doors.beanstalk_tls, front_end.make_tls_peer, "BEANSTALK TLS"),
@@ -80,10 +80,10 @@ def listen_to_beanstalk(reactor: Reactor, doors: Doors, front_end: FrontEnd) -> 
 
 
 def all_peers(reactor: Reactor) -> list[Conversation]:
-    """The peers of all connections, whatever protocol they speak."""
+    """Return the peers of all connections, whatever protocol they speak."""
     return [connection.peer for connection in reactor.connections.values()]
 
 
 def nsq_peers(reactor: Reactor) -> list[Peer]:
-    """Those that speak NSQ's."""
+    """Return the peers that speak the NSQ protocol."""
     return [peer for peer in all_peers(reactor) if isinstance(peer, Peer)]

@@ -1,4 +1,7 @@
-"""The daemon's HTTP server: plain, in TLS, or both. To be built in a thread: most of what a daemon imports is imported here."""
+"""Build the daemon's HTTP server: plain, in TLS, or both.
+
+It is built in a thread, because most of a daemon's modules are imported here.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ if TYPE_CHECKING:
 def make_http_server(
     options: NsqdOptions, node: Node, doors: Doors, trio_thread: TrioThread, budget: Budget
 ) -> HttpServer:
-    """Where TLS is required, plain HTTP answers only that."""
+    """Return the server, not started. Where TLS is required, plain HTTP answers only that."""
     from nsqd.http.routes import routes
     from shared.http.api import Api, Hosts, TlsRequired
     from shared.http.server import Https, HttpServer
@@ -44,7 +47,7 @@ def make_http_server(
 
 
 async def start_http_server(server: HttpServer, doors: Doors) -> None:
-    """Return when it listens."""
+    """Start the server, and return when it listens."""
     await trio.to_thread.run_sync(server.start)
     if doors.http:
         log.info("HTTP: listening on %s", doors.http.address)

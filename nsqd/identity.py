@@ -1,4 +1,4 @@
-"""What the node says of itself: to its HTTP clients, and to nsqlookupd."""
+"""Describe the node to its HTTP clients and to nsqlookupd."""
 
 import socket
 import time
@@ -9,11 +9,11 @@ from nsqd.options import NsqdOptions
 from shared.daemon import broadcast_address
 from shared.version import NSQ_VERSION
 
-CAPABILITIES = ["log"]  # as nsqlookupd passes them on: topics are read back by offset
+CAPABILITIES = ["log"]  # nsqlookupd passes them on; `log`: topics can be read back by offset
 
 
 def node_info(options: NsqdOptions, doors: Doors) -> Info:
-    """What HTTP clients are told."""
+    """Return what the node tells its HTTP clients in /info."""
     hostname = socket.gethostname()
     return Info(
         version=NSQ_VERSION,
@@ -26,16 +26,16 @@ def node_info(options: NsqdOptions, doors: Doors) -> Info:
 
 
 def lookup_identity(options: NsqdOptions, info: Info) -> dict[str, object]:
-    """What nsqlookupd is told."""
+    """Return what the node tells nsqlookupd in IDENTIFY."""
     identity: dict[str, object] = {
         "version": info.version,
         "tcp_port": info.tcp_port,
         "http_port": info.http_port,
         "hostname": info.hostname,
         "broadcast_address": info.broadcast_address,
-        "node_id": options.node_number(),  # this and the next: the original ignores them
+        "node_id": options.node_number(),  # an addition, like the next one: the original ignores both
         "capabilities": CAPABILITIES,
     }
-    if options.topology_region or options.topology_zone:  # the release of 1.3.0 does not know them
+    if options.topology_region or options.topology_zone:  # the release of 1.3.0 does not know these keys
         identity |= {"topology_region": options.topology_region, "topology_zone": options.topology_zone}
     return identity

@@ -1,8 +1,8 @@
-"""nsqd's entry: it reads the options, locks the data directory and listens, and only then imports the rest of the daemon.
+"""nsqd's entry: read the options, lock the data directory, listen, and only then import the rest of the daemon.
 
 `-version`, `-help` and every error in the options are answered with little more than the options imported. Connections that
-come while the daemon is imported wait in the listener's backlog, as they do while the log is read. Exit codes: 0 after SIGINT
-or SIGTERM, 1 when the node cannot start or a bug shows, 2 for wrong options.
+come during the imports wait in the listener's backlog, as they do while the log is read. Exit codes: 0 after SIGINT or SIGTERM,
+1 when the node cannot start or a bug shows, 2 for wrong options.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shared.startup import Exit, begin
 
 
 def main() -> int:
-    """The process's exit code."""
+    """Run nsqd until a signal. Return the process's exit code."""
     try:
         options = begin(NsqdOptions, PROGRAM, files_problem)
     except Exit as ended:
@@ -32,7 +32,7 @@ def main() -> int:
     try:
         raise_file_limit(files_needed(options))
         with contextlib.closing(Directory(options.data_path)) as directory, open_doors(options) as doors:
-            gc.disable()  # a tenth of the time: nothing that is imported is garbage
+            gc.disable()  # saves a tenth of the time: no imported object is garbage
             from nsqd.daemon import serve
 
             gc.enable()

@@ -1,4 +1,4 @@
-"""From a data directory to a broker: the log is read, or NSQ's files are taken over. In the thread that owns the state."""
+"""Build a broker from a data directory: read the log, or take over NSQ's files. Runs in the thread that owns the state."""
 
 from __future__ import annotations
 
@@ -32,16 +32,19 @@ from nsqd.storage.takeover import TakeOverError
 from shared.log import log
 from shared.values import SECOND
 
-MOST_IGNORED = 5  # changes of nsqd.dat that are told
+MOST_IGNORED = 5  # changes of nsqd.dat that the log names
 
 
 def clocks() -> tuple[int, int]:
-    """Monotonic ns, and ns since the epoch."""
+    """Return monotonic ns, and ns since the epoch."""
     return time.monotonic_ns(), time.time_ns()
 
 
 class Wake:
-    """Wakes the reactor, from any thread. Before there is one nobody sleeps: its first turn looks at everything."""
+    """A function that wakes the reactor, from any thread.
+
+    Before there is a reactor it does nothing, because the reactor's first turn looks at everything.
+    """
 
     def __init__(self) -> None:
         self.reactor: Reactor | None = None
@@ -52,7 +55,7 @@ class Wake:
 
 
 def imports(directory: Directory) -> tuple[NsqImport, BinlogImport]:
-    """What there is to be taken over of NSQ's, and of beanstalkd's. Raises DirectoryError."""
+    """Return what can be taken over from NSQ, and from beanstalkd. Raises DirectoryError."""
     path = directory.path
     taking, binlogs = NsqImport(path), BinlogImport(path)
     try:
@@ -66,7 +69,7 @@ def imports(directory: Directory) -> tuple[NsqImport, BinlogImport]:
 
 
 def read_log(options: NsqdOptions, directory: Directory, wake: Callable[[], None], segment_size: int = 0) -> OpenLog:
-    """Read the log. `segment_size`: bytes; 0: the usual. Raises DirectoryError."""
+    """Read the log. `segment_size` is in bytes; 0: the usual size. Raises DirectoryError."""
     log_options = LogOptions(
         options.node_number(), Durability(options.durability), options.sync_every, options.mem_budget, segment_size
     )
@@ -78,16 +81,16 @@ def read_log(options: NsqdOptions, directory: Directory, wake: Callable[[], None
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What there is when the data directory has been read."""
+    """The parts that exist once the data directory has been read."""
 
     metadata: Metadata
     log: OpenLog
     broker: Broker
-    wake: Wake  # of the reactor to be
+    wake: Wake  # wakes the reactor that is built later
 
 
 def open_directory(options: NsqdOptions, directory: Directory, segment_size: int = 0) -> Opened:
-    """Read the log and build the broker. `segment_size`: bytes; 0: the usual. Raises DirectoryError."""
+    """Read the log and build the broker. `segment_size` is in bytes; 0: the usual size. Raises DirectoryError."""
     metadata, wake = directory.load(), Wake()
     taking, binlogs = imports(directory)
     opened = read_log(options, directory, wake, segment_size)
@@ -97,9 +100,10 @@ def open_directory(options: NsqdOptions, directory: Directory, segment_size: int
 def make_broker(
     options: NsqdOptions, metadata: Metadata, opened: OpenLog, taking: NsqImport, binlogs: BinlogImport
 ) -> Broker:
-    """The core, with what the log remembers; while there is none, with nsqd.dat and what NSQ and beanstalkd have left.
+    """Build the core from what the log remembers.
 
-    Raises DirectoryError.
+    While there is no log yet, the core is built from nsqd.dat and from the files that NSQ and beanstalkd have left. Raises
+    DirectoryError.
     """
     first = max(metadata.ids, opened.found.lease, binlogs.binlog.highest + 1)
     ids = IdSource(options.node_number(), first, opened.store.lease)
@@ -131,7 +135,7 @@ def make_broker(
 def _import(
     broker: Broker, opened: OpenLog, taking: NsqImport, binlogs: BinlogImport, topics: list[TopicEntry]
 ) -> None:
-    """Take over the messages of beanstalkd and of NSQ. `topics`: as NSQ knows them. Raises OSError."""
+    """Take over the messages of beanstalkd and of NSQ. `topics` are those that NSQ knows. Raises OSError."""
     commit = partial(_commit, broker, opened)
     if binlogs.wanted:
         binlogs.run(broker, commit)
@@ -139,7 +143,7 @@ def _import(
         binlogs.finish()
     if taking.queues:
         taking.run(broker, True, commit)
-        restore(broker, topics)  # what is paused is from now on
+        restore(broker, topics)  # topics and channels that are paused are paused from now on
         taking.run(broker, False, commit)
         commit()
         _sync(opened)
@@ -147,7 +151,7 @@ def _import(
 
 
 def _tell_ignored(metadata: Metadata, topics: list[TopicEntry]) -> None:
-    """Say what somebody has written into nsqd.dat in vain. `topics`: what the log has."""
+    """Warn about changes that were made in nsqd.dat and have no effect. `topics` are those that the log has."""
     ignored = changes(topics, metadata.topics)
     if ignored:
         more = f" and {len(ignored) - MOST_IGNORED} more" if len(ignored) > MOST_IGNORED else ""
@@ -159,7 +163,7 @@ def _tell_ignored(metadata: Metadata, topics: list[TopicEntry]) -> None:
 
 
 def _commit(broker: Broker, opened: OpenLog) -> None:
-    """A turn ends, and one begins. Raises OSError."""
+    """End a turn and begin the next one. Raises OSError if the group could not be written."""
     broker.commit()
     if opened.writer.failure:
         raise OSError(opened.writer.failure)
@@ -172,8 +176,8 @@ def _sync(opened: OpenLog) -> None:
 
 
 async def sync_by_time(options: NsqdOptions, opened: OpenLog, wake: Callable[[], None]) -> None:
-    """What nobody waits for is synced every sync-timeout; whether the log is idle is looked at every second, too."""
-    interval = options.sync_timeout / 1e9  # s; a topic may be kept in the mode `interval` whatever the node's is
+    """Sync records that no reply waits for every sync-timeout, and check every second whether the log is idle."""
+    interval = options.sync_timeout / 1e9  # s; a topic may use the mode `interval` whatever the node's mode is
     if options.durability != "interval":
         interval = min(interval, 1.0)
     ticks = max(1, math.ceil(interval))

@@ -1,4 +1,4 @@
-"""The values of nsqd's options that are words with rules of their own: TLS, AUTH, attempts, the prefix of statistics."""
+"""Read the options whose values are words with rules of their own: TLS, AUTH, attempts, the prefix of statistics."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from penstock.protocol.names import is_valid_name
 from shared.checks import no_host_port
 from shared.values import parse_text
 
-# Values of tls_required, and what /config says of them (Go's constants TLSNotRequired and so on).
+# Values of tls_required, and their numbers in /config (Go's constants TLSNotRequired and so on).
 NOT_REQUIRED, REQUIRED_EXCEPT_HTTP, REQUIRED = "false", "tcp-https", "true"
 TLS_REQUIRED = {NOT_REQUIRED: 0, REQUIRED_EXCEPT_HTTP: 1, REQUIRED: 2}
 KNOWN_POLICIES = ("", "require", "require-verify")  # values of tls_client_auth_policy
 TLS_VERSIONS = {"tls1.0": 769, "tls1.1": 770, "tls1.2": 771, "tls1.3": 772}  # the numbers are TLS's own
 DEFAULT_TLS_VERSION = "tls1.2"
 
-MAX_ATTEMPTS = 65535  # the wire has 16 bits for them
+MAX_ATTEMPTS = 65535  # the wire has 16 bits for attempts
 
 TOPOLOGY_AWARE = "topology-aware-consumption"
 EXPERIMENTS = (TOPOLOGY_AWARE,)
 
 
 def read_tls_required(text: str) -> str:
-    """A key of TLS_REQUIRED from a Go bool or `tcp-https`, in any case. Raises ValueError."""
+    """Return a key of TLS_REQUIRED from a Go bool or `tcp-https`, in any case. Raises ValueError."""
     text = text.lower()
     if text == REQUIRED_EXCEPT_HTTP:
         return text
@@ -33,7 +33,7 @@ def read_tls_required(text: str) -> str:
 
 
 def read_tls_version(text: str) -> str:
-    """A key of TLS_VERSIONS; no text is the default, as in the original. Raises ValueError."""
+    """Return a key of TLS_VERSIONS; an empty text is the default, as in the original. Raises ValueError."""
     version = text.lower() or DEFAULT_TLS_VERSION
     if version not in TLS_VERSIONS:
         raise ValueError(f"want one of {', '.join(TLS_VERSIONS)}")
@@ -41,7 +41,10 @@ def read_tls_version(text: str) -> str:
 
 
 def odd_auth_address(address: str) -> str:
-    """An option check: what is odd about the address of an authorization server; it is `<addr>:<port>` or a URL."""
+    """Return what is odd about the address of an authorization server, or "". It is `<addr>:<port>` or a URL.
+
+    This is an option check.
+    """
     if "://" not in address:
         if "/" in address:
             return "want <addr>:<port> or a full url"
@@ -51,15 +54,15 @@ def odd_auth_address(address: str) -> str:
     try:
         url = urlsplit(address)
         usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
-    except ValueError:  # half an IPv6 address, a port beyond the highest; its words might tell a secret
+    except ValueError:  # half an IPv6 address, or a port beyond the highest; the exception's words might tell a secret
         usable = False
     return "" if usable else "want http:// or https://, a host, and a port of 1 to 65535 if any"
 
 
 def statsd_prefix(template: str, host: str, http_port: int) -> str:
-    """What the names of all statistics begin with: `%s` is the node, and a point ends it. No template, no prefix.
+    """Return the beginning of the names of all statistics: `%s` is the node, and a dot ends it; "" for an empty template.
 
-    This is what the original keeps as its option, and so answers to /config/statsd_prefix (nsqd.New).
+    The original keeps this as the value of its option, and so answers it to /config/statsd_prefix (nsqd.New).
     """
     joined = f"[{host}]:{http_port}" if ":" in host else f"{host}:{http_port}"
     prefix = template.replace("%s", joined.replace(".", "_").replace(":", "_"))
@@ -67,7 +70,7 @@ def statsd_prefix(template: str, host: str, http_port: int) -> str:
 
 
 def check_events(word: str) -> str:
-    """An option check: how many messages' events are told."""
+    """Return what is wrong with the value of statistics-events, or "". This is an option check."""
     try:
         read_events(word)
     except ValueError as error:
@@ -76,7 +79,7 @@ def check_events(word: str) -> str:
 
 
 def read_events(word: str) -> float:
-    """The share of messages, 0 to 1, whose events are told: off, full, or such a number. Raises ValueError."""
+    """Return the share of messages, 0 to 1, whose events are told: off, full, or such a number. Raises ValueError."""
     try:
         share = {"off": 0.0, "full": 1.0}.get(word)
         share = float(word) if share is None else share
@@ -88,7 +91,7 @@ def read_events(word: str) -> float:
 
 
 def check_attempts(words: Iterable[str]) -> str:
-    """An option check: every word is `<number>` or `<topic>=<number>`."""
+    """Return what is wrong with the words, or "": each is `<number>` or `<topic>=<number>`. This is an option check."""
     try:
         read_attempts(words)
     except ValueError as error:
@@ -97,7 +100,10 @@ def check_attempts(words: Iterable[str]) -> str:
 
 
 def read_attempts(words: Iterable[str]) -> dict[str, int]:
-    """Topic to the most attempts, 0 for no limit; "" is the topics not named. A later word wins. Raises ValueError."""
+    """Return the most attempts by topic, 0 for no limit; "" stands for the topics not named. A later word wins.
+
+    Raises ValueError.
+    """
     limits = {}
     for word in words:
         topic, _, number = word.rpartition("=")

@@ -1,7 +1,7 @@
 """The options of nsqd: NSQ's names and defaults (specs/nsq.md e2); only the addresses default to loopback.
 
-An option is declared once: the field is the flag, the key of /config and of the TOML file, the environment name, the help.
-`nsqd -help` needs no more than this file, so the core is imported only by the methods that make its limits.
+An option is declared once: the field is the flag, the key of /config and of the TOML file, the environment name, and the help.
+`nsqd -help` needs no more than this file, so only the methods that make the core's limits import the core.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ PROGRAM = "nsqd"
 
 
 def _duration(value: int, help: str, least: int = 0) -> Duration:
-    """A duration option: `value` and `least` in ns."""
+    """Return a duration option; `value` and `least` are in ns."""
     result: Duration = option(Duration(value), help, check=lasts(least))
     return result
 
 
 @dataclass(frozen=True, slots=True)
 class NsqdOptions(DaemonOptions):
-    """See above."""
+    """The values of all options of nsqd, as given or by default."""
 
     log_prefix: str = option("[nsqd] ", "log message prefix")
     node_id: int = option(
@@ -233,13 +233,13 @@ class NsqdOptions(DaemonOptions):
     snappy: bool = option(True, "enable snappy feature negotiation (client compression)")
 
     def completed(self) -> NsqdOptions:
-        """A client-certificate policy asks for TLS, also where it is said not to be required (Go: nsqd.New)."""
+        """Return the options, with TLS required if a client-certificate policy is set, whatever they say (Go: nsqd.New)."""
         if self.tls_client_auth_policy and self.tls_required == NOT_REQUIRED:
             return replace(self, tls_required=REQUIRED)
         return self
 
     def problems(self) -> list[str]:
-        """What the original finds when it is built, in its words."""
+        """Return the errors that the original finds when it is built, in its words."""
         wrong = []
         if not 1 <= self.max_deflate_level <= 9:
             wrong.append("--max-deflate-level must be [1,9]")
@@ -248,7 +248,7 @@ class NsqdOptions(DaemonOptions):
         if bool(self.tls_cert) != bool(self.tls_key):
             wrong.append("failed to build TLS config - --tls-cert and --tls-key must be given together")
         elif not self.tls_cert and self.tls_required != NOT_REQUIRED:
-            if self.tls_client_auth_policy not in KNOWN_POLICIES:  # surely it is the mistake
+            if self.tls_client_auth_policy not in KNOWN_POLICIES:  # this is probably the mistake
                 wrong.append(
                     f"--tls-client-auth-policy {self.tls_client_auth_policy!r}: want require or require-verify"
                 )
@@ -263,7 +263,7 @@ class NsqdOptions(DaemonOptions):
         return wrong
 
     def obstacles(self) -> list[str]:
-        """Addresses where nothing can be bound, and a data path that is none."""
+        """Return complaints about addresses that cannot be bound, and about a missing data path."""
         return [
             *complaints("tcp-address", [self.tcp_address], obstructed),
             *complaints("http-address", filter(None, [self.http_address]), obstructed),
@@ -274,7 +274,7 @@ class NsqdOptions(DaemonOptions):
         ]
 
     def oddities(self) -> list[str]:
-        """What the original accepts in silence."""
+        """Return complaints about values that the original accepts in silence."""
         odd = [
             f"--enable-experiment {name!r} is not known" for name in self.enable_experiment if name not in EXPERIMENTS
         ]
@@ -305,7 +305,7 @@ class NsqdOptions(DaemonOptions):
         ]
 
     def settings(self) -> Settings:
-        """What the NSQ protocol is held to."""
+        """Return the limits and defaults that NSQ connections are held to."""
         from nsqd.protocols.nsq.settings import Settings
 
         return Settings(
@@ -334,13 +334,13 @@ class NsqdOptions(DaemonOptions):
         )
 
     def limits(self) -> Limits:
-        """What bounds the core."""
+        """Return the limits of the core."""
         from nsqd.core.limits import Limits
         from nsqd.core.retention.keeping import Durability, Keeping
         from nsqd.core.sequence.seen import SeenLimits
 
         return Limits(
-            mem_queue_size=max(0, self.mem_queue_size),  # NSQ's operators say -1 for none
+            mem_queue_size=max(0, self.mem_queue_size),  # NSQ's operators write -1 for none
             queue_scan_selection_count=self.queue_scan_selection_count,
             queue_scan_worker_pool_max=self.queue_scan_worker_pool_max,
             max_topics=self.max_topics,
@@ -357,7 +357,7 @@ class NsqdOptions(DaemonOptions):
         )
 
     def node_number(self) -> int:
-        """The node's part of the message ids: as given, or NSQ's default from the hostname."""
+        """Return the node's part of the message ids: as given, or NSQ's default from the hostname."""
         if self.node_id >= 0:
             return self.node_id
         import hashlib

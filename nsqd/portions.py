@@ -1,12 +1,12 @@
-"""Long looks at all topics, between turns: in portions, so that no turn waits for long. In the trio thread."""
+"""Divide long looks at all topics into portions, so that no turn waits for long. In the trio thread, between turns."""
 
 import trio
 
-PORTION = 0.001  # s of looking in a row: then a turn may come in between
+PORTION = 0.001  # s of looking in a row, after which a turn may come in between
 
 
 class Portions:
-    """Call `breathe` after each step of the look."""
+    """The time that a long look may still take; the look calls `breathe` after each step."""
 
     __slots__ = ("_until",)
 
@@ -14,7 +14,7 @@ class Portions:
         self._until = trio.current_time() + PORTION
 
     async def breathe(self) -> None:
-        """Let a turn come in between, if it is time to."""
+        """Let a turn come in between, if this portion's time is over."""
         if trio.current_time() > self._until:
             await trio.lowlevel.checkpoint()
             self._until = trio.current_time() + PORTION

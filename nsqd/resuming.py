@@ -9,12 +9,15 @@ from nsqd.core.broker import Broker
 from nsqd.portions import Portions
 from shared.log import log
 
-EVERY = 1.0  # s: looked at as each second of the clock begins
+EVERY = 1.0  # s: the task looks as each second of the clock begins
 AT_ONCE = 20  # pauses in a row: each may hand a backlog to a thousand channels
 
 
 async def end_pauses(broker: Broker, wake: Callable[[], None], clock: Callable[[], float] = time.time) -> None:
-    """For ever; cancel to stop. `clock`: s since the epoch. `wake` makes the turn that commits and serves what was resumed."""
+    """End pauses on time until cancelled.
+
+    `clock` returns s since the epoch. `wake` makes the turn that commits and serves what was resumed.
+    """
     while True:
         await trio.sleep(EVERY - clock() % EVERY)
         portions = Portions()

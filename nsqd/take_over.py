@@ -29,13 +29,13 @@ DONE, FAILED, PARTLY = 0, 1, 3
 
 
 def main() -> int:
-    """The exit code."""
+    """Take over the directory. Return the exit code."""
     arguments = _parser().parse_args(sys.argv[1:])
     options = replace(
         NsqdOptions(),
         data_path=str(arguments.directory),
         node_id=arguments.node_id,
-        durability="os",  # it is synced at the end, before anything is moved
+        durability="os",  # the log is synced at the end, before any file is moved
         log_prefix=f"[{PROGRAM}] ",
         log_level="error" if arguments.json else "info",
     )
@@ -66,7 +66,7 @@ def _take_over(options: NsqdOptions, directory: Directory) -> tuple[NsqImport, B
 def _read(
     options: NsqdOptions, directory: Directory, metadata: Metadata, taking: NsqImport, binlogs: BinlogImport
 ) -> None:
-    """Everything into the log."""
+    """Publish everything into a log in the directory."""
     opened = read_log(options, directory, lambda: None)
     try:
         make_broker(options, metadata, opened, taking, binlogs)

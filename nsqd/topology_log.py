@@ -1,4 +1,4 @@
-"""The lines that the log has for topics and channels that come and go, as the original has them."""
+"""Write the lines of nsqd's log about topics and channels that come and go, in the original's words."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from nsqd.core.registry import Change, ChangeKind
 from shared.log import log
 
-MOST_LINES = 100  # for a turn: a node that starts with 50,000 topics is not to spend a turn of 0.3 s on them
+MOST_LINES = 100  # lines in a turn: a node that starts with 50,000 topics must not spend a turn of 0.3 s on them
 
 
 def tell_log(changes: Sequence[Change]) -> None:
-    """A line for each of the first MOST_LINES changes but pauses, and one with the number of the others."""
+    """Log a line for each of the first MOST_LINES changes except pauses, and one with the number of the others."""
     told = [change for change in changes if change.kind is not ChangeKind.PAUSED]
     for change in told[:MOST_LINES]:
         _tell(change)

@@ -21,7 +21,7 @@ WHOLE, DAMAGED, NO_LOOK, TORN = 0, 1, 2, 3
 
 
 def main() -> int:
-    """The exit code."""
+    """Verify the directory, and print the findings. Return the exit code."""
     arguments = _parser().parse_args(sys.argv[1:])
     path = Path(arguments.directory)
     try:
@@ -76,7 +76,7 @@ def _told(findings: Findings) -> dict[str, Any]:
 
 
 def _tube(topic: TopicFindings) -> dict[str, dict[str, int]]:
-    """Its tube, if it has one."""
+    """Return the figures of the topic's tube under "tube", or nothing if it has none."""
     tubes = [figures for kind, _, figures in topic.readers if kind is Kind.WORK_QUEUE]
     return {"tube": tubes[0]} if tubes else {}
 

@@ -1,4 +1,4 @@
-"""The task that notes what topics did: each short step of those that are looked at, long ones of all."""
+"""The task that notes what topics did: short steps of the topics that are being watched, long steps of all."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from nsqd.portions import Portions
 
 
 async def note_series(broker: Broker, series: Series, clock: Callable[[], float] = time.time) -> None:
-    """For ever, between turns; cancel to stop. `clock`: s since the epoch."""
+    """Note the steps between turns until cancelled. `clock` returns s since the epoch."""
     while True:
         await trio.sleep(FINE - clock() % FINE)
         at = int(clock()) // FINE * FINE

@@ -1,9 +1,9 @@
 """Entry points of the console scripts.
 
-Installed from a wheel, the rooms (nsqd, lookupd, apps, admin, shared, pipeline) live below `penstock/_app`, so that
-site-packages gains the names `penstock` and `pyspark_nsq` only; in a checkout they stand beside `penstock`. Either way a script
-enters here, the directory of the rooms becomes the first in which modules are looked for, and rooms are imported only inside
-the functions.
+In an installed wheel the rooms (nsqd, lookupd, apps, admin, shared, pipeline) are below `penstock/_app`, so that
+site-packages gains the names `penstock` and `pyspark_nsq` only; in a checkout they stand beside `penstock`. In both
+cases a script enters here, the directory of the rooms becomes the first in the module search path, and rooms are
+imported only inside the functions.
 """
 
 import os
@@ -14,7 +14,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 _APP = os.path.join(_HERE, "_app")
 _ROOMS = _APP if os.path.isdir(_APP) else os.path.dirname(_HERE)
 _VERSION_ONLY = (["-version"], ["--version"])
-_ELSEWHERE = {  # commands of `penstock` that are not of apps
+_ELSEWHERE = {  # subcommands of `penstock` whose module is outside apps
     "verify": "nsqd.verify",
     "import": "nsqd.take_over",
     "pipeline": "pipeline.main",
@@ -24,9 +24,10 @@ _ELSEWHERE = {  # commands of `penstock` that are not of apps
 
 
 def _run(module: str, program: str = "") -> None:
-    """Run `main` of the module. With a `program`, a lone -version is answered as the module does, but without importing it.
+    """Run `main` of the module and exit with its result.
 
-    Our rooms come before PYTHONPATH and the working directory, where a foreign `shared` or `admin` may stand.
+    If `program` is given, a lone -version prints the same line as the module would, without importing it. Our rooms come
+    before PYTHONPATH and the working directory, where a foreign `shared` or `admin` may stand.
     """
     sys.path.insert(0, _ROOMS)
     if program and sys.argv[1:] in _VERSION_ONLY:
@@ -36,42 +37,42 @@ def _run(module: str, program: str = "") -> None:
 
 
 def nsqd() -> None:
-    """The message daemon."""
+    """Run the message daemon, nsqd, and exit."""
     _run("nsqd.main", "nsqd")
 
 
 def nsqlookupd() -> None:
-    """The discovery daemon."""
+    """Run the discovery daemon, nsqlookupd, and exit."""
     _run("lookupd.main", "nsqlookupd")
 
 
 def nsqadmin() -> None:
-    """The operators' API and pages."""
+    """Run nsqadmin, the operators' API and pages."""
     _run("admin.main", "nsqadmin")
 
 
 def nsq_tail() -> None:
-    """Print a topic's messages."""
+    """Run nsq_tail, which prints a topic's messages."""
     _run("apps.nsq_tail", "nsq_tail")
 
 
 def to_nsq() -> None:
-    """Publish standard input."""
+    """Run to_nsq, which publishes its standard input."""
     _run("apps.to_nsq")
 
 
 def beanstalkd() -> None:
-    """nsqd's beanstalkd port alone."""
+    """Run nsqd's beanstalkd port alone, without NSQ's ports."""
     _run("nsqd.beanstalkd")
 
 
 def pipeline() -> None:
-    """`penstock pipeline`, by itself."""
+    """Run `penstock pipeline` as a script of its own."""
     _run("pipeline.main")
 
 
 def penstock() -> None:
-    """`penstock up` and its siblings. Some of them read what only nsqd knows to read."""
+    """Run a subcommand of `penstock`: `up` and others in apps, and those in _ELSEWHERE that need nsqd, admin or pipeline."""
     module = _ELSEWHERE.get(sys.argv[1] if len(sys.argv) > 1 else "")
     if module:
         del sys.argv[1]
@@ -79,7 +80,7 @@ def penstock() -> None:
     _run("apps.penstock")
 
 
-if __name__ == "__main__":  # `python -P .../launch.py nsqd ...`: how `penstock up` starts the daemons
+if __name__ == "__main__":  # `python -P .../launch.py nsqd ...` is how `penstock up` starts the daemons
     _SCRIPTS = {f.__name__: f for f in (nsqd, nsqlookupd, nsqadmin, nsq_tail, to_nsq, beanstalkd, penstock)}
     _name = sys.argv.pop(1) if len(sys.argv) > 1 else ""
     if _name not in _SCRIPTS:

@@ -1,5 +1,5 @@
-"""`penstock pipeline`: what topics retain into a lake of Parquet files, and from there to rollups, a report, and back.
+"""`penstock pipeline`: from topics that retain to a lake of Parquet files, and from there to rollups, reports and replays.
 
-A lake is a directory. Every job writes its data first and then one manifest, by rename: what has no manifest does not exist,
-and is written over by the next run. So each job can be killed at any moment and started again. See docs/spark.md.
+A lake is a directory. Every job writes its data first and then one manifest, by rename. Data without a manifest does not
+exist, and the next run writes over it. So each job can be killed at any moment and started again. See docs/spark.md.
 """

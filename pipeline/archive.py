@@ -1,7 +1,7 @@
-"""`penstock pipeline archive`: topics to Parquet, each message once, whatever is killed when.
+"""`penstock pipeline archive`: topics to Parquet, each message once, whichever process is killed at any moment.
 
-A micro-batch goes to a directory of its own, which a second try writes over; its manifest says afterwards which offsets it has.
-The cursor then follows, so nsqd tells the lag, and may hold back retention.
+A micro-batch goes to a directory of its own, which a second try writes over. After that, its manifest names the offsets
+in it. The cursor on nsqd then follows, so that nsqd shows the lag and may hold back retention.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 JOB = "archive"
-FILE_ROWS = 2_000_000  # of a file, at most
+FILE_ROWS = 2_000_000  # rows of a file, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where messages come from, as the command line says."""
+    """The servers and topics to read, as the command line names them."""
 
     nsqd: str = ""
     lookupd: str = ""
@@ -35,30 +35,30 @@ class Source:
     pattern: str = ""
 
     def options(self) -> dict[str, str]:
-        """Of the data source."""
+        """Return the options of the data source."""
         given = {"nsqd": self.nsqd, "lookupd": self.lookupd, "topics": self.topics, "topicPattern": self.pattern}
         return {name: value for name, value in given.items() if value}
 
 
 @dataclass(slots=True)
 class Archiver:
-    """See above. Called with each micro-batch."""
+    """Writes each micro-batch to the lake; Spark calls it with the rows and the batch number."""
 
     lake: Lake
     options: ReadOptions
-    done: int = 0  # messages
+    done: int = 0  # messages archived so far
     began: float = field(default_factory=time.monotonic)
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         if self.lake.is_compacted(number):
-            return  # it was written, and compacted, before it was committed
+            return  # the batch was written and compacted before Spark committed it
         name, began = f"batch={number:010d}", time.monotonic()
         path = self.lake.root / "archive" / name
         from pyspark.sql import functions as f
 
         dated = frame.withColumn("name", f.col("topic")).withColumn("dt", f.to_date("timestamp"))
         writer = dated.write.mode("overwrite").option("maxRecordsPerFile", FILE_ROWS)
-        writer.partitionBy("name", "dt").parquet(str(path))  # `topic` is in the files, too: each can be read by itself
+        writer.partitionBy("name", "dt").parquet(str(path))  # the files hold `topic`, too: each can be read alone
         files = files_of(path)
         ranges = ranges_of(frame.sparkSession.read.parquet(*files)) if files else ()
         batch = Batch(name, f"archive/{name}", (number,), ranges)
@@ -85,7 +85,7 @@ class Archiver:
 
 
 def ranges_of(frame: DataFrame) -> tuple[Range, ...]:
-    """What is in it."""
+    """Return the range of offsets for each topic, node and log in the rows."""
     from pyspark.sql import functions as f
 
     moment = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
@@ -118,7 +118,10 @@ def archive(
     goes_on: bool,
     master: str,
 ) -> int:
-    """The exit code. Raises LakeError, Missing, and what the source says of its options."""
+    """Run the job and return the exit code.
+
+    Raises LakeError, Missing, and what the data source raises for wrong options.
+    """
     from penstock.spark.source import NsqStreamReader
 
     options = source.options() | {"startingOffsets": start, "failOnDataLoss": str(not goes_on).lower()}

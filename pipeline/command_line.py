@@ -1,4 +1,4 @@
-"""The command line of `penstock pipeline`: one function for each job."""
+"""The command line of `penstock pipeline`, with one function for each job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Topics must retain what they are given: curl -X POST '127.0.0.1:4151/topic/confi
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the parser of the command line. What it parses has the job's name as `job`."""
+    """Return the parser of the command line; its result has the job's name as `job`."""
     made = argparse.ArgumentParser(
         prog="penstock pipeline",
         description="Topics to Parquet, and from there to rollups, a report, and back. Runs on Spark, here or on a cluster.",

@@ -1,4 +1,4 @@
-"""`penstock pipeline compact`: many small files of an archive into few. By the manifests each message is there once, always."""
+"""`penstock pipeline compact`: many small files to few. By the manifests each message is in the archive once at all times."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pipeline.progress import say
 from pipeline.session import session
 
 JOB = "compact"
-LEAST = 2  # batches that are worth it
+LEAST = 2  # batches that are worth compacting
 
 
 def compact(lake: Lake, *, rows: int, master: str) -> int:
-    """The exit code. `rows`: of a file, at most. Raises LakeError, Missing."""
+    """Run the job and return the exit code. A file has at most `rows` rows. Raises LakeError, Missing."""
     lake.check()
-    with lake.held_by(JOB), lake.held_by("rollup"), lake.held_by("replay"):  # they read what goes
-        lake.tidy()  # what an earlier one left
+    with lake.held_by(JOB), lake.held_by("rollup"), lake.held_by("replay"):  # they read the files that go
+        lake.tidy()  # remove what a killed run left behind
         fresh = [batch for batch in lake.batches() if not batch.is_compacted]
         if len(fresh) < LEAST:
             say(f"nothing to compact: {len(fresh)} batches since the last time")

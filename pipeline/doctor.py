@@ -1,4 +1,4 @@
-"""`penstock doctor`: what of this machine the daemons and the pipeline need, what is there, and what to do about the rest."""
+"""`penstock doctor`: what the daemons and the pipeline need on this machine, what is missing, and how to get it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from pipeline.session import OLDEST_JAVA, Missing, find_java
 
-FILES = 1024  # that a daemon wants to open
+FILES = 1024  # open files that a daemon wants
 
 
 def main() -> int:
-    """The exit code: 1 if something that the daemons need is missing, 2 if only the pipeline lacks something."""
+    """Print the checks, and return 1 if the daemons lack something, 2 if only the pipeline does, otherwise 0."""
     worst = 0
     for name, need, look in _CHECKS:
         good, told = look()

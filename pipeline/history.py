@@ -1,13 +1,13 @@
-"""`penstock pipeline history`: what the rollups know of a topic, or of all, as JSON on standard output: nsqadmin shows it.
+"""`penstock pipeline history`: the rollups of one topic, or of all, as JSON on standard output. nsqadmin shows it.
 
     {"grain": "hour", "step": 3600, "from": S, "messages": [7, 0, ...], "bytes": [...], "rolled_up": N, "archived": N,
      "topics": [{"topic", "messages", "bytes"}, ...], "producers": [{"producer", "messages", "bytes"}, ...],
      "channels": [{"channel", "finished", "attempts", "requeued", "timed_out", "buried", "depth", "latency_p50", "latency_p95",
      "latency_p99", "latency_max"}, ...]}
 
-Of the newest steps, of which the first begins at `from`, s since the epoch; latencies in ns, of what was finished in all that
-is told. `topics` are the 1,000 with the most messages; `producers` and `channels`, likewise 100, are a topic's only. It reads
-Parquet with pyarrow; no Spark is started.
+The counts are of the newest steps; the first step begins at `from`, in s since the epoch. Latencies are in ns and cover
+all messages finished in these steps. `topics` has the 1,000 with the most messages. `producers` and `channels` have 100
+each, and only if one topic is asked for. The job reads Parquet with pyarrow, without Spark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MOST_TOPICS, MOST_NAMED = 1000, 100
 
 
 def history(lake: Lake, *, topic: str, grain: str, last: int) -> int:
-    """The exit code. Raises LakeError."""
+    """Print the JSON and return the exit code. Raises LakeError."""
     lake.check()
     finished = runs(lake)
     rows = read_rows(lake, finished, grain, None, None)
@@ -57,7 +57,7 @@ def history(lake: Lake, *, topic: str, grain: str, last: int) -> int:
 
 
 def _sums(rows: Iterable[dict[str, Any]], key: str, most: int) -> list[dict[str, Any]]:
-    """The largest first."""
+    """Return messages and bytes by `key`, the largest first, `most` at most."""
     found: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for row in rows:
         found[row[key]][0] += row["messages"]

@@ -1,11 +1,11 @@
-"""A lake's directory: which data is whole, told by manifests; who works in it. Plain files; no Spark.
+"""A lake's directory: manifests that tell which data is complete, and locks of the jobs. Plain files; no Spark.
 
-lake.json                          {"lake": 1}: this is one
+lake.json                          {"lake": 1}: marks the directory as a lake
 archive/batch=0000000007/...       messages of a micro-batch, by topic and day
-compact/0000000000-0000000041/...  the same of several batches, in few files
+compact/0000000000-0000000041/...  messages of several batches, in few files
 rollup/{minute,hour,day}/run=...   counts
 manifests/*.json                   one for each of these, written last
-checkpoints/...                    how far a job is
+checkpoints/...                    the progress of each job
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class LakeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Messages of a topic on a node."""
+    """Messages of a topic on a node, in one log."""
 
     topic: str
     node: str
@@ -38,44 +38,44 @@ class Range:
     first: int
     last: int
     count: int
-    size: int  # bytes of bodies
-    oldest: str  # RFC 3339
+    size: int  # bytes of the bodies
+    oldest: str  # RFC 3339, as is `newest`
     newest: str
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """Whose offsets they are."""
+        """Return topic, node and log, to which the offsets belong."""
         return self.topic, self.node, self.log
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Archived messages: of one micro-batch, or of several that were compacted."""
+    """Archived messages of one micro-batch, or of several batches that were compacted."""
 
     name: str
-    path: str  # below the lake
+    path: str  # relative to the lake
     batches: tuple[int, ...]
     ranges: tuple[Range, ...]
 
     @property
     def count(self) -> int:
-        """Messages."""
+        """Return the number of messages in the batch."""
         return sum(one.count for one in self.ranges)
 
     @property
     def is_compacted(self) -> bool:
-        """It is of several."""
+        """Return True if the batch was made of several by compaction."""
         return "-" in self.name
 
 
 class Lake:
-    """See above."""
+    """The lake in the directory `root`, which need not exist before `create`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def create(self) -> None:
-        """Make it, if nothing is there. Raises LakeError."""
+        """Create the lake if its directory is missing or empty, or check the one that exists. Raises LakeError."""
         if (self.root / "lake.json").exists():
             self.check()
             return
@@ -92,7 +92,7 @@ class Lake:
             raise LakeError(f"cannot make a lake in {self.root}: {error.strerror or error}") from None
 
     def check(self) -> None:
-        """Raises LakeError if it is none."""
+        """Raise LakeError if the directory is not a lake of this version."""
         try:
             version = json.loads((self.root / "lake.json").read_text())["lake"]
         except (OSError, ValueError, KeyError, TypeError):
@@ -102,12 +102,12 @@ class Lake:
 
     @property
     def manifests(self) -> Path:
-        """Their directory."""
+        """Return the directory of the manifests."""
         return self.root / "manifests"
 
     @contextmanager
     def held_by(self, job: str) -> Iterator[None]:
-        """Nobody else does the same job meanwhile. Raises LakeError."""
+        """Lock the lake for this kind of job while the context lasts. Raises LakeError if another process has the lock."""
         with (self.root / f"{job}.lock").open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -116,7 +116,10 @@ class Lake:
             yield
 
     def checkpoint(self, job: str, identity: dict[str, Any]) -> Path:
-        """Where the job keeps how far it is. Raises LakeError if that is of another one."""
+        """Return the path of the job's checkpoint, and note `identity` beside a new one.
+
+        Raises LakeError if the checkpoint belongs to a job with another identity.
+        """
         path = self.root / "checkpoints" / job
         told = path.with_suffix(".json")
         try:
@@ -135,14 +138,14 @@ class Lake:
             write(told, identity)
         return path
 
-    # archived messages
+    # ---- archived messages
 
     def files(self, batches: Iterable[Batch]) -> list[str]:
-        """All their files."""
+        """Return the paths of all files of the batches."""
         return [file for batch in batches for file in files_of(self.root / batch.path)]
 
     def finish(self, batch: Batch) -> None:
-        """The batch's data is written: from now on it exists."""
+        """Write the manifest of a batch whose data is complete; from now on the batch exists."""
         told = {
             "path": batch.path,
             "batches": list(batch.batches),
@@ -151,7 +154,7 @@ class Lake:
         write(self.manifests / f"{batch.name}.json", told)
 
     def batches(self) -> list[Batch]:
-        """All that there is, the earliest first; what was compacted, once."""
+        """Return all batches, the earliest first; a batch that was compacted appears only in the compacted one."""
         found = self._compacted()
         compacted = _numbers(found)
         for path in sorted(self.manifests.glob("batch=*.json")):
@@ -161,7 +164,7 @@ class Lake:
         return sorted(found, key=lambda batch: batch.batches)
 
     def is_compacted(self, number: int) -> bool:
-        """The batch of that number is part of another."""
+        """Return True if the batch of that number is part of a compacted batch."""
         return number in _numbers(self._compacted())
 
     def _compacted(self) -> list[Batch]:
@@ -176,7 +179,7 @@ class Lake:
             raise LakeError(f"{path} is no manifest: {error}") from None
 
     def tidy(self) -> None:
-        """Remove what was compacted, its manifests first."""
+        """Remove the batches that were compacted, their manifests first."""
         batches = self.batches()
         there = {batch.name for batch in batches}
         for manifest in self.manifests.glob("batch=*.json"):
@@ -193,12 +196,15 @@ def _numbers(batches: Iterable[Batch]) -> set[int]:
 
 
 def files_of(path: Path) -> list[str]:
-    """The Parquet files below."""
+    """Return the paths of the Parquet files below `path`."""
     return sorted(str(file) for file in path.rglob("*.parquet"))
 
 
 def gaps(batches: list[Batch]) -> list[str]:
-    """Messages that are missing between batches, in words: retention has passed them, or a node had lost them."""
+    """Describe the messages that are missing within batches and between them, one line each.
+
+    Retention passed them before they were read, or a node lost them.
+    """
     found: list[str] = []
     ends: dict[tuple[str, str, str], int] = {}
     for one in (one for batch in batches for one in batch.ranges):
@@ -214,5 +220,5 @@ def gaps(batches: list[Batch]) -> list[str]:
 
 
 def write(path: Path, told: dict[str, Any]) -> None:
-    """All of it, or nothing; durable."""
+    """Replace the file with `told` as JSON, durably and all or nothing."""
     replace_file(path, json.dumps(told, indent=1).encode(), 0o666)

@@ -1,4 +1,4 @@
-"""`penstock pipeline JOB`: reads the command line, and does the job. Exit code 1: it went wrong; 2: wrong arguments."""
+"""`penstock pipeline JOB`: reads the command line and runs the job. Exit codes: 1 for a failure, 2 for wrong arguments."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pipeline.command_line import parser
 from pipeline.lake import Lake, LakeError
 from pipeline.session import Missing, need_packages
 
-TRACE = "PENSTOCK_TRACE"  # in the environment: errors with all of Spark's words
+TRACE = "PENSTOCK_TRACE"  # environment variable: if set, errors come with everything that Spark says
 _REASON = re.compile(r"\s*(?:Caused by: )?((?:\w+\.)*\w*(?:Error|Exception|DataLoss|Nobody|Refused|Unreachable)): (.+)")
 
 
 def main() -> int:
-    """The exit code."""
+    """Run the job that the command line names, and return the exit code."""
     arguments = parser().parse_args(sys.argv[1:])
     try:
         need_packages()
@@ -35,12 +35,15 @@ def main() -> int:
 
 
 def cause(pages: str) -> str:
-    """The line that matters of what Spark says: the source's or sink's own, else the innermost reason; "": there is none."""
+    """Return the line of Spark's error text that matters.
+
+    It is the error of our source or sink if there is one, otherwise the innermost reason, and "" if there is none.
+    """
     reasons = [match for line in pages.splitlines() if (match := _REASON.match(line))]
     for match in reversed(reasons):
         if match[1].startswith("penstock.spark."):
             return match[2]
-    if not reasons and pages.strip().startswith("["):  # a class of Spark's errors: its first line says it
+    if not reasons and pages.strip().startswith("["):  # one of Spark's error classes, whose first line says it all
         return pages.strip().splitlines()[0]
     return f"{reasons[-1][2]} ({reasons[-1][1]}; {TRACE}=1 shows all that Spark says)" if reasons else ""
 

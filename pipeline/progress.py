@@ -1,8 +1,8 @@
-"""What a job tells while it works, and at its end."""
+"""The messages of a job while it works, and at its end."""
 
 import sys
 
 
 def say(text: str) -> None:
-    """To whoever watches."""
+    """Print the text to standard error, for the operator."""
     print(text, file=sys.stderr, flush=True)

@@ -1,6 +1,7 @@
-"""`penstock pipeline replay`: archived messages of a period published again: to another topic, or to one channel of a topic.
+"""`penstock pipeline replay`: publishes archived messages of a period again, to another topic or to one channel of a topic.
 
-Batch by batch, each under the replay's own key: one that was cut short is done again, and nsqd drops what it knows already.
+It works batch by batch, each under a key of the replay. A batch that was cut short is published again, and nsqd drops
+the messages that it knows already.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 JOB = "replay"
-CHUNK = 100  # messages that are published together: at a low rate as many at once, then a pause
+CHUNK = 100  # messages that are published together; at a low rate each chunk is followed by a pause
 
 
 def replay(
@@ -34,7 +35,10 @@ def replay(
     rate: int,
     master: str,
 ) -> int:
-    """The exit code. Raises LakeError, Missing, and what the sink says of its options."""
+    """Run the job and return the exit code.
+
+    Raises LakeError, Missing, and what the sink raises for wrong options.
+    """
     lake.check()
     wanted = {
         "nodes": target.options(), "topic": topic, "to": to, "channel": channel, "from": since, "until": until, "where": where,
@@ -67,7 +71,7 @@ def replay(
 
 
 class _Done:
-    """The batches that a replay has published: in a file of the lake, which is named by what the replay is asked for."""
+    """The batches that a replay has published, in a file of the lake that is named after a hash of the request."""
 
     def __init__(self, lake: Lake, wanted: dict[str, Any]) -> None:
         name = hashlib.blake2b(json.dumps(wanted).encode(), digest_size=8).hexdigest()
@@ -76,7 +80,7 @@ class _Done:
         self._batches: set[int] = set()
 
     def load(self) -> None:
-        """Read the file, if there is one."""
+        """Read the file if it exists."""
         self.path.parent.mkdir(exist_ok=True)
         if self.path.exists():
             self._batches.update(json.loads(self.path.read_text())["batches"])
@@ -87,7 +91,7 @@ class _Done:
         write(self.path, {"wanted": self._wanted, "batches": sorted(self._batches)})
 
     def left(self, lake: Lake, topic: str) -> list[Batch]:
-        """Return the batches with messages of the topic that are not done. Raises LakeError."""
+        """Return the batches with messages of the topic that are not published yet. Raises LakeError."""
         batches = [batch for batch in lake.batches() if any(one.topic == topic for one in batch.ranges)]
         if not batches:
             raise LakeError(f"{lake.root} has no messages of topic {topic!r}")
@@ -98,9 +102,10 @@ class _Done:
 
 
 def _publish(frame: DataFrame, options: dict[str, str]) -> tuple[int, int]:
-    """How many messages were published, and how many empty ones were not: jobs of beanstalkd may be, nsqd takes none.
+    """Publish the messages that are not empty; return their number and the number of empty ones.
 
-    One task, in the order of offsets: so a batch that is done again has the same chunks, whatever the rate is then.
+    beanstalkd's jobs may be empty, and nsqd accepts no empty message. One task publishes in the order of offsets, so a
+    batch that is published again has the same chunks, whatever the rate is then.
     """
     empty = frame.where("length(body) = 0").count()
     frame = frame.where("length(body) > 0")
@@ -111,7 +116,7 @@ def _publish(frame: DataFrame, options: dict[str, str]) -> tuple[int, int]:
 
 
 def chosen(frame: DataFrame, topic: str, since: str, until: str, where: str) -> DataFrame:
-    """The messages that are wanted. `where`: SQL over the archive's columns."""
+    """Select the wanted messages. `where` is SQL over the archive's columns."""
     from pyspark.sql import functions as f
 
     frame = frame.where(f.col("topic") == topic)

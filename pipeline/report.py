@@ -1,6 +1,6 @@
-"""`penstock pipeline report`: a page about a period, from the rollups: one HTML file with plots, nothing loaded from elsewhere.
+"""`penstock pipeline report`: one HTML file about a period, from the rollups, with plots and without external resources.
 
-It reads Parquet with pyarrow; no Spark is started.
+It reads Parquet with pyarrow, without Spark.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from pipeline.lake import Lake, LakeError, gaps
 from pipeline.progress import say
 from pipeline.rollup import BASE, deliveries, run_path, runs
 
-MOST_POINTS = 400  # of a plot: beyond that a coarser grain is taken
+MOST_POINTS = 400  # of a plot; a longer period gets a coarser grain
 _STEPS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 
 @dataclass(slots=True)
 class Sum:
-    """Of messages."""
+    """Counts of messages, and a histogram of their sizes."""
 
     messages: int = 0
-    size: int = 0  # bytes
+    size: int = 0  # bytes of all messages
     largest: int = 0
-    sizes: Counter[int] = field(default_factory=Counter)  # by bucket
+    sizes: Counter[int] = field(default_factory=Counter)  # messages by bucket of size
 
     def add(self, row: dict[str, Any]) -> None:
-        """A row of a rollup."""
+        """Add one row of a rollup."""
         self.messages += row["messages"]
         self.size += row["bytes"]
         self.largest = max(self.largest, row["largest"])
         self.sizes.update(dict(row["sizes"]))
 
     def percentile(self, share: float) -> int:
-        """Bytes, within 4 %."""
+        """Return the size in bytes that this share of the messages does not exceed, within 4 %."""
         return min(self.largest, round(float(BASE ** (_bucket_at(self.sizes, share) + 0.5))))
 
 
 def report(lake: Lake, out: Path, *, since: str, until: str) -> int:
-    """The exit code. Raises LakeError."""
+    """Write the page to `out` and return the exit code. Raises LakeError."""
     lake.check()
     finished = runs(lake)
     if not finished:
@@ -66,13 +66,13 @@ def report(lake: Lake, out: Path, *, since: str, until: str) -> int:
 def read_rows(
     lake: Lake, finished: list[dict[str, Any]], grain: str, first: datetime | None, last: datetime | None
 ) -> list[dict[str, Any]]:
-    """A table of rollups from `first` until `last`, of all runs."""
+    """Return the rows of a rollup table from `first` until `last`, of all runs."""
     import pyarrow.parquet as pq
 
     rows: list[dict[str, Any]] = []
     for run in finished:
         path = run_path(lake, grain, run["run"])
-        if not path.exists():  # of deliveries: there was nothing told of any
+        if not path.exists():  # deliveries are missing if no statistics were archived
             continue
         rows += pq.read_table(path, partitioning=None).to_pylist()
     for row in rows:
@@ -141,19 +141,19 @@ def _table(name: str, sums: dict[str, Sum]) -> str:
 
 @dataclass(slots=True)
 class Delivered:
-    """Of a channel."""
+    """What became of a channel's messages."""
 
     finished: int = 0
-    attempts: int = 0  # deliveries of those
+    attempts: int = 0  # deliveries of the finished messages
     requeued: int = 0
     timed_out: int = 0
     buried: int = 0
-    depth: int = 0  # at the most
+    depth: int = 0  # the maximum
     longest: int = 0  # ns
-    latencies: Counter[int] = field(default_factory=Counter)  # ns
+    latencies: Counter[int] = field(default_factory=Counter)  # finished messages by bucket (ns)
 
     def add(self, row: dict[str, Any]) -> None:
-        """A row of the rollup."""
+        """Add one row of the deliveries' rollup."""
         for name in ("finished", "attempts", "requeued", "timed_out", "buried"):
             setattr(self, name, getattr(self, name) + (row[name] or 0))
         self.depth = max(self.depth, row["depth"] or 0)
@@ -161,12 +161,12 @@ class Delivered:
         self.latencies.update(dict(row["latencies"] or []))
 
     def percentile(self, share: float) -> int:
-        """ns, within 2 %."""
+        """Return the latency in ns that this share of the messages does not exceed, within 2 %."""
         return min(self.longest, _bucket_at(self.latencies, share))
 
 
 def _bucket_at(counts: Counter[int], share: float) -> int:
-    """The least bucket that at least that share of all is not above; 0 if there is none."""
+    """Return the lowest bucket up to which at least that share of all counts lies; 0 without any."""
     rank = share * counts.total()
     for bucket, count in sorted(counts.items()):
         rank -= count
@@ -176,7 +176,7 @@ def _bucket_at(counts: Counter[int], share: float) -> int:
 
 
 def _deliveries(rows: list[dict[str, Any]], key: str) -> str:
-    """A table by topic, and channel or producer."""
+    """Make a table by topic, and by channel or producer."""
     found: dict[tuple[str, str], Delivered] = defaultdict(Delivered)
     for row in rows:
         found[row["topic"], row[key]].add(row)
@@ -239,7 +239,7 @@ _COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#
 
 
 def _plot(title: str, series: dict[str, dict[datetime, int]], told: Any) -> str:
-    """Stacked bars over time, as SVG; each bar tells what it is when pointed at."""
+    """Draw stacked bars over time as SVG; each bar shows its values under the pointer."""
     moments = sorted({at for points in series.values() for at in points})
     first, last = moments[0], moments[-1]
     step = min((b - a for a, b in pairwise(moments)), default=_STEPS["minute"])

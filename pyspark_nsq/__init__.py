@@ -1,4 +1,4 @@
-"""Spark imports modules whose names begin with `pyspark_` when it looks for a format: this one registers `nsq`."""
+"""Registers the format `nsq`: Spark imports modules whose names begin with `pyspark_` when it looks for a format."""
 
 from penstock.spark.source import NsqDataSource as DefaultSource
 

@@ -1,4 +1,4 @@
-"""For spark-submit, which wants a file: `spark-submit --master URL .../pyspark_nsq/submit.py archive --lookupd ...`"""
+"""The file that spark-submit needs: `spark-submit --master URL .../pyspark_nsq/submit.py archive --lookupd ...`."""
 
 from penstock.launch import pipeline
 

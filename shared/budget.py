@@ -1,8 +1,8 @@
-"""How many bytes all clients together may make a daemon buffer: half-received requests and answers on their way out.
+"""How many bytes all clients together may make a daemon buffer: half-received requests and unsent answers.
 
-Whoever buffers more than FREE bytes for one connection takes the amount from the budget and gives it back when the bytes are
-gone. The first FREE bytes of each connection are not counted, so small requests work however full the budget is; what they
-take is bounded by the number of connections.
+Code that buffers more than FREE bytes for one connection takes the amount from the budget, and gives it back when the
+bytes are gone. The first FREE bytes of each connection are not counted, so small requests work even if the budget is
+used up. The number of connections bounds what these bytes take.
 """
 
 from __future__ import annotations
@@ -10,40 +10,41 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
-FREE = 16 * 1024  # bytes a connection may hold beside the budget, for input and for output
+FREE = 16 * 1024  # bytes that a connection may hold outside the budget, for input and for output
 DEFAULT_BUDGET = 256 * 1024 * 1024  # bytes: 50 bodies of the default -max-body-size
-# bytes, for nsqlookupd and nsqadmin, whose requests are small and answers a few megabytes
+# Bytes, for nsqlookupd and nsqadmin, whose requests are small and whose answers have a few megabytes.
 SMALL_BUDGET = 128 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetFigures:
-    """One look at a budget, in bytes but for `refused`."""
+    """A snapshot of a budget, in bytes except for `refused`."""
 
     limit: int
     used: int
-    peak: int  # the most that was used at a time
-    refused: int  # amounts that were asked for and not granted
+    peak: int  # the most that was used at any time
+    refused: int  # number of requests for bytes that were not granted
 
 
 class Budget:
-    """See above. Any thread may call."""
+    """The bytes that all connections together may hold. Any thread may call it."""
 
     __slots__ = ("_limit", "_lock", "_owners", "_peak", "_refused", "_used")
 
     def __init__(self, limit: int = DEFAULT_BUDGET) -> None:
         self._limit = limit  # bytes
         self._lock = threading.Lock()
-        self._used = 0  # the sum of what owners hold; above the limit only by `charge`, or by a single large amount
-        self._owners: dict[str, int] = {}  # what each holds; never 0
+        self._used = 0  # the sum of what owners hold; exceeds the limit only through `charge`, or a single large amount
+        self._owners: dict[str, int] = {}  # bytes that each owner holds; holds no zeros
         self._peak = 0
         self._refused = 0
 
     def take(self, size: int, owner: str) -> bool:
-        """Take `size` bytes for `owner`, a peer's address or "" for a unix socket. False: there is no room, try later.
+        """Take `size` bytes for `owner`, a peer's address or "" for a unix socket. Returns False if there is no room now.
 
-        One address gets at most half of the budget, so that a single host cannot lock out the others. Where nobody, or where
-        this owner holds nothing, a larger amount is granted: a request that is allowed at all can always be completed.
+        One address gets at most half of the budget, so that a single host cannot lock out the others. An owner that
+        holds nothing may take more than half, and if the budget is unused, any amount is granted: so a request that is
+        allowed at all can always be completed.
         """
         with self._lock:
             if not self._has_room(size, owner):
@@ -53,12 +54,12 @@ class Budget:
             return True
 
     def charge(self, size: int, owner: str) -> None:
-        """Count `size` bytes that are there already, whether there is room or not."""
+        """Count `size` bytes that are in memory already, even if there is no room."""
         with self._lock:
             self._add(size, owner)
 
     def give(self, size: int, owner: str) -> None:
-        """Give back `size` bytes of what was taken or charged."""
+        """Give back `size` bytes that were taken or charged."""
         with self._lock:
             self._used -= size
             rest = self._owners[owner] - size
@@ -69,12 +70,12 @@ class Budget:
                 del self._owners[owner]
 
     def fits(self, size: int, owner: str) -> bool:
-        """Whether `take` would grant so much now."""
+        """Return whether `take` would grant `size` bytes now."""
         with self._lock:
             return self._has_room(size, owner)
 
     def has_room(self, size: int, owner: str) -> bool:
-        """Whether `hold` would succeed now; a refusal is counted, because the caller turns somebody away."""
+        """Return whether `take` would grant `size` bytes now. A refusal is counted: the caller turns a client away."""
         with self._lock:
             if self._has_room(size, owner):
                 return True
@@ -83,11 +84,11 @@ class Budget:
 
     @property
     def is_full(self) -> bool:
-        """True if nothing more can be taken."""
+        """True if all bytes of the budget are in use."""
         return self._used >= self._limit
 
     def figures(self) -> BudgetFigures:
-        """What is used now, and the most that ever was."""
+        """Return the limit, what is used now, the most that ever was, and the number of refusals."""
         with self._lock:
             return BudgetFigures(self._limit, self._used, self._peak, self._refused)
 
@@ -106,7 +107,7 @@ class Budget:
 
 
 class Share:
-    """What one connection or request holds of a budget. Not thread-safe; its budget is."""
+    """The bytes that one connection or request holds of a budget. A Share is not thread-safe; the budget is."""
 
     __slots__ = ("_budget", "_owner", "held")
 
@@ -116,7 +117,7 @@ class Share:
         self.held = 0  # bytes counted in the budget: 0, or more than FREE
 
     def hold(self, size: int) -> bool:
-        """Hold `size` bytes from now on, instead of what was held before. False: there is no room, and nothing changes."""
+        """Hold `size` bytes instead of what was held before. Returns False, and changes nothing, if there is no room."""
         wanted = size if size > FREE else 0
         if wanted > self.held and not self._budget.take(wanted - self.held, self._owner):
             return False
@@ -126,7 +127,7 @@ class Share:
         return True
 
     def charge(self, size: int) -> None:
-        """Likewise, whether there is room or not: the bytes are there already."""
+        """Hold `size` bytes instead of what was held before, even if there is no room: the bytes are in memory already."""
         wanted = size if size > FREE else 0
         if wanted > self.held:
             self._budget.charge(wanted - self.held, self._owner)
@@ -135,9 +136,9 @@ class Share:
             self.hold(size)
 
     def fits(self, size: int) -> bool:
-        """Whether `hold` would succeed now; a refusal is not counted, because the caller only waits."""
+        """Return whether `hold` would succeed now. A refusal is not counted, because the caller only waits."""
         return size <= max(FREE, self.held) or self._budget.fits(size - self.held, self._owner)
 
     def would_fit(self, size: int) -> bool:
-        """Likewise; a refusal is counted, for the caller refuses somebody."""
+        """Return whether `hold` would succeed now, and count a refusal, because the caller then refuses a request."""
         return size <= max(FREE, self.held) or self._budget.has_room(size - self.held, self._owner)

@@ -1,6 +1,6 @@
-"""What may be wrong with the value of an option. Each function is or makes a check: value in, what is wrong with it out, or "".
+"""Checks of option values. A check takes a value and returns what is wrong with it, or ""; some functions make a check.
 
-No check opens or asks anything but the file system.
+No check opens a connection or asks another process; checks look at the file system only.
 """
 
 import os
@@ -17,23 +17,26 @@ _WANTED = "want <addr>:<port>"
 
 
 def at_least(least: int) -> Callable[[int], str]:
-    """A number that is not too small."""
+    """Return a check that a number is not below `least`."""
     return lambda value: f"want {least} or more" if value < least else ""
 
 
 def lasts(least: int) -> Callable[[int], str]:
-    """A duration that is not too short, in ns."""
+    """Return a check that a duration (ns) is not below `least`."""
     wanted = format_duration(least) if least else "0"
     return lambda value: f"want {wanted} or more" if value < least else ""
 
 
 def between(least: int, most: int) -> Callable[[int], str]:
-    """A number within bounds, both included."""
+    """Return a check that a number is within bounds, both included."""
     return lambda value: "" if least <= value <= most else f"want {least} to {most}"
 
 
 def read_word(*known: str) -> Callable[[str], str]:
-    """A reader (not a check) of one of some words, in any case: the word in lower case, or ValueError."""
+    """Return a reader (not a check) of one of the known words, in any case. It returns the word in lower case.
+
+    The reader raises ValueError for any other word.
+    """
 
     def read(text: str) -> str:
         if text.lower() not in known:
@@ -46,16 +49,16 @@ def read_word(*known: str) -> Callable[[str], str]:
 read_level = read_word(*LEVELS)
 
 
-# What no option is refused for when it is read: what is odd about it, or forbids a start
+# Checks that run after all options are read: warnings, and reasons not to start
 
 
 def complaints(flag: str, values: Iterable[Any], check: Callable[[Any], str]) -> list[str]:
-    """A line for each value that the check has something against. Secrets are hidden."""
+    """Return a line for each value that the check complains about, with secrets hidden."""
     return [f"--{flag} {hide(value)!r}: {wrong}" for value in values if (wrong := check(value))]
 
 
 def obstructed(address: str) -> str:
-    """Why nothing can be bound there, as far as it shows without trying."""
+    """Return why nothing can be bound to the address, as far as that shows without trying."""
     try:
         path = parse_address(address).path
     except ListenError as error:
@@ -64,37 +67,37 @@ def obstructed(address: str) -> str:
 
 
 def accidental_path(address: str) -> str:
-    """Where to listen: a word without a port is a unix socket in the working directory, which is seldom meant."""
+    """Return a warning if an address to listen on is a bare word, which becomes a unix socket in the working directory."""
     try:
         path = parse_address(address).path
-    except ListenError:  # an obstacle
+    except ListenError:  # `obstructed` reports this
         return ""
     return f"taken for the path of a unix socket: {_WANTED}" if path and "/" not in path else ""
 
 
 def not_dialable(address: str) -> str:
-    """Whom to connect to over TCP, or by the path of a unix socket."""
+    """Check an address to connect to: host and port, or the path of a unix socket."""
     return "" if address.startswith(("/", "./", "../")) else no_host_port(address)
 
 
 def no_host_port(address: str) -> str:
-    """Whom to connect to; no host is this one."""
+    """Check an address to connect to over TCP. Without a host it means this machine."""
     try:
-        port = parse_address(address).port  # 0 for a path
+        port = parse_address(address).port  # parse_address returns 0 for a path
     except ListenError as error:
-        return error.why if hide(address) == address else _WANTED  # a reason may quote half a password
+        return error.why if hide(address) == address else _WANTED  # the reason may quote half of a password
     return "" if port else _WANTED
 
 
 def no_port(number: int) -> str:
-    """A port that others are told; 0 is none given."""
+    """Check a port that is announced to others. 0 means that none is given."""
     return "" if 0 <= number <= 65535 else "no port: nobody can connect to it"
 
 
 def missing_directory(path: str) -> str:
-    """A directory that must exist; "" is the working directory."""
+    """Check that a directory exists; "" is the working directory."""
     try:
         mode = os.stat(path or ".").st_mode
-    except (OSError, ValueError) as error:  # ValueError: a NUL
+    except (OSError, ValueError) as error:  # ValueError: the path contains a NUL
         return f"must be a directory that exists: {getattr(error, 'strerror', None) or error}".lower()
     return "" if stat.S_ISDIR(mode) else "must be a directory that exists: not a directory"

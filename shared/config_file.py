@@ -1,8 +1,8 @@
-"""The config file of a daemon: NSQ's, TOML, with the coercions of NSQ's reader (specs/nsq.md e3).
+"""The config file of a daemon: NSQ's, in TOML, with the coercions of NSQ's reader (specs/nsq.md e3).
 
-Integers may stand as text; durations are Go text or integer milliseconds; lists are arrays or text with commas; bools may
-stand as text, and an integer as a bool is inverted (0 is true). What NSQ reads as nonsense or answers with a stack trace is
-an error here: a number for text, or for a list, and an array of the wrong things.
+Integers may be text; durations are Go text or integer milliseconds; lists are arrays or text with commas. Bools may be
+text, and an integer for a bool is inverted (0 is true). A number for text or for a list, and an array of the wrong
+things, is an error here: NSQ misreads such values or answers with a stack trace.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from shared.values import MILLISECOND, Duration, in_64_bits, parse_text
 
 MAX_SIZE = 1024 * 1024  # bytes: NSQ's own example has 3 KiB
 _SHOWN = 100  # characters of a wrong value
-_DECIMAL = re.compile(r"[+-]?[0-9]{1,30}")  # the original takes no 0x here, though flags do
+_DECIMAL = re.compile(r"[+-]?[0-9]{1,30}")  # the original accepts no 0x here, although flags do
 
 
 def read_file(path: str, known: Sequence[Spec]) -> Found:
-    """Read the options `known` from the file. All that is wrong is in the answer."""
+    """Read the options `known` from the file. All errors and warnings are in the result."""
     try:
         table = _load(path)
     except (OSError, ValueError) as error:
@@ -45,7 +45,7 @@ def read_file(path: str, known: Sequence[Spec]) -> Found:
 
 
 def _load(path: str) -> dict[str, Any]:
-    """The file's table. Raises OSError, or ValueError with a reason of one line."""
+    """Return the table in the file. Raises OSError, or ValueError with a reason of one line."""
     with open(path, "rb") as file:
         data = file.read(MAX_SIZE + 1)
     if len(data) > MAX_SIZE:
@@ -62,7 +62,7 @@ def _load(path: str) -> dict[str, Any]:
 
 
 def _coerce(spec: Spec, found: object) -> Any:
-    """A TOML value as the option's type. Raises ValueError with a reason."""
+    """Convert a TOML value to the option's type. Raises ValueError with a reason."""
     if spec.read:
         return spec.read(_go_text(found))
     if spec.type is bool and type(found) is int:
@@ -107,7 +107,7 @@ def _all_of(found: list[Any], kinds: tuple[type, ...], wanted: str) -> tuple[Any
 
 
 def _go_text(found: object) -> str:
-    """A scalar as Go prints it with %v, which is how NSQ reads tls_required, tls_min_version and log_level."""
+    """Return a scalar as Go prints it with %v, which is how NSQ reads tls_required, tls_min_version and log_level."""
     if isinstance(found, bool):
         return str(found).lower()
     if isinstance(found, float):
@@ -118,7 +118,7 @@ def _go_text(found: object) -> str:
 
 
 def _unknown(key: str, found: object, known: Sequence[Spec]) -> str:
-    """What to say of a key that is none, with the one that was probably meant."""
+    """Return the warning for an unknown key, with the option that was probably meant."""
     if _is_section(found):
         return f"section {_shown(key)} is ignored, with all that is in it: NSQ's file has no sections"
     meant = nearest(key, known)
@@ -130,11 +130,11 @@ def _unknown(key: str, found: object, known: Sequence[Spec]) -> str:
 
 
 def _is_section(found: object) -> bool:
-    """True for what stands below [x] or [[x]]."""
+    """Return True for a value that comes from a section [x] or [[x]]."""
     return isinstance(found[0] if isinstance(found, list) and found else found, dict)
 
 
 def _shown(found: object) -> str:
-    """A value for a message: on one line, and not too long."""
+    """Return a value for a message: on one line, and not too long."""
     text = str(found).lower() if isinstance(found, bool) else repr(found)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

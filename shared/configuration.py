@@ -1,4 +1,4 @@
-"""All sources of options together: flag > environment > config file > default.
+"""All sources of options together: a flag beats the environment, then the config file, then the default.
 
 Nothing here prints or exits.
 """
@@ -22,15 +22,15 @@ IMPLIED = "implied by another option"
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[T]):
-    """What was read, and from where."""
+    """The options that were read, where each comes from, and the errors."""
 
-    options: T  # without errors: all of them; with errors: those that were right
-    origins: Mapping[str, str]  # field name to where its value comes from
-    errors: Sequence[OptionError]  # in the order of flags, environment, file, all together
+    options: T  # all options, or those that were right if there are errors
+    origins: Mapping[str, str]  # field name to the source of its value
+    errors: Sequence[OptionError]  # in the order of flags, environment, file
 
 
 def parse(cls: type[T], program: str, argv: Sequence[str], environ: Mapping[str, str]) -> T:
-    """The options. Raises OptionError for the first thing wrong, HelpRequested for -h and -help."""
+    """Return the options. Raises OptionError for the first error, and HelpRequested for -h and -help."""
     reading = read(cls, program, argv, environ)
     if reading.errors:
         raise reading.errors[0]
@@ -38,7 +38,7 @@ def parse(cls: type[T], program: str, argv: Sequence[str], environ: Mapping[str,
 
 
 def read(cls: type[T], program: str, argv: Sequence[str], environ: Mapping[str, str]) -> Reading[T]:
-    """Read all sources, wherever errors are. Raises HelpRequested for -h and -help. After -version no other source counts."""
+    """Read all sources, even after errors. Raises HelpRequested for -h and -help. -version makes it skip the other sources."""
     known = specs(cls, program)
     flags = read_flags(cls, program, argv)
     if flags.values.get("version") and not flags.errors:

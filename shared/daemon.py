@@ -1,6 +1,6 @@
-"""What every daemon does about its process: addresses it announces, file descriptors, signals.
+"""What every daemon does about its process: the addresses that it announces, file descriptors and signals.
 
-No daemon's own state is known here, and no event loop: a daemon listens before it has imported one.
+This module knows no daemon's state and no event loop: a daemon listens before it has imported one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def listening(address: str, authorizes: bool = False) -> contextlib.closing[Listener]:
-    """Listen, loudly if others than this machine can come and nobody is asked who he is. Raises ListenError."""
+    """Listen, and warn if other machines can connect and no authorization is asked for. Raises ListenError."""
     listener = listen(address)
     if not listener.is_loopback and not authorizes:
         log.warning("%s IS OPEN TO OTHER MACHINES, and nobody is asked who he is", listener.address)
@@ -27,14 +27,15 @@ def listening(address: str, authorizes: bool = False) -> contextlib.closing[List
 
 
 def listening_if_given(address: str) -> contextlib.AbstractContextManager[Listener | None]:
-    """As `listening`; no listener for an empty address."""
+    """Listen as `listening` does, or return a context of None for an empty address."""
     return listening(address) if address else contextlib.nullcontext()
 
 
 def broadcast_address(given: str, listeners: Sequence[Listener | None], hostname: str) -> str:
-    """The address others shall dial: the one given; else our loopback address, if only this machine can; else our name.
+    """Return the address that others should dial.
 
-    A hostname that does not resolve would make a daemon on this machine unreachable for its neighbours.
+    This is the given one; else our loopback address, if only this machine can connect; else our hostname. A hostname
+    that does not resolve would make a daemon on this machine unreachable for its neighbors.
     """
     present = [listener for listener in listeners if listener is not None]
     if given:
@@ -45,21 +46,22 @@ def broadcast_address(given: str, listeners: Sequence[Listener | None], hostname
 
 
 class TooFewFilesError(Exception):
-    """The program may open fewer files than it needs; one line says how many. The program exits 1."""
+    """The process may open fewer files than it needs. The text says how many, and the program exits with 1."""
 
 
 def raise_file_limit(needed: int) -> None:
-    """As many file descriptors as we are allowed, as Go's runtime does: the usual soft limit is 1024.
+    """Raise the limit of file descriptors as far as allowed, as Go's runtime does: the usual soft limit is 1024.
 
-    Raises TooFewFilesError unless `needed` can be opened besides those that are open.
+    Raises TooFewFilesError unless `needed` files can be opened besides those that are open.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):  # macOS refuses "unlimited": then the soft limit stays
+    with contextlib.suppress(ValueError, OSError):  # macOS refuses "unlimited"; the soft limit then stays
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if limit == resource.RLIM_INFINITY:
         return
-    open_now = sum(number < limit for number in map(int, os.listdir("/dev/fd"))) - 1  # less the one that lists them
+    # Minus the descriptor that lists them.
+    open_now = sum(number < limit for number in map(int, os.listdir("/dev/fd"))) - 1
     if open_now + needed > limit:
         raise TooFewFilesError(
             f"ulimit -n is {limit}, and at least {open_now + needed} file descriptors are needed to start, then one for each"
@@ -68,13 +70,13 @@ def raise_file_limit(needed: int) -> None:
 
 
 def exit_on_early_signals() -> None:
-    """SIGINT and SIGTERM end the program with exit code 0 and no traceback until the event loop receives signals itself."""
+    """Let SIGINT and SIGTERM end the program with exit code 0 and no traceback until the event loop handles signals."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit(0))
 
 
 async def until_told_to_stop(signals: AsyncIterator[int], reload: Callable[[], object]) -> None:
-    """Wait for SIGINT or SIGTERM among SIGNALS. `reload` is called on each SIGHUP."""
+    """Wait for SIGINT or SIGTERM among `signals`. Calls `reload` on each SIGHUP."""
     async for number in signals:
         if number != signal.SIGHUP:
             log.info("%s: stopping", signal.Signals(number).name)

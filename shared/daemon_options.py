@@ -1,4 +1,4 @@
-"""The options that every daemon has, and what it may say about all of its options together."""
+"""The options that every daemon has, and the checks that look at all of its options together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from shared.options import option
 
 @dataclass(frozen=True, slots=True)
 class DaemonOptions:
-    """The base of a daemon's options."""
+    """The base class of a daemon's options."""
 
     version: bool = option(False, "print version string", in_file=False)
     config: str = option("", "path to config file (TOML)", in_file=False)
@@ -26,20 +26,20 @@ class DaemonOptions:
     log_format: str = option("nsq", "form of the log's lines: nsq or json", read=read_word("nsq", "json"))
     verbose: bool = option(False, "[deprecated] has no effect, use --log-level", in_file=False)
 
-    warnings: tuple[str, ...] = ()  # no option: what was odd about the configuration, for the log
+    warnings: tuple[str, ...] = ()  # not an option: oddities of the configuration, for the log
 
     def completed(self) -> Self:
-        """These options, with what some of them imply for others."""
+        """Return these options, including what some of them imply for others."""
         return self
 
     def problems(self) -> list[str]:
-        """What forbids a start: what no check of one option can see."""
+        """Return the reasons not to start that no check of a single option can see."""
         return []
 
     def obstacles(self) -> list[str]:
-        """What a start would fail at, as far as it shows without starting: what --check-config looks at besides."""
+        """Return the reasons why a start would fail, as far as they show without starting; only --check-config asks."""
         return []
 
     def oddities(self) -> list[str]:
-        """What an operator should know, but does not forbid a start."""
+        """Return what an operator should know although it does not prevent a start."""
         return []

@@ -1,7 +1,7 @@
-"""Options from environment variables: NSQD_MAX_MSG_SIZE for -max-msg-size. NSQ has none, so these are ours.
+"""Options from environment variables: NSQD_MAX_MSG_SIZE for -max-msg-size. NSQ has no such variables.
 
-A name that begins as ours but is no option is a warning, unless others are known to set it: Kubernetes and Docker describe
-each service by variables, and a service may well be called nsqd.
+A name with our prefix that is no option causes a warning, unless other programs are known to set it: Kubernetes and
+Docker describe each service by variables, and a service may well be called nsqd.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SHOWN = 100  # characters of a name
 
 
 def read_environment(known: Sequence[Spec], program: str, environ: Mapping[str, str]) -> Found:
-    """What the variables of the options `known` say."""
+    """Read the variables of the options `known`. All errors and warnings are in the result."""
     values: dict[str, Any] = {}
     errors = []
     for spec in known:
@@ -35,7 +35,7 @@ def read_environment(known: Sequence[Spec], program: str, environ: Mapping[str, 
 
 
 def _unknown(known: Sequence[Spec], prefix: str, environ: Mapping[str, str]) -> list[str]:
-    """A warning for each name that begins with the prefix and is nobody's. The values may be secret, and are not told."""
+    """Return a warning for each unknown name with the prefix. Values are not shown, because they may be secret."""
     names = {spec.environment for spec in known}
     services = [prefix, *(name.removesuffix("SERVICE_HOST") for name in environ if name.endswith(_SERVICE_HOST))]
     warnings = []
@@ -49,5 +49,5 @@ def _unknown(known: Sequence[Spec], prefix: str, environ: Mapping[str, str]) -> 
 
 
 def _is_of_a_service(name: str, services: Sequence[str]) -> bool:
-    """True for NSQD_PORT_4150_TCP, and for NSQD_HTTP_PORT where NSQD_HTTP_SERVICE_HOST tells of such a service."""
+    """Return True for NSQD_PORT_4150_TCP, and for NSQD_HTTP_PORT if NSQD_HTTP_SERVICE_HOST announces such a service."""
     return any(name.startswith(service) and _OF_A_SERVICE.fullmatch(name, len(service)) for service in services)

@@ -1,11 +1,11 @@
-"""Files that shall survive a power cut."""
+"""Writing files that must survive a power cut."""
 
 import os
 from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
-    """Write a small file, whole or not at all, and durable on return. `mode`: only its owner may read it. Raises OSError."""
+    """Write a small file atomically, durable on return. By default only its owner may read it. Raises OSError."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
@@ -21,7 +21,7 @@ def replace_file(path: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make durable which names there are. Raises OSError."""
+    """Make the names in a directory durable. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)

@@ -1,7 +1,7 @@
 """The command line in the syntax of Go's flag package (specs/nsq.md e1), and the text of -help.
 
-`-x v`, `-x=v`, `--x`; a bool takes a value only after `=`; parsing stops at the first word that is no flag, which here is a
-warning. A flag given twice: the last one counts, but lists add up.
+The forms are `-x v`, `-x=v` and `--x`; a bool takes a value only after `=`. Parsing stops at the first word that is no
+flag, which causes a warning here. If a flag is given twice, the last one counts, but lists are concatenated.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _SHOWN = 100  # characters of a word that is no flag
 
 
 class HelpRequested(Exception):
-    """-h or -help was given; the argument is the usage text."""
+    """-h or -help was given. The argument is the usage text."""
 
 
 def read_flags(cls: type, program: str, argv: Sequence[str]) -> Found:
-    """What the flags say. Raises HelpRequested."""
+    """Read the flags. All errors and warnings are in the result. Raises HelpRequested."""
     by_flag = {spec.flag: spec for spec in specs(cls, program)}
     values: dict[str, Any] = {}
     errors = []
     try:
         pairs, rest = _split(argv, by_flag, cls, program)
-    except OptionError as error:  # which words are flags after it is not known
+    except OptionError as error:  # after this error it is unknown which words are flags
         return Found(values, errors=[error])
     for spec, text in pairs:
         try:
@@ -39,8 +39,8 @@ def read_flags(cls: type, program: str, argv: Sequence[str]) -> Found:
 
 
 def _value(spec: Spec, text: str, before: Any) -> Any:
-    """What the flag stands for after this text. `before`: what it stood for."""
-    if spec.type == tuple[str, ...]:  # commas mean nothing in a flag
+    """Return the value of the flag after this text. `before` is its value so far. Raises ValueError."""
+    if spec.type == tuple[str, ...]:  # commas have no meaning in a flag
         return spec.checked((*before, text))
     if spec.type == tuple[float, ...]:
         return tuple(sorted((*before, *spec.from_text(text)), reverse=True))  # as Go's FloatArray sorts them
@@ -50,12 +50,12 @@ def _value(spec: Spec, text: str, before: Any) -> Any:
 def _split(
     argv: Sequence[str], by_flag: Mapping[str, Spec], cls: type, program: str
 ) -> tuple[list[tuple[Spec, str]], list[str]]:
-    """Words into (option, value) pairs, and the words from the first on that is no flag. Raises OptionError, HelpRequested."""
+    """Split words into (option, value) pairs, and the words from the first non-flag on. Raises OptionError, HelpRequested."""
     pairs: list[tuple[Spec, str]] = []
     words = iter(argv)
     for word in words:
         if len(word) < 2 or not word.startswith("-"):
-            return pairs, [word, *words]  # as the original, which says nothing
+            return pairs, [word, *words]  # as the original does, which does not warn
         if word == "--":
             break
         name, equals, text = word.removeprefix("-").removeprefix("-").partition("=")
@@ -75,7 +75,7 @@ def _split(
 
 
 def usage(cls: type, program: str) -> str:
-    """The text of -help: every flag with type, meaning, default and environment name."""
+    """Return the text of -help: every flag with its type, meaning, default and environment variable."""
     lines = [f"Usage of {program}:"]
     for spec in sorted(specs(cls, program), key=lambda s: s.flag):
         kind = _type_name(spec)

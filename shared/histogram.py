@@ -1,9 +1,10 @@
-"""A histogram of non-negative whole numbers (nanoseconds, bytes) in logarithmic buckets: small, mergeable, 1.6 % exact.
+"""A histogram of non-negative integers (nanoseconds, bytes) in logarithmic buckets: small, mergeable, exact to 1.6 %.
 
-A bucket holds what has the same exponent and the same five leading bits of mantissa as a 32-bit float: 32 buckets to each
-doubling. Numbers below 64 have one each. A quantile is told as the middle of the right bucket, so it is off by at most
-ERROR of the true one, whatever the values; count, sum, least and largest are exact. There are at most BUCKETS buckets,
-and only those that are not empty take memory. Pure; histograms are merged by adding, in any order.
+A bucket holds the values that have the same exponent and the same five leading bits of mantissa as a 32-bit float: 32
+buckets for each doubling. Each number below 64 has a bucket of its own. A quantile is given as the middle of its
+bucket, so it differs from the true one by at most ERROR, whatever the values are; count, sum, minimum and maximum are
+exact. There are at most BUCKETS buckets, and only those that are not empty take memory. Pure; histograms are merged by
+addition, in any order.
 """
 
 import math
@@ -16,33 +17,33 @@ from itertools import accumulate
 from struct import Struct
 from typing import Any
 
-ERROR = 0.016  # relative, of any quantile: 1/64, and what rounding to 32 bits adds
+ERROR = 0.016  # relative error of any quantile: 1/64, and the error of rounding to 32 bits
 BUCKETS = 1_889
-MAX_VALUE = 2**63 - 1  # what is larger counts as this, what is negative as 0
+MAX_VALUE = 2**63 - 1  # a larger value counts as this one, a negative one as 0
 
-_MANTISSA = 5  # bits of it that tell buckets apart
-_COARSE = 7 - _MANTISSA  # the upper half of a 32-bit float has 7
-_BIAS = 127  # of its exponent
+_MANTISSA = 5  # bits of the mantissa that distinguish buckets
+_COARSE = 7 - _MANTISSA  # bits to drop: the upper half of a 32-bit float has 7 bits of mantissa
+_BIAS = 127  # of a 32-bit float's exponent
 _FLOAT = Struct(">f")
 _UPPER_HALF = 1 if sys.byteorder == "little" else 0
 
 
 class Histogram:
-    """See above."""
+    """The values that were recorded, by bucket, with their exact count, sum, minimum and maximum."""
 
     __slots__ = ("_counts", "count", "max", "min", "sum")
 
     def __init__(self) -> None:
-        self._counts: dict[int, int] = {}  # bucket -> how many values; none is 0; they sum up to `count`
+        self._counts: dict[int, int] = {}  # bucket -> number of values; holds no zeros; the numbers sum up to `count`
         self.count = 0
         self.sum = 0
-        self.min = 0  # 0 as long as nothing was recorded
+        self.min = 0  # 0 until something is recorded
         self.max = 0
 
     # commands
 
     def record(self, value: int, count: int = 1) -> None:
-        """`value` was seen `count` times."""
+        """Record `value` as seen `count` times. Values outside of 0 to MAX_VALUE are clamped."""
         if count <= 0:
             return
         value = min(max(value, 0), MAX_VALUE)
@@ -56,7 +57,7 @@ class Histogram:
         self.sum += value * count
 
     def record_many(self, values: Sequence[int]) -> None:
-        """Each of `values` was seen once. Quick for thousands: no Python code runs per value."""
+        """Record each of `values` as seen once. Fast for thousands, because no Python code runs for each value."""
         if not values:
             return
         least, largest = min(values), max(values)
@@ -71,7 +72,7 @@ class Histogram:
         self._add(counts, len(values), sum(values), least, largest)
 
     def merge(self, other: "Histogram") -> None:
-        """Whatever `other` recorded counts here too. `other` stays as it is."""
+        """Add everything that `other` recorded to this histogram. `other` does not change."""
         if other.count:
             self._add(other._counts, other.count, other.sum, other.min, other.max)
 
@@ -87,41 +88,44 @@ class Histogram:
     # queries
 
     def quantile(self, q: float) -> int:
-        """The least value that at least the share `q` (0 to 1) of all is not above, within ERROR; 0 if there is none."""
+        """Return the least value that at least the share `q` (0 to 1) of values does not exceed, within ERROR; 0 if empty."""
         rank = max(1, math.ceil(q * self.count))
         passed = 0
         for bucket in sorted(self._counts) if rank < self.count else ():
             passed += self._counts[bucket]
             if passed >= rank:
                 return min(max(_middle(bucket), self.min), self.max)
-        return self.max  # which is exact
+        return self.max  # the maximum, which is exact
 
     def cumulative(self, bounds: Sequence[int]) -> list[int]:
-        """For each of `bounds` how many values were not above it, off by those within ERROR of it. Never falls."""
+        """Return for each of the sorted `bounds` how many values do not exceed it. The counts never decrease.
+
+        Values within ERROR of a bound may be counted on the wrong side of it.
+        """
         buckets = sorted(self._counts)
         middles = [_middle(bucket) for bucket in buckets]
         sums = [0, *accumulate(self._counts[bucket] for bucket in buckets)]
         return [sums[bisect_right(middles, bound)] for bound in sorted(bounds)]
 
     def buckets(self) -> dict[int, int]:
-        """How many values each bucket has, by the number that is told for it, ascending."""
+        """Return the number of values in each bucket, by the bucket's middle, ascending."""
         return {_middle(bucket): self._counts[bucket] for bucket in sorted(self._counts)}
 
     def copy(self) -> "Histogram":
-        """One of its own, made at the cost of copying a dict."""
+        """Return an independent copy, at the cost of copying a dict."""
         other = Histogram()
         other._counts = self._counts.copy()
         other.count, other.sum, other.min, other.max = self.count, self.sum, self.min, self.max
         return other
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything, as JSON can hold it. `buckets` maps a bucket's number, in decimal, to its count."""
+        """Return the content as JSON can hold it. `buckets` maps a bucket's number, in decimal, to its count."""
         buckets = {str(bucket): self._counts[bucket] for bucket in sorted(self._counts)}
         return {"count": self.count, "sum": self.sum, "min": self.min, "max": self.max, "buckets": buckets}
 
     @classmethod
     def from_dict(cls, form: dict[str, Any]) -> "Histogram":
-        """The histogram that `as_dict` told of, here or elsewhere. Raises ValueError for anything else."""
+        """Return the histogram whose `as_dict` gave `form`. Raises ValueError for anything else."""
         try:
             new = cls()
             new._counts = {int(bucket): count for bucket, count in form["buckets"].items()}
@@ -134,10 +138,10 @@ class Histogram:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Histogram) and self.as_dict() == other.as_dict()
 
-    __hash__ = None  # type: ignore[assignment]  # it changes
+    __hash__ = None  # type: ignore[assignment]  # histograms are mutable
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant that this file states does not hold."""
         numbers = (self.count, self.sum, self.min, self.max, *self._counts.values())
         assert all(type(number) is int for number in numbers)
         assert self.count == sum(self._counts.values())
@@ -151,19 +155,19 @@ class Histogram:
 
 
 def _bucket(value: int) -> int:
-    """The number of the bucket that holds `value`. Numbers ascend with the values."""
+    """Return the number of the bucket that holds `value`. Numbers ascend with the values."""
     form = _FLOAT.pack(value)
     return (form[0] << 8 | form[1]) >> _COARSE
 
 
 def _edge(bucket: int) -> float:
-    """The least value of a bucket."""
+    """Return the least value of a bucket."""
     exponent, mantissa = bucket >> _MANTISSA, bucket % (1 << _MANTISSA)
     return math.ldexp(1 + mantissa / (1 << _MANTISSA), exponent - _BIAS) if bucket else 0.0
 
 
 def _middle(bucket: int) -> int:
-    """The whole number to tell for a bucket: the harmonic middle, whose relative error is the same at both edges."""
+    """Return the integer that represents a bucket: the harmonic middle, whose relative error is equal at both edges."""
     low, high = _edge(bucket), _edge(bucket + 1)
     if high - low <= 1:
         return math.ceil(low)

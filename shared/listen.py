@@ -2,7 +2,7 @@
 
 An address is "host:port", ":port" or "[ipv6]:port"; anything else is the path of a unix socket (specs/nsq.md b). As in
 Go, a wildcard (no host, 0.0.0.0 or ::) listens on IPv6 and IPv4 with one socket, and a host name on its first address.
-Every failure is a ListenError in NSQ's words. No event loop is known here.
+Every failure is a ListenError in NSQ's words. This file uses no event loop.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-BACKLOG = 4096  # Linux's net.core.somaxconn, which is what Go asks for
-OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})  # accepting: try again later
-UNIX_MODE = 0o666  # whoever may enter the directory may connect
+BACKLOG = 4096  # Linux's net.core.somaxconn, which Go also uses
+# Errors of accept(): try again later.
+OUT_OF_RESOURCES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+UNIX_MODE = 0o666  # every user who may enter the directory may connect
 WILDCARDS = ("", "0.0.0.0", "::")
 
 _HOST_PORT = re.compile(r"(?:\[(?P<bracketed>[^\[\]]*)\]|(?P<plain>[^:\[\]/]*)):(?P<port>[^:/\[\]]*)")
-_LISTENING = "0A"  # the state in /proc/net/tcp
+_LISTENING = "0A"  # the state of a listening socket in /proc/net/tcp
 
 
 class ListenError(Exception):
-    """The world's fault: `listen (<address>) failed - <why>`. The program exits 1."""
+    """The address cannot be used: `listen (<address>) failed - <why>`. The program exits with 1."""
 
     def __init__(self, address: str, why: str) -> None:
         super().__init__(f"listen ({address}) failed - {why}")
@@ -44,12 +45,12 @@ class Address:
 
 @dataclass(slots=True)
 class Listener:
-    """One listening socket."""
+    """A listening socket and the address that it is bound to."""
 
     socket: socket.socket
-    address: str  # what is really bound: "127.0.0.1:54321", "[::]:4160", or the path
-    port: int  # what is really bound; -1 for a unix socket, as in /info
-    # our socket file and its inode; None: none (left)
+    address: str  # the bound address: "127.0.0.1:54321", "[::]:4160", or the path
+    port: int  # the bound port; -1 for a unix socket, as in /info
+    # The path and inode of our socket file; None: there is none (any more).
     _unlink: tuple[str, int] | None = field(default=None, repr=False)
 
     @property
@@ -58,18 +59,18 @@ class Listener:
         return is_loopback(self.address)
 
     def close(self) -> None:
-        """Stop listening; remove the socket file if it is still ours. May be called twice."""
+        """Stop listening, and remove the socket file if it is still ours. May be called twice."""
         if self._unlink is not None:
             path, inode = self._unlink
             self._unlink = None
-            with contextlib.suppress(FileNotFoundError):  # somebody tidied up: that is what we wanted
-                if os.stat(path).st_ino == inode:  # else a later daemon has taken the name
+            with contextlib.suppress(FileNotFoundError):  # it was removed already, as intended
+                if os.stat(path).st_ino == inode:  # otherwise a later daemon has taken the name
                     os.unlink(path)
         self.socket.close()
 
 
 def parse_address(text: str) -> Address:
-    """Raises ListenError for a bad port, and for an IP address without one (surely not meant as a file name)."""
+    """Parse an address. Raises ListenError for a bad port, and for an IP address without a port (surely no file name)."""
     match = _HOST_PORT.fullmatch(text)
     if match:
         return Address(match["bracketed"] or match["plain"] or "", _port(text, match["port"]))
@@ -82,13 +83,13 @@ def parse_address(text: str) -> Address:
 
 
 def listen(text: str) -> Listener:
-    """Bind and listen. Raises ListenError."""
+    """Bind to an address and listen. Raises ListenError."""
     address = parse_address(text)
     return _listen_unix(address.path) if address.path else _listen_tcp(text, address)
 
 
 def is_loopback(text: str) -> bool:
-    """True if only this machine can reach the address: a unix socket, localhost, 127.0.0.0/8 or ::1."""
+    """Return whether only this machine can reach the address: a unix socket, localhost, 127.0.0.0/8 or ::1."""
     import ipaddress
 
     address = parse_address(text)
@@ -98,7 +99,7 @@ def is_loopback(text: str) -> bool:
 
 
 def display(host: str, port: int) -> str:
-    """host:port as Go prints it: an IPv6 address in brackets, an IPv4 one inside IPv6 as IPv4."""
+    """Return host:port as Go prints it: an IPv6 address in brackets, an IPv4 one inside IPv6 as IPv4."""
     host = host.removeprefix("::ffff:") if "." in host else host
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -106,7 +107,7 @@ def display(host: str, port: int) -> str:
 def _port(text: str, port: str) -> int:
     try:
         number = int(port) if port.isdecimal() else socket.getservbyname(port, "tcp") if port else 0
-    except (OSError, ValueError):  # ValueError: thousands of digits, or what cannot be a name
+    except (OSError, ValueError):  # ValueError: thousands of digits, or no possible name
         raise ListenError(text, f"unknown port {port}") from None
     if number > 65535:
         raise ListenError(text, f"invalid port {port}")
@@ -128,7 +129,8 @@ def _is_ip(text: str) -> bool:
 
 def _listen_tcp(text: str, address: Address) -> Listener:
     family, host = _resolve(text, address.host)
-    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY only if it says so
+    # asyncio sets TCP_NODELAY only if the protocol is given.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
@@ -144,14 +146,14 @@ def _listen_tcp(text: str, address: Address) -> Listener:
 
 
 def _resolve(text: str, host: str) -> tuple[socket.AddressFamily, str]:
-    """The family and the numeric address to bind."""
+    """Return the family and the numeric address to bind."""
     if host in WILDCARDS:
         return (socket.AF_INET6, "::") if _has_ipv6() else (socket.AF_INET, "0.0.0.0")
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError) as error:  # UnicodeError: a label too long or empty for IDNA
+    except (OSError, UnicodeError) as error:  # UnicodeError: a label is too long or empty for IDNA
         raise ListenError(text, f"lookup {host}: {getattr(error, 'strerror', None) or error}") from None
-    found.sort(key=lambda entry: entry[0] != socket.AF_INET)  # IPv4 first, as Go; stable
+    found.sort(key=lambda entry: entry[0] != socket.AF_INET)  # IPv4 first, as in Go; the sort is stable
     return found[0][0], str(found[0][4][0])
 
 
@@ -161,7 +163,7 @@ def _has_ipv6() -> bool:
     try:
         with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
             probe.bind(("::1", 0))
-    except OSError:  # compiled in, but switched off on this machine
+    except OSError:  # compiled in, but disabled on this machine
         return False
     return True
 
@@ -177,12 +179,12 @@ def _why(error: OSError, port: int) -> str:
 
 
 def _holder(port: int) -> str:
-    """Who listens on the port, as `command (pid 123)`; "" if that cannot be seen. Linux only."""
+    """Return the process that listens on the port, as `command (pid 123)`, or "" if that is not visible. Linux only."""
     from pathlib import Path
 
     links = {f"socket:[{inode}]" for inode in _listening_inodes(port)}
     for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # gone meanwhile, or another user's: then we cannot know
+        with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
             if any(os.readlink(entry) in links for entry in (process / "fd").iterdir()):
                 return f"{(process / 'comm').read_text().strip()} (pid {process.name})"
     return ""
@@ -190,7 +192,7 @@ def _holder(port: int) -> str:
 
 def _listening_inodes(port: int) -> Iterator[str]:
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        with contextlib.suppress(OSError), open(table) as lines:  # no such table: not Linux, or no IPv6
+        with contextlib.suppress(OSError), open(table) as lines:  # without such a table it is not Linux, or has no IPv6
             for columns in map(str.split, lines):
                 if columns[3] == _LISTENING and int(columns[1].rpartition(":")[2], 16) == port:
                     yield columns[9]
@@ -214,7 +216,7 @@ def _listen_unix(path: str) -> Listener:
 
 
 def _remove_stale(path: str) -> None:
-    """Remove a socket file that nobody listens on: its daemon was killed. Any other file stays, and bind fails."""
+    """Remove a socket file without a listener, whose daemon was killed. Any other file stays, and bind fails."""
     try:
         if not stat.S_ISSOCK(os.stat(path).st_mode):
             return
@@ -227,4 +229,4 @@ def _remove_stale(path: str) -> None:
         except ConnectionRefusedError:
             os.unlink(path)
         except OSError:
-            return  # a full backlog, or no permission: somebody may be there; bind will say so
+            return  # a full backlog, or no permission: there may be a listener, and bind will fail

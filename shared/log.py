@@ -1,12 +1,12 @@
 """The log, on standard error, in NSQ's form or as JSON.
 
-NSQ's: `[nsqd] 2026/11/20 11:42:39.719956 INFO: text`, local time. Harnesses parse it (specs/nsq.md e4), so the form is part
-of the interface. JSON: one object a line, its keys always ts (RFC 3339, UTC), level, program, message, and exception if
-there is one. One logger a program; nothing logs in the per-message path.
+NSQ's: `[nsqd] 2026/11/20 11:42:39.719956 INFO: text`, local time. Harnesses parse it (specs/nsq.md e4), so the
+form is part of the interface. JSON: one object per line, whose keys are always ts (RFC 3339, UTC), level, program,
+message, and exception if there is one. There is one logger per program; nothing logs in the per-message path.
 
-What a peer sent may be quoted, and cannot forge a line: control characters are escaped in both forms, and a traceback, which
-has many lines in NSQ's form, is indented. A peer cannot fill the disk either: shared/repeats.py bounds how often each line is
-written.
+A line may quote what a peer sent, but a peer cannot forge a line: control characters are escaped in both forms, and a
+traceback, which has many lines in NSQ's form, is indented. A peer cannot fill the disk either: shared/repeats.py bounds
+how often each line is written.
 """
 
 import logging
@@ -33,7 +33,7 @@ _NAMES = {logging.CRITICAL: "FATAL", logging.WARNING: "WARNING"}
 
 _LIBRARIES = ("asyncio", "httpx", "trio", "uvicorn")
 
-# ASCII's, Latin-1's, and what Unicode takes for the end of a line or for a change of direction.
+# Control characters of ASCII and Latin-1, and those that Unicode takes for a line end or a change of direction.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _INDENT = "    "
 
@@ -41,7 +41,7 @@ log = logging.getLogger("penstock")
 
 
 class NsqFormatter(logging.Formatter):
-    """`<prefix><date> <time with microseconds> LEVEL: text`."""
+    """Formats a line as `<prefix><date> <time with microseconds> LEVEL: text`."""
 
     def __init__(self, prefix: str) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class NsqFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """A JSON object a line, of ASCII characters."""
+    """Formats a line as a JSON object of ASCII characters."""
 
     def __init__(self, prefix: str) -> None:
         super().__init__()
@@ -74,9 +74,10 @@ class JsonFormatter(logging.Formatter):
 
 
 class LimitedHandler(logging.StreamHandler[TextIO]):
-    """Writes to a stream what Repeats admits, and how many lines it left out.
+    """Writes the lines that Repeats admits to a stream, and how many lines it left out.
 
-    The next line of any kind, a timer or the end of the program writes that number, whichever comes first.
+    That number is written with the next line of any kind, by a timer, or at the end of the program, whichever comes
+    first.
     """
 
     def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
@@ -86,7 +87,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         self._timer: threading.Timer | None = None  # runs while lines have been left out
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Called by `handle`, which holds the handler's lock."""
+        """Write a record, unless Repeats leaves it out. `handle` calls this, and holds the handler's lock."""
         now = self._clock()
         self._tell(self._repeats.ended(now))
         if self._repeats.admits(record, now):
@@ -95,7 +96,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
             self._set_timer(now)
 
     def close(self) -> None:
-        """Called by logging at the end of the program, too."""
+        """Write the numbers of lines left out. logging calls this at the end of the program, too."""
         self.acquire()
         try:
             if self._timer is not None:
@@ -107,11 +108,11 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
 
     def _set_timer(self, now: float) -> None:
         self._timer = threading.Timer(max(0.0, self._repeats.next_end - now), self._due)
-        self._timer.daemon = True  # the program need not wait for it: `close` writes the same lines
+        self._timer.daemon = True  # the program does not wait for it, because `close` writes the same lines
         self._timer.start()
 
     def _due(self) -> None:
-        """Write what is due. The timer calls this in its own thread."""
+        """Write the numbers that are due. The timer calls this in its own thread."""
         self.acquire()
         try:
             self._timer = None
@@ -131,34 +132,34 @@ FORMATS = {"nsq": NsqFormatter, "json": JsonFormatter}
 
 
 def configure(prefix: str, level: str, format: str = "nsq") -> None:
-    """Send this program's log to standard error. `level` is a key of LEVELS, in any case, `format` one of FORMATS."""
+    """Send this program's log to standard error. `level` is a key of LEVELS, in any case; `format` is one of FORMATS."""
     handler = LimitedHandler(sys.stderr)
     handler.setFormatter(FORMATS[format](prefix))
     log.handlers[:] = [handler]
     log.propagate = False
-    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # neither form tells them
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False  # neither form shows them
     log.setLevel(LEVELS[level.lower()])
-    for name in _LIBRARIES:  # of theirs only what we must know: a stranger's bad request is no news
+    for name in _LIBRARIES:  # errors of libraries only: a stranger's bad request is not worth a line
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
         logger.propagate = False
         logger.setLevel(logging.ERROR)
-    if format == "json":  # a machine reads standard error: what ends the program is a line like all others
+    if format == "json":  # a program reads standard error, so a fatal exception must have the same form
         sys.excepthook = _log_the_end
 
 
 def escape(text: str) -> str:
-    """`text` on one line: each control character as Python would write it, e.g. `\\n`."""
+    """Return `text` on one line: each control character as Python would write it, such as `\\n`."""
     return _CONTROL.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def level_name() -> str:
-    """The level in force, as a key of LEVELS."""
+    """Return the current level, as a key of LEVELS."""
     return next(name for name, number in LEVELS.items() if number == log.level)
 
 
 def _message(record: logging.LogRecord) -> str:
-    return record.getMessage().rstrip("\n")  # uvicorn ends some of its own so
+    return record.getMessage().rstrip("\n")  # uvicorn ends some of its messages with a newline
 
 
 def _level(record: logging.LogRecord) -> str:
@@ -166,5 +167,5 @@ def _level(record: logging.LogRecord) -> str:
 
 
 def _log_the_end(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
-    """What sys.excepthook is called with: nobody caught it, and the program ends."""
+    """Log the exception that ends the program, as sys.excepthook."""
     log.critical("%s: %s", kind.__name__, error, exc_info=(kind, error, at))

@@ -1,11 +1,12 @@
-"""What a process says of its memory, under the names of NSQ's memory statistics (specs/nsq.md b), with what CPython has.
+"""A process's memory figures, under the names of NSQ's memory statistics (specs/nsq.md b), as far as CPython has them.
 
 * `heap_objects`: blocks that Python's allocator has given out. Frames of messages are among them.
-* `heap_in_use_bytes`: resident memory that is no file's, the interpreter's own included.
-* `heap_released_bytes`: how far that is below its peak: what the system got back. `heap_idle_bytes` is the same: what is
-  free and kept inside the allocators is not known.
+* `heap_in_use_bytes`: resident anonymous memory, including the interpreter's own.
+* `heap_released_bytes`: how far resident memory is below its peak, which is what the system got back. `heap_idle_bytes`
+  is
+the same, because CPython does not tell how much memory is free inside its allocators.
 * `gc_pause_usec_*`: percentiles of the last 256 pauses of the cyclic garbage collector, which stop all threads.
-* `next_gc_bytes`: 0. CPython collects after so many allocations, not bytes.
+* `next_gc_bytes`: 0. CPython collects after a number of allocations, not of bytes.
 * `gc_total_runs`: collections, of all generations.
 """
 
@@ -15,25 +16,25 @@ import sys
 import time
 from collections import deque
 
-KEPT = 256  # pauses, as many as Go's runtime keeps
+KEPT = 256  # pauses; Go's runtime keeps as many
 
 
 class GcPauses:
-    """The latest pauses of the collector. Given to gc.callbacks; costs a microsecond a collection."""
+    """The latest pauses of the collector. It is one of gc.callbacks, and costs a microsecond per collection."""
 
     def __init__(self) -> None:
-        self._began = 0  # ns; of the collection under way
+        self._began = 0  # ns: start of the current collection
         self._pauses: deque[int] = deque(maxlen=KEPT)  # ns
 
     def __call__(self, phase: str, info: dict[str, int]) -> None:
-        """What gc.callbacks are called with, in whatever thread collects. There is one collection at a time."""
+        """Note the start or end of a collection. gc calls this in the collecting thread; there is one collection at a time."""
         if phase == "start":
             self._began = time.perf_counter_ns()
         else:
             self._pauses.append(time.perf_counter_ns() - self._began)
 
     def percentile(self, percent: float) -> int:
-        """Microseconds; as the original picks it from the sorted pauses."""
+        """Return a percentile in microseconds, picked from the sorted pauses as the original does."""
         pauses = sorted(self._pauses.copy())
         if not pauses:
             return 0
@@ -42,19 +43,19 @@ class GcPauses:
 
 
 class Memory:
-    """Asked for the figures above. Any thread may ask."""
+    """The source of the figures above. Any thread may ask."""
 
     def __init__(self) -> None:
-        """From now on the collector's pauses are measured, until `close`."""
+        """Start to measure the collector's pauses, until `close`."""
         self._pauses = GcPauses()
         gc.callbacks.append(self._pauses)
 
     def close(self) -> None:
-        """Stop measuring."""
+        """Stop measuring the pauses of the collector."""
         gc.callbacks.remove(self._pauses)
 
     def figures(self) -> dict[str, int]:
-        """In the original's order."""
+        """Return the figures in the original's order."""
         sizes = _sizes()
         released = max(0, sizes.get("VmHWM", 0) - sizes.get("VmRSS", 0))
         return {
@@ -71,7 +72,7 @@ class Memory:
 
 
 def _sizes() -> dict[str, int]:
-    """Bytes by the kernel's names for them; none where there is no /proc."""
+    """Return the kernel's sizes in bytes, by their names; empty without /proc."""
     try:
         with open("/proc/self/status") as file:
             lines = [line.split() for line in file]

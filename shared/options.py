@@ -1,4 +1,4 @@
-"""Options of a program, each declared once: a dataclass field is flag, TOML key, environment name and help.
+"""Options of a program, each declared once: a dataclass field is flag, TOML key, environment variable and help.
 
     @dataclass(frozen=True, slots=True)
     class TailOptions:
@@ -7,8 +7,9 @@
 
     options = parse(TailOptions, "nsq_tail", sys.argv[1:], os.environ)  # shared/configuration.py
 
-This file declares. shared/values.py reads the text of a value, shared/flags.py the command line, shared/environment.py the
-environment, shared/config_file.py the TOML file, shared/configuration.py all sources together.
+This file holds the declarations. shared/values.py reads the text of a value, shared/flags.py the command line,
+shared/environment.py the environment, shared/config_file.py the TOML file, and shared/configuration.py all sources
+together.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from typing import Any, get_type_hints
 
 from shared.values import parse_text
 
-_COMPARED = 100  # characters of a word that is compared with names: it may be anything
+_COMPARED = 100  # characters of an unknown word that are compared with names
 
 
 class OptionError(Exception):
-    """The user's fault: one line that says what is wrong, and the exit code it asks for.
+    """An error of the user: one line that says what is wrong, and the exit code.
 
-    That is 2 for flags and environment, 1 for the config file and for what only shows when all is put together, as in NSQ.
+    The code is 2 for flags and environment, and 1 for the config file and for errors that only the combination of all
+    options shows, as in NSQ.
     """
 
     def __init__(self, line: str, code: int = 2) -> None:
@@ -35,7 +37,7 @@ class OptionError(Exception):
 
 
 class InstantiationError(OptionError):
-    """What only shows when all options are put together: NSQ says of it that it failed to instantiate the daemon."""
+    """An error that only the combination of options shows. NSQ then says that it failed to instantiate the daemon."""
 
     def __init__(self, line: str) -> None:
         super().__init__(line, code=1)
@@ -52,11 +54,11 @@ def option(
     bool_style: bool = False,
     in_file: bool = True,
 ) -> Any:
-    """A dataclass field that is an option. `flag` and `key` default to the field's name (with `-` and `_`).
+    """Return a dataclass field that is an option. `flag` and `key` default to the field's name (with `-` and `_`).
 
-    `check` gets the value that was read and returns what is wrong with it, or "". `read` replaces the reading that the type
-    implies: text in, value out, ValueError with a reason. `bool_style`: the flag alone means true, a value needs `=`.
-    `in_file`: whether a config file, --print-config and /config know it.
+    `check` gets the value that was read and returns what is wrong with it, or "". `read` replaces the reader that the
+    type implies: it takes a text, returns the value, and raises ValueError with a reason. `bool_style`: the flag alone
+    means true, and a value needs `=`. `in_file`: whether the config file, --print-config and /config know the option.
     """
     about = {"help": help, "flag": flag, "key": key, "check": check, "read": read}
     return field(default=default, metadata=about | {"bool_style": bool_style, "in_file": in_file})
@@ -64,7 +66,7 @@ def option(
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """One option as everything else sees it."""
+    """The declaration of one option, with its names and defaults resolved."""
 
     name: str  # the dataclass field
     flag: str  # without dashes
@@ -79,11 +81,11 @@ class Spec:
     in_file: bool
 
     def from_text(self, text: str) -> Any:
-        """The checked value of a text. Raises ValueError with a reason."""
+        """Return the checked value of a text. Raises ValueError with a reason."""
         return self.checked(self.read(text) if self.read else parse_text(self.type, text))
 
     def checked(self, value: Any) -> Any:
-        """The value, if the option's check has nothing against it; else ValueError with a reason."""
+        """Return the value if the option's check accepts it. Raises ValueError with a reason."""
         wrong = self.check(value) if self.check else ""
         if wrong:
             raise ValueError(wrong)
@@ -92,7 +94,7 @@ class Spec:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What one source says: command line, environment or file."""
+    """The result of reading one source: command line, environment or file."""
 
     values: Mapping[str, Any]  # field name to checked value
     warnings: Sequence[str] = ()
@@ -100,7 +102,7 @@ class Found:
 
 
 def specs(cls: type, program: str) -> list[Spec]:
-    """The options of a dataclass, in the order of declaration."""
+    """Return the options of a dataclass, in the order of declaration."""
     hints = get_type_hints(cls)
     found = []
     for f in dataclasses.fields(cls):
@@ -118,7 +120,7 @@ def specs(cls: type, program: str) -> list[Spec]:
 
 
 def nearest(word: str, known: Sequence[Spec]) -> Spec | None:
-    """The option whose flag or key is most like the word, in any case, with `-` or `_`; None if none is much like it."""
+    """Return the option whose flag or key is closest to the word (any case, `-` or `_`), or None if none is close."""
     import difflib
 
     names = {spec.flag.replace("-", "_"): spec for spec in known} | {spec.key: spec for spec in known}

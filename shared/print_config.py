@@ -1,4 +1,4 @@
-"""--print-config: options as a config file that reads back to the same values, each with where it comes from."""
+"""--print-config: options as a config file that reads back to the same values, each with its source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from shared.values import Duration, format_duration
 
 
 def as_toml(reading: Reading[Any], program: str) -> str:
-    """One ASCII line an option, in the order of declaration. Secrets are hidden: only there what is read back differs."""
+    """Return one ASCII line per option, in the order of declaration. Only hidden secrets do not read back to the same value."""
     lines = []
     for spec in specs(type(reading.options), program):
         if spec.in_file:
@@ -41,7 +41,7 @@ def _string(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Printable ASCII, and the rest as TOML's escapes. Half characters, from odd bytes in argv, have none."""
+    """Return text as printable ASCII and TOML escapes. Lone surrogates, from invalid bytes in argv, become U+FFFD."""
     return "".join(_ESCAPES.get(c) or (c if " " <= c <= "~" else _numbered(c)) for c in without_surrogates(text))
 
 

@@ -1,11 +1,11 @@
 """Which lines of a log are repetitions: the first lines of each kind are written, the rest of a window are counted.
 
-The kind of a line is the call that logs it, its source line and its format string. It is not the text, which a peer can vary
-at will. A window begins with the first line of its kind and lasts WINDOW seconds. The burst is greater than one because an
-operator needs single lines such as "LOOKUP: adding peer" for each of several peers. A traceback is a kilobyte that says the
-same each time, so only the first is written. A line at FATAL is always written.
+The kind of a line is the call that logs it: its source line and its format string. It is not the text, which a peer can
+vary at will. A window begins with the first line of its kind and lasts WINDOW seconds. The burst is greater than one
+because an operator needs single lines such as "LOOKUP: adding peer" for each of several peers. A traceback is a
+kilobyte that says the same each time, so only the first is written. A line at FATAL is always written.
 
-No clock and no file: the time comes in, and what is to be written goes out.
+Pure: there is no clock and no file; the time comes in, and what is to be written goes out.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from math import inf
 WINDOW = 10.0  # s
 BURST = 100  # lines of a kind in a window at DEBUG and INFO: at most 100 MB a day, whatever a peer does
 BURST_OF_TROUBLE = 20  # lines of a kind in a window at WARNING and ERROR
-MOST_KINDS = 1024  # remembered at a time; there are some 200 calls in the code. Beyond that all others are one kind
+MOST_KINDS = 1024  # kinds remembered at a time; the code has some 200 calls. Beyond that all others are one kind
 
 Kind = tuple[str, int, str]  # source file, line, format string
 _OTHERS: Kind = ("", 0, "")
@@ -28,7 +28,7 @@ class Repeated:
     """Lines of one kind that a window has left out."""
 
     level: int
-    example: str  # the text of the first of them
+    example: str  # the text of the first line that was left out
     count: int
 
     def __str__(self) -> str:
@@ -46,13 +46,13 @@ class _Window:
 
 @dataclass(slots=True)
 class Repeats:
-    """The windows that are open. The caller holds a lock."""
+    """The open windows. The caller holds a lock."""
 
-    _windows: dict[Kind, _Window] = field(default_factory=dict)  # at most MOST_KINDS and one
-    next_end: float = inf  # when the first window ends that has left out lines; inf: none has
+    _windows: dict[Kind, _Window] = field(default_factory=dict)  # at most MOST_KINDS and one more
+    next_end: float = inf  # when the first window that has left out lines ends; inf: there is none
 
     def admits(self, record: logging.LogRecord, now: float) -> bool:
-        """Whether the line is to be written. Call `ended` before."""
+        """Return whether the line is to be written. Call `ended` before."""
         if record.levelno >= logging.CRITICAL:
             return True
         kind = (record.pathname, record.lineno, str(record.msg))
@@ -69,13 +69,13 @@ class Repeats:
         return False
 
     def ended(self, now: float) -> list[Repeated]:
-        """What windows that have ended by now have left out. Each is told once."""
+        """Return what windows that have ended by now have left out. Each is returned once."""
         if now < self.next_end:
             return []
         return self._close([kind for kind, window in self._windows.items() if window.ends <= now])
 
     def flush(self) -> list[Repeated]:
-        """What all windows have left out; they end now."""
+        """End all windows, and return what they have left out."""
         return self._close(list(self._windows))
 
     def _close(self, kinds: list[Kind]) -> list[Repeated]:
@@ -84,7 +84,7 @@ class Repeats:
         return [Repeated(window.level, window.example, window.count) for window in closed if window.count]
 
     def _open(self, kind: Kind, record: logging.LogRecord, now: float) -> _Window:
-        self._windows.pop(kind, None)  # it has ended and left out nothing, or `ended` had told it
+        self._windows.pop(kind, None)  # it has ended and left out nothing, or `ended` has returned it
         if len(self._windows) >= MOST_KINDS:
             self._windows = {one: window for one, window in self._windows.items() if window.ends > now or window.count}
         if len(self._windows) >= MOST_KINDS:

@@ -1,4 +1,4 @@
-"""Looks at what all threads do, a hundred times a second, and counts: a profile that costs next to nothing meanwhile."""
+"""A sampling profiler: it looks at the stacks of all threads a hundred times a second, at little cost."""
 
 import sys
 import threading
@@ -6,11 +6,11 @@ from collections import Counter
 from types import FrameType
 
 INTERVAL = 0.01  # s
-DEEPEST = 200  # calls of a stack that are told
+DEEPEST = 200  # calls of a stack that are kept
 
 
 class Sampler:
-    """One profile. Counts only from `start` to `stop`."""
+    """One profile, from `start` to `stop`."""
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -18,16 +18,16 @@ class Sampler:
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
     def start(self) -> None:
-        """Begin, in a thread of its own."""
+        """Start to sample, in a thread of its own."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End. Takes as long as one look, some microseconds."""
+        """Stop sampling. This takes as long as one sample, some microseconds."""
         self._stop.set()
         self._thread.join()
 
     def folded(self) -> str:
-        """A line for each stack seen: `thread;outermost;..;innermost count`, the form that flame graphs are made of."""
+        """Return a line per stack seen: `thread;outermost;..;innermost count`, the input of flame graph tools."""
         return "".join(f"{stack} {count}\n" for stack, count in self._counts.most_common())
 
     def _run(self) -> None:
@@ -36,7 +36,7 @@ class Sampler:
 
 
 def _stacks() -> list[str]:
-    """What each thread but this one is doing. Keeps no frame: one that held itself would never be freed."""
+    """Return the stack of each thread but this one. It keeps no frame: one that refers to itself would never be freed."""
     own = threading.get_ident()
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return [
@@ -47,7 +47,7 @@ def _stacks() -> list[str]:
 
 
 def _calls(frame: FrameType | None) -> list[str]:
-    """The functions of a stack, the outermost first."""
+    """Return the functions of a stack, the outermost first."""
     calls: list[str] = []
     while frame is not None and len(calls) < DEEPEST:
         code = frame.f_code

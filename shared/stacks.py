@@ -1,4 +1,4 @@
-"""What every thread and every trio task is doing, as text: for an operator whose daemon hangs or spins."""
+"""The stacks of all threads and trio tasks as text, for an operator whose daemon hangs or spins."""
 
 import sys
 import threading
@@ -8,11 +8,11 @@ from types import FrameType
 
 import trio
 
-MOST_TASKS = 500  # told in full: a look takes 20 us a task, in the trio thread
+MOST_TASKS = 500  # tasks shown in full: each takes 20 us in the trio thread
 
 
 def threads_text() -> str:
-    """The stack of each thread of Python, the innermost call last. From any thread."""
+    """Return the stack of each Python thread, the innermost call last. Any thread may call it."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     stacks = {ident: traceback.extract_stack(frame) for ident, frame in sys._current_frames().items()}
     return "\n".join(
@@ -21,7 +21,7 @@ def threads_text() -> str:
 
 
 def tasks_text() -> str:
-    """The stack of each trio task, of at most MOST_TASKS. In the trio thread only."""
+    """Return the stacks of at most MOST_TASKS trio tasks. Only the trio thread may call it."""
     parts: list[str] = []
     left = 0
     for task in _tasks(trio.lowlevel.current_root_task()):

@@ -1,6 +1,6 @@
-"""How a daemon comes by its options: read once at start, and again on SIGHUP; what is wrong with them is said, once.
+"""How a daemon gets its options: read once at the start, and again on SIGHUP. Errors in them are reported once.
 
-Exit codes: 0 after -help, -check-config and -print-config; 2 for wrong flags; 1 where NSQ says FATAL.
+Exit codes: 0 after -help, -check-config and -print-config; 2 for wrong flags; 1 where NSQ logs FATAL.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Options = TypeVar("Options", bound=DaemonOptions)
 
 
 class Exit(Exception):
-    """The program ends before it began: `code` is its exit code, and all was said."""
+    """The program ends before it starts to serve. `code` is its exit code, and everything was reported already."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -35,9 +35,9 @@ def read_options(
     environ: Mapping[str, str],
     check: Callable[[Options], str] = lambda options: "",
 ) -> Options:
-    """The options; or Exit, after all was said, if a flag asked for that only or something is wrong.
+    """Return the options. Raises Exit, after everything was reported, for errors and for flags such as --print-config.
 
-    `check` finds what is wrong beyond the options, such as files that cannot be loaded, for --check-config. What is odd is in
+    `check` finds errors beyond the options, such as files that cannot be loaded, for --check-config. Oddities are in
     `options.warnings`, for the log.
     """
     try:
@@ -58,7 +58,7 @@ def read_options(
 
 
 def begin(cls: type[Options], program: str, check: Callable[[Options], str] = lambda options: "") -> Options:
-    """The options of this process, with its log begun; or Exit, as `read_options` and after -version."""
+    """Return the options of this process and start its log. Raises Exit as `read_options` does, and after -version."""
     options = read_options(cls, program, sys.argv[1:], os.environ, check)
     if options.version:
         print(version_line(program))
@@ -69,7 +69,7 @@ def begin(cls: type[Options], program: str, check: Callable[[Options], str] = la
 
 
 def start_log(options: DaemonOptions) -> None:
-    """The log as the options want it; its first lines are what was odd about them."""
+    """Configure the log as the options say. Its first lines are the oddities of the options."""
     configure(options.log_prefix, options.log_level, options.log_format)
     for line in options.warnings:
         log.warning("%s", line)
@@ -82,8 +82,8 @@ def reread(
     environ: Mapping[str, str],
     check: Callable[[Options], str] = lambda options: "",
 ) -> Options:
-    """The options as the same words give them now that the config file may have changed. Raises OptionError."""
-    if current.config and not os.path.isfile(current.config):  # a pipe would keep us waiting for ever
+    """Read the options again from the same flags and environment: the config file may have changed. Raises OptionError."""
+    if current.config and not os.path.isfile(current.config):  # opening a pipe would block forever
         raise OptionError(f"failed to load config file {current.config} - no such regular file", code=1)
     options = parse(type(current), program, argv, environ)
     if wrong := check(options):
@@ -94,7 +94,7 @@ def reread(
 def _check_config(
     program: str, options: Options, errors: Sequence[OptionError], check: Callable[[Options], str]
 ) -> int:
-    """Say all that is wrong, and what is odd; return the exit code."""
+    """Print all errors and oddities, and return the exit code."""
     wrong = [str(error) for error in errors] or [*options.obstacles(), *filter(None, [check(options)])]
     for line in [*wrong, *(f"warning: {odd}" for odd in options.warnings)]:
         print(f"{program}: {escape(line)}", file=sys.stderr)
@@ -105,7 +105,7 @@ def _check_config(
 
 
 def _refuse(program: str, error: OptionError) -> int:
-    """Say what is wrong, as NSQ does it: a fatal log line with exit code 1, a plain one with 2."""
+    """Report an error as NSQ does, by a fatal log line (code 1) or a plain line (code 2), and return the exit code."""
     if error.code == 1:
         configure(f"[{program}] ", "info")
         context = f"failed to instantiate {program} - " if isinstance(error, InstantiationError) else ""
@@ -116,9 +116,9 @@ def _refuse(program: str, error: OptionError) -> int:
 
 
 def reload_log_level(options: Options, program: str) -> Options | None:
-    """SIGHUP: read all options again and take over the log level; say which others changed in vain since the start.
+    """Handle SIGHUP: read all options again, apply the log level, and log which other options need a restart.
 
-    None, and it is logged, if something is wrong with them.
+    Returns None, and logs why, if the options are wrong.
     """
     try:
         reread_options = reread(options, program, sys.argv[1:], os.environ)
@@ -136,6 +136,6 @@ def reload_log_level(options: Options, program: str) -> Options | None:
 
 
 def need_restart(before: Options, after: Options, program: str) -> list[str]:
-    """The keys of the options that differ, but for the log level: a running daemon takes over no other."""
+    """Return the keys of the options that differ, except for the log level, which a running daemon can change."""
     fixed = [spec for spec in specs(type(before), program) if spec.in_file and spec.name != "log_level"]
     return [spec.key for spec in fixed if getattr(before, spec.name) != getattr(after, spec.name)]

@@ -1,4 +1,4 @@
-"""Text of JSON as Go reads and writes it."""
+"""JSON text as Go reads and writes it."""
 
 import json
 import re
@@ -10,14 +10,14 @@ _GO_ESCAPED = re.compile("[<>&\u2028\u2029]")
 
 
 def without_surrogates(text: str) -> str:
-    """Each half of a character, which JSON can hold and UTF-8 cannot, becomes U+FFFD, as Go's JSON decoder does it."""
+    """Replace each lone surrogate, which JSON can hold and UTF-8 cannot, by U+FFFD, as Go's JSON decoder does."""
     return _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def go_json(value: Any) -> str:
-    """JSON as Go's encoder writes it: compact, in the order given, with < > & escaped."""
+    """Return JSON as Go's encoder writes it: compact, in the given order, with < > & escaped."""
     text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    # measured: a tenth of what looking for them costs
+    # This test takes a tenth of the time of the regular expressions.
     if text.isascii() and not ("<" in text or ">" in text or "&" in text):
         return text
     text = without_surrogates(text)

@@ -1,10 +1,10 @@
-"""TLS of a daemon's listeners: certificates, who must show one, and how a connection is described.
+"""TLS of a daemon's listeners: certificates, which clients must show one, and how a connection is described.
 
-No socket is known here: connections are ciphered between two `ssl.MemoryBIO`, so the NSQ protocol's reactor and asyncio
-share all of it. A connection keeps the certificates it began with; `reload` concerns the ones to come.
+This file uses no sockets: connections are encrypted between two `ssl.MemoryBIO`, so the NSQ protocol's reactor and
+asyncio share all of it. A connection keeps the certificates that it began with; `reload` affects later ones.
 
-At least TLS 1.2 is spoken, whatever is asked for. Keys of sessions live as long as the loaded files: nobody resumes a
-session that was begun under an authority we trust no more.
+TLS 1.2 is the minimum, whatever an option asks for. Session keys live as long as the loaded files, so a client cannot
+resume a session that began under an authority that is no longer trusted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from shared.log import log
-from shared.tls_info import TlsError as TlsError  # also for those who import it from here
+from shared.tls_info import TlsError as TlsError  # re-exported
 from shared.tls_info import TlsInfo
 from shared.tls_strength import CIPHERS, CLIENT_CIPHERS, SECURITY_LEVEL, at_level, pair_problem, weakness_advice
 
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from shared.tls_any_certificate import AnyCertificateContext
 
 LEAST = "tls1.2"
-VERSIONS = {  # as tls-min-version spells them
+VERSIONS = {  # by the names that tls-min-version uses
     "tls1.0": ssl.TLSVersion.TLSv1,
     "tls1.1": ssl.TLSVersion.TLSv1_1,
     "tls1.2": ssl.TLSVersion.TLSv1_2,
     "tls1.3": ssl.TLSVersion.TLSv1_3,
 }
 
-# As the original's stats print suites: a name for those its table knows (client_v2.go, GetCipherSuite), else a number.
+# The original's stats print a name for the suites that its table knows (client_v2.go, GetCipherSuite), else a number.
 _SUITES = {
     0xC02F: "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",
     0xC02B: "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
@@ -38,7 +38,7 @@ _SUITES = {
 
 
 class TlsObject(Protocol):
-    """What is used of an `ssl.SSLObject`. Errors are the ssl module's: SSLWantReadError, SSLError."""
+    """The part of an `ssl.SSLObject` that is used. Errors are those of the ssl module: SSLWantReadError, SSLError."""
 
     def do_handshake(self) -> None: ...
     def read(self, len: int = 1024, buffer: Any = None, /) -> Any: ...
@@ -54,21 +54,21 @@ class TlsObject(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """What the options say."""
+    """The files and policies that the options name."""
 
     cert: str
     key: str
     client_auth_policy: str = ""  # "require": any certificate; "require-verify": one of our authorities; else none
-    root_ca: str = ""  # who signs clients' certificates; "": the system's authorities
+    root_ca: str = ""  # file of the authorities that sign clients' certificates; "": the system's
     min_version: str = LEAST  # a key of VERSIONS
     security_level: int = SECURITY_LEVEL  # 0 to 2, for our certificate and for those of clients
 
 
 class Certificates:
-    """The certificate in force, and what is asked of clients."""
+    """The certificate in use, and what is required of clients."""
 
     def __init__(self, files: TlsFiles) -> None:
-        """Load and check. Raises TlsError."""
+        """Load and check the files. Raises TlsError."""
         self._files = files
         if VERSIONS[files.min_version] < VERSIONS[LEAST]:
             log.warning("tls-min-version %s: not spoken here, %s is the least", files.min_version, LEAST)
@@ -77,22 +77,22 @@ class Certificates:
         self._context = _server_context(files)
 
     def reload(self) -> None:
-        """Read the files again, for the connections to come. Raises TlsError; then all stays as it was."""
+        """Read the files again, for later connections. Raises TlsError, and then keeps the old ones."""
         self._context = _server_context(self._files)
 
     def wrap(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> TlsObject:
-        """The server's side of a new connection: `incoming` holds what the peer sent, `outgoing` what to send it."""
+        """Return the server's side of a new connection: `incoming` holds bytes from the peer, `outgoing` bytes for it."""
         return self._context.wrap_bio(incoming, outgoing, server_side=True)
 
     def following_context(self) -> ssl.SSLContext:
-        """For a server that wants one context for ever, as asyncio does: it wraps with what is loaded at that moment."""
+        """Return a context that always uses the files loaded last, for servers that keep one context, such as asyncio."""
         context = _Following(ssl.PROTOCOL_TLS_SERVER)
         context.certificates = self
         return context
 
 
 class _Following(ssl.SSLContext):
-    """It stands for the current context: of all its methods only `wrap_bio` is used, by asyncio."""
+    """Stands for the current context. asyncio uses only its method `wrap_bio`."""
 
     certificates: Certificates
 
@@ -101,7 +101,7 @@ class _Following(ssl.SSLContext):
 
 
 def describe(connection: TlsObject) -> TlsInfo:
-    """Of a connection whose handshake is done."""
+    """Describe a connection whose handshake is done."""
     cipher = connection.cipher()
     return TlsInfo(
         version=(connection.version() or "").replace("TLSv", "TLS"),
@@ -113,13 +113,13 @@ def describe(connection: TlsObject) -> TlsInfo:
 
 
 def client_context(root_ca: str, min_version: str, security_level: int = SECURITY_LEVEL) -> ssl.SSLContext:
-    """For questions to servers: they must show a certificate of `root_ca` (a file; "": the system's authorities).
+    """Return the context of a client. Servers must show a certificate of `root_ca` (a file; "": the system's authorities).
 
     Raises TlsError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_ciphers(at_level(CLIENT_CIPHERS, security_level))
-    context.hostname_checks_common_name = False  # as Go: the name must be among the alternative names
+    context.hostname_checks_common_name = False  # as in Go: the name must be among the alternative names
     _set_versions(context, min_version)
     try:
         _trust(context, root_ca, ssl.Purpose.SERVER_AUTH)
@@ -129,9 +129,9 @@ def client_context(root_ca: str, min_version: str, security_level: int = SECURIT
 
 
 def describe_failure(error: BaseException) -> str:
-    """Why a handshake or connection failed, in one line; of a certificate that is too weak, which flag admits it.
+    """Return why a handshake or connection failed, in one line; for a weak certificate, also the flag that admits it.
 
-    E.g. "certificate verify failed: self-signed certificate", or "peer did not return a certificate".
+    Examples: "certificate verify failed: self-signed certificate", or "peer did not return a certificate".
     """
     why = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error) or type(error).__name__
     text = str(why).lower().replace("_", " ")
@@ -140,17 +140,17 @@ def describe_failure(error: BaseException) -> str:
     return text + weakness_advice(text)
 
 
-# Building
+# Building contexts
 
 
 def _server_context(files: TlsFiles) -> ssl.SSLContext | AnyCertificateContext:
     try:
         _check_pair(files.cert, files.key)
-        if files.root_ca and files.client_auth_policy != "require-verify":  # checked, as in the original; not used
+        if files.root_ca and files.client_auth_policy != "require-verify":  # checked as in the original, but not used
             _trust(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), files.root_ca, ssl.Purpose.CLIENT_AUTH)
         if files.client_auth_policy != "require":
             return _stdlib_context(files)
-        from shared.tls_any_certificate import AnyCertificateContext  # nobody else pays for pyOpenSSL
+        from shared.tls_any_certificate import AnyCertificateContext  # only this case needs pyOpenSSL
 
         return AnyCertificateContext(files.cert, files.key, files.min_version, files.security_level)
     except TlsError as error:
@@ -164,7 +164,7 @@ def _stdlib_context(files: TlsFiles) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
     try:
-        context.load_cert_chain(files.cert, files.key, password=lambda: "")  # else OpenSSL asks the terminal
+        context.load_cert_chain(files.cert, files.key, password=lambda: "")  # otherwise OpenSSL asks the terminal
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise TlsError(pair_problem(error)) from None
     if files.client_auth_policy == "require-verify":
@@ -178,7 +178,8 @@ def _set_versions(context: ssl.SSLContext, min_version: str) -> None:
 
 
 def _trust(context: ssl.SSLContext, root_ca: str, purpose: ssl.Purpose) -> None:
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Go: what is in the file is trusted, self-signed or not
+    # As in Go: a certificate in the file is trusted, self-signed or not.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     if not root_ca:
         context.load_default_certs(purpose)
         return
@@ -190,7 +191,7 @@ def _trust(context: ssl.SSLContext, root_ca: str, purpose: ssl.Purpose) -> None:
 
 
 def _check_pair(cert: str, key: str) -> None:
-    """What OpenSSL says of unusable files helps nobody; Go's words do. Raises TlsError."""
+    """Check that both files contain PEM data. Raises TlsError in Go's words, which are clearer than OpenSSL's."""
     if b"-----BEGIN CERTIFICATE" not in _read(cert):
         raise TlsError("tls: failed to find any PEM data in certificate input")
     text = _read(key)
@@ -209,7 +210,7 @@ def _read(path: str) -> bytes:
         raise TlsError(f"{verb} {path}: {str(getattr(error, 'strerror', None) or error).lower()}") from None
 
 
-# Describing
+# Describing connections
 
 
 def _suite_name(openssl: str) -> str:
@@ -219,17 +220,17 @@ def _suite_name(openssl: str) -> str:
 
 @functools.cache
 def _suite_numbers() -> dict[str, int]:
-    """OpenSSL's name of a suite -> its number on the wire."""
+    """Return the number on the wire of each cipher suite, by OpenSSL's name."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers(CIPHERS)
     return {cipher["name"]: cipher["id"] & 0xFFFF for cipher in context.get_ciphers()}
 
 
 def _common_name(connection: TlsObject) -> str:
-    """The last one of the subject, as Go has it."""
+    """Return the last common name of the certificate's subject, as Go does, or ""."""
     try:
         certificate = connection.getpeercert() or {}
-    except (ssl.SSLError, ValueError):  # names that are no text: an authority of ours signed nonsense
+    except (ssl.SSLError, ValueError):  # names that are not text, although an authority signed them
         return ""
     names = [value for part in certificate.get("subject", ()) for name, value in part if name == "commonName"]
     return names[-1] if names else ""

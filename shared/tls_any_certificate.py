@@ -1,8 +1,8 @@
-"""TLS with clients that must show a certificate, whoever signed it (Go's RequireAnyClientCert).
+"""TLS with clients that must show a certificate, no matter who signed it (Go's RequireAnyClientCert).
 
-The ssl module cannot do that: it asks for no certificate, or verifies it. pyOpenSSL can; here it looks like the part of an
-`ssl.SSLContext` and `ssl.SSLObject` that is used, errors included. That the client owns the certificate's key is checked,
-as in every handshake.
+The ssl module cannot do that: it either asks for no certificate or verifies it. pyOpenSSL can; here it looks like the
+parts of `ssl.SSLContext` and `ssl.SSLObject` that are used, including errors. As in every handshake, the client must
+prove that it owns the certificate's key.
 """
 
 from __future__ import annotations
@@ -23,47 +23,46 @@ from shared.tls_strength import CIPHERS, at_level, pair_problem
 
 T = TypeVar("T")
 
-_CHUNK = 65536  # bytes taken from OpenSSL at a time
-_VERSIONS = {"tls1.3": SSL.TLS1_3_VERSION}  # tls-min-version; all others mean the least there is, 1.2
+_CHUNK = 65536  # bytes read from OpenSSL at a time
+_VERSIONS = {"tls1.3": SSL.TLS1_3_VERSION}  # by tls-min-version; all other values mean 1.2, the minimum
 
 
 class AnyCertificateContext:
-    """A certificate and its key, and what `wrap_bio` makes of them."""
+    """A context with a certificate and its key, which makes connections by `wrap_bio`."""
 
     def __init__(self, cert: str, key: str, min_version: str, security_level: int) -> None:
-        """`cert` and `key` are files. Raises TlsError."""
+        """`cert` and `key` are paths of files. Raises TlsError."""
         context = SSL.Context(SSL.TLS_SERVER_METHOD)
         context.set_min_proto_version(_VERSIONS.get(min_version, SSL.TLS1_2_VERSION))
         context.set_cipher_list(at_level(CIPHERS, security_level).encode())
         context.set_options(SSL.OP_NO_COMPRESSION | SSL.OP_NO_RENEGOTIATION)
-        context.set_session_id(b"penstock")  # without one OpenSSL refuses to resume sessions that have certificates
+        context.set_session_id(b"penstock")  # without an id OpenSSL does not resume sessions that have certificates
         context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, lambda *_: True)
         _load(context, cert, key)
         self._context = context
 
     def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, server_side: bool) -> AnyCertificateObject:
-        """As SSLContext.wrap_bio, for servers."""
+        """Return a server's connection, like SSLContext.wrap_bio."""
         return AnyCertificateObject(self._context, incoming, outgoing)
 
 
 class AnyCertificateObject:
-    """One connection. It moves bytes between the caller's BIOs and pyOpenSSL's own around every step."""
+    """One connection. Each step moves bytes between the caller's BIOs and pyOpenSSL's own."""
 
     __slots__ = ("_connection", "_ended", "_incoming", "_outgoing")
 
     def __init__(self, context: SSL.Context, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
         self._incoming = incoming
         self._outgoing = outgoing
-        self._ended = False  # OpenSSL was told that nothing more comes in
+        self._ended = False  # OpenSSL was told that no more input comes
         self._connection = SSL.Connection(context, None)
         self._connection.set_accept_state()
 
     def do_handshake(self) -> None:
-        """As SSLObject.do_handshake."""
         self._step(self._connection.do_handshake)
 
     def read(self, len: int = 1024, buffer: Any = None, /) -> Any:
-        """As SSLObject.read: bytes, or the number of bytes written to `buffer`; nothing after the peer's goodbye."""
+        """Return bytes, or the number of bytes written to `buffer`, like SSLObject.read; nothing after close_notify."""
         try:
             data = self._step(lambda: self._connection.recv(len))
         except ssl.SSLZeroReturnError:
@@ -75,24 +74,23 @@ class AnyCertificateObject:
         return size
 
     def write(self, data: bytes, /) -> int:
-        """As SSLObject.write: all of it, since the BIO takes any amount."""
+        """Write all of `data`, since the BIO takes any amount, like SSLObject.write."""
         view = memoryview(data).cast("B")
         sent = 0
         while sent < len(view):
-            sent += self._step(lambda: self._connection.send(view[sent:]))  # noqa: B023  # called before the next turn
+            sent += self._step(lambda: self._connection.send(view[sent:]))  # noqa: B023  # called before the next iteration
         return sent
 
     def unwrap(self) -> None:
-        """As SSLObject.unwrap: say goodbye; SSLWantReadError until the peer has said it, too."""
+        """Send close_notify, like SSLObject.unwrap. Raises SSLWantReadError until the peer has sent it, too."""
         if not self._step(self._connection.shutdown):
             raise _error(ssl.SSLWantReadError, ssl.SSL_ERROR_WANT_READ, "the peer has not said goodbye")
 
     def pending(self) -> int:
-        """As SSLObject.pending."""
         return self._connection.pending()
 
     def getpeercert(self) -> Any:
-        """As SSLObject.getpeercert, of the subject only; also of a certificate that nobody verified."""
+        """Return the subject of the peer's certificate, verified or not, in the form of SSLObject.getpeercert."""
         try:
             certificate = self._connection.get_peer_certificate(as_cryptography=True)
             if certificate is None:
@@ -103,22 +101,21 @@ class AnyCertificateObject:
         return {"subject": tuple((("commonName", name.value),) for name in names if isinstance(name.value, str))}
 
     def cipher(self) -> tuple[str, str, int] | None:
-        """As SSLObject.cipher."""
         name, version = self._connection.get_cipher_name(), self._connection.get_cipher_version()
         return (name, version or "", self._connection.get_cipher_bits() or 0) if name else None
 
     def compression(self) -> None:
-        """As SSLObject.compression: there is none."""
+        """Return None: TLS compression is off."""
 
     def version(self) -> str:
-        """As SSLObject.version: TLSv1.3."""
+        """Return the version as SSLObject.version does, such as TLSv1.3."""
         return self._connection.get_protocol_version_name()
 
     def selected_alpn_protocol(self) -> None:
-        """As SSLObject.selected_alpn_protocol: none is offered."""
+        """Return None: no protocol is offered."""
 
     def _step(self, function: Callable[[], T]) -> T:
-        """One call of pyOpenSSL, with what came in before and what is to go out after it."""
+        """Call pyOpenSSL: feed it the pending input before, and fetch its output afterwards."""
         self._feed()
         try:
             return function()
@@ -140,12 +137,12 @@ class AnyCertificateObject:
         try:
             while size == _CHUNK:
                 size = self._outgoing.write(self._connection.bio_read(_CHUNK))
-        except SSL.WantReadError:  # it has none
+        except SSL.WantReadError:  # it has no more output
             pass
 
 
 def _load(context: SSL.Context, cert: str, key: str) -> None:
-    """The chain, our own certificate first, and its key. Raises TlsError."""
+    """Load the chain, with our own certificate first, and its key. Raises TlsError."""
     try:
         chain = load_pem_x509_certificates(Path(cert).read_bytes())
         context.use_privatekey(cast(Any, load_pem_private_key(Path(key).read_bytes(), None)))
@@ -160,7 +157,7 @@ def _load(context: SSL.Context, cert: str, key: str) -> None:
 
 
 def _translate(error: SSL.Error) -> ssl.SSLError:
-    """The ssl module's error for pyOpenSSL's."""
+    """Translate an error of pyOpenSSL to one of the ssl module."""
     if isinstance(error, SSL.WantReadError):
         return _error(ssl.SSLWantReadError, ssl.SSL_ERROR_WANT_READ, "more is needed")
     if isinstance(error, SSL.ZeroReturnError):

@@ -18,7 +18,7 @@ _FALSE = ("0", "f", "F", "false", "FALSE", "False")
 
 
 def parse_text(kind: Any, text: str) -> Any:
-    """One value of the type `kind`; text itself for any type but those named above."""
+    """Return one value of the type `kind`; for any type other than those above, the text itself."""
     if kind is bool:
         if text in _TRUE or text in _FALSE:
             return text in _TRUE
@@ -40,7 +40,7 @@ def parse_text(kind: Any, text: str) -> Any:
 
 
 def parse_int(text: str) -> int:
-    """A Go integer literal: decimal, 0x, 0o, 0b, or octal by a leading 0. Within 64 bits."""
+    """Read a Go integer literal of 64 bits: decimal, 0x, 0o, 0b, or octal with a leading 0."""
     if text != text.strip():
         raise ValueError("want an integer")
     plain = text.lstrip("+-")
@@ -53,14 +53,14 @@ def parse_int(text: str) -> int:
 
 
 def in_64_bits(value: int) -> int:
-    """The value, if Go's int64 holds it."""
+    """Return the value, if Go's int64 holds it. Raises ValueError."""
     if not -(2**63) <= value < 2**63:
         raise ValueError("value out of range")
     return value
 
 
 def parse_duration(text: str) -> Duration:
-    """A Go duration ("250ms", "1m30s", "0") in ns. What is finer than a nanosecond is cut off, part by part, as in Go."""
+    """Read a Go duration ("250ms", "1m30s", "0") as ns. As in Go, fractions of a nanosecond are cut off, part by part."""
     sign = -1 if text.startswith("-") else 1
     rest = text[1:] if text.startswith(("-", "+")) else text
     if rest == "0":
@@ -68,7 +68,7 @@ def parse_duration(text: str) -> Duration:
     position, total = 0, 0
     while match := _DURATION_PART.match(rest, position):
         whole, _, part = match[1].partition(".")
-        part = part[:18]  # no unit has more digits than 14
+        part = part[:18]  # no unit has more than 14 digits
         unit = _UNITS[match[2]]
         total += int(whole.lstrip("0")[:20] or "0") * unit + int(part or "0") * unit // 10 ** len(part)
         position = match.end()
@@ -78,7 +78,7 @@ def parse_duration(text: str) -> Duration:
 
 
 def format_duration(ns: int) -> str:
-    """A duration as Go prints it: 1h0m0s, 1m30s, 250ms, 1.5s, 0s."""
+    """Return a duration as Go prints it: 1h0m0s, 1m30s, 250ms, 1.5s, 0s."""
     if ns < 0:
         return "-" + format_duration(-ns)
     if ns == 0:

@@ -1,6 +1,6 @@
-"""What the daemons call themselves: the NSQ release whose behaviour they match, and their own.
+"""The versions of the daemons: the NSQ release whose behavior they match, and Penstock's own.
 
-On the wire (IDENTIFY, /info, /stats) the version is NSQ's: clients compare it with the releases they know.
+On the wire (IDENTIFY, /info, /stats) the version is NSQ's, because clients compare it with the releases that they know.
 """
 
 import sys
@@ -12,7 +12,7 @@ PENSTOCK_VERSION = __version__
 
 
 def version_line(program: str) -> str:
-    """The answer to -version and the first line of the log, in the original's form; what is ours follows it.
+    """Return the answer to -version and first line of the log: the original's form, followed by Penstock's version.
 
     Tools read it with expressions such as `^[a-z]+ v[0-9.]+(-[a-z]+)? \\(built w/[a-z0-9.-]+\\)`.
     """

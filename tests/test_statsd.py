@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nsqd.core.limits import Limits
-from nsqd.statsd.report import Packets, Report, prefix_of
+from nsqd.option_values import statsd_prefix
+from nsqd.statsd.report import Packets, Report
 from tests.core.node import SECOND, Node, ids
 
 FIGURES = {
@@ -180,7 +181,7 @@ def test_memory() -> None:
     ],
 )
 def test_prefix(template: str, host: str, port: int, prefix: str) -> None:
-    assert prefix_of(template, host, port) == prefix
+    assert statsd_prefix(template, host, port) == prefix
 
 
 def test_packets_end_with_a_line() -> None:

@@ -1,4 +1,4 @@
-"""`python -m bench.crash`: reads the options, tries the servers, prints the table. How to read it: bench/crash/__init__.py."""
+"""`python -m bench.crash`: reads the options, tests the servers, prints the table. bench/crash/__init__.py explains it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUICK_KILLS, _QUICK_CUTS = 4, 2
 
 
 def campaigns(given: argparse.Namespace) -> tuple[list[Campaign], list[str]]:
-    """What to run, and what cannot be run and why."""
+    """Return the campaigns to run, and notes on what cannot be run and why."""
     modes = _MODES if given.mode == "all" else (given.mode,)
     ours: list[Subject] = []
     if given.protocol != "beanstalkd":
@@ -48,7 +48,7 @@ def campaigns(given: argparse.Namespace) -> tuple[list[Campaign], list[str]]:
 
 
 def line(campaign: Campaign, result: Result) -> list[str]:
-    """Of the table."""
+    """Return the cells of one line of the table."""
     v = result.verdict
     counts = [result.crashes, result.outstanding, v.acked, v.survived, v.lost, v.excused, v.early, v.inverted]
     rate = f"{100 * v.duplicated / v.deliveries:.2f} %" if v.deliveries else "-"
@@ -58,7 +58,7 @@ def line(campaign: Campaign, result: Result) -> list[str]:
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:
-    """The command line, read."""
+    """Parse the command line; --quick limits the crashes."""
     parser = argparse.ArgumentParser("bench.crash", description="What survives kill -9 and power cuts.")
     parser.add_argument("--mode", choices=(*_MODES, "all"), default="all", help="durability of our nsqd (all)")
     parser.add_argument(
@@ -82,7 +82,7 @@ def options(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: 1 if our nsqd has not kept a promise."""
+    """Run the campaigns; return the exit code: 1 if a server of ours broke a promise."""
     given = options(arguments)
     chosen, notes = campaigns(given)
     keep = Path(given.keep or tempfile.mkdtemp(prefix="penstock-crash-history-"))
@@ -110,5 +110,5 @@ def _terminated(number: int, frame: FrameType | None) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, _terminated)  # so that the servers and their files go with us
+    signal.signal(signal.SIGTERM, _terminated)  # so that the servers and their files are removed with us
     sys.exit(main(sys.argv[1:]))

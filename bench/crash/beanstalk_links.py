@@ -1,6 +1,6 @@
 """The checker as a client of beanstalkd: put, reserve, delete, release, bury, kick. A reply settles its command.
 
-What is put, released or buried has one of three priorities; the drain, a single client, must get all in their order.
+Jobs that are put, released or buried have one of three priorities; the drain, a single client, must get all in their order.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from bench.crash.messages import Copy, Fate, Message
 from bench.crash.mix import LEFT_IN_FLIGHT, MS, Answer, Mix
 
 TUBE = "default"
-_SECOND = 1000  # ms: the unit of its delays
-_TTR = 600  # s: longer than any run of it
+_SECOND = 1000  # ms: the unit of beanstalkd's delays
+_TTR = 600  # s: longer than any run of the checker
 _RESERVE = b"reserve\r\n"
-_RESERVES = 50  # of a drain at once
-_BURIED, _KICKED = 0.4, 0.1  # of the jobs that would be released at once; of the replies, if it has buried one
+_RESERVES = 50  # reserves that the drain sends at once
+_BURIED, _KICKED = 0.4, 0.1  # shares: of immediate releases that become a bury; of replies that a kick follows
 _LATE = 1_200_000_000  # ns by which a delay may end too late
 
 
 class Putter(Link):
-    """put, `window` of them unanswered at all times."""
+    """A link that puts jobs, `window` of them unanswered at all times."""
 
     def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix, window: int) -> None:
         super().__init__(sock)
@@ -31,7 +31,7 @@ class Putter(Link):
         self._history = history
         self._mix = mix
         self._window = window
-        self._pending: list[tuple[Message, int]] = []  # and where its put ends in what was queued
+        self._pending: list[tuple[Message, int]] = []  # with the end of each put in the queued bytes
         self._in = b""
 
     def outstanding(self) -> int:
@@ -57,14 +57,17 @@ class Putter(Link):
 
 
 class Worker(Link):
-    """Reserves one job after the other, and deletes, releases, buries or keeps it; kicks one at times that it has buried."""
+    """A link that reserves one job after another, and deletes, releases, buries or keeps it.
+
+    From time to time it kicks one of the jobs that it buried.
+    """
 
     def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix) -> None:
         super().__init__(sock)
         self._ledger = ledger
         self._history = history
         self._mix = mix
-        self._left = 0  # jobs it keeps
+        self._left = 0  # jobs that it keeps reserved
         self._buried: list[tuple[bytes, Copy]] = []
         self._in = b""
         self._said: tuple[Copy, int] | None = None  # the command that waits for its reply
@@ -121,7 +124,10 @@ class Worker(Link):
 
 
 class Drainer(Link):
-    """Takes all that is left, alone, when nothing is delayed any more: it must come in order. First it kicks what is buried."""
+    """A link that takes all remaining jobs, alone and when no job is delayed any more.
+
+    First it kicks the buried jobs; then all must come in order.
+    """
 
     def __init__(self, sock: socket, ledger: Ledger, history: History) -> None:
         super().__init__(sock)
@@ -158,7 +164,7 @@ class Drainer(Link):
 
 
 def _replies(data: bytes) -> tuple[list[tuple[list[bytes], bytes]], bytes]:
-    """The words of each whole reply and its body, b"" if it has none; and what is left."""
+    """Return the words of each complete reply with its body (b"" if it has none), and the rest of the data."""
     found = []
     while (end := data.find(b"\r\n")) >= 0:
         words, rest = data[:end].split(), data[end + 2 :]

@@ -1,4 +1,4 @@
-"""One line of the table: a server, a kind of crash, how many; and the rounds in which they are done."""
+"""One line of the table: a server, a kind of crash and a number of crashes, which are done in rounds."""
 
 from __future__ import annotations
 
@@ -17,36 +17,36 @@ from bench.crash.volume import Cut, Loop, Plain, Volume
 
 KILL = "kill"
 _TOLD = 10  # crashes between two lines of progress
-# the share of crashes that are kills between power cuts of ours: what a dead process left unsynced must be synced
+# The share of kills between power cuts of our servers: what a dead process left unsynced, the next one must sync.
 _KILL_ONLY = 0.25
-_SEES_FAILURE = 0.5  # of its power cuts: it goes on for a moment on a disk that fails
+_SEES_FAILURE = 0.5  # share of its power cuts at which it runs on for a moment on a disk that fails
 
 
 def say(text: str) -> None:
-    """Progress."""
+    """Print a line of progress to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """One line of the table."""
+    """The crashes behind one line of the table."""
 
     subject: Subject
-    crash: str  # kill, or the file system whose power is cut
+    crash: str  # kill, or the file system of the power cuts
     crashes: int
 
     @property
     def name(self) -> str:
-        """For progress."""
+        """Return the name for progress lines."""
         return f"{self.subject.name}, {self.crash if self.crash == KILL else f'power cuts on {self.crash}'}"
 
     @property
     def window(self) -> int:
-        """What a power cut may take back, in ns."""
+        """Return the time in ns before a power cut whose results it may take back."""
         return self.subject.window_ms * MS
 
     def volume(self, mix: Mix) -> Volume:
-        """A new place for its data."""
+        """Make a new volume for the server's data."""
         if self.crash == KILL:
             return Plain()
         return Loop(self.crash, lambda: self._how(mix))
@@ -58,16 +58,16 @@ class Campaign:
 
 
 class Checker:
-    """Runs campaigns."""
+    """Runs campaigns in rounds, and keeps the history and data of bad ones."""
 
     def __init__(self, seed: int, round_size: int, keep: Path) -> None:
         self._random = random.Random(seed)
         self._round_size = round_size
-        self._keep = keep  # where histories are written
-        self.kept: list[str] = []  # what to say of bad rounds
+        self._keep = keep  # the directory of the histories
+        self.kept: list[str] = []  # lines that report bad rounds
 
     def run(self, campaign: Campaign) -> Result:
-        """Round after round."""
+        """Run rounds until all crashes are done or a round ends early."""
         total = Result()
         while total.crashes < campaign.crashes:
             count = min(self._round_size, campaign.crashes - total.crashes)

@@ -1,12 +1,12 @@
-"""What was promised and what came: the checker's books, and its verdict. Pure: bytes and times come in.
+"""The checker's books: what was promised, what came, and the verdict. Pure: bytes and times come in.
 
-A message is known by the number its body begins with. A *copy* is the message as one channel owes it. What the checker asked
-for on a connection is *settled* when a later reply on the same connection proves that the server has handled it: NSQ's FIN
-and REQ have no replies of their own. Times are ns of the monotonic clock, as the checker saw them, so never too early for a
-reply and never too late for a request.
+A message is recognized by the number at the start of its body. A *copy* is the message as one channel owes it. A command of
+the checker is *settled* when a later reply on the same connection proves that the server has handled it, because NSQ's FIN
+and REQ have no replies of their own. Times are ns of the monotonic clock as the checker saw them, so they are never too early
+for a reply and never too late for a request.
 
-Nothing is concluded from what has no reply: an unanswered publish may come or not, an unsettled FIN may have been lost. A
-power cut takes back what was settled less than `window` ns before it; behind the last one nothing is excused.
+Nothing is concluded from a command without a reply: an unanswered publish may come or not, an unsettled FIN may have been
+lost. A power cut takes back what was settled less than `window` ns before it; after the last power cut nothing is excused.
 """
 
 from __future__ import annotations
@@ -17,38 +17,41 @@ from dataclasses import fields
 
 from bench.crash.messages import NEVER, Copy, Fate, Message, Verdict
 
-EARLY_BY = 1_000_000  # ns before its time that a message may come: delays are stated in ms
-_MOST_TROUBLES = 20  # that are told in words
+EARLY_BY = 1_000_000  # ns by which a message may come too early: delays are stated in ms
+_MOST_TROUBLES = 20  # that are reported in words
 
 
 class Ledger:
-    """See above."""
+    """The books of one trial: publishes, deliveries and commands go in, and the verdict comes out."""
 
     def __init__(
         self, topics: Mapping[str, Sequence[str]], window: int = 0, own_windows: Mapping[str, int] | None = None
     ) -> None:
-        """`topics`: which channels must get what is published to each. `window`: what a power cut may take back, in ns;
-        `own_windows`: likewise of topics that have their own."""
+        """Begin empty books.
+
+        `topics` names the channels that must get what is published to each topic. `window` is the time in ns before a power
+        cut whose results it may take back; `own_windows` is the same for topics with a window of their own.
+        """
         self._topics = topics
         self._windows = dict.fromkeys(topics, window) | dict(own_windows or {})
         self._messages: list[Message] = []  # by number
         self._ids: dict[tuple[str, bytes], int] = {}  # (topic, message id) -> number
         self._unsafe: dict[int, Copy] = {}  # by id(): copies whose last FIN or REQ a crash may take back
         self._crashes = 0
-        self._cuts: list[tuple[int, int, int]] = []  # (life it ended, when, when it was seen) of power cuts
+        self._cuts: list[tuple[int, int, int]] = []  # power cuts: (life that it ended, when, when the server saw it)
         self._counts = Verdict()
-        self.last_due = 0  # no message has a later time
-        self.last_delivery = 0  # when
-        self._last_place = (-1, 0)  # priority and id of the one that `delivered_last` was told of last
-        self._stalled_until = 0  # what was seen before may have been delivered before the server stood still
-        self.troubles: list[str] = []  # the first few, in words
+        self.last_due = 0  # the latest `due` of all messages
+        self.last_delivery = 0  # monotonic ns of the last delivery
+        self._last_place = (-1, 0)  # priority and id of the last job that `delivered_last` got
+        self._stalled_until = 0  # deliveries seen before this may have been sent before the server was stopped
+        self.troubles: list[str] = []  # the first few problems, in words
 
-    # what the client does and sees
+    # ---- what the client does and sees
 
     def publish(
         self, topic: str, sizes: Sequence[int], delay: int, now: int, priority: int = 0, only: str = ""
     ) -> list[Message]:
-        """A publish is about to be sent; `delay` in ns. `only`: to this channel alone."""
+        """Note a publish that is about to be sent; `delay` is in ns, and `only` names the one channel that gets it."""
         first = len(self._messages)
         due = now + delay if delay else 0
         self.last_due = max(self.last_due, due)
@@ -59,12 +62,12 @@ class Ledger:
         return made
 
     def answered(self, messages: Sequence[Message], fate: Fate, now: int) -> None:
-        """Its reply is here."""
+        """Note the reply to a publish."""
         for message in messages:
             message.fate, message.answered = fate, now
 
     def delivered(self, topic: str, channel: str, data: bytes, message_id: bytes, now: int) -> Copy | None:
-        """A message was delivered. None if it is none of ours."""
+        """Note a delivery; return the copy, or None if the message is none of ours."""
         self._counts.deliveries += 1
         self.last_delivery = now
         message = self._known(topic, data)
@@ -85,12 +88,12 @@ class Ledger:
         return copy
 
     def finish(self, copy: Copy) -> int:
-        """A FIN is about to be sent. Returns what `settle` is to be told."""
+        """Note a FIN that is about to be sent; return the number to pass to `settle`."""
         copy.finished = True
         return self._command(copy)
 
     def requeue(self, copy: Copy, delay: int, now: int, priority: int = 0) -> int:
-        """A REQ, or a release, is about to be sent; `delay` in ns. Returns what `settle` is to be told."""
+        """Note a REQ or release that is about to be sent; `delay` is in ns. Return the number to pass to `settle`."""
         copy.returned = True
         copy.priority = priority
         copy.not_before = now + delay if delay and not copy.stalled else 0
@@ -98,25 +101,28 @@ class Ledger:
         return self._command(copy)
 
     def bury(self, copy: Copy, priority: int) -> int:
-        """A bury is about to be sent. Returns what `settle` is to be told."""
+        """Note a bury that is about to be sent; return the number to pass to `settle`."""
         copy.returned = True
         copy.priority = priority
         copy.not_before = NEVER
         return self._command(copy)
 
     def kick(self, copy: Copy) -> None:
-        """It is about to be kicked."""
+        """Note that a buried copy is about to be kicked."""
         copy.not_before = 0
 
     def kick_all(self) -> None:
-        """All that is buried is about to be kicked."""
+        """Note that all buried copies are about to be kicked."""
         for message in self._messages:
             for copy in message.copies.values():
                 if copy.not_before == NEVER:
                     copy.not_before = 0
 
     def delivered_last(self, copy: Copy, job: int) -> None:
-        """To the only one who takes anything out, when all is ready: it must not be more urgent than the one before."""
+        """Note a delivery to the only client while all jobs are ready.
+
+        The job must not be more urgent than the one before it.
+        """
         if copy.priority is None:
             return
         place = copy.priority, job
@@ -126,13 +132,16 @@ class Ledger:
         self._last_place = place
 
     def settle(self, commands: Sequence[tuple[Copy, int]], now: int) -> None:
-        """The server has certainly handled these FINs and REQs."""
+        """Note that the server has certainly handled these FINs, REQs and other commands."""
         for copy, command in commands:
             if copy.commands == command:
                 copy.settled = now
 
     def stalled(self, until: int) -> None:
-        """The server stands still, and nothing that it sent before comes later than `until`. Time-outs may precede commands."""
+        """Note that the server was stopped for a while, and sent nothing before that arrives later than `until`.
+
+        Time-outs may have come before commands meanwhile.
+        """
         self._stalled_until = until
         for message in self._messages:
             for copy in message.copies.values():
@@ -141,9 +150,9 @@ class Ledger:
                     copy.not_before = 0
 
     def crash(self, at: int, power: bool = False, gone: int = 0) -> None:
-        """The server went down just behind `at`. `power`: what the system had not written is gone, too.
+        """Note that the server went down just after `at`. `power`: data that the system had not written is lost, too.
 
-        `gone`: it went on, and from then on none of its syncs could succeed; the one at that moment may have lied.
+        `gone`: the server ran on, and from then on none of its syncs could succeed; a sync at that moment may have lied.
         """
         if power:
             self._cuts.append((self._crashes, at, gone))
@@ -157,15 +166,15 @@ class Ledger:
         if power:
             self._unsafe.clear()
 
-    # queries
+    # ---- queries
 
     @property
     def attempted(self) -> int:
-        """Messages so far."""
+        """Return the number of messages published so far."""
         return len(self._messages)
 
     def missing(self) -> list[tuple[Message, str]]:
-        """(message, channel) of all that is promised and was not finished yet."""
+        """Return (message, channel) for all promised messages that are not finished yet."""
         return [
             (message, channel)
             for message in self._messages
@@ -175,13 +184,13 @@ class Ledger:
         ]
 
     def verdict(self) -> Verdict:
-        """Call it when nothing more will come."""
+        """Return the verdict. Call it when nothing more will come."""
         counts = self._counts
         result = Verdict(**{each.name: getattr(counts, each.name) for each in fields(counts)})
         fates = [message.fate for message in self._messages]
         result.acked = fates.count(Fate.OK)
         result.unknown, result.refused = fates.count(Fate.UNKNOWN), fates.count(Fate.REFUSED)
-        lost: dict[int, bool] = {}  # number -> excused
+        lost: dict[int, bool] = {}  # number of each lost message -> whether it is excused
         for message, channel in self.missing():
             excused = lost[message.number] = self._excused(message)
             if not excused:
@@ -191,7 +200,7 @@ class Ledger:
         result.survived = result.acked - len(lost)
         return result
 
-    # helpers
+    # ---- helpers
 
     def _known(self, topic: str, data: bytes) -> Message | None:
         digits = data[:20].partition(b",")[0]
@@ -246,5 +255,5 @@ class Ledger:
 
 
 def _in_doubt(known: int, at: int, gone: int, window: int) -> bool:
-    """What was known then may be gone with the power."""
+    """Return True if an event that was known at `known` may have been undone by the power cut."""
     return (window > 0 and at - known < window) or (gone > 0 and known >= at)

@@ -1,7 +1,8 @@
-"""The checker's connections: sockets that never block, all served in one loop until the server is gone.
+"""The checker's connections: non-blocking sockets, all served in one loop until the server is gone.
 
-A pass reads what came, lets every link say what it wants to, syncs the history, and only then sends: so the history knows of
-everything that a server can have got. After a crash what the server had sent is still read: such a reply counts.
+A pass lets every link queue what it wants to send, syncs the history, only then sends, and then reads. So the history knows
+of everything that a server can have received. After a crash the checker still reads what the server had sent: such a reply
+counts.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from collections.abc import Callable, Sequence
 from bench.crash.history import History
 
 _CONNECT_TIMEOUT = 5.0  # s
-_MOST_READ = 1 << 18  # bytes at once
-_PASS = 0.01  # s a pass waits for input at most
-_LAST_WORDS = 5.0  # s that connections may take to end once their server is dead
+_MOST_READ = 1 << 18  # bytes of one read
+_PASS = 0.01  # longest s that a pass waits for input
+_LAST_WORDS = 5.0  # s in which connections must end once their server is dead
 
 Address = tuple[str, int]
 
 
 def dial(address: Address) -> socket.socket:
-    """A connection that never blocks."""
+    """Open a non-blocking connection with TCP_NODELAY."""
     sock = socket.create_connection(address, timeout=_CONNECT_TIMEOUT)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setblocking(False)
@@ -31,29 +32,29 @@ def dial(address: Address) -> socket.socket:
 
 
 class Link:
-    """One connection. A subclass says what it sends (`step`) and what it makes of what comes (`received`)."""
+    """One connection. A subclass decides what it sends (`step`), and handles what it receives (`received`)."""
 
     def __init__(self, sock: socket.socket) -> None:
-        """`sock` never blocks."""
+        """Take a socket that never blocks."""
         self.socket = sock
-        self.closed = False  # nothing more will come
-        self.queued = 0  # bytes said so far
+        self.closed = False  # nothing more comes
+        self.queued = 0  # bytes queued so far
         self.sent = 0  # bytes of these that the kernel has taken
         self._out = bytearray()
 
     def step(self, now: int) -> None:
-        """Say what is to be said now."""
+        """Queue the commands that are to be sent now; the default is none."""
 
     def received(self, data: bytes, now: int) -> None:
-        """What came."""
+        """Handle bytes that have arrived at `now`."""
         raise NotImplementedError
 
     def outstanding(self) -> int:
-        """Publishes that were sent and have no reply."""
+        """Return the number of publishes that were sent and have no reply."""
         return 0
 
     def say(self, data: bytes) -> None:
-        """Send it, with the next flush."""
+        """Queue bytes for the next flush."""
         self._out += data
         self.queued += len(data)
 
@@ -70,7 +71,7 @@ class Link:
             self._out.clear()
 
     def read(self, now: int) -> None:
-        """Take one piece of what is there at `now` (monotonic ns)."""
+        """Read once what has arrived; `now` is monotonic ns."""
         try:
             data = self.socket.recv(_MOST_READ)
         except BlockingIOError:
@@ -83,12 +84,11 @@ class Link:
             self.closed = True
 
     def close(self) -> None:
-        """Hang up."""
         self.socket.close()
 
 
 class Loop:
-    """All links of the checker."""
+    """The loop over all links of the checker."""
 
     def __init__(self, links: Sequence[Link], history: History) -> None:
         self.links = links
@@ -99,7 +99,10 @@ class Loop:
             self._selector.register(link.socket, selectors.EVENT_READ, link)
 
     def run(self, done: Callable[[], bool], rest_from: float = math.inf) -> None:
-        """Talk until it is done, or the server has hung up on every link. From `rest_from` (monotonic ns) on only listen."""
+        """Serve the links until `done`, or until the server has closed every link.
+
+        From `rest_from` (monotonic ns) on, only flush and read.
+        """
         while not done() and self._selector.get_map():
             now, before = time.monotonic_ns(), self.outstanding()
             for link in self.links:
@@ -113,18 +116,18 @@ class Loop:
             self._read(_PASS)
 
     def listen_to_the_end(self) -> None:
-        """The server is dead: read what it had sent."""
+        """Read everything that the server had sent before it died."""
         deadline = time.monotonic() + _LAST_WORDS
         while self._selector.get_map() and time.monotonic() < deadline:
             self._read(_PASS)
         self._history.sync()
 
     def outstanding(self) -> int:
-        """Publishes that were sent and have no reply."""
+        """Return the number of publishes that were sent and have no reply."""
         return sum(link.outstanding() for link in self.links)
 
     def close(self) -> None:
-        """Hang up everywhere."""
+        """Close the selector and all links."""
         self._selector.close()
         for link in self.links:
             link.close()

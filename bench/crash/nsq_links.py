@@ -1,7 +1,7 @@
 """The checker as a client of nsqd: publishers over TCP and HTTP, and consumers.
 
-FIN and REQ have no replies. Behind some of them a consumer publishes a message on the same connection: once that is
-answered, what was said before it was handled, and written to the log before it.
+FIN and REQ have no replies. After some of them a consumer publishes a message on the same connection: once that is answered,
+the server has handled the earlier commands, and written them to the log before the message.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from penstock.protocol import nsq
 
 _MAX_FRAME = 1 << 20  # bytes
 _HELD = 50 * MS  # ns between a TOUCH and its FIN
-_READY = 30  # messages in flight of a consumer; more than it leaves unanswered
+_READY = 30  # messages in flight to a consumer: more than it leaves unanswered
 _READY_AT_DRAIN = 500
-_BARRIERS = 0.3  # of the passes with FINs or REQs end with a publish
+_BARRIERS = 0.3  # share of the passes with FINs or REQs that end with a publish
 _HEAD = re.compile(rb"HTTP/1\.1 (\d{3}) [^\r]*\r\n(?:[^\r]+\r\n)*\r\n")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)\r\n", re.IGNORECASE)
 
 
 class _Publishing(Link):
-    """What all of them share: publishes that wait for their replies, in order."""
+    """The common part of all links that publish: publishes wait for their replies, in order."""
 
     def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix) -> None:
         super().__init__(sock)
@@ -36,7 +36,7 @@ class _Publishing(Link):
         self._history = history
         self._mix = mix
         self._pending: deque[tuple[Sequence[Message], int, list[tuple[Copy, int]]]] = deque()
-        # (messages, where the request ends in what was queued, what its reply settles)
+        # (messages, the end of the request in the queued bytes, the commands that its reply settles)
 
     def outstanding(self) -> int:
         return sum(end <= self.sent for _, end, _ in self._pending)
@@ -62,7 +62,7 @@ class _Publishing(Link):
 
 
 class Producer(_Publishing):
-    """PUB, MPUB and DPUB over TCP, `window` of them unanswered at all times."""
+    """A link with PUB, MPUB and DPUB over TCP, `window` of them unanswered at all times."""
 
     def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix, window: int) -> None:
         super().__init__(sock, ledger, history, mix)
@@ -88,7 +88,7 @@ class Producer(_Publishing):
 
 
 class HttpProducer(_Publishing):
-    """POST /pub, one at a time on a connection that is kept."""
+    """A link with POST /pub, one request at a time on a kept connection."""
 
     def __init__(self, sock: socket, ledger: Ledger, history: History, mix: Mix) -> None:
         super().__init__(sock, ledger, history, mix)
@@ -117,20 +117,20 @@ class HttpProducer(_Publishing):
 
 
 class Consumer(_Publishing):
-    """One subscriber. At the drain it finishes all that comes."""
+    """A link that subscribes to one channel. In the drain it finishes every message."""
 
     def __init__(
         self, sock: socket, ledger: Ledger, history: History, mix: Mix, place: tuple[str, str], drain: bool
     ) -> None:
-        """`place`: topic, channel."""
+        """Subscribe to `place`, which is (topic, channel)."""
         super().__init__(sock, ledger, history, mix)
         self._topic, self._channel = place
         self._drain = drain
         self._decoder = nsq.FrameDecoder(_MAX_FRAME)
         self._subscribed = False
-        self._left = 0  # messages that stay in flight
+        self._left = 0  # messages left in flight
         self._touched: deque[tuple[int, Copy, bytes]] = deque()  # (when to finish it, copy, id)
-        self._said: list[tuple[Copy, int]] = []  # FINs and REQs that no reply of ours has settled
+        self._said: list[tuple[Copy, int]] = []  # FINs and REQs that no publish of ours has settled
         ready = _READY_AT_DRAIN if drain else _READY
         self.say(nsq.MAGIC_V2 + nsq.sub(*place) + nsq.rdy(ready))
 

@@ -1,4 +1,4 @@
-"""One life of the server under trial: started, watched, killed."""
+"""One life of the server under test: started, watched, killed."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from bench.server import ROOT
 
 START_TIMEOUT = 30.0  # s
 _LISTENING = re.compile(r"\b(TCP|HTTP): listening on \S*:(\d+)\s*$")
-_LINES = 60  # of standard error that are kept
-_ASK_AGAIN = 0.005  # s between two looks whether it is ready
+_LINES = 60  # lines of standard error that are kept
+_ASK_AGAIN = 0.005  # s between two checks whether it is ready
 
 
 class CrashError(Exception):
-    """The trial cannot go on, or has shown something that no count tells; the text says what."""
+    """The trial cannot go on, or has shown a fault that no count covers; the text says what."""
 
 
 class Process:
-    """A server. `wait_until` it is ready; `kill` it in the end, whatever happens."""
+    """A server process. `wait_until` it is ready; `kill` it in the end, whatever happens."""
 
     def __init__(self, name: str, command: Sequence[str]) -> None:
         self.name = name
         self.log: deque[str] = deque(maxlen=_LINES)
-        self.ports: dict[str, int] = {}  # "TCP" and "HTTP", as its log says
+        self.ports: dict[str, int] = {}  # "TCP" and "HTTP", read from the log
         self.alarms: list[str] = []  # lines that a crash must never cause
         self.killed = False
-        self.disk_fails = False  # from now on it may speak of damage
+        self.disk_fails = False  # True: from now on the server may report damage
         self._process = subprocess.Popen(
             command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=ROOT, text=True, errors="backslashreplace"
         )
@@ -39,7 +39,7 @@ class Process:
         self._reader.start()
 
     def wait_until(self, ready: Callable[[], bool]) -> None:
-        """Raises CrashError if it ends before that, or time runs out."""
+        """Wait until the server is `ready`. Raises CrashError if it ends before that, or time runs out."""
         deadline = time.monotonic() + START_TIMEOUT
         while not ready():
             if self._process.poll() is not None or time.monotonic() > deadline:
@@ -48,12 +48,15 @@ class Process:
             time.sleep(_ASK_AGAIN)
 
     def stop(self) -> None:
-        """It does nothing more until it is killed."""
+        """Stop the process by SIGSTOP: it does nothing more until it is killed."""
         self.killed = True
         self._process.send_signal(signal.SIGSTOP)
 
     def kill(self) -> None:
-        """SIGKILL; back when it is gone. May be called twice. Raises CrashError if the kernel keeps it."""
+        """Kill the process by SIGKILL and wait for its end; a second call does nothing.
+
+        Raises CrashError if the process does not end.
+        """
         self.killed = True
         self._process.kill()
         try:
@@ -63,19 +66,19 @@ class Process:
         self._reader.join(START_TIMEOUT)
 
     def close(self) -> None:
-        """Kill it and tidy up."""
+        """Kill the process and close its standard error."""
         self.kill()
         if self._process.stderr is not None:
             self._process.stderr.close()
 
     def check(self) -> None:
-        """Raises CrashError if it has ended by itself."""
+        """Raise CrashError if the process has ended by itself."""
         if not self.killed and self._process.poll() is not None:
             self.kill()
             raise CrashError(f"{self.name} ended by itself (exit code {self._process.poll()}):\n{self.text()}")
 
     def text(self) -> str:
-        """The last lines it said."""
+        """Return the last lines of its standard error."""
         return "".join(self.log)
 
     def _read(self) -> None:

@@ -1,4 +1,4 @@
-"""What is tried: this project's nsqd in each mode, a Go nsqd, a beanstalkd. How each is started, and who talks to it."""
+"""The servers under test: our nsqd and beanstalkd in each mode, a Go nsqd, a beanstalkd. Says how to start and load each."""
 
 from __future__ import annotations
 
@@ -18,56 +18,56 @@ from bench.crash.mix import Mix
 from bench.crash.process import CrashError, Process
 
 HOST = "127.0.0.1"
-INTERVAL_MS = 200  # sync-timeout in the mode interval
-SYNC_MS = 1000  # what a sync may take beyond that, on a busy machine
+INTERVAL_MS = 200  # -sync-timeout in the mode interval
+SYNC_MS = 1000  # the time that a sync may take in addition, on a busy machine
 NO_PROMISE_MS = 10**9  # in the mode os a power cut may take everything
 _WINDOWS_MS = {"always": 0, "interval": INTERVAL_MS + SYNC_MS, "os": NO_PROMISE_MS}
 _REQUEST_TIMEOUT = 10.0  # s
-_PRODUCERS, _WINDOW = 3, 6  # over TCP, and how many unanswered publishes each has
+_PRODUCERS, _WINDOW = 3, 6  # number of producers over TCP, and unanswered publishes of each
 
-# Topic -> the channels that are owed what is published to it. Nobody reads `idle` before the drain, when `late` is made.
+# Topic -> the channels that are owed its messages. `idle` has no consumer before the drain, and `late` is made only then.
 _TOPICS: dict[str, Sequence[str]] = {"busy": ("work", "copy", "idle"), "alone": ("late",)}
 _LATE = "late"
-# Ours only: a topic that is synced before each OK whatever the node's mode is, and who is owed it.
+# Only for our nsqd: a topic that is synced before each OK whatever the node's mode is, and the channel that is owed it.
 _STRICT = ("strict",)
 _STRICT_CHANNELS = ("work",)
 _READERS = (("busy", "work"), ("busy", "work"), ("busy", "copy"))
 
 
 class Subject(Protocol):
-    """A server that can be tried."""
+    """A server that can be tested."""
 
     @property
     def name(self) -> str:
-        """In the table."""
+        """Return the name in the table."""
 
     @property
     def ours(self) -> bool:
-        """What it loses is our fault."""
+        """Return True if it is our server, whose losses are faults."""
 
     @property
     def window_ms(self) -> int:
-        """What was acked so short before a power cut may be lost."""
+        """Return the ms before a power cut whose acknowledged messages may be lost."""
 
     @property
     def topics(self) -> Mapping[str, Sequence[str]]:
-        """Where messages go, and who is owed them."""
+        """Return the topics to publish to, and the channels that are owed their messages."""
 
     @property
     def strict(self) -> Sequence[str]:
-        """Of these, the ones of which nothing that was acked may be lost in any case."""
+        """Return those of the topics of which no acknowledged message may be lost in any case."""
 
     def launch(self, directory: Path) -> Process:
-        """A process over the directory: it may not be ready yet."""
+        """Start a process over the directory; it may not be ready yet."""
 
     def wait(self, process: Process) -> None:
-        """Until it answers. Raises CrashError."""
+        """Wait until the process answers. Raises CrashError."""
 
     def load(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
-        """Connections of the mixed load."""
+        """Open the connections of the mixed load."""
 
     def drain(self, process: Process, ledger: Ledger, history: History, mix: Mix) -> list[Link]:
-        """Connections that take all that is left."""
+        """Open the connections that take all remaining messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class Nsqd:
 
 @dataclass(frozen=True, slots=True)
 class Beanstalkd:
-    """A beanstalkd, ours or the original. Its port is taken beforehand: it does not tell which one it got."""
+    """A beanstalkd, ours or the original. Its port is chosen beforehand, since it does not report the port that it got."""
 
     name: str
     program: tuple[str, ...]
@@ -174,31 +174,31 @@ class Beanstalkd:
 
 
 def penstock(mode: str, flags: Sequence[str] = ()) -> Nsqd:
-    """This project's nsqd in one of its durability modes."""
+    """Return this project's nsqd in one of its durability modes."""
     own = ("-durability", mode, "-sync-timeout", f"{INTERVAL_MS}ms")
     command = (sys.executable, "-m", "penstock.launch", "nsqd", *own, *flags)
     return Nsqd(f"penstock {mode}", command, ours=True, window_ms=_WINDOWS_MS[mode])
 
 
 def penstock_jobs(mode: str) -> Beanstalkd:
-    """This project's beanstalkd in one of its durability modes."""
+    """Return this project's beanstalkd in one of its durability modes."""
     flags = {"always": ("-f0",), "interval": (f"-f{INTERVAL_MS}",), "os": ("-F",)}
     program = (sys.executable, "-m", "penstock.launch", "beanstalkd")
     return Beanstalkd(f"penstock jobs {mode}", program, flags[mode], window_ms=_WINDOWS_MS[mode], ours=True)
 
 
 def go_nsqds(path: str) -> list[Nsqd]:
-    """The original as it comes, and as strict as it gets."""
+    """Return the original with its defaults, and with its strictest settings."""
     program = str(Path(path).resolve())
     strict = ("-mem-queue-size=0", "-sync-every=1")
     return [Nsqd("Go nsqd", (program,), ours=False), Nsqd("Go nsqd strictest", (program, *strict), ours=False)]
 
 
 def beanstalkds(path: str) -> list[Beanstalkd]:
-    """A sync for each write, and its default: one each 50 ms, when something is written then."""
+    """Return beanstalkd with a sync for each write, and with its default: one every 50 ms, at the next write."""
     return [Beanstalkd("beanstalkd -f0", (path,), ("-f0",)), Beanstalkd("beanstalkd", (path,), ())]
 
 
 def _addresses(process: Process) -> tuple[Address, Address]:
-    """TCP and HTTP."""
+    """Return the addresses of TCP and HTTP."""
     return (HOST, process.ports["TCP"]), (HOST, process.ports["HTTP"])

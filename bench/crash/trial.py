@@ -1,4 +1,4 @@
-"""One data directory: crash after crash under load, then everything is taken out, and the books are closed."""
+"""One data directory: crash after crash under load, then everything is drained, and the books are closed."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from bench.crash.subjects import Subject
 from bench.crash.volume import Blow, Volume
 from penstock.protocol.framing import ProtocolError
 
-LONGEST_LOAD = 0.4  # s from the load's beginning to the crash
-_WHILE_STARTING = 0.125  # of the crashes under load are preceded by one at a random moment of the start
-# the share of crashes that come just after the checker has sent something: it sleeps in its own syncs much of the time
+LONGEST_LOAD = 0.4  # s from the beginning of the load to the crash
+_WHILE_STARTING = 0.125  # share of crashes under load that follow a crash at a random moment of the start
+# The share of crashes that come just after the checker has sent something. The checker sleeps in its own syncs much of
+# the time, so a random moment would rarely be such a one.
 _BUSY = 0.75
-_MOST_WAIT = 0.1  # s for that
-_PATIENCE = 1.0  # s for that
-_LONGEST_START = 0.6  # s
-_RESTING = 0.4  # of the power cuts come after a rest, if the mode syncs by time
-_LONGEST_REST = 10_000 * MS  # ns
+_PATIENCE = 1.0  # s that a due crash waits for such a moment
+_LONGEST_START = 0.6  # s after which a start is crashed at the latest
+_RESTING = 0.4  # share of the power cuts that come after a rest, if the mode syncs by time
+_LONGEST_REST = 10_000 * MS  # ns; with a longer window there is no rest
 _QUIET = 500 * MS  # ns without a delivery after which the drain is over if nothing is missing
-_HOPELESS = 3000 * MS  # ... and if something is
+_HOPELESS = 3000 * MS  # ... and if something is missing
 
 
 @dataclass(slots=True)
 class Result:
-    """What a trial, or several together, have shown."""
+    """The result of one trial, or of several together."""
 
-    crashes: int = 0  # under load, of the kind that was asked for
-    outstanding: int = 0  # of these: with publishes sent and not answered
-    kills: int = 0  # under load, between power cuts
+    crashes: int = 0  # under load, of the requested kind
+    outstanding: int = 0  # crashes among these with publishes sent and not answered
+    kills: int = 0  # kills under load, between power cuts
     starting: int = 0  # crashes while the server started
-    seconds: float = 0.0  # of all cycles, without the drain
+    seconds: float = 0.0  # of all cycles, without the drains
     verdict: Verdict = field(default_factory=Verdict)
-    alarms: list[str] = field(default_factory=list)  # what must not be and no count tells
+    alarms: list[str] = field(default_factory=list)  # faults that no count covers
 
     def add(self, other: Result) -> None:
-        """Both together."""
+        """Add the result of another trial."""
         self.crashes += other.crashes
         self.outstanding += other.outstanding
         self.kills += other.kills
@@ -55,14 +55,14 @@ class Result:
 
     @property
     def bad(self) -> bool:
-        """Something happened that a server which keeps its promises never does."""
+        """Return True if something happened that a server which keeps its promises never does."""
         counts = self.verdict
         wrong = counts.lost or counts.early or counts.inverted or counts.unexpected or counts.collisions
         return bool(wrong or self.alarms)
 
 
 class Trial:
-    """See above. `window`: what a power cut may take back, in ns."""
+    """Crashes under load on one volume, with the books. `window` is what a power cut may take back, in ns."""
 
     def __init__(self, subject: Subject, volume: Volume, window: int, history: History, mix: Mix) -> None:
         self._subject = subject
@@ -74,7 +74,10 @@ class Trial:
         self.ledger = Ledger(subject.topics, window, dict.fromkeys(subject.strict, 0))
 
     def run(self, crashes: int, progress: Callable[[int, str], None]) -> Result:
-        """So many crashes, and the drain; `progress` is told how many there were. What stops it is an alarm of the result."""
+        """Crash the server `crashes` times, and drain it; `progress` is told the number of crashes so far.
+
+        An error that stops the trial becomes an alarm of the result.
+        """
         try:
             while self._result.crashes < crashes:
                 began = time.monotonic()
@@ -122,14 +125,17 @@ class Trial:
         self._result.outstanding += outstanding > 0
 
     def _rest(self) -> float:
-        """s between the load and the crash: at times so long that a server which syncs by time owes everything, though idle."""
+        """Return the s between load and crash.
+
+        Sometimes it is so long that a server which syncs by time must have synced everything, though it is idle.
+        """
         by_time = self._volume.cuts_power and 0 < self._window < _LONGEST_REST
         if not by_time or not self._mix.chance(_RESTING):
             return 0.0
         return (self._window + _QUIET) / 1e9
 
     def _start(self) -> Process:
-        """A server that is ready; at times one that was crashed while it started comes before it."""
+        """Start a server and wait until it is ready; sometimes another one is started before and crashed meanwhile."""
         if self._mix.chance(_WHILE_STARTING):
             process = self._subject.launch(self._volume.directory)
             time.sleep(self._mix.uniform(0, _LONGEST_START))
@@ -176,14 +182,14 @@ class Trial:
 
 
 class _Crash(threading.Thread):
-    """Crashes the server after so many seconds: by its thread at any moment of what the checker does, or by the checker."""
+    """A thread that crashes the server after some time, at any moment, unless the checker does so before it."""
 
     def __init__(self, volume: Volume, process: Process, after: float, patience: float) -> None:
-        """`patience`: s that the checker has for it before the thread does it."""
+        """Start the thread; the checker has `patience` s after the due time to crash the server itself."""
         super().__init__(daemon=True)
         self.happened = threading.Event()
         self.blow: Blow | None = None
-        self.failure = ""  # why there was none
+        self.failure = ""  # why there was no crash
         self._striking = threading.Lock()
         self._volume = volume
         self._process = process
@@ -196,7 +202,7 @@ class _Crash(threading.Thread):
             self._strike()
 
     def strike_if_due(self) -> None:
-        """If it is time, do it here."""
+        """Crash the server from the caller's thread if the time has come."""
         if time.monotonic() >= self._due:
             self._strike()
 

@@ -1,13 +1,12 @@
-"""Where the server's data lies, and how that place crashes: with the process, or with the power.
+"""The place of the server's data, and how it crashes: with the process, or with the power.
 
-A power cut is a file system of its own in a file, mounted through a loop device, told to go down at once without writing its
-journal (EXT4_IOC_SHUTDOWN, which is XFS_IOC_GOINGDOWN): what was not synced is gone when it is mounted again. It does not
-tear or reorder blocks below the file system; the simulator does.
+For power cuts it is a file system in a file, mounted through a loop device, which is told to go down at once without writing
+its journal (EXT4_IOC_SHUTDOWN, which is XFS_IOC_GOINGDOWN): data that was not synced is gone when it is mounted again. This
+does not tear or reorder blocks below the file system; the simulator does.
 
-A sync that is under way while the file system goes down may succeed and have written nothing: Linux 6.18 did so with ext4 and
-xfs in two of 60 cuts, tried with nothing but pwrite and fdatasync. So a process stands still meanwhile, as all would; where
-it goes on, what was asked for before and answered after that moment is nobody's fault.
-
+A sync that is in progress while the file system goes down may succeed and have written nothing: Linux 6.18 did so with ext4
+and xfs in two of 60 cuts, tried with nothing but pwrite and fdatasync. So the process is stopped meanwhile, as every process
+would be. Where it runs on, losses of requests sent before and answered after that moment are not counted as its fault.
 """
 
 from __future__ import annotations
@@ -29,48 +28,48 @@ from bench.crash.process import CrashError, Process
 
 _GOING_DOWN = (2 << 30) | (4 << 16) | (ord("X") << 8) | 125  # _IOR('X', 125, __u32)
 _NO_LOG_FLUSH = 2
-_SIZE = 1 << 30  # bytes of the file system; the file is sparse
+_SIZE = 1 << 30  # bytes of the file system; its file is sparse
 _MAKERS = {"ext4": ("mkfs.ext4", "-q", "-F"), "xfs": ("mkfs.xfs", "-q", "-f")}
-_GOES_ON = 0.01  # s that a process runs on a dead disk
+_GOES_ON = 0.01  # s for which a process runs on with a dead disk
 _COMMAND_TIMEOUT = 60.0  # s
 
 
 class Cut(Enum):
     """How a process and its file system go down."""
 
-    STILL = "still"  # the process stands still while the power is cut, as all would
-    FAILING = "failing"  # it sees its disk fail first: what it says then counts, too
-    KILL = "kill"  # the process alone: what it had not synced is the next one's to sync
+    STILL = "still"  # the process is stopped while the power is cut, as all would be
+    FAILING = "failing"  # the process sees its disk fail first, and what it says then counts, too
+    KILL = "kill"  # only the process: what it had not synced is for the next process to sync
 
 
 @dataclass(frozen=True, slots=True)
 class Blow:
     """What happened at a crash, and when: ns of the monotonic clock."""
 
-    at: int  # just before
-    power: bool = False  # what the system had not written is gone, too
-    gone: int = 0  # ... and the process saw it: from now on no sync of its succeeds; 0: it saw nothing
+    at: int  # just before the crash
+    power: bool = False  # True: data that the system had not written is lost, too
+    gone: int = 0  # when the process began to see the failure, after which no sync of it succeeds; 0: it saw nothing
 
 
 class Volume(Protocol):
-    """A place for a data directory."""
+    """A place for a data directory, which can crash."""
 
     @property
     def directory(self) -> Path:
-        """The data directory."""
+        """Return the path of the data directory."""
 
     @property
     def cuts_power(self) -> bool:
-        """Its crashes are power cuts, with kills in between at most."""
+        """Return True if its crashes are power cuts, perhaps with kills in between."""
 
     def crash(self, process: Process) -> Blow:
-        """End the process."""
+        """End the process by a crash, and return what happened."""
 
     def recover(self) -> None:
         """Make the directory usable again after a crash."""
 
     def close(self) -> None:
-        """Forget everything."""
+        """Remove the volume and all data in it."""
 
 
 class Plain:
@@ -94,19 +93,19 @@ class Plain:
 
 
 class Loop:
-    """A file system of its own: a crash is a power cut. Needs root. Raises CrashError."""
+    """A file system of its own: a crash is a power cut, or a kill. Needs root. Raises CrashError."""
 
     cuts_power = True
 
     def __init__(self, kind: str, how: Callable[[], Cut]) -> None:
-        """`kind`: ext4 or xfs. `how`: asked at each crash."""
+        """Make the file system; `kind` is ext4 or xfs, and `how` is asked at each crash."""
         self._how = how
         self._place = Path(tempfile.mkdtemp(prefix="penstock-crash-"))
         self._image = self._place / "image"
         self._mount = self._place / "mount"
         self._mount.mkdir()
         self._mounted = False
-        self._down = True  # it must be mounted anew
+        self._down = True  # it must be mounted again
         try:
             self._make(kind)
         except BaseException:
@@ -161,7 +160,7 @@ class Loop:
 
 
 def kinds() -> tuple[list[str], str]:
-    """File systems whose power can be cut here; if there are none, why."""
+    """Return the file systems whose power can be cut here, or the reason why there are none."""
     if os.geteuid() != 0:
         return [], "only root can mount a file system to cut its power"
     if not Path("/dev/loop-control").exists():

@@ -1,1 +1,1 @@
-"""Asking authorization servers what a client may do."""
+"""Ask authorization servers what a client may do."""

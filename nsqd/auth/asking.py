@@ -1,4 +1,4 @@
-"""How the reactor has the authorization servers asked: a task for each question, its answer handed back between turns."""
+"""Have the authorization servers asked for the reactor: a task for each question hands its answer back between turns."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from shared.log import log
 
 OnAnswer = Callable[[Authorization | AuthRefused], None]
 QUIET = 10.0  # s
-MOST_LINES = 10  # about refused clients in such a time: strangers shall not fill the log
+MOST_LINES = 10  # lines about refused clients in that time: strangers must not fill the log
 
 
 def asking(servers: AuthServers, nursery: trio.Nursery) -> Callable[[Question, OnAnswer], None]:
-    """A function that asks `servers` in a task of `nursery`, and calls back with what they say, whatever it is."""
+    """Return a function that asks `servers` in a task of `nursery`, and calls back with the answer or the refusal."""
 
     refusals = Refusals()
 
@@ -32,20 +32,20 @@ async def _ask(servers: AuthServers, refusals: Refusals, question: Question, on_
         answer = await servers.ask(question)
     except AuthRefused as refused:
         refusals.tell(question, refused, trio.current_time())
-        answer = AuthRefused(str(refused))  # without the frames that it came through
+        answer = AuthRefused(str(refused))  # a new exception, without the frames that the first one came through
     on_answer(answer)
 
 
 class Refusals:
-    """Tells the log of refused clients, in a bounded number of lines; what was left out is said with the next one."""
+    """Logs refused clients in a bounded number of lines; the next line says how many were left out."""
 
     def __init__(self) -> None:
-        self._until = 0.0  # s; when the present stretch of QUIET ends
-        self._lines = 0  # in it
+        self._until = 0.0  # s, monotonic: when the present period of QUIET ends
+        self._lines = 0  # lines in that period
         self._untold = 0
 
     def tell(self, question: Question, refused: AuthRefused, now: float) -> None:
-        """A client was refused at `now` (s, monotonic)."""
+        """Log that a client was refused at `now` (s, monotonic), unless there were too many."""
         if now >= self._until:
             self._until, self._lines = now + QUIET, 0
         if self._lines >= MOST_LINES:

@@ -1,8 +1,8 @@
-"""One HTTP request and its whole answer, for questions that hold a secret, to a server that may be anything.
+"""Make one HTTP request and read its whole answer, for questions that hold a secret, to a server that cannot be trusted.
 
-httpx's transport is used, not its client: so no cookie of one answer goes out with the next question, no URL is logged,
-no proxy is taken from the environment (the original takes none either), an answer is never unpacked, and each hop of a
-redirect is bounded.
+The module uses httpx's transport, not its client: so no cookie of one answer goes out with the next question, no URL is logged,
+no proxy is taken from the environment (the original takes none either), an answer is never unpacked, and each hop of a redirect
+is bounded.
 """
 
 from base64 import b64encode
@@ -15,14 +15,14 @@ from nsqd.protocols.nsq.auth_answer import MAX_BODY
 from nsqd.protocols.nsq.authorization import AuthRefused
 from shared.http.bounded import AnswerError, read_answer
 
-MOST_REQUESTS = 10  # redirects included, as Go's client counts
-_TO_GET = frozenset({301, 302, 303})  # redirects after which nothing is posted any more
+MOST_REQUESTS = 10  # including redirects, as Go's client counts
+_TO_GET = frozenset({301, 302, 303})  # redirects after which the method is GET
 _REDIRECTS = _TO_GET | {307, 308}
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request."""
+    """A request to an authorization server."""
 
     method: str
     url: httpx.URL
@@ -31,7 +31,7 @@ class Ask:
     connect_timeout: float | None = None  # s
 
     def request(self) -> httpx.Request:
-        """In httpx's terms. A user and password in the URL become HTTP's basic authentication, as by Go.
+        """Return the request in httpx's terms. A user and password in the URL become HTTP's basic authentication, as in Go.
 
         Raises httpx.InvalidURL for a port beyond the highest: getaddrinfo would take it modulo 65536.
         """
@@ -50,21 +50,24 @@ class Ask:
         )
 
     def redirected(self, status: int, location: str) -> "Ask":
-        """What to send instead. Raises httpx.InvalidURL."""
+        """Return the request to send after a redirect. Raises httpx.InvalidURL."""
         moved = replace(self, url=self.url.join(location))
         return replace(moved, method="GET", content=b"") if status in _TO_GET else moved
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came at last."""
+    """The final answer, after any redirects."""
 
     status: int
     body: bytes
 
 
 async def exchange(transport: httpx.AsyncBaseTransport, ask: Ask) -> Reply:
-    """Send it, follow redirects. Raises AuthRefused, httpx.HTTPError, httpx.InvalidURL. Takes as long as the server does."""
+    """Send the request and follow redirects. Takes as long as the server does.
+
+    Raises AuthRefused, httpx.HTTPError, httpx.InvalidURL.
+    """
     for _ in range(MOST_REQUESTS):
         response = await transport.handle_async_request(ask.request())
         async with aclosing(response):
@@ -76,7 +79,10 @@ async def exchange(transport: httpx.AsyncBaseTransport, ask: Ask) -> Reply:
 
 
 async def _body(response: httpx.Response) -> bytes:
-    """The body as it is on the wire. Raises AuthRefused when it is too big, or packed: a bomb is packed well."""
+    """Return the body as it is on the wire.
+
+    Raises AuthRefused when it is too big or compressed, because a decompression bomb compresses well.
+    """
     try:
         return await read_answer(response, MAX_BODY)
     except AnswerError as error:

@@ -1,7 +1,7 @@
-"""The authorization servers: which is asked first, how long, and what is made of its answer (specs/nsq.md a11).
+"""Ask the authorization servers: in which order, for how long, and with what result (specs/nsq.md a11).
 
-A server may be down, slow or lie: then the next one is asked. So many clients may come at once that their questions wait for
-each other; no question waits for ever. What a question holds never reaches the log, nor does what a server says.
+A server may be down, be slow or lie: then the next one is asked. When many clients come at once their questions wait for each
+other, but no question waits forever. Neither a question's content nor a server's words reach the log.
 """
 
 import ssl
@@ -18,12 +18,12 @@ from shared.http.bounded import IDENTITY, AnswerError, parse_object
 from shared.tls_strength import weakness_advice
 from shared.version import PENSTOCK_VERSION
 
-MOST_QUESTIONS = 32  # under way at once: each is a connection
-MOST_WAITING = 10_000  # questions that wait for their turn: every client of a busy node, when it was restarted
+MOST_QUESTIONS = 32  # questions in progress at once: each is a connection
+MOST_WAITING = 10_000  # questions that wait for their turn: every client of a busy node, after a restart
 PATIENCE = 30.0  # s that a question waits for its turn
-LONGEST = 60.0  # s, where the options set no limit
-MAX_SECRET = 20 * 1024  # bytes: in a URL three characters each at worst, and httpx takes 64 Ki
-KEEP_ALIVE = 1.5  # s that an idle connection is used again: no server closes it sooner, so none closes under a question
+LONGEST = 60.0  # s for an answer where the options set no limit
+MAX_SECRET = 20 * 1024  # bytes: in a URL each may take three characters, and httpx accepts 64 Ki
+KEEP_ALIVE = 1.5  # s that an idle connection is reused: no server closes one sooner, so none closes during a question
 MOST_REFUSAL = 64 * 1024  # bytes of memory that a server's 403 may take once it is parsed
 _LONGEST_REASON = 200  # characters
 _HEADERS = {
@@ -32,12 +32,12 @@ _HEADERS = {
     "User-Agent": f"penstock/{PENSTOCK_VERSION}",
 }
 
-# It is down, or no HTTP server, or its address is none.
+# The server is down, or does not speak HTTP, or its address is not valid.
 _NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, ValueError, OSError)
 
 
 class AuthServers:
-    """See above. Runs in the trio thread; any number of tasks may ask."""
+    """The authorization servers of a node. Runs in the trio thread; any number of tasks may ask."""
 
     def __init__(
         self,
@@ -48,9 +48,11 @@ class AuthServers:
         tls: ssl.SSLContext,
         choose: Callable[[int], int],
     ) -> None:
-        """`addresses`: host:port, or whole URLs. `method`: "get" or "post". Times in s; 0 sets no limit of its own.
+        """Set up the servers, without connecting to any.
 
-        `tls`: whom to trust; nobody else may use it. `choose(n)` gives a random number below n: which server is asked first.
+        `addresses` are host:port, or whole URLs. `method` is "get" or "post". Times are in s; 0 sets no limit of its own. `tls`
+        says which authorities to trust; no other code may use that context. `choose(n)` returns a random number below n: the
+        server that is asked first.
         """
         self._addresses = list(addresses)
         self._posts = method == "post"
@@ -64,7 +66,7 @@ class AuthServers:
         self._transport = httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits)
 
     async def ask(self, question: Question) -> Authorization:
-        """The first good answer. Raises AuthRefused with all reasons why there is none. May be cancelled."""
+        """Return the first good answer. Raises AuthRefused with all reasons why there is none. May be cancelled."""
         if len(question.secret) > MAX_SECRET:
             raise AuthRefused(f"secret of more than {MAX_SECRET} bytes")
         if self._turns.statistics().tasks_waiting >= MOST_WAITING:
@@ -79,7 +81,7 @@ class AuthServers:
             self._turns.release()
 
     async def close(self) -> None:
-        """Hang up everywhere. Nobody asks any more."""
+        """Close all connections. No task may ask after that."""
         await self._transport.aclose()
 
     async def _ask_any(self, question: Question) -> Authorization:
@@ -94,7 +96,7 @@ class AuthServers:
         raise AuthRefused("; ".join(reasons) or "no authorization server is known")
 
     async def _query(self, address: str, question: Question) -> Reply:
-        """One server's answer. Raises AuthRefused."""
+        """Return one server's answer with status 200. Raises AuthRefused."""
         try:
             url = httpx.URL(address if "://" in address else f"http://{address}/auth")
             reply = await self._send(url, question)
@@ -120,7 +122,7 @@ class AuthServers:
 
 
 def _https(url: httpx.URL, body: bytes) -> httpx.URL:
-    """Where a server that answered 403 to plain HTTP wants to be asked: {"https_port": 4152}. Raises AuthRefused."""
+    """Return the https URL that a server names when it answers 403 to plain HTTP: {"https_port": 4152}. Raises AuthRefused."""
     try:
         port = parse_object(body, MOST_REFUSAL)["https_port"]
     except (AnswerError, KeyError):
@@ -131,13 +133,13 @@ def _https(url: httpx.URL, body: bytes) -> httpx.URL:
 
 
 def _reason(error: BaseException) -> str:
-    """What went wrong, and the system's or OpenSSL's word for it; what the server sent is not repeated."""
+    """Return what went wrong, in the system's or OpenSSL's words; the server's words are not repeated."""
     text = type(error).__name__
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, OSError):
-            text = f"{type(error).__name__} {cause}"  # the last one is the plainest
-        if isinstance(cause, BaseExceptionGroup):  # one for each of a name's addresses
+            text = f"{type(error).__name__} {cause}"  # the last cause is the plainest
+        if isinstance(cause, BaseExceptionGroup):  # one exception for each address of a name
             cause = cause.exceptions[0]
         else:
             cause = cause.__cause__ or cause.__context__
@@ -145,5 +147,5 @@ def _reason(error: BaseException) -> str:
 
 
 def _shown(address: str) -> str:
-    """An address without what may be secret in it."""
+    """Return an address without the parts that may be secret."""
     return address.partition("?")[0].rpartition("@")[2]

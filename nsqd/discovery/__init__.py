@@ -1,1 +1,1 @@
-"""nsqd's side of discovery: `lookupds` keeps every nsqlookupd told, and asks them for the channels of a new topic."""
+"""Implement nsqd's side of discovery: `lookupds` keeps every nsqlookupd informed, and asks for a new topic's channels."""

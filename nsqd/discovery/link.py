@@ -1,8 +1,8 @@
-"""The connection to one nsqlookupd: says who we are, registers, pings; opened when there is something to say.
+"""Connect to one nsqlookupd: identify, register, and ping, over a connection that is opened when there is something to say.
 
-As the original: one second for each dial, write and answer; after a failure it is closed and tried again with the next
-ping or notification. What comes back is bounded: a length is checked before its bytes are kept, an exchange has a deadline
-however slowly its answer drips in, and whoever says more than it was asked is left.
+As in the original, each dial, write and answer may take one second. After a failure the connection is closed and tried again
+with the next ping or notification. The answers are bounded: a length is checked before its bytes are kept, an exchange has a
+deadline however slowly its answer arrives, and a server that says more than it was asked is disconnected.
 """
 
 import json
@@ -17,41 +17,41 @@ from shared.listen import ListenError, parse_address
 from shared.log import log
 
 TIMEOUT = 1.0  # s for each step
-MAX_REPLY = 16 * 1024  # bytes; the longest honest one, to IDENTIFY, has some 200
+MAX_REPLY = 16 * 1024  # bytes; the longest honest answer, to IDENTIFY, has some 200
 CHUNK = 64 * 1024  # bytes for one receive
-# Commands in one round trip. Their answers (some 100 bytes each at most) fit the sockets' buffers: else both sides would wait
-# for each other, for nothing is read before all is sent.
+# Commands in one round trip. Their answers (some 100 bytes each at most) fit the sockets' buffers. Otherwise both sides would
+# wait for each other, because no answer is read before all commands are sent.
 BATCH = 500
 MAX_HOST = 255  # characters
 MAX_ERROR = 200  # bytes of a refusal in the log
 
 
 class LinkError(Exception):
-    """The nsqlookupd cannot be reached, or does not answer as one."""
+    """The nsqlookupd cannot be reached, or does not answer as an nsqlookupd."""
 
 
 class Link:
-    """See above. One task uses it."""
+    """The connection to one nsqlookupd. Only one task uses it."""
 
     def __init__(self, address: str, identity: dict[str, object]) -> None:
         self.address = address
-        self.http_address = ""  # host:port of its HTTP API, once it has told us
+        self.http_address = ""  # host:port of the nsqlookupd's HTTP API, once the answer to IDENTIFY has told it
         self._identity = identity
         self._stream: trio.abc.Stream | None = None
         self._replies = ReplyDecoder(MAX_REPLY)
 
     @property
     def connected(self) -> bool:
-        """True if the last exchange went well."""
+        """Return True if the last exchange went well."""
         return self._stream is not None
 
     async def connect(self, registrations: Callable[[], Sequence[tuple[str, str | None]]]) -> None:
-        """Dial, identify, register everything there is by then. Raises LinkError."""
+        """Dial, identify, and register everything that exists by then. Raises LinkError."""
         self._replies = ReplyDecoder(MAX_REPLY)
         try:
             with trio.fail_after(TIMEOUT):
                 self._stream = await _dial(self.address)
-        except ListenError as error:  # no address: its words are about listening
+        except ListenError as error:  # the address is not valid; the exception's text is about listening
             raise LinkError(f"dial: {error.why}") from None
         except (OSError, trio.TooSlowError, ValueError) as error:
             raise LinkError(f"dial: {str(error) or 'timed out'}") from None
@@ -60,7 +60,7 @@ class Link:
         await self.send([register(topic, channel) for topic, channel in registrations()])
 
     async def send(self, commands: Sequence[bytes]) -> None:
-        """Commands and their answers. Raises LinkError."""
+        """Send commands, and read their answers; log refused names. Raises LinkError."""
         refused: list[bytes] = []
         for start in range(0, len(commands), BATCH):
             part = commands[start : start + BATCH]
@@ -69,11 +69,11 @@ class Link:
             log.warning("LOOKUPD(%s): refused %d names: %r", self.address, len(refused), refused[0][:MAX_ERROR])
 
     async def ping(self) -> None:
-        """Still here. Raises LinkError."""
+        """Tell the nsqlookupd that this node is still here. Raises LinkError."""
         await self._exchange(ping(), 1)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection at once, if there is one."""
         stream, self._stream = self._stream, None
         if stream is not None:
             await trio.aclose_forcefully(stream)
@@ -101,7 +101,7 @@ class Link:
 
 
 def _check(answers: Sequence[bytes]) -> None:
-    """Raise LinkError for a refusal that ends the connection: the answers behind it never come."""
+    """Raise LinkError for a refusal that ends the connection, because the answers behind it never come."""
     for answer in answers:
         if is_error(answer):
             raise LinkError(answer[:MAX_ERROR].decode("latin-1"))
@@ -115,7 +115,7 @@ async def _dial(address: str) -> trio.abc.Stream:
 
 
 def _http_address(answer: bytes, address: str) -> str:
-    """Where its HTTP API is, by its answer to IDENTIFY; "" if it has none that we can use."""
+    """Return the address of the HTTP API from the answer to IDENTIFY; "" if there is none that can be used."""
     try:
         told: dict[str, Any] = json.loads(answer)
         host, port = str(told["broadcast_address"]), int(told["http_port"])

@@ -1,8 +1,8 @@
-"""All nsqlookupds of this node: a task for each, told of every topic and channel that comes or goes.
+"""Keep all nsqlookupds of this node informed: a task for each tells it of every topic and channel that comes or goes.
 
-A new topic waits, undistributed, until they were asked which channels it has elsewhere: then the first message already
-reaches all of them. Only who creates a topic or channel waits for this, PATIENCE at most; an nsqlookupd that did not answer
-the last time is not waited for.
+A new topic waits, undistributed, until the nsqlookupds were asked which channels it has on other nodes. So the first message
+already reaches all of them. Only the client that creates a topic or channel waits for this, for PATIENCE at most; an nsqlookupd
+that did not answer the last time is not waited for.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -20,54 +20,55 @@ from shared.http.bounded import AnswerError
 from shared.log import log
 
 PING_INTERVAL = 15.0  # s
-MOST_QUESTIONS = 16  # about new topics under way at once: each is a connection
-PATIENCE = 1.0  # s that a client waits at most until the topic or channel it created is registered
-FIRST_RETRY = 1.0  # s; doubled with each failure up to PING_INTERVAL: one that is just starting is not missed for long
+MOST_QUESTIONS = 16  # questions about new topics in progress at once: each is a connection
+PATIENCE = 1.0  # s that a client waits, at most, until the topic or channel that it created is registered
+# s; doubled with each failure up to PING_INTERVAL, so that an nsqlookupd that is just starting is found soon
+FIRST_RETRY = 1.0
 
 Ask = Callable[[str, str, tuple[float, float]], Awaitable[list[str]]]
 
 
 class _Lookupd:
-    """One nsqlookupd: the link to it, and what it has not been told yet."""
+    """One nsqlookupd: the link to it, and the changes that it has not been told yet."""
 
     def __init__(self, link: Link) -> None:
         self.link = link
         self.scope = trio.CancelScope()
         self.patience = FIRST_RETRY  # s until the next try after a failure
-        self.news = trio.Event()  # set: there is something to say, or to try again for
-        self._commands: list[bytes] = []  # while it is connected; connecting registers everything anyway
+        self.news = trio.Event()  # set when there is something to say, or a reason to try again
+        self._commands: list[bytes] = []  # filled only while connected, because connecting registers everything anyway
         self._told = 0  # calls of `tell`
-        self._taken = 0  # of those, how many the last `take` covers
-        self._known = 0  # of those, how many it has acknowledged
-        self.answers = True  # False: the last exchange failed, and the next try did, too
-        self._progress = trio.Event()  # set, and replaced, when one of both changes
+        self._taken = 0  # how many of those calls the last `take` covers
+        self._known = 0  # how many of those calls the nsqlookupd has acknowledged
+        self.answers = True  # False: the last exchange failed, and so did the next try
+        self._progress = trio.Event()  # set, and replaced, when `_known` or `answers` changes
 
     def tell(self, command: bytes) -> None:
-        """REGISTER or UNREGISTER something, soon."""
+        """Queue a REGISTER or UNREGISTER command, to be sent soon."""
         if self.link.connected:
             self._commands.append(command)
         self._told += 1
         self.news.set()
 
     def take(self) -> list[bytes]:
-        """What to say now."""
+        """Return the commands to send now."""
         self.news = trio.Event()
         commands, self._commands = self._commands, []
         self._taken = self._told
         return commands
 
     def acknowledged(self) -> None:
-        """It has answered to what `take` returned last."""
+        """Note that the nsqlookupd has answered what `take` returned last."""
         self._known, self.answers = self._taken, True
         self._notify()
 
     def failed(self) -> None:
-        """It did not answer, twice in a row."""
+        """Note that the nsqlookupd did not answer, twice in a row."""
         self.answers = False
         self._notify()
 
     async def until_known(self) -> None:
-        """Return when it has acknowledged everything told so far, or does not answer."""
+        """Return when the nsqlookupd has acknowledged everything told so far, or does not answer."""
         told = self._told
         while self.answers and self._known < told:
             await self._progress.wait()
@@ -78,7 +79,7 @@ class _Lookupd:
 
 
 class Lookupds:
-    """See above. Runs in the trio thread, between turns."""
+    """All nsqlookupds of the node. Runs in the trio thread, between turns."""
 
     def __init__(
         self,
@@ -90,20 +91,21 @@ class Lookupds:
     ) -> None:
         self._broker = broker
         self._identity = identity
-        self._timeouts = timeouts  # s: to connect, and for each wait for more of the answer
+        self._timeouts = timeouts  # s: to connect, and for each wait for more of an answer
         self._ask: Ask | None = None  # `question.channels_of`; None until the first question
-        self._wake = wake  # the reactor has something to do
+        self._wake = wake  # tells the reactor that there is something to do
         self._nursery = nursery
         self._asking = trio.CapacityLimiter(MOST_QUESTIONS)
         self._lookupds: dict[str, _Lookupd] = {}  # by TCP address
-        self._asked: dict[str, trio.Event] = {}  # by new topic: set when its channels were asked for
+        # by new topic: set when the nsqlookupds were asked for the topic's channels
+        self._asked: dict[str, trio.Event] = {}
 
     def addresses(self) -> list[str]:
-        """The nsqlookupds there are, in the order given."""
+        """Return the addresses of all nsqlookupds, in the order given."""
         return list(self._lookupds)
 
     def set_addresses(self, addresses: Iterable[str]) -> None:
-        """Keep exactly these told from now on. May be changed at any time."""
+        """Keep exactly these nsqlookupds informed from now on. May be called at any time."""
         wanted = list(dict.fromkeys(addresses))
         for address in [known for known in self._lookupds if known not in wanted]:
             log.info("LOOKUP: removing peer %s", address)
@@ -116,7 +118,7 @@ class Lookupds:
         self._broker.directory.ask_for_channels = bool(self._lookupds)
 
     def tell(self, changes: list[Change]) -> None:
-        """Topics or channels came or went."""
+        """Tell every nsqlookupd of topics and channels that came or went, and ask for the channels of new topics."""
         for change in changes:
             if change.kind is ChangeKind.TOPIC_CREATED:
                 asked = self._asked[change.topic] = trio.Event()
@@ -127,8 +129,10 @@ class Lookupds:
                     lookupd.tell(command)
 
     def until_registered(self, topic: str, then: Callable[[], None]) -> None:
-        """Call `then`, between turns, when every nsqlookupd that answers knows what this turn and those before have created,
-        and the topic has the channels they name; at the latest after PATIENCE."""
+        """Call `then`, between turns, when every nsqlookupd that answers knows what was created in this turn and before.
+
+        By then the topic also has the channels that they name. `then` is called after PATIENCE at the latest.
+        """
         self._nursery.start_soon(self._until_registered, topic, then)
 
     async def _until_registered(self, topic: str, then: Callable[[], None]) -> None:
@@ -153,12 +157,12 @@ class Lookupds:
                     await lookupd.link.close()
 
     async def _speak(self, lookupd: _Lookupd) -> None:
-        """One exchange: connect if need be, else what is new, else a ping when it is time."""
+        """Make one exchange: connect if needed, then tell what is new, or ping when it is time."""
         link = lookupd.link
-        retry_at_once = link.connected  # it may only have been restarted
+        retry_at_once = link.connected  # the nsqlookupd may only have been restarted
         try:
             if not link.connected:
-                lookupd.take()  # registering everything covers it
+                lookupd.take()  # registering everything covers these commands
                 await link.connect(self._registrations)
                 lookupd.patience = FIRST_RETRY
                 lookupd.acknowledged()
@@ -181,22 +185,25 @@ class Lookupds:
             lookupd.patience = min(2 * lookupd.patience, PING_INTERVAL)
 
     def _registrations(self) -> list[tuple[str, str | None]]:
-        """Every channel, and every topic that has none."""
+        """Return every channel, and every topic that has none, as (topic, channel or None)."""
         found: list[tuple[str, str | None]] = []
         for topic in self._broker.topics.values():
-            if is_valid_name(topic.name):  # else it is a tube of beanstalkd's clients alone
+            if is_valid_name(topic.name):  # other names are tubes that only clients of beanstalkd see
                 found += [(topic.name, channel) for channel in topic.channels] or [(topic.name, None)]
         return found
 
     # a new topic
 
     async def _ask_for_channels(self, name: str, asked: trio.Event) -> None:
-        """Create the channels it has elsewhere, then let it start. `asked` is set when those that answer have."""
+        """Create the channels that the topic has on other nodes, and then let it start.
+
+        `asked` is set when the nsqlookupds that answer have answered.
+        """
         try:
             await self._find_channels(name, asked)
         finally:
             asked.set()
-            if self._asked.get(name) is asked:  # else it was deleted and created again meanwhile
+            if self._asked.get(name) is asked:  # else the topic was deleted and created again meanwhile
                 del self._asked[name]
 
     async def _find_channels(self, name: str, asked: trio.Event) -> None:
@@ -213,7 +220,7 @@ class Lookupds:
                     nursery.start_soon(self._query, address, name, found)
             if not topic.deleted:
                 self._create_channels(topic, found)
-            asked.set()  # nobody waits for the others
+            asked.set()  # no client waits for the nsqlookupds that did not answer the last time
         if not topic.deleted:
             topic.start()
             self._wake()
@@ -233,19 +240,22 @@ class Lookupds:
         try:
             async with self._asking:
                 found.update(dict.fromkeys(await self._ask(url, topic, self._timeouts)))
-        except AnswerError as error:  # start without it
+        except AnswerError as error:  # the topic starts without that answer
             log.warning("LOOKUPD: failed to query channels of %s at %s - %s", topic, url, error)
 
 
 def _import_ask() -> Ask:
-    """In a thread: httpx takes tens of milliseconds to import, and no client waits for it."""
+    """Import httpx and return the function that asks.
+
+    This runs in a thread: the import takes tens of milliseconds, and no client must wait for it.
+    """
     from nsqd.discovery.question import channels_of
 
     return channels_of
 
 
 def _command(change: Change) -> bytes:
-    """What a nsqlookupd is told, or b""."""
+    """Return the command that tells an nsqlookupd of a change, or b""."""
     channel = change.channel or None
     if change.kind in (ChangeKind.TOPIC_CREATED, ChangeKind.CHANNEL_CREATED):
         return register(change.topic, channel)

@@ -1,4 +1,4 @@
-"""The question to an nsqlookupd which channels a topic has elsewhere. Only this file of nsqd's discovery imports httpx."""
+"""Ask an nsqlookupd which channels a topic has on other nodes. Only this file of nsqd's discovery imports httpx."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from penstock.protocol.names import is_valid_name
 from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer, valid_names
 
 MOST_ANSWER = 1024 * 1024  # bytes of an answer
-MOST_ANSWER_MEMORY = 4 * MOST_ANSWER  # bytes that it may take once it is parsed
-MOST_CHANNELS = 10_000  # named in it
+MOST_ANSWER_MEMORY = 4 * MOST_ANSWER  # bytes of memory that an answer may take once it is parsed
+MOST_CHANNELS = 10_000  # channels named in an answer
 
 _HEADERS = {**IDENTITY, "Accept": "application/vnd.nsq"}
-_NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, ValueError, trio.TooSlowError)  # it is down, or lies
+_NO_ANSWER = (httpx.HTTPError, httpx.InvalidURL, ValueError, trio.TooSlowError)  # the nsqlookupd is down, or lies
 
 
 async def channels_of(url: str, topic: str, timeouts: tuple[float, float]) -> list[str]:
-    """The valid names that the nsqlookupd answers. `timeouts`: to connect, and for each wait for more of the answer, in s.
+    """Return the valid channel names that an nsqlookupd answers.
 
-    Raises AnswerError, of one line.
+    `timeouts` are those to connect, and for each wait for more of the answer, in s. Raises AnswerError with a text of one line.
     """
     connect, read = timeouts
-    longest = connect + read or math.inf  # s, however slowly bytes drip in
+    longest = connect + read or math.inf  # s, however slowly the bytes arrive
     timeout = httpx.Timeout(read, connect=connect)
     try:
-        # Never https: verify=False only spares 20 ms of loading certificates.
+        # The URL is never https: verify=False only saves the 20 ms of loading certificates.
         async with httpx.AsyncClient(timeout=timeout, trust_env=False, verify=False) as client:
             with trio.fail_after(longest):
                 async with client.stream("GET", url, params={"topic": topic}, headers=_HEADERS) as answer:

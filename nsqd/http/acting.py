@@ -1,16 +1,16 @@
-"""Acting on single messages of a channel, in whatever state they are.
+"""Act on single messages of a channel, in whatever state they are.
 
-    POST /channel/messages/finish?topic=t&channel=c&offset=7,9       they are done with
-    POST /channel/messages/requeue?...[&delay=MS]                    ready again, after a delay if one is given
-    POST /channel/messages/kick?...                                  ready again, as if they had never been delivered
-    POST /channel/messages/bury?...[&reason=TEXT]                    not delivered until somebody kicks or finishes them
-    POST /channel/messages/move?...&to=TOPIC                         published to another topic, and finished here; headers
-                                                                     go with it, a key or a sequence does not
+    POST /channel/messages/finish?topic=t&channel=c&offset=7,9       finish the messages
+    POST /channel/messages/requeue?...[&delay=MS]                    make them ready again, after a delay if one is given
+    POST /channel/messages/kick?...                                  make them ready as if they had never been delivered
+    POST /channel/messages/bury?...[&reason=TEXT]                    deliver none of them until kicked or finished
+    POST /channel/messages/move?...&to=TOPIC                         publish them to another topic, and finish them here;
+                                                                     headers go with them, a key or a sequence does not
 
-Offsets are those that /channel/messages tells. Instead of `offset`, `state=S&count=N` takes the first N in that state. The
-answer is {"finished": N} (requeued, kicked, buried, moved): how many of them the channel had, once that is as durable as the
-topic says. A consumer that has such a message in flight loses it: its FIN will fail. 413 TOO_MUCH_AT_ONCE if more than 64 MiB
-of messages had to be read from disk for it: name fewer.
+Offsets are those in the answers of /channel/messages. Instead of `offset`, `state=S&count=N` takes the first N in that state.
+The answer is {"finished": N} (requeued, kicked, buried, moved): how many of them the channel had, once that is as durable as
+the topic promises. A consumer that has such a message in flight loses it: its FIN will fail. The answer is 413 TOO_MUCH_AT_ONCE
+if more than 64 MiB of messages had to be read from disk for the request; a client then names fewer.
 """
 
 from collections.abc import Callable
@@ -37,19 +37,19 @@ from shared.values import MILLISECOND
 MOST = 1000  # messages in a request
 RECORD = 4 * 1024 * 1024  # bytes of bodies that are published as one record
 MOST_REASON = 200  # characters
-BY_HAND = "by hand"  # why a message is buried, unless the request tells
+BY_HAND = "by hand"  # the reason for burying a message, unless the request gives one
 Act = Callable[[Topic, Channel, list[Chosen], Look], int]
 Arguments = dict[str, str]
 
 
 class Acting:
-    """The five routes."""
+    """The five routes that act on messages."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def routes(self) -> Routes:
-        """Every path and its method."""
+        """Return every path, its method and its handler."""
         return {
             "/channel/messages/finish": {"POST": self._handler("finished", self._finish)},
             "/channel/messages/requeue": {"POST": self._handler("requeued", self._requeue)},
@@ -59,7 +59,10 @@ class Acting:
         }
 
     def _handler(self, done: str, prepare: Callable[[Arguments], Act]) -> Handler:
-        """What the arguments ask for is checked first, then looked at, then done."""
+        """Return a handler that checks the arguments, reads the messages, and then acts on them.
+
+        `done` is the key of the answer; `prepare` makes the action from the arguments.
+        """
 
         async def handler(request: Request) -> Response:
             arguments = query(request)
@@ -113,7 +116,7 @@ class Acting:
             topic = topic_to_publish_to(self._node.broker, to)
 
             def publish(ordinals: list[int]) -> None:
-                """Sealed here, and not with the turn's end (see acting.move); as records of a bounded size, in their order."""
+                """Publish the messages as records of bounded size, in their order, and seal them here (see acting.move)."""
                 size, wall = 0, self._node.broker.wall
                 for ordinal in ordinals:
                     body = look.frames[ordinal][HEADER_SIZE:]
@@ -135,7 +138,7 @@ class Acting:
 
 
 def _choice(arguments: Arguments) -> Callable[[Channel], list[int]]:
-    """Which messages: their ordinals, of a channel."""
+    """Return a function that chooses ordinals of a channel by the arguments. Raises HttpError."""
     if "offset" in arguments:
         ordinals = numbers(arguments, "offset", MOST)
         return lambda channel: ordinals

@@ -1,8 +1,9 @@
-"""GET /cursors: how far all are behind who read topics back, whatever the topic.
+"""GET /cursors: tell how far every reader with a cursor is behind, in all topics.
 
     GET /cursors[?limit=100][&after=TOPIC/NAME]     {"cursor_count": all of them, "cursors": [...]}
 
-by topic and name, those behind TOPIC/NAME. Each is told as /topic/cursors does, with its "topic" first.
+The cursors are sorted by topic and name, beginning behind TOPIC/NAME. Each is told as in /topic/cursors, with its "topic"
+first.
 """
 
 from itertools import islice
@@ -19,24 +20,24 @@ from shared.http.api import Routes, json_response, query
 from shared.http.errors import HttpError
 
 LIMIT, MOST = 100, 1000  # cursors in an answer
-PORTION = 1000  # topics in one turn: most have none; about a tenth of a millisecond
-TOLD = 200  # cursors in one turn: less than a millisecond
+PORTION = 1000  # topics in one turn: most have no cursor; about a tenth of a millisecond
+TOLD = 200  # cursors described in one turn: less than a millisecond
 
 Key = tuple[str, str]  # topic and name: neither has a slash
 
 
 class AllCursors:
-    """The route."""
+    """The route for the cursors of all topics."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def routes(self) -> Routes:
-        """The path and its method."""
+        """Return the path, its method and its handler."""
         return {"/cursors": {"GET": self.cursors}}
 
     async def cursors(self, request: Request) -> Response:
-        """A page of them."""
+        """Answer one page of cursors, sorted by topic and name."""
         arguments = query(request)
         limit, after = bounded(arguments, "limit", LIMIT, MOST), _after(arguments)
         keys = await self._keys()
@@ -48,7 +49,7 @@ class AllCursors:
         return json_response({"cursor_count": len(keys), "cursors": cursors})
 
     async def _keys(self) -> list[Key]:
-        """Of all that there are."""
+        """Return the keys of all cursors."""
         call = self._node.bridge.call
         topics = iter(await call(lambda: list(self._node.broker.topics.values())))
         keys: list[Key] = []
@@ -57,7 +58,7 @@ class AllCursors:
         return keys
 
     def _told(self, keys: list[Key]) -> list[dict[str, Any]]:
-        """Those that are still there. (trio thread)"""
+        """Describe the cursors that still exist. Runs in the trio thread."""
         found = []
         for name, cursor_name in keys:
             topic = self._node.broker.topics.get(name)
@@ -68,7 +69,7 @@ class AllCursors:
 
 
 def _keys_of(topics: list[Topic]) -> list[Key]:
-    """(trio thread)"""
+    """Return the keys of the topics' cursors. Runs in the trio thread."""
     return [(topic.name, name) for topic in topics if topic.cursors and not topic.deleted for name in topic.cursors]
 
 

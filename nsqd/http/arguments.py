@@ -1,4 +1,4 @@
-"""Arguments of several routes: NSQ spells the errors for topics and channels differently from route to route."""
+"""Read arguments that several routes share: NSQ spells the errors for topics and channels differently from route to route."""
 
 from contextlib import suppress
 
@@ -10,11 +10,11 @@ from nsqd.core.work_queue.tube import Tube
 from penstock.protocol.names import is_valid_name
 from shared.http.errors import HttpError
 
-MOST_DIGITS = 19  # of an offset or a job's id in a list
+MOST_DIGITS = 19  # digits of an offset or a job's id in a list
 
 
 def topic_name(arguments: dict[str, str], invalid: str = "INVALID_TOPIC") -> str:
-    """The argument `topic`, a legal name."""
+    """Return the argument `topic`, a legal name. Raises HttpError 400, with `invalid` for an illegal one."""
     name = any_topic_name(arguments)
     if not is_valid_name(name):
         raise HttpError(400, invalid)
@@ -22,14 +22,14 @@ def topic_name(arguments: dict[str, str], invalid: str = "INVALID_TOPIC") -> str
 
 
 def any_topic_name(arguments: dict[str, str]) -> str:
-    """The argument `topic`, whatever it is."""
+    """Return the argument `topic`, legal or not. Raises HttpError 400 if it is missing."""
     if "topic" not in arguments:
         raise HttpError(400, "MISSING_ARG_TOPIC")
     return arguments["topic"]
 
 
 def topic_and_channel(arguments: dict[str, str]) -> tuple[str, str]:
-    """Both arguments of a /channel route, legal names."""
+    """Return both arguments of a /channel route, legal names. Raises HttpError 400."""
     topic = topic_name(arguments, "INVALID_ARG_TOPIC")
     if "channel" not in arguments:
         raise HttpError(400, "MISSING_ARG_CHANNEL")
@@ -40,19 +40,19 @@ def topic_and_channel(arguments: dict[str, str]) -> tuple[str, str]:
 
 
 def topic_to_publish_to(broker: Broker, name: str) -> Topic:
-    """Created if it is not there; 503 while nothing can be published."""
+    """Return the topic, created if it does not exist. Raises HttpError 503 while the node takes no messages."""
     refuse_if_need_be(broker)
     return made_topic(broker, name)
 
 
 def refuse_if_need_be(broker: Broker) -> None:
-    """503 while nothing can be published: DRAINING, or the original's word for any failure to put."""
+    """Raise HttpError 503 while the node takes no messages: DRAINING, or EXITING, the original's word for any failed put."""
     if broker.refusal:
         raise HttpError(503, DRAINING if broker.refusal == DRAINING else "EXITING")
 
 
 def made_topic(broker: Broker, name: str) -> Topic:
-    """Created if it is not there; 503 beyond the limit."""
+    """Return the topic, created if it does not exist. Raises HttpError 503 beyond the limit."""
     try:
         return broker.topic(name)
     except TooMany:
@@ -60,7 +60,7 @@ def made_topic(broker: Broker, name: str) -> Topic:
 
 
 def made_channel(topic: Topic, name: str) -> Channel:
-    """Created if it is not there; 503 beyond the limit."""
+    """Return the channel, created if it does not exist. Raises HttpError 503 beyond the limit."""
     try:
         return topic.channel(name)
     except TooMany:
@@ -68,7 +68,7 @@ def made_channel(topic: Topic, name: str) -> Channel:
 
 
 def existing_topic(broker: Broker, name: str) -> Topic:
-    """404 if it is not there."""
+    """Return the topic of that name. Raises HttpError 404 if it does not exist."""
     topic = broker.topics.get(name)
     if topic is None:
         raise HttpError(404, "TOPIC_NOT_FOUND")
@@ -76,7 +76,7 @@ def existing_topic(broker: Broker, name: str) -> Topic:
 
 
 def existing_channel(broker: Broker, topic: str, channel: str) -> Channel:
-    """404 if one of both is not there."""
+    """Return the channel. Raises HttpError 404 if the topic or the channel does not exist."""
     found = existing_topic(broker, topic).channels.get(channel)
     if found is None:
         raise HttpError(404, "CHANNEL_NOT_FOUND")
@@ -84,13 +84,13 @@ def existing_channel(broker: Broker, topic: str, channel: str) -> Channel:
 
 
 def topic_of_channel(broker: Broker, topic: str, channel: str) -> Topic:
-    """404 if one of both is not there."""
+    """Return the topic. Raises HttpError 404 if the topic or the channel does not exist."""
     existing_channel(broker, topic, channel)
     return broker.topics[topic]
 
 
 def existing_tube(broker: Broker, name: str) -> Tube:
-    """404 if it is not there. One that is only used or watched is made."""
+    """Return the tube; one that is only used or watched is created. Raises HttpError 404 if it does not exist."""
     tube = broker.tubes.tube(name)
     if tube is None and name in broker.tubes.listed.counters:
         with suppress(TooMany):
@@ -101,14 +101,14 @@ def existing_tube(broker: Broker, name: str) -> Tube:
 
 
 def tube_name(arguments: dict[str, str]) -> str:
-    """The argument `tube`, whatever it is: a tube may have a name that no topic can have."""
+    """Return the argument `tube`, whatever its value: a tube may have a name that no topic can have."""
     if "tube" not in arguments:
         raise HttpError(400, "MISSING_ARG_TUBE")
     return arguments["tube"]
 
 
 def bounded(arguments: dict[str, str], name: str, default: int, most: int) -> int:
-    """A number from 0 to `most`."""
+    """Return the argument `name` as a number from 0 to `most`, or `default`. Raises HttpError 400."""
     text = arguments.get(name)
     if text is None:
         return default
@@ -118,7 +118,7 @@ def bounded(arguments: dict[str, str], name: str, default: int, most: int) -> in
 
 
 def numbers(arguments: dict[str, str], name: str, most: int) -> list[int]:
-    """At most so many numbers with commas between them, as they come; none twice."""
+    """Return at most `most` numbers, separated by commas, in their order and without repetitions. Raises HttpError 400."""
     words = arguments[name].split(",")
     if len(words) > most or not all(word.isascii() and word.isdigit() and len(word) <= MOST_DIGITS for word in words):
         raise HttpError(400, f"INVALID_ARG_{name.upper()}")

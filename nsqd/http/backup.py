@@ -1,4 +1,4 @@
-"""GET /backup: the data directory of the running node as a tar stream, as it was at one moment. One at a time.
+"""GET /backup: send the data directory of the running node as a tar stream, as it was at one moment. One at a time.
 
 Unpacked, it is a data directory that nsqd starts with. While it is sent no file of the log is removed or cleaned.
 """
@@ -25,17 +25,17 @@ METADATA = "nsqd.dat"
 
 
 class BackupRoute:
-    """The route."""
+    """The route that sends a backup of the node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def routes(self) -> Routes:
-        """The path and its method."""
+        """Return the path, its method and its handler."""
         return {"/backup": {"GET": self.backup}}
 
     async def backup(self, request: Request) -> Response:
-        """Everything."""
+        """Answer the whole data directory as a tar stream."""
         metadata = await asyncio.to_thread(_content, Path(self._node.options.data_path or ".") / METADATA)
         copy, parts = await self._node.bridge.call(self._begin)
         size = sum(_padded(part.size) + BLOCK for part in parts) + 2 * BLOCK
@@ -46,7 +46,7 @@ class BackupRoute:
         )
 
     def _begin(self) -> tuple[int, Sequence[Part]]:
-        """(trio thread)"""
+        """Begin a copy of the log, and return its number and its parts. Runs in the trio thread. Raises HttpError 409, 503."""
         try:
             return self._node.backup.begin()
         except Busy:
@@ -75,7 +75,7 @@ class BackupRoute:
 def _content(path: Path) -> bytes:
     try:
         return path.read_bytes()
-    except OSError:  # there is none yet: it is only for tools that read it
+    except OSError:  # the file does not exist yet; only tools read it
         return b""
 
 

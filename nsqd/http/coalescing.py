@@ -1,4 +1,4 @@
-"""What is dear to make is made once at a time: who asks for it meanwhile shares the next making with others who ask."""
+"""Make an expensive value once at a time: callers that ask meanwhile share the next making."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -8,21 +8,21 @@ T = TypeVar("T")
 
 
 class Coalescing(Generic[T]):
-    """See above. (HTTP thread)
+    """Values that are made on demand, one at a time, in the HTTP thread.
 
-    Nobody is given what was begun before he asked, so an answer tells what was done before its question.
+    No caller is given a value whose making began before the call, so an answer covers everything done before its question.
     """
 
     def __init__(self) -> None:
-        self._lock = asyncio.Lock()  # held by the one that is being made
-        self._next: dict[Hashable, asyncio.Task[T]] = {}  # what is asked for and not begun, by what it is
+        self._lock = asyncio.Lock()  # held while a value is made
+        self._next: dict[Hashable, asyncio.Task[T]] = {}  # the makings that are asked for and have not begun, by key
 
     async def get(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
-        """What `make` returns or raises; `key` says what that is: equal ones are interchangeable."""
+        """Return or raise what `make` does. Calls with equal keys may share one result."""
         task = self._next.get(key)
         if task is None:
             task = self._next[key] = asyncio.create_task(self._make(key, make))
-        return await asyncio.shield(task)  # one who goes away does not take it from the others
+        return await asyncio.shield(task)  # a caller that is cancelled does not cancel it for the others
 
     async def _make(self, key: Hashable, make: Callable[[], Awaitable[T]]) -> T:
         async with self._lock:

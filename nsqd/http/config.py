@@ -15,22 +15,22 @@ from shared.http.options import LOG_LEVEL, go_log_level, option_response, read_a
 from shared.options import specs
 
 LOOKUPDS = "nsqlookupd_tcp_addresses"
-MOST_LOOKUPDS = 100  # each is a task that dials for ever: 30,000 took all descriptors, and the turn for 18 s
+MOST_LOOKUPDS = 100  # each is a task that dials forever: 30,000 took all descriptors, and the turn for 18 s
 
 
 class Config:
-    """The two routes."""
+    """The two routes that show and change options."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._names = {spec.key: spec.name for spec in specs(NsqdOptions, "nsqd") if spec.in_file}
 
     async def get(self, request: Request) -> Response:
-        """Strings as they are, all else as JSON."""
+        """Answer the value of an option: a string as it is, anything else as JSON."""
         return await self._answer(_key(request))
 
     async def put(self, request: Request) -> Response:
-        """Change an option; the answer is its new value."""
+        """Change an option, and answer its new value."""
         body = await read_body(request, self._node.options.max_msg_size, "INVALID_VALUE")
         if not body:
             raise HttpError(413, "INVALID_VALUE")
@@ -53,7 +53,7 @@ class Config:
         return option_response(value)
 
     def _in_force(self) -> dict[str, object]:
-        """By key: what is only found out at start, and what Go has as a number."""
+        """Return values that differ from the options, by key: values found out at start, and those that Go has as numbers."""
         options, info = self._node.options, self._node.info
         return {
             "id": options.node_number(),
@@ -64,7 +64,7 @@ class Config:
             "statsd_prefix": statsd_prefix(options.statsd_prefix, info.broadcast_address, info.http_port),
             "tls_required": TLS_REQUIRED[options.tls_required],
             "tls_min_version": TLS_VERSIONS[options.tls_min_version],
-            # JSON numbers as Go writes them: 1, not 1.0
+            # JSON numbers as Go writes them: 1 instead of 1.0
             "e2e_processing_latency_percentiles": [
                 1 if p == 1 else p for p in options.e2e_processing_latency_percentile
             ],

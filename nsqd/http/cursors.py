@@ -1,13 +1,14 @@
-"""Named cursors of those who read a topic back: where they stand, how far they are behind, and what is held for them.
+"""Manage the named cursors of clients that read a topic back: position, lag, and what is held for them.
 
     GET  /topic/cursors?topic=t
     POST /topic/cursor?topic=t&name=n[&to=PLACE][&owner=o][&hold=24h][&hold_bytes=N][&log=ID]    make it, or change it
     POST /topic/cursor/delete?topic=t&name=n[&owner=o]
 
-A PLACE is one of read_back.py's; a new cursor stands at the earliest message unless it is given. What a cursor has not read
-is retained for `hold` after its publish, and within the newest `hold_bytes`, though the topic's retention has passed it: within
-both if both are given. So one that nobody moves any more does not fill the disk. One with an owner is moved and deleted only
-with that owner named: 403 OTHER_OWNER. 409 NOT_RETAINED if the topic retains nothing, 429 TOO_MANY_CURSORS beyond 100 of it.
+A PLACE is one of those in read_back.py; a new cursor stands at the earliest message unless `to` says otherwise. Messages that a
+cursor has not passed are retained for `hold` after their publish, and within the newest `hold_bytes`, even when the topic's
+retention has passed them: within both bounds if both are given. So an abandoned cursor does not fill the disk. A cursor with an
+owner is moved and deleted only by requests that name that owner: 403 OTHER_OWNER. 409 NOT_RETAINED if the topic retains
+nothing, 429 TOO_MANY_CURSORS beyond 100 in a topic.
 """
 
 from dataclasses import replace
@@ -31,14 +32,14 @@ MOST_OWNER = 200  # bytes
 
 
 class Cursors:
-    """The three routes."""
+    """The three routes for the cursors of a topic."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._places = Places(node)
 
     def routes(self) -> Routes:
-        """Every path and its method."""
+        """Return every path, its method and its handler."""
         return {
             "/topic/cursors": {"GET": self.cursors},
             "/topic/cursor": {"POST": self.move},
@@ -46,7 +47,7 @@ class Cursors:
         }
 
     async def cursors(self, request: Request) -> Response:
-        """All of a topic's."""
+        """Answer all cursors of a topic, by name."""
         arguments = query(request)
         name, known = topic_name(arguments), arguments.get("log", "")
 
@@ -59,7 +60,7 @@ class Cursors:
         return json_response({"topic": name, "log": window.log, "cursors": cursors_told})
 
     async def move(self, request: Request) -> Response:
-        """Make one, or change it."""
+        """Create a cursor, or change it, and answer its new state."""
         arguments = query(request)
         topic, name, owner = _names(arguments)
         known, changes = arguments.get("log", ""), _changes(arguments)
@@ -76,7 +77,7 @@ class Cursors:
     def _moved(
         self, topic: Topic, window: Window, name: str, owner: str, offset: int | None, changes: dict[str, int]
     ) -> Cursor:
-        """(trio thread)"""
+        """Create or change the cursor, and return it. Runs in the trio thread. Raises HttpError."""
         before = topic.cursors.get(name)
         if before is None and not topic.config.over(self._node.broker.limits.keeping).retains:
             raise HttpError(409, "NOT_RETAINED")
@@ -97,7 +98,7 @@ class Cursors:
         return cursor
 
     async def delete(self, request: Request) -> Response:
-        """It is no more."""
+        """Delete a cursor, and answer its last state."""
         topic, name, owner = _names(query(request))
 
         def work() -> tuple[Cursor, Window]:
@@ -113,12 +114,12 @@ class Cursors:
 
 
 def told(name: str, cursor: Cursor, window: Window) -> dict[str, Any]:
-    """One of them, for JSON."""
+    """Return a cursor as a dict for JSON."""
     return {
         "name": name,
         "offset": cursor.offset,
         "lag": max(0, window.next - cursor.offset),
-        "gone": max(0, window.first - cursor.offset),  # of the lag, what retention has passed
+        "gone": max(0, window.first - cursor.offset),  # how many messages of the lag retention has removed
         "owner": cursor.owner,
         "hold": format_duration(cursor.hold),
         "hold_bytes": cursor.hold_bytes,
@@ -127,7 +128,7 @@ def told(name: str, cursor: Cursor, window: Window) -> dict[str, Any]:
 
 
 def _names(arguments: dict[str, str]) -> tuple[str, str, str]:
-    """Topic, cursor and owner."""
+    """Return the topic, the cursor's name and the owner. Raises HttpError 400."""
     topic = topic_name(arguments)
     if "name" not in arguments:
         raise HttpError(400, "MISSING_ARG_NAME")

@@ -1,4 +1,4 @@
-"""Buried messages over HTTP: list, finish and kick them (POST changes, GET looks).
+"""Handle buried messages (dead letters) over HTTP: list, finish and kick them. POST changes, GET only looks.
 
     GET  /channel/buried?topic=t&channel=c[&limit=100][&after=ID][&body=true]
     POST /channel/buried/finish?topic=t&channel=c&id=ID[,ID...]     or  &count=N, the first buried first
@@ -25,21 +25,21 @@ from nsqd.http.node import Node
 from shared.http.api import Handler, Routes, json_response, query
 from shared.http.errors import HttpError
 
-LIMIT = 100  # messages in an answer unless asked for another number
-MOST = 1000  # messages in an answer, or done with in one request
-READS, READ_PAUSE = 200, 0.01  # looks at messages that are being read back, and s between them
+LIMIT = 100  # messages in an answer unless the request gives another number
+MOST = 1000  # messages in an answer, or in one request that acts
+READS, READ_PAUSE = 200, 0.01  # tries to get messages that are being read from disk, and s between them
 MOST_BODY = 4 * 1024 * 1024  # bytes of bodies in an answer; a message that does not fit comes without its body
 _TRUE = ("true", "1")
 
 
 class DeadLetters:
-    """The three routes."""
+    """The three routes for buried messages."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def routes(self) -> Routes:
-        """Every path and its method."""
+        """Return every path, its method and its handler."""
         return {
             "/channel/buried": {"GET": self.buried},
             "/channel/buried/finish": {"POST": self._acting("finished", acting.finish_buried)},
@@ -47,7 +47,7 @@ class DeadLetters:
         }
 
     async def buried(self, request: Request) -> Response:
-        """What is buried, the first buried first."""
+        """Answer a page of the buried messages, the first buried first."""
         arguments = query(request)
         topic, channel = topic_and_channel(arguments)
         limit = _number(arguments, "limit", LIMIT)
@@ -57,7 +57,7 @@ class DeadLetters:
             total, found = await self._node.bridge.call(lambda: _look(self._node.broker, topic, channel, after, limit))
             if all(frame for _, _, frame in found):
                 break
-            await asyncio.sleep(READ_PAUSE)  # some are being read back from disk
+            await asyncio.sleep(READ_PAUSE)  # some messages are still being read from disk
         return json_response({"buried_count": total, "messages": _pictures(found, bodies)})
 
     def _acting(self, done: str, act: Callable[[Channel, list[bytes]], int]) -> Handler:
@@ -80,7 +80,7 @@ class DeadLetters:
 def _look(
     broker: Broker, topic: str, channel: str, after: bytes | None, limit: int
 ) -> tuple[int, list[tuple[bytes, Grave, bytes]]]:
-    """How many are buried, and the (id, grave, frame) of some. (trio thread)"""
+    """Return how many messages are buried, and (id, grave, frame) for up to `limit` of them. Runs in the trio thread."""
     found = existing_channel(broker, topic, channel)
     return len(found.buried), [
         (message_id, grave, broker.topics[topic].frame(grave.ordinal))
@@ -108,7 +108,7 @@ def _pictures(found: list[tuple[bytes, Grave, bytes]], bodies: bool) -> list[dic
 
 
 def _ids(arguments: dict[str, str]) -> list[bytes]:
-    """The argument `id`: one, or several with commas; HttpError 400 if one is none."""
+    """Return the ids in the argument `id`: one, or several with commas. Raises HttpError 400 if one is not valid."""
     words = arguments.get("id", "").split(",") if arguments.get("id") else []
     if len(words) > MOST or any(len(word) != ID_SIZE or not word.isascii() for word in words):
         raise HttpError(400, "INVALID_ID")

@@ -1,21 +1,22 @@
-"""Draining a node, as before it is taken away (NATS has it as lame duck mode): it takes nothing more and hands out what it has.
+"""Drain a node before it is taken away: it takes nothing more and hands out what it has (NATS calls this lame duck mode).
 
-    POST /node/drain        from now on; said again, it goes on as it was
-    POST /node/undrain      no more
-    GET  /node/drain        how far it is
+    POST /node/drain        begin to drain; on a node that drains already it changes nothing
+    POST /node/undrain      stop draining
+    GET  /node/drain        tell how far the draining is
 
 All three answer:
 
     {"draining": true, "since": S, "depth": 3, "in_flight": 1, "deferred": 0, "buried": 2, "jobs": 0, "done": false}
 
-`since`: s since the epoch, 0 while it does not drain. `depth`: messages ready in some channel, or that no channel has been
-given yet; `jobs`: of tubes, but for buried ones, which `buried` has as well. `done`: it drains, and there is nothing left but
-what is buried. The statistics topic is left out: it may have no consumer.
+`since` is in s since the epoch, 0 while the node does not drain. `depth` counts messages that are ready in some channel, or
+that no channel has been given yet; `jobs` counts those of tubes without the buried ones, which `buried` includes. `done`: the
+node drains, and nothing is left except buried messages and jobs. The statistics topic is left out, because it may have no
+consumer.
 
-Whoever publishes or puts is refused: E_PUB_FAILED (MPUB, DPUB) `PUB failed DRAINING` over TCP, 503 DRAINING over HTTP (also of
-/channel/messages/move, and of /channel/create with `from`), DRAINING to clients of beanstalkd. Consumers and workers go on, and
-find the node at nsqlookupd as before. A topic or a channel that is paused, and a topic without a channel, keeps what it has.
-/readyz is 503, /ping and /livez stay as they are. A restart forgets it.
+Clients that publish or put are refused: E_PUB_FAILED (MPUB, DPUB) `PUB failed DRAINING` over TCP, 503 DRAINING over HTTP (also
+for /channel/messages/move, and for /channel/create with `from`), DRAINING to clients of beanstalkd. Consumers and workers go
+on, and find the node at nsqlookupd as before. A topic or a channel that is paused, and a topic without a channel, keeps its
+messages. /readyz is 503; /ping and /livez do not change. A restart ends the draining.
 """
 
 from itertools import islice
@@ -34,20 +35,20 @@ PORTION = 200  # topics and channels in one turn: less than a millisecond
 
 
 class Drain:
-    """The three routes."""
+    """The three routes that drain a node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def routes(self) -> Routes:
-        """Every path and its methods."""
+        """Return every path, its methods and its handlers."""
         return {
             "/node/drain": {"GET": self.tell, "POST": self._setting(True)},
             "/node/undrain": {"POST": self._setting(False)},
         }
 
     async def tell(self, request: Request) -> Response:
-        """How far it is."""
+        """Answer how far the draining is."""
         return json_response(await self._told())
 
     def _setting(self, draining: bool) -> Handler:
@@ -59,7 +60,10 @@ class Drain:
         return handler
 
     async def _told(self) -> dict[str, Any]:
-        """What came in the turn in which draining began is there from the next on: each `call` is one."""
+        """Count what is left, and return the answer.
+
+        Each `call` is a turn of its own. So the counts include everything that came in the turn in which draining began.
+        """
         call, broker = self._node.bridge.call, self._node.broker
         began = await call(lambda: broker.draining_since)
         left, looking = Left(), walk(broker, self._node.options.statistics_topic)
@@ -67,5 +71,5 @@ class Drain:
             for one in portion:
                 left = left.plus(one)
         since = await call(lambda: broker.draining_since)
-        done = since > 0 and since == began and left.is_nothing  # it drained all the time
+        done = since > 0 and since == began and left.is_nothing  # the node has drained since before the count
         return {"draining": since > 0, "since": since // SECOND, **left._asdict(), "done": done}

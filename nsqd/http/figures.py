@@ -1,7 +1,7 @@
-"""One look at the node for /metrics, taken some rows at a time, so that ten thousand channels stall no turn.
+"""Take one look at the node for /metrics, some rows at a time, so that ten thousand channels stall no turn.
 
-Not every topic and channel gets series of its own: LABELLED of each do, and keep them until they are deleted; the others
-are summed up. So what a scrape brings to the monitoring is bounded, however many topics come and go.
+Not every topic and channel gets series of its own: LABELLED of each do, and keep them until they are deleted; the others are
+summed up. So the size of a scrape is bounded, however many topics come and go.
 """
 
 from collections import Counter
@@ -22,14 +22,17 @@ from nsqd.http.node import Node
 from shared.budget import BudgetFigures
 from shared.histogram import Histogram
 
-LABELLED = 200  # topics, and as many channels: some 2,000 series in all
-BACKLOG = 3  # gauges that are, the first ones: ready, in flight, deferred
+LABELLED = 200  # topics, and the same number of channels: some 2,000 series in all
+BACKLOG = 3  # how many gauges, from the first, make up the backlog: ready, in flight, deferred
 SUMMED_AT_ONCE = 1000  # rows: one call lets no other thread run; less than a millisecond
 PORTION = 200  # rows in one turn: less than a millisecond
 
 
 class Row(NamedTuple):
-    """A topic, a channel, a tube, a cursor, or a sum. What gauges and counters mean goes by names below: TOPIC_ and so on."""
+    """The figures of a topic, a channel, a tube, a cursor, or a sum.
+
+    The names TOPIC_GAUGES, TOPIC_COUNTERS and so on tell what the gauges and counters mean.
+    """
 
     key: tuple[str, ...]  # (topic,) or (topic, channel); (tube,); (topic, cursor)
     gauges: tuple[int, ...]
@@ -44,16 +47,16 @@ TUBE_GAUGES, TUBE_COUNTERS = ("ready", "reserved", "delayed", "buried", "urgent"
 
 
 class Chosen:
-    """Which of many rows have series of their own: at most `most`, the largest backlog first, each until it is gone."""
+    """The choice of rows with series of their own: at most `most`, the largest backlog first, each until it is gone."""
 
     def __init__(self, most: int = LABELLED) -> None:
         self._most = most
         self._keys: set[tuple[str, ...]] = set()
-        self._others: dict[tuple[str, ...], tuple[int, ...]] = {}  # counters of all others at the last look
-        self._total: tuple[int, ...] = ()  # what the counters of others have gained in all looks; never falls
+        self._others: dict[tuple[str, ...], tuple[int, ...]] = {}  # the counters of all other rows at the last look
+        self._total: tuple[int, ...] = ()  # what the counters of other rows have gained in all looks; never falls
 
     def choose(self, rows: Sequence[Row]) -> tuple[list[Row], Row | None]:
-        """The chosen rows, and the sum of the others; None if there never was one."""
+        """Return the chosen rows, and the sum of the others; None if there were never any others."""
         self._keys &= {row.key for row in rows}
         candidates = (row for row in rows if row.key not in self._keys)
         largest = nsmallest(self._most - len(self._keys), candidates, key=_rank)
@@ -68,13 +71,14 @@ class Chosen:
     def _rest(self, others: Sequence[Row]) -> Row | None:
         if not self._total:
             return None
-        gauges = add([row.gauges for row in others]) or (0,) * len(TUBE_GAUGES)  # of others, more than are looked at
+        # for a sum of no rows: zeros, at least as many as any kind has
+        gauges = add([row.gauges for row in others]) or (0,) * len(TUBE_GAUGES)
         return Row((), gauges, self._total)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One look at the node."""
+    """The figures of the whole node at one look."""
 
     topics: list[Row]
     channels: list[Row]
@@ -83,14 +87,15 @@ class Figures:
     connections: int
     turns: int
     scan: ScanStatistics
-    latency: Histogram | None  # ns from publish to FIN, of all messages ever; None without configured percentiles
-    refused: Counter[str]  # what was refused to clients, by reason
+    # ns from publish to FIN, of all messages since the start; None without configured percentiles
+    latency: Histogram | None
+    refused: Counter[str]  # what clients were refused, by reason
     log: LogFigures
     buffers: BudgetFigures
 
 
 async def take(node: Node) -> Figures:
-    """Look. (HTTP thread)"""
+    """Look at the node in portions, and return its figures. Runs in the HTTP thread."""
     walk = _walk(node.broker)
     rows: dict[str, list[Row]] = {"topics": [], "channels": [], "tubes": [], "cursors": []}
     while portion := await node.bridge.call(lambda: list(islice(walk, PORTION))):
@@ -100,7 +105,10 @@ async def take(node: Node) -> Figures:
 
 
 def _walk(broker: Broker) -> Iterator[tuple[str, Row]]:
-    """Every topic, reader and cursor. Goes on in the trio thread only; what is deleted meanwhile is left out."""
+    """Yield the row of every topic, reader and cursor, with its kind; leave out what is deleted meanwhile.
+
+    The iterator may be advanced only in the trio thread.
+    """
     for topic in list(broker.topics.values()):
         if topic.deleted:
             continue
@@ -129,7 +137,7 @@ def _tube(tube: Tube) -> Row:
     return Row((tube.topic_name,), gauges, (tube.total,))
 
 
-# Of each kind of reader: where its rows belong, and how one is made.
+# For each kind of reader: the field of Figures for its rows, and the function that makes a row.
 _ROWS: dict[Kind, tuple[str, Callable[[Any], Row]]] = {
     Kind.CHANNEL: ("channels", _channel),
     Kind.WORK_QUEUE: ("tubes", _tube),
@@ -153,19 +161,19 @@ def _whole(node: Node, rows: dict[str, list[Row]]) -> Figures:
 
 
 def _rank(row: Row) -> tuple[int, int, tuple[str, ...]]:
-    """Sorts rows: the largest backlog first, then the most messages, then by name."""
+    """Return a sort key: the largest backlog first, then the most messages, then by name."""
     return -sum(row.gauges[:BACKLOG]), -row.counters[0], row.key
 
 
 def _gained(counters: tuple[int, ...], before: tuple[int, ...] | None) -> tuple[int, ...]:
-    """What was added since `before`. Counters that fell are another topic's of the same name, which began at 0."""
+    """Return what was added since `before`. Counters that fell belong to another topic of the same name, and began at 0."""
     if before is None or any(new < old for new, old in zip(counters, before, strict=True)):
         return counters
     return tuple(new - old for new, old in zip(counters, before, strict=True))
 
 
 def add(tuples: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
-    """The sum of each place over all of them; () of none."""
+    """Return the sum at each place over all tuples; () without tuples."""
     while len(tuples) > SUMMED_AT_ONCE:
         parts = range(0, len(tuples), SUMMED_AT_ONCE)
         tuples = [tuple(map(sum, zip(*tuples[at : at + SUMMED_AT_ONCE], strict=True))) for at in parts]

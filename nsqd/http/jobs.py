@@ -1,22 +1,23 @@
-"""The jobs of a tube: looking at them, and acting on single ones.
+"""Look at the jobs of a tube, and act on single ones.
 
     GET /tube/jobs?tube=NAME&state=ready|reserved|delayed|buried[&limit=100][&after=NEXT][&preview=256]
 
     {"total": 3, "jobs": [{"id","state","priority","age","ttr","reserves","timeouts","releases","buries","kicks","body_size",
                            "body" or "body_base64"}], "pause_left": 0, "next": "..."}
 
-`pause_left`: s for which the tube is paused; `id` is beanstalkd's number; `age`, `ttr` and, of what is reserved or delayed,
-`time_left` are s. `total` counts all in that state; `next` is there if there is more: give it as `after`. In which order they
-come: nsqd/core/work_queue/listing.py; of bodies see nsqd/http/looking.py. What cannot be read has no body_size.
+`pause_left` is how many s the tube stays paused; `id` is beanstalkd's number; `age`, `ttr` and, for jobs that are reserved or
+delayed, `time_left` are in s. `total` counts all jobs in that state; `next` is present if there are more: give it as `after`.
+The order of the jobs is described in nsqd/core/work_queue/listing.py, and their bodies in nsqd/http/looking.py. A job that
+cannot be read has no body_size.
 
-    POST /tube/jobs/delete?tube=NAME&id=1,2,3     they are done with, in whatever state they are
-    POST /tube/jobs/kick?...                      buried and delayed ones are ready
-    POST /tube/jobs/bury?...                      ready and delayed ones wait until they are kicked
-    POST /tube/jobs/release?...                   reserved ones are ready at once
+    POST /tube/jobs/delete?tube=NAME&id=1,2,3     delete jobs, in whatever state they are
+    POST /tube/jobs/kick?...                      make buried and delayed jobs ready
+    POST /tube/jobs/bury?...                      hold ready and delayed jobs until they are kicked
+    POST /tube/jobs/release?...                   make reserved jobs ready at once
 
-Instead of `id`, `state=S&count=N` takes the first N in that state, which must be one that the action is for. The answer is
-{"deleted": N} (kicked, buried, released): to how many it was done, once that is as durable as the topic says. A worker that has
-such a job reserved loses it: it will be told NOT_FOUND.
+Instead of `id`, `state=S&count=N` takes the first N in that state, which must be a state that the action applies to. The answer
+is {"deleted": N} (kicked, buried, released): how many jobs changed, once that is as durable as the topic promises. A worker
+that has such a job reserved loses it: it will be told NOT_FOUND.
 """
 
 from collections.abc import Callable
@@ -44,13 +45,13 @@ _TIMED = (JobState.RESERVED, JobState.DELAYED)
 
 
 class Jobs:
-    """The five routes."""
+    """The five routes for the jobs of a tube."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def routes(self) -> Routes:
-        """Every path and its method."""
+        """Return every path, its method and its handler."""
         return {
             "/tube/jobs": {"GET": self.jobs},
             "/tube/jobs/delete": {"POST": self._handler(DELETE)},
@@ -60,7 +61,7 @@ class Jobs:
         }
 
     async def jobs(self, request: Request) -> Response:
-        """A page of them."""
+        """Answer a page of the tube's jobs in one state."""
         arguments = query(request)
         name, state, page = tube_name(arguments), _read_state(arguments), read_page(arguments)
         look, told, broker = Look(self._node, attributes=False), _Told(), self._node.broker
@@ -102,17 +103,17 @@ class Jobs:
 
 
 class _Told:
-    """What is told of a tube."""
+    """The jobs of a page, and the state of their tube."""
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
-        self.numbers: list[int] = []  # by which clients name them
+        self.numbers: list[int] = []  # the numbers by which clients name the jobs
         self.following = ""
         self.total = self.pause_left = 0
-        self.now = self.wall = 0  # when it was looked at, by both clocks, ns
+        self.now = self.wall = 0  # when the tube was looked at, by both clocks, ns
 
     def pictures(self, look: Look, bodies: Bodies) -> list[dict[str, Any]]:
-        """For JSON."""
+        """Return the jobs as dicts for JSON."""
         named = zip(self.numbers, self.jobs, strict=True)
         return [self._picture(number, job, look.frames[job.ordinal], bodies) for number, job in named]
 
@@ -135,7 +136,7 @@ class _Told:
 
 
 def _read_state(arguments: dict[str, str]) -> JobState:
-    """The argument `state`."""
+    """Return the state that the argument `state` names. Raises HttpError 400."""
     try:
         return _BY_WORD[arguments.get("state", "")]
     except KeyError:
@@ -143,7 +144,7 @@ def _read_state(arguments: dict[str, str]) -> JobState:
 
 
 def _choice(arguments: dict[str, str], action: Action) -> Callable[[Tube], list[Job]]:
-    """Which jobs of a tube."""
+    """Return a function that chooses jobs of a tube by the arguments. Raises HttpError 400."""
     if "id" in arguments:
         ids = numbers(arguments, "id", MOST)
         return lambda tube: named(tube, ids)

@@ -1,9 +1,10 @@
-"""Looking at messages, of a channel or of a tube: which page is asked for, frames from memory or disk, and bodies in JSON.
+"""Look at messages of a channel or jobs of a tube: the page asked for, frames from memory or disk, and bodies in JSON.
 
-    [&limit=100][&after=NEXT][&preview=256]     of a page: how many there are, behind what, and bytes of each body
+    [&limit=100][&after=NEXT][&preview=256]     for a page: how many messages, behind which one, and bytes of each body
 
-Nothing that is looked at changes. A body is `body` if it is text, else `body_base64`; what does not fit into the answer comes
-with its `body_size` alone. 413 TOO_MUCH_AT_ONCE if more than 64 MiB of messages had to be read from disk.
+Looking changes nothing. A body is `body` if it is text, else `body_base64`; a body that does not fit into the answer is left
+out, and only its `body_size` is given. The answer is 413 TOO_MUCH_AT_ONCE if more than 64 MiB of messages had to be read from
+disk.
 """
 
 import base64
@@ -23,37 +24,38 @@ from shared.http.errors import HttpError
 LIMIT, MOST = 100, 1000  # messages in an answer
 PREVIEW, MOST_PREVIEW = 256, 64 * 1024  # bytes of a body
 MOST_READ = 64 * 1024 * 1024  # bytes of messages that are read from disk for one request
-MOST_BODY = 4 * 1024 * 1024  # bytes of bodies in an answer; what does not fit comes without its body
-Choose = Callable[[], tuple[Topic, list[int]]]  # in the trio thread: a topic, and ordinals of some of its messages
+MOST_BODY = 4 * 1024 * 1024  # bytes of bodies in an answer; those that do not fit are left out
+# returns, in the trio thread, a topic and ordinals of some of its messages
+Choose = Callable[[], tuple[Topic, list[int]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Which page."""
+    """The page that a request asks for."""
 
     limit: int
-    after: str  # "": the first one
+    after: str  # where to go on; "": at the first message
     preview: int  # bytes of each body
 
 
 def read_page(arguments: dict[str, str]) -> Asked:
-    """The arguments `limit`, `after` and `preview`."""
+    """Return the page that the arguments `limit`, `after` and `preview` ask for. Raises HttpError 400."""
     limit = max(1, bounded(arguments, "limit", LIMIT, MOST))
     return Asked(limit, arguments.get("after", ""), bounded(arguments, "preview", PREVIEW, MOST_PREVIEW))
 
 
 class Look:
-    """Messages' frames, from memory and from disk."""
+    """The frames of messages, taken from memory and from disk."""
 
     def __init__(self, node: Node, attributes: bool = True) -> None:
-        """`attributes`: they are wanted, too; then what has any is read from disk."""
+        """Set up a look. `attributes`: they are wanted, too; then messages that have any are read from disk."""
         self._node = node
         self._with_attributes = attributes
-        self.frames: dict[int, bytes] = {}  # by ordinal; b"" for what cannot be read
-        self.attributes: dict[int, Attributes] = {}  # of those that have any
+        self.frames: dict[int, bytes] = {}  # by ordinal; b"" for a message that cannot be read
+        self.attributes: dict[int, Attributes] = {}  # by ordinal, of the messages that have any
 
     async def take(self, choose: Choose) -> None:
-        """Those that `choose` names. Raises HttpError, also what `choose` does."""
+        """Take the frames of the messages that `choose` names. Raises HttpError, and everything that `choose` raises."""
 
         async def plan() -> list[Plan]:
             return await self._node.bridge.call(lambda: self._plan(*choose()))
@@ -61,14 +63,17 @@ class Look:
         await Places.from_disk(plan, self._read)
 
     def _plan(self, topic: Topic, ordinals: list[int]) -> list[Plan]:
-        """Take what is in memory, and say how to read the rest. (trio thread)"""
+        """Take the frames that are in memory, and return plans to read the rest. Runs in the trio thread."""
         look = topic.journal.look
         self.frames = {ordinal: look(ordinal, self._with_attributes) for ordinal in ordinals}
         missing = [ordinal for ordinal, frame in self.frames.items() if not frame]
         return [] if topic.ephemeral else list(self._node.history.plans_of(topic.number, missing))
 
     def _read(self, plans: list[Plan]) -> None:
-        """Get what is on disk only. Raises Gone, OSError; HttpError if that is too much at once. (any thread)"""
+        """Read the messages that are only on disk. Runs in any thread.
+
+        Raises Gone, OSError, and HttpError 413 if that is too much at once.
+        """
         room = MOST_READ
         for plan in plans:
             for batch in plan.read()[0]:
@@ -84,14 +89,14 @@ class Look:
 
 
 class Bodies:
-    """The bodies of an answer."""
+    """The bodies of one answer, within a common limit."""
 
     def __init__(self, preview: int) -> None:
         self._preview = preview
         self._room = MOST_BODY
 
     def told(self, frame: bytes) -> dict[str, Any]:
-        """A message's body for JSON, or its beginning, as far as there is room for it."""
+        """Return a message's body for JSON, or its beginning, as far as there is room for it."""
         size = len(frame) - HEADER_SIZE
         part = frame[HEADER_SIZE : HEADER_SIZE + self._preview]
         if len(part) > self._room:
@@ -101,7 +106,7 @@ class Bodies:
 
 
 def _told(part: bytes, cut: bool) -> dict[str, str]:
-    """A body, or its beginning: then its last character may be cut."""
+    """Return the text or base64 of a body, or of its beginning; `cut`: its last character may be incomplete."""
     try:
         return {"body": part.decode()}
     except UnicodeDecodeError as error:

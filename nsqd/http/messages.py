@@ -1,14 +1,15 @@
-"""Looking at what a channel has, without touching it.
+"""Look at the messages of a channel without changing anything.
 
     GET /channel/messages?topic=t&channel=c&state=ready|in_flight|deferred|buried[&limit=100][&after=NEXT][&preview=256]
 
     {"total": 3, "messages": [{"id","offset","timestamp","attempts","body_size","body" or "body_base64", ...}], "next": "..."}
 
-`next` is there if there is more: give it as `after`. Bodies are cut after `preview` bytes. What was published with headers, a
-key or a producer has "headers", "key", "producer" and "sequence". With deferred come `ready_at`, with
-in flight `times_out_at`, with buried `buried_at` and `reason`; times are ns since the epoch. What cannot be read has no id.
+`next` is present if there are more messages: give it as `after`. Bodies are cut after `preview` bytes. Messages published with
+headers, a key or a producer have "headers", "key", "producer" and "sequence". Deferred messages have `ready_at`, messages in
+flight `times_out_at`, buried ones `buried_at` and `reason`; times are ns since the epoch. A message that cannot be read has no
+id.
 
-    GET /channel/message?topic=t&channel=c&offset=7         the body of one of them, whole, as application/octet-stream
+    GET /channel/message?topic=t&channel=c&offset=7         the whole body of one message, as application/octet-stream
 
 404 MESSAGE_NOT_FOUND if it cannot be read, or not any more.
 """
@@ -33,17 +34,17 @@ MOST_ORDINAL = (1 << 63) - 1
 
 
 class Messages:
-    """The two routes."""
+    """The two routes that show the messages of a channel."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def routes(self) -> Routes:
-        """Every path and its method."""
+        """Return every path, its method and its handler."""
         return {"/channel/messages": {"GET": self.messages}, "/channel/message": {"GET": self.body}}
 
     async def body(self, request: Request) -> Response:
-        """One message's."""
+        """Answer the whole body of one message."""
         arguments = query(request)
         topic, channel = topic_and_channel(arguments)
         if "offset" not in arguments:
@@ -58,7 +59,7 @@ class Messages:
         return Response(frame[HEADER_SIZE:], headers=headers, media_type="application/octet-stream")
 
     async def messages(self, request: Request) -> Response:
-        """A page of them."""
+        """Answer a page of the channel's messages in one state."""
         arguments = query(request)
         topic, channel = topic_and_channel(arguments)
         state, page = read_state(arguments), read_page(arguments)
@@ -82,16 +83,16 @@ class Messages:
 
 
 class _Told:
-    """What is told of a channel."""
+    """The messages of a page, and the state of their channel."""
 
     def __init__(self) -> None:
         self.messages: list[Listed] = []
         self.following = ""
         self.total = 0
-        self.wall_offset = 0  # from the monotonic clock to the wall clock, ns
+        self.wall_offset = 0  # ns from the monotonic clock to the wall clock
 
     def pictures(self, state: State, look: Look, preview: int) -> list[dict[str, Any]]:
-        """For JSON."""
+        """Return the messages as dicts for JSON."""
         bodies, pictures = Bodies(preview), []
         for one in self.messages:
             picture: dict[str, Any] = {"offset": one.ordinal, "attempts": one.attempts}
@@ -112,7 +113,7 @@ class _Told:
 
 
 def read_state(arguments: dict[str, str]) -> State:
-    """The argument `state`."""
+    """Return the state that the argument `state` names. Raises HttpError 400."""
     try:
         return State(arguments.get("state"))
     except ValueError:

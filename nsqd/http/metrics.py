@@ -1,4 +1,4 @@
-"""GET /metrics: the figures as Prometheus's text. The names of series, and what they mean, are here."""
+"""GET /metrics: write the figures as Prometheus's text. The names of all series and their meanings are here."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
@@ -31,10 +31,10 @@ from nsqd.http.node import Node
 from shared.budget import BudgetFigures
 from shared.histogram import Histogram
 
-SLOW = 0.5  # s: an answer that took longer is given again
-OTHER = "(other)"  # as topic and channel: all that have no series of their own; no name can be this
+SLOW = 0.5  # s: an answer that took longer to make is reused for a while
+OTHER = "(other)"  # topic and channel of the sum over all that have no series of their own; no name can be this
 SYNC_BOUNDS = (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 500, 1e3, 5e3)  # ms
-BOUNDS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1e3, 2.5e3, 5e3, 1e4, 3e4, 6e4, 3e5, 1.8e6, 3.6e6)  # ms, of latencies
+BOUNDS = (1, 2.5, 5, 10, 25, 50, 100, 250, 500, 1e3, 2.5e3, 5e3, 1e4, 3e4, 6e4, 3e5, 1.8e6, 3.6e6)  # ms, for latencies
 
 _HELP = {
     "depth": "Messages ready to be delivered",
@@ -61,7 +61,7 @@ _TUBE_HELP = {"buried": "Jobs that wait to be kicked"}
 
 
 class MetricsRoute:
-    """The route. It remembers which topics and channels have series of their own."""
+    """The route for metrics. It remembers which topics, channels, tubes and cursors have series of their own."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -71,12 +71,12 @@ class MetricsRoute:
         self._cursors = Chosen()
         self._coalescing: Coalescing[bytes] = Coalescing()
         self._last = b""  # the last answer
-        self._made, self._took = 0.0, 0.0  # s: when that was, by the loop's clock, and how long it took
+        self._made, self._took = 0.0, 0.0  # s: when the last answer was made, by the loop's clock, and how long it took
 
     async def metrics(self, request: Request) -> Response:
-        """Everything, as text.
+        """Answer all figures as text.
 
-        An answer that took long to make, as with very many topics, serves for as long again; `Age` tells how old it is.
+        An answer that took long to make, as with very many topics, is reused for as long as it took; `Age` tells how old it is.
         """
         age = asyncio.get_running_loop().time() - self._made
         if self._took > SLOW and age < self._took:
@@ -108,7 +108,7 @@ class MetricsRoute:
 
 
 class _Families(Collector):
-    """One scrape, for prometheus_client to write."""
+    """The families of one scrape, for prometheus_client to write."""
 
     def __init__(self, families: Sequence[Metric]) -> None:
         self._families = families
@@ -118,7 +118,7 @@ class _Families(Collector):
 
 
 def _totals(figures: Figures) -> Iterator[Metric]:
-    """What the node has in all."""
+    """Yield the totals of the whole node."""
     (waiting,), (messages, size, dropped_by_topics, duplicates) = _sum(figures.topics, 1, 4)
     (depth, in_flight, deferred, buried, _), (_, requeued, timed_out, dropped) = _sum(figures.channels, 5, 4)
     yield GaugeMetricFamily("nsqd_topics", "Topics on this node", len(figures.topics))
@@ -143,7 +143,7 @@ def _totals(figures: Figures) -> Iterator[Metric]:
 
 
 def _log(log: LogFigures) -> Iterator[Metric]:
-    """How the commit log does."""
+    """Yield the state and the activity of the commit log."""
     yield GaugeMetricFamily("nsqd_log_bytes", "Bytes of the commit log", log.size)
     yield GaugeMetricFamily(
         "nsqd_log_live_bytes", "Bytes of it that are owed or retained, at the last census", log.live
@@ -162,7 +162,7 @@ def _log(log: LogFigures) -> Iterator[Metric]:
 
 
 def _buffers(buffers: BudgetFigures) -> Iterator[Metric]:
-    """What clients make the node buffer: half-received requests and unsent answers, of all ports."""
+    """Yield what clients make the node buffer: half-received requests and unsent answers, on all ports."""
     yield GaugeMetricFamily("nsqd_buffer_budget_bytes", "What clients may make the node buffer", buffers.limit)
     yield GaugeMetricFamily("nsqd_buffer_bytes", "Bytes of half-received requests and unsent answers", buffers.used)
     yield GaugeMetricFamily("nsqd_buffer_peak_bytes", "The most that these were since the start", buffers.peak)
@@ -170,7 +170,7 @@ def _buffers(buffers: BudgetFigures) -> Iterator[Metric]:
 
 
 def _scan(scan: ScanStatistics) -> Iterator[Metric]:
-    """How busy time-outs and delays keep the node."""
+    """Yield how busy time-outs and delays keep the node."""
     yield GaugeMetricFamily("nsqd_queue_scan_workers", "Size of the queue-scan worker pool", scan.workers)
     yield CounterMetricFamily("nsqd_queue_scan_passes", "Passes of the queue scan", scan.passes)
     yield CounterMetricFamily("nsqd_queue_scan_selected", "Queues looked at by the queue scan", scan.selected)
@@ -184,7 +184,7 @@ def _scan(scan: ScanStatistics) -> Iterator[Metric]:
 def _labelled(
     kind: str, gauges: Sequence[str], counters: Sequence[str], chosen: Sequence[Row], rest: Row | None
 ) -> Iterator[Metric]:
-    """Topics, channels, tubes or cursors, each with its name, and the sum of those without."""
+    """Yield series for topics, channels, tubes or cursors, one for each chosen row, and one for the sum of the rest."""
     labels = ["topic", kind] if kind in ("channel", "cursor") else [kind]
     texts = _HELP | _TUBE_HELP if kind == "tube" else _HELP
     rows = [*chosen, rest._replace(key=(OTHER,) * len(labels))] if rest else chosen
@@ -201,7 +201,7 @@ def _labelled(
 
 
 def _latency(latency: Histogram | None) -> Iterator[Metric]:
-    """Over all channels, since the process started; only where percentiles are configured."""
+    """Yield the latencies over all channels since the process started, only where percentiles are configured."""
     if latency is None:
         return
     name, text = "nsqd_e2e_processing_latency_seconds", "From a message's publish to its FIN"
@@ -209,12 +209,12 @@ def _latency(latency: Histogram | None) -> Iterator[Metric]:
 
 
 def _histogram(name: str, text: str, histogram: Histogram, bounds: Sequence[float]) -> Metric:
-    """A histogram of ns as seconds; `bounds` in ms."""
+    """Return a histogram of ns as one of seconds; `bounds` are in ms."""
     counts = histogram.cumulative([round(bound * 1e6) for bound in bounds])
     buckets = [(str(bound / 1e3), count) for bound, count in zip(bounds, counts, strict=True)]
     return HistogramMetricFamily(name, text, [*buckets, ("+Inf", histogram.count)], sum_value=histogram.sum / 1e9)
 
 
 def _sum(rows: Sequence[Row], gauges: int, counters: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Of all rows; so many zeros if there is none."""
+    """Return the sums over all rows: that many gauges and counters, zeros without rows."""
     return add([row.gauges for row in rows]) or (0,) * gauges, add([row.counters for row in rows]) or (0,) * counters

@@ -19,19 +19,19 @@ from shared.http.bridge import Bridge
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """What /info tells: fixed from the start."""
+    """The answer of /info: fixed from the start."""
 
     version: str
     broadcast_address: str
     hostname: str
-    http_port: int  # -1: a unix socket, 0: none
+    http_port: int  # -1: a unix socket, 0: no HTTP
     tcp_port: int
     start_time: int  # s since the epoch
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The daemon as HTTP sees it. Whatever is marked so is for the trio thread: by way of the bridge only."""
+    """The daemon as HTTP sees it. Fields marked "trio thread" may be used only by way of the bridge."""
 
     options: NsqdOptions
     info: Info
@@ -40,21 +40,21 @@ class Node:
     peers: Callable[[], list[Peer]]  # trio thread
     set_lookupds: Callable[[list[str]], None]  # trio thread
     lookupds: Callable[[], list[str]]  # trio thread
-    # trio thread: topic, what to call when nsqlookupd knows it
+    # trio thread; takes a topic, and a function to call when nsqlookupd knows the topic
     until_registered: Callable[[str, Callable[[], None]], None]
     turns: Callable[[], int]  # trio thread
     take_topology: Callable[[], Picture]  # trio thread
     save_topology: Callable[[Picture], None]  # any thread: durable on return
     health: Callable[[], str]  # "OK", or "NOK - why"
-    memory: Callable[[], dict[str, int]]  # any thread: the process's, for /stats
+    memory: Callable[[], dict[str, int]]  # any thread; the process's memory figures, for /stats
     log: Callable[[], LogFigures]  # trio thread
     history: History  # trio thread
     backup: Backup  # trio thread
-    contents: Contents  # trio thread, but for what it says of any
+    contents: Contents  # trio thread, except for its methods marked as safe in any thread
     series: Series  # trio thread
-    refused: Callable[[], Counter[str]]  # trio thread: what was refused to clients, by reason
+    refused: Callable[[], Counter[str]]  # trio thread; what clients were refused, by reason
     buffers: Callable[[], BudgetFigures]  # any thread: what clients make the node buffer
 
     async def registered(self, topic: str) -> None:
-        """Return when nsqlookupd knows what was just created, or after a bounded time. (HTTP thread)"""
+        """Return when nsqlookupd knows what was just created, or after a bounded time. Runs in the HTTP thread."""
         await self.bridge.wait(lambda done: self.until_registered(topic, done))

@@ -1,7 +1,7 @@
-"""GET /ping, /info, /livez, /readyz: for balancers, clients and machines that watch.
+"""GET /ping, /info, /livez, /readyz: for load balancers, clients and monitoring.
 
-A node that drains (drain.py) is alive and well, and not ready: /readyz alone tells it, 503 `NOK - DRAINING`. A NOK of /ping
-would have it killed with what it still has.
+A node that drains (drain.py) is alive and well, but not ready: only /readyz says so, with 503 `NOK - DRAINING`. A NOK of /ping
+would get the node killed with the messages that it still has.
 """
 
 from starlette.requests import Request
@@ -14,18 +14,18 @@ from shared.http.health import live, plain
 
 
 class Observe:
-    """The four routes."""
+    """The four routes about the state of the node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     async def ping(self, request: Request) -> Response:
-        """OK, or 500 while the disk fails."""
+        """Answer OK, or 500 while the disk fails."""
         health = self._node.health()
         return plain(200 if health == "OK" else 500, health)
 
     async def info(self, request: Request) -> Response:
-        """Who this node is, and what it lets clients ask for."""
+        """Answer the node's addresses and version, and the limits of what clients may ask for."""
         options = self._node.options
         topology = {"topology_zone": options.topology_zone, "topology_region": options.topology_region}
         return json_response(
@@ -40,16 +40,17 @@ class Observe:
                 "max_output_buffer_size": options.max_output_buffer_size,
                 "max_output_buffer_timeout": options.max_output_buffer_timeout,
                 "max_deflate_level": options.max_deflate_level,
-                **{key: value for key, value in topology.items() if value},  # the release of 1.3.0 does not know them
+                # the release of 1.3.0 does not know these keys
+                **{key: value for key, value in topology.items() if value},
             }
         )
 
     async def livez(self, request: Request) -> Response:
-        """200 while the trio thread turns."""
+        """Answer 200 while the trio thread runs its turns."""
         return await live(self._node.bridge)
 
     async def readyz(self, request: Request) -> Response:
-        """200 while the node takes messages."""
+        """Answer 200 while the node takes messages, else 503."""
         health = self._node.health()
         if health == "OK" and self._node.broker.draining_since:
             health = f"NOK - {DRAINING}"

@@ -1,4 +1,4 @@
-"""Places in a topic as arguments name them: an offset, a time, the earliest or the latest there is."""
+"""Find places in a topic as arguments name them: an offset, a time, or the earliest or the latest message."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -21,21 +21,24 @@ P = TypeVar("P")
 T = TypeVar("T")
 TRIES = 5
 EARLIEST, LATEST = "earliest", "latest"
-MOST_DIGITS = 19  # of an offset
+MOST_DIGITS = 19  # digits of an offset
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What an argument said: one of these."""
+    """A place in a topic, as an argument names it: one of the fields is set."""
 
     offset: int | None = None
-    stamp: int | None = None  # ns since the epoch: the first message from then on
-    ago: int | None = None  # ns before now, likewise
+    stamp: int | None = None  # ns since the epoch: the place of the first message published then or later
+    ago: int | None = None  # ns before now: the place of the first message published since then
     word: str = ""  # EARLIEST or LATEST
 
 
 def read_place(arguments: dict[str, str], name: str, default: Place) -> Place:
-    """`earliest`, `latest`, an offset, a time as 2026-11-21T10:00:00Z, or a duration ago as -15m."""
+    """Parse `earliest`, `latest`, an offset, a time as 2026-11-21T10:00:00Z, or a duration ago as -15m.
+
+    Returns `default` without the argument. Raises HttpError 400.
+    """
     text = arguments.get(name)
     if text is None:
         return default
@@ -61,25 +64,25 @@ def _stamp(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Where a place is, as far as the trio thread can tell: in `plan` or else at `offset`."""
+    """A place as far as the trio thread can tell: in `plan`, or else at `offset`."""
 
     offset: int
     stamp: int = 0
     plan: Plan | None = None
 
     def settle(self) -> int:
-        """The offset. May read from disk. Raises Gone, OSError. (any thread)"""
+        """Return the offset; this may read from disk. Runs in any thread. Raises Gone, OSError."""
         return self.offset if self.plan is None else _first_since(self.plan.read()[0], self.stamp, self.offset)
 
 
 class Places:
-    """Looks for places, and reads what stands there."""
+    """Finds places in topics, and reads from disk."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     async def offset(self, name: str, known: str, place: Place) -> int:
-        """Where a place of a topic is. `known`: see `look`."""
+        """Return the offset of a place in a topic. For `known` see `look`. Raises HttpError."""
 
         def work() -> Found:
             topic, window = look(self._node, name, known)
@@ -91,7 +94,7 @@ class Places:
 
     @staticmethod
     async def from_disk(plan: Callable[[], Awaitable[P]], read: Callable[[P], T]) -> T:
-        """Read in a thread what is planned; what was removed meanwhile is planned anew."""
+        """Read in a thread what `plan` returns; plan again if files were removed meanwhile. Raises HttpError 503."""
         for _ in range(TRIES):
             try:
                 return await asyncio.to_thread(read, await plan())
@@ -104,7 +107,7 @@ class Places:
 
 
 def find(place: Place, history: History, topic: Topic, window: Window, wall: int) -> Found:
-    """Look for a place. `wall`: what time it is, ns since the epoch. (trio thread)"""
+    """Look for a place. `wall` is the present time in ns since the epoch. Runs in the trio thread."""
     if place.offset is not None:
         return Found(place.offset)
     if place.word:
@@ -120,7 +123,7 @@ def _first_since(batches: list[Batch], stamp: int, otherwise: int) -> int:
 
 
 def kept_topic(broker: Broker, name: str) -> Topic:
-    """The topic of that name, which is in the log. (trio thread)"""
+    """Return the topic of that name, which must be in the log. Runs in the trio thread. Raises HttpError 400, 404."""
     topic = existing_topic(broker, name)
     if topic.ephemeral:
         raise HttpError(400, "EPHEMERAL_TOPIC")
@@ -128,7 +131,11 @@ def kept_topic(broker: Broker, name: str) -> Topic:
 
 
 def look(node: Node, name: str, known: str) -> tuple[Topic, Window]:
-    """The topic, and what is there of it. `known`: whose offsets the client knows; "": it does not say. (trio thread)"""
+    """Return the topic, and the window of offsets that can be read. Runs in the trio thread.
+
+    `known` is the id of the log whose offsets the client knows; "": it does not say. Raises HttpError 409 if the topic is in
+    another log.
+    """
     topic = kept_topic(node.broker, name)
     window = node.history.window(topic.number)
     if known and known != window.log:
@@ -137,7 +144,7 @@ def look(node: Node, name: str, known: str) -> tuple[Topic, Window]:
 
 
 def check_offset(start: int, window: Window) -> None:
-    """HttpError 410 or 416 if nothing can be read from there on."""
+    """Raise HttpError 410 or 416 if nothing can be read from `start` on."""
     headers = {"X-Nsq-First-Offset": str(window.first), "X-Nsq-Next-Offset": str(window.next)}
     if start < window.first:
         raise HttpError(410, "OFFSET_GONE", headers)

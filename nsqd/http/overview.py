@@ -1,4 +1,4 @@
-"""What all topics have, in columns; some of them, in rows; and since when messages wait. For those who watch many nodes.
+"""Answer the figures of all topics in columns, of some in rows, and since when messages wait: for tools that watch many nodes.
 
     GET /topics/figures[?columns=depth,messages]
 
@@ -6,23 +6,23 @@
      "paused": ["topic" or "topic/channel", ...], "paused_count": N, "idle": {"count": N, "names": ["topic/channel", ...]},
      "names": [...], "columns": {"depth": [...], ...}}
 
-`idle`: channels with messages ready and no client. Of these and of what is paused the first 100 by name are told. `names`,
-all topics by name, and `columns`, parallel to them, are there only if `columns` is asked for, which may be empty; 400
-INVALID_ARG_COLUMNS for another one than COLUMNS. A topic's figures are of itself and of all its channels, but for `jobs`;
-/tubes tells more of these, and of tubes whose names no topic can have, which are not here. `oldest` is the least that
-/topic/ages tells of a topic, in the totals of any: a look at the index for each channel that has something ready, some 2 us;
-nothing for all others.
+`idle` are channels with messages ready and no client. Of these and of what is paused, the first 100 by name are listed.
+`names`, all topics by name, and `columns`, parallel to them, are present only if `columns` is given, which may be empty; 400
+INVALID_ARG_COLUMNS for a column that is not in COLUMNS. A topic's figures are those of itself and of all its channels, except
+for `jobs`; /tubes tells more about tubes, and also lists tubes whose names no topic can have, which are not here. `oldest` is
+the smallest time that /topic/ages tells of a topic, and in the totals that of any topic. It costs a look at the index for each
+channel that has something ready, some 2 us, and nothing for the other channels.
 
     GET /topics/rows?topic=a&topic=b...      {"topics": [{"topic_name", "paused", "depth", ...}, ...]}
 
-Of at most 200, in the order asked for, else 400 TOO_MANY_TOPICS; what is not there is left out. Beside `paused` (the topic is,
-or one of its channels) each has all COLUMNS.
+At most 200 topics, in the order asked for, else 400 TOO_MANY_TOPICS; topics that do not exist are left out. Besides `paused`
+(the topic is paused, or one of its channels) each has all COLUMNS.
 
     GET /topic/ages?topic=t                  {"topic": NS, "channels": {"c": NS, ...}, "buried": {"c": 3, ...}}
 
-When the message that is next to be delivered was published, ns since the epoch; 0: nothing is ready. `buried`: how many
-messages, of channels that have any. How exact that is, is told
-in nsqd/core/observation/ages.py. 404 TOPIC_NOT_FOUND.
+The ages are when the message that is next to be delivered was published, ns since the epoch; 0: nothing is ready. `buried`
+tells how many messages are buried, in channels that have any. nsqd/core/observation/ages.py tells how exact the ages are. 404
+TOPIC_NOT_FOUND.
 
 The trio thread looks at PORTION topics and channels in a row, so that ten thousand stall no turn; the HTTP thread does the
 rest.
@@ -43,7 +43,7 @@ from shared.http.api import Routes, json_response, query, query_all
 from shared.http.errors import HttpError
 
 PORTION = 1000  # topics and channels in one turn: about a millisecond
-MOST_NAMES = 100  # of what is paused, and of what is idle
+MOST_NAMES = 100  # names listed of what is paused, and of what is idle
 MOST_ROWS = 200
 COLUMNS = (
     "depth",
@@ -57,19 +57,19 @@ COLUMNS = (
     "timed_out",
     "held",  # depth, in flight and deferred together
     "oldest",
-    "jobs",  # of the tube that it is to clients of beanstalkd, in any state
+    "jobs",  # in any state, of the tube that clients of beanstalkd see under the topic's name
 )
 TOTALS = ("channels", "depth", "in_flight", "deferred", "buried", "clients", "messages")
 
 
 class Overview:
-    """The three routes."""
+    """The three routes that give an overview of topics."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def routes(self) -> Routes:
-        """Every path and its method."""
+        """Return every path, its method and its handler."""
         return {
             "/topics/figures": {"GET": self.figures},
             "/topics/rows": {"GET": self.rows},
@@ -77,7 +77,7 @@ class Overview:
         }
 
     async def figures(self, request: Request) -> Response:
-        """All topics."""
+        """Answer the totals of all topics, and the columns asked for."""
         wanted = _columns(query(request))
         topics = await self._node.bridge.call(lambda: list(self._node.broker.topics.items()))
         if wanted is not None:
@@ -86,7 +86,7 @@ class Overview:
         return json_response({**look.told(wanted), "health": self._node.health()})
 
     async def rows(self, request: Request) -> Response:
-        """Some topics."""
+        """Answer all columns of the topics asked for."""
         names = query_all(request, "topic")
         if not names:
             raise HttpError(400, "MISSING_ARG_TOPIC")
@@ -98,7 +98,7 @@ class Overview:
         return json_response({"topics": look.told_rows()})
 
     async def ages(self, request: Request) -> Response:
-        """One topic's."""
+        """Answer since when messages of one topic wait."""
         name = topic_name(query(request))
 
         def work() -> dict[str, Any]:
@@ -110,7 +110,7 @@ class Overview:
         return json_response(await self._node.bridge.call(work))
 
     async def _look(self, topics: Sequence[Topic]) -> "Look":
-        """At those of them that are still there."""
+        """Look at those of the topics that still exist, in portions."""
         look, left = Look(), iter(topics)
         while await self._node.bridge.call(lambda: look.go_on(left)):
             pass
@@ -118,19 +118,19 @@ class Overview:
 
 
 class Look:
-    """What was seen of topics so far."""
+    """The figures of the topics that were looked at so far."""
 
     __slots__ = ("idle", "names", "paused", "rows", "stopped")
 
     def __init__(self) -> None:
         self.names: list[str] = []
-        self.rows: list[tuple[int, ...]] = []  # beside them, each as long as COLUMNS
-        self.stopped: list[bool] = []  # likewise: it is paused, or one of its channels
+        self.rows: list[tuple[int, ...]] = []  # parallel to `names`: each row is as long as COLUMNS
+        self.stopped: list[bool] = []  # parallel to `names`: the topic is paused, or one of its channels
         self.paused: list[str] = []  # topic, or topic/channel
         self.idle: list[str] = []  # topic/channel
 
     def go_on(self, topics: Iterator[Topic]) -> bool:
-        """Look at some more. False if there were no more. (trio thread)"""
+        """Look at some more topics. Return False if there were no more. Runs in the trio thread."""
         room = PORTION
         for topic in topics:
             if topic.legal and not topic.deleted:
@@ -142,7 +142,7 @@ class Look:
         return False
 
     def add(self, topic: Topic) -> None:
-        """One more. (trio thread)"""
+        """Add one topic's figures. Runs in the trio thread."""
         depth = topic.depth
         oldest = ages.of_topic(topic) if depth else 0
         in_flight = deferred = buried = clients = requeued = timed_out = 0
@@ -184,7 +184,7 @@ class Look:
         self.stopped.append(len(self.paused) > known)
 
     def told(self, wanted: Sequence[str] | None) -> dict[str, Any]:
-        """Everything; `wanted`: columns, None: not even names."""
+        """Return the whole answer. `wanted` are the columns in it; None: it has not even names."""
         columns: dict[str, Sequence[int]] = dict.fromkeys(COLUMNS, ())
         columns.update(zip(COLUMNS, zip(*self.rows, strict=True), strict=bool(self.rows)))
         told: dict[str, Any] = {
@@ -199,7 +199,7 @@ class Look:
         return told
 
     def told_rows(self) -> list[dict[str, Any]]:
-        """Each topic for itself."""
+        """Return the figures of each topic as a dict."""
         return [
             {"topic_name": name, "paused": paused, **dict(zip(COLUMNS, row, strict=True))}
             for name, paused, row in zip(self.names, self.stopped, self.rows, strict=True)
@@ -207,7 +207,7 @@ class Look:
 
 
 def _columns(arguments: dict[str, str]) -> list[str] | None:
-    """Those asked for; None: not even names."""
+    """Return the columns asked for, or None if not even names are wanted. Raises HttpError 400."""
     text = arguments.get("columns")
     if text is None:
         return None

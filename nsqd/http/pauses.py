@@ -1,17 +1,19 @@
-"""GET /pauses: what is paused, by whom, since when, until when; and arguments of /topic/pause and /channel/pause for it.
+"""GET /pauses: tell what is paused, by whom, since when, until when; and read the pausing routes' arguments for that.
 
-    POST /topic/pause?topic=t[&by=NAME][&until=S]            and /channel/pause likewise
+    POST /topic/pause?topic=t[&by=NAME][&until=S]            and /channel/pause with the same two arguments
     GET  /pauses
 
     {"pauses": [{"topic": "t", "channel": "", "by": "ann", "at": S, "until": S}, ...], "count": 1}
 
-Times are s since the epoch. `by`: at most 100 printable characters, else 400 INVALID_ARG_BY. `until`: when nsqd resumes it by
-itself, within a second: in the future, and at most 30 days ahead, else 400 INVALID_ARG_UNTIL; one that passes while the node is
-down ends at the start. Pausing again without them forgets them, and so do unpausing and deleting.
+Times are s since the epoch. `by`: at most 100 printable characters, else 400 INVALID_ARG_BY. `until`: when nsqd ends the pause
+automatically, within a second: in the future, and at most 30 days ahead, else 400 INVALID_ARG_UNTIL; a time that passes while
+the node is down ends the pause at the start. Pausing again without these arguments forgets them, and so do unpausing and
+deleting.
 
-In the answer `channel` is "" where it is the topic itself, `by` is "" if nobody said so, `at` 0 if it is not known (it was
-paused by NSQ's nsqd, or an earlier Penstock), `until` 0 if there is no end. They are sorted by topic and channel, and no more
-than 500; `count` is of all. All of it is kept over a restart, in nsqd.dat, but for what is ephemeral.
+In the answer `channel` is "" where the topic itself is paused, `by` is "" if no name was given, `at` is 0 if it is not known
+(an nsqd of NSQ or an earlier Penstock paused it), and `until` is 0 if there is no end. The pauses are sorted by topic and
+channel, and are no more than 500; `count` counts all. Everything is kept over a restart, in nsqd.dat, except for ephemeral
+topics and channels.
 """
 
 from collections.abc import Iterator
@@ -31,21 +33,21 @@ from shared.http.errors import HttpError
 MOST = 500  # pauses in an answer
 PORTION = 200  # topics and channels in one turn: less than a millisecond
 FARTHEST = 30 * 24 * 3600  # s from now
-_DIGITS = 12  # of a time: some thirty thousand years
+_DIGITS = 12  # digits of a time: enough for some thirty thousand years
 
 
 class PausesRoute:
-    """The route."""
+    """The route that lists all pauses of the node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def routes(self) -> Routes:
-        """The path and its method."""
+        """Return the path, its method and its handler."""
         return {"/pauses": {"GET": self.pauses}}
 
     async def pauses(self, request: Request) -> Response:
-        """The first ones of all there are."""
+        """Answer the first MOST pauses by topic and channel, and the number of all."""
         found: list[tuple[Key, Pause]] = []
         looking, count = _walk(self._node.broker), 0
         while portion := await self._node.bridge.call(lambda: list(islice(looking, PORTION))):
@@ -56,7 +58,7 @@ class PausesRoute:
 
 
 def read_pause(arguments: dict[str, str], now: int) -> tuple[str, int]:
-    """By whom, and until when. `now`: s since the epoch."""
+    """Return by whom and until when (s since the epoch; 0: no end). `now` is in s since the epoch. Raises HttpError 400."""
     by, until = arguments.get("by", ""), arguments.get("until")
     if len(by) > MOST_BY or not by.isprintable():
         raise HttpError(400, "INVALID_ARG_BY")
@@ -68,7 +70,10 @@ def read_pause(arguments: dict[str, str], now: int) -> tuple[str, int]:
 
 
 def _walk(broker: Broker) -> Iterator[tuple[Key, Pause] | None]:
-    """Every topic and channel: None of one that is not paused. Goes on in the trio thread only."""
+    """Yield the pause of every topic and channel, None for one that is not paused.
+
+    The iterator may be advanced only in the trio thread.
+    """
     known = broker.registry.pauses.known
     for topic in list(broker.topics.values()):
         if topic.deleted:

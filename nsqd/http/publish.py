@@ -1,17 +1,17 @@
-"""POST /pub and /mpub. The answer leaves after the turn's commit, like a PUB's over TCP.
+"""POST /pub and /mpub: publish messages. The answer leaves after the turn's commit, like a PUB's over TCP.
 
-Beside NSQ's arguments both take, of all messages of the request:
+Besides NSQ's arguments both take the following, for all messages of the request:
 
-    X-Nsq-Header-NAME: VALUE     headers of the messages: kept in the log, and told where messages are read back or listed
+    X-Nsq-Header-NAME: VALUE     headers of the messages: kept in the log, and shown where messages are read back or listed
     key=K                        not published again under the same key (/mpub: all of them together)
     producer=P&sequence=N        not published again if P has published N already; the messages of /mpub are N, N+1, ...
-    channel=C                    for this channel alone: the topic's others never see them. 404 CHANNEL_NOT_FOUND if it is not
-                                 there, 409 TOPIC_PAUSED while the topic holds messages back; not with defer
+    channel=C                    for this channel alone: the topic's others never see them. 404 CHANNEL_NOT_FOUND if it does
+                                 not exist, 409 TOPIC_PAUSED while the topic holds messages back; not with defer
 
 /pub also takes id=true: the answer's X-Nsq-Message-Id is the message's id as consumers see it (16 hex digits). A message that
 was published before, or that an ephemeral topic had no room for, has none.
 
-A repeated message is answered as the first one was, once that is as durable as the topic says, and X-Nsq-Duplicates tells
+A repeated message is answered as the first one was, once that is as durable as the topic promises, and X-Nsq-Duplicates tells
 how many of the request's messages were repeated. 400 for INVALID_KEY, INVALID_PRODUCER, INVALID_SEQUENCE, INVALID_HEADER,
 TOO_MANY_HEADERS. 503 DRAINING while the node drains (drain.py), EXITING if it cannot put for another reason.
 """
@@ -40,8 +40,8 @@ _BINARY_FALSE = ("false", "0")
 _TRUE = ("true", "1")
 SPLIT_AT_ONCE = 64 * 1024  # bytes of lines: about 1 ms
 Arguments = dict[str, str]
-_HEADER = b"x-nsq-header-"  # before the name, as the server gives it
-# not negative, and no more than 18 digits that count
+_HEADER = b"x-nsq-header-"  # the beginning of a header's name, in the server's spelling
+# Matches numbers that are not negative and have no more than 18 digits after leading zeros.
 _INTEGER = re.compile(r"(?=[+-]?[0-9])(?:\+|-(?=0+$))?0*([0-9]{0,18})")
 
 
@@ -68,7 +68,7 @@ OK = _Ok()
 
 
 class Publishing:
-    """The two routes."""
+    """The two routes that publish messages."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -76,7 +76,7 @@ class Publishing:
         self._max_body_size = node.options.max_body_size
 
     async def pub(self, request: Request) -> Response:
-        """One message, at once or deferred."""
+        """Publish one message, at once or deferred."""
         body = await read_body(request, self._max_msg_size, "MSG_TOO_BIG")
         if not body:
             raise HttpError(400, "MSG_EMPTY")
@@ -97,7 +97,7 @@ class Publishing:
         return OK
 
     async def _pub_otherwise(self, name: str, body: bytes, arguments: Arguments, attributes: Attributes) -> Response:
-        """Likewise, with whatever else can be asked for."""
+        """Publish one message with attributes, a delay, a channel, or a request for its id."""
         channel, defer = arguments.get("channel"), arguments.get("defer")
         if defer is not None and channel is not None:
             raise HttpError(400, "INVALID_DEFER")
@@ -112,7 +112,7 @@ class Publishing:
         return _answer(await self._call(name, publish))
 
     async def _call(self, name: str, publish: Callable[[], T]) -> T:
-        """What `publish` returns, run in the trio thread; for a new topic when nsqlookupd knows it."""
+        """Return what `publish` returns, run in the trio thread; for a new topic, return when nsqlookupd knows it."""
 
         def act() -> tuple[T, bool]:
             result = publish()
@@ -125,9 +125,9 @@ class Publishing:
         return result
 
     def _apart(self, name: str, publish: Callable[[], int]) -> tuple[int, bytes]:
-        """What `publish` returns, and the id of the one message that it published to the topic; b"": none. (trio thread)
+        """Return what `publish` returns, and the id of the one message that it published; b"": none. Runs in the trio thread.
 
-        The message is sealed apart from what else the turn publishes.
+        The message is sealed apart from everything else that the turn publishes.
         """
         broker = self._node.broker
         self._seal(name)
@@ -142,7 +142,7 @@ class Publishing:
             topic.seal(self._node.broker.wall)
 
     async def mpub(self, request: Request) -> Response:
-        """Many messages: one a line, or with binary=true as in the MPUB of TCP, without its outer length."""
+        """Publish many messages: one a line or, with binary=true, as in the MPUB of TCP without its outer length."""
         body = await read_body(request, self._max_body_size, "BODY_TOO_BIG")
         arguments = query(request)
         topic = topic_name(arguments)
@@ -151,12 +151,12 @@ class Publishing:
         try:
             bodies = self._binary(body) if binary else self._lines(body)
         except HttpError:
-            await self._publish(topic, [], NONE, arguments.get("channel"))  # the original has made the topic by now
+            await self._publish(topic, [], NONE, arguments.get("channel"))  # the original has created the topic by now
             raise
         return _answer(await self._publish(topic, bodies, attributes, arguments.get("channel")))
 
     async def _publish(self, name: str, bodies: list[bytes], attributes: Attributes, channel: str | None = None) -> int:
-        """Publish, in portions, or only see to it that the topic exists. Returns how many had been published before."""
+        """Publish in portions, or only make sure that the topic exists. Return how many had been published before."""
         batch, duplicates = Batch(bodies, attributes), 0
         while True:
             duplicates += await self._call(name, lambda: self._publish_portion(name, batch, channel))
@@ -164,7 +164,7 @@ class Publishing:
                 return duplicates
 
     def _publish_portion(self, name: str, batch: Batch, channel: str | None) -> int:
-        """The next one. Returns how many had been published before. (trio thread)"""
+        """Publish the next portion. Return how many had been published before. Runs in the trio thread."""
         topic = self._node.broker.topics.get(name)
         known = batch.skip_known(topic) if topic is not None else 0
         if known:
@@ -175,7 +175,7 @@ class Publishing:
     def _publish_now(
         self, name: str, bodies: list[bytes], size: int, attributes: Attributes, channel: str | None
     ) -> int:
-        """Likewise. (trio thread)"""
+        """Publish at once. Return how many had been published before. Runs in the trio thread."""
         if channel is not None:
             return self._publish_to(name, channel, bodies, attributes)
         topic = topic_to_publish_to(self._node.broker, name)
@@ -186,17 +186,18 @@ class Publishing:
         return 0
 
     def _publish_to(self, name: str, channel: str, bodies: list[bytes], attributes: Attributes) -> int:
-        """Likewise, to one channel. (trio thread)"""
+        """Publish to one channel. Return how many had been published before. Runs in the trio thread."""
         refuse_if_need_be(self._node.broker)
         only, topic = existing_channel(self._node.broker, name, channel), self._node.broker.topics[name]
         if topic.starting:
-            raise HttpError(503, "TOPIC_STARTING")  # nsqlookupd is being asked for its channels: try again
+            # nsqlookupd is being asked for the topic's channels: the client may try again
+            raise HttpError(503, "TOPIC_STARTING")
         if topic.paused:
             raise HttpError(409, "TOPIC_PAUSED")
         return 0 if not bodies else topic.publish_to(only, bodies, attributes)
 
     def _publish_deferred(self, name: str, body: bytes, defer: str, attributes: Attributes) -> int:
-        """Returns 1 if it had been published before. (trio thread)"""
+        """Publish after a delay. Return 1 if the message had been published before, else 0. Runs in the trio thread."""
         broker = self._node.broker
         topic = topic_to_publish_to(broker, name)
         longest = self._node.options.max_req_timeout // MILLISECOND
@@ -213,7 +214,7 @@ class Publishing:
         return 0
 
     def _lines(self, body: bytes) -> list[bytes]:
-        """Those that are not empty. Split in pieces: one call lets no other thread run."""
+        """Return the lines that are not empty. They are split in pieces, because one call lets no other thread run."""
         lines: list[bytes] = []
         start, size = 0, len(body)
         while start < size:
@@ -227,7 +228,7 @@ class Publishing:
         return lines
 
     def _binary(self, body: bytes) -> list[bytes]:
-        """Nothing is published unless all of it is well-formed."""
+        """Return the bodies of a binary MPUB. Raises HttpError 413 unless all of it is well-formed."""
         equal = equal_bodies(body, 0, len(body), self._max_msg_size)
         if equal is not None and len(equal) <= (self._max_body_size - 4) // 5:
             return equal
@@ -247,7 +248,7 @@ class Publishing:
 
 
 def _answer(duplicates: int, message_id: bytes = b"") -> Response:
-    """OK, how many messages had been published before, and the id of the one that was, if it is to be told."""
+    """Return OK, with the number of messages that had been published before, or with the id of the message if wanted."""
     if not duplicates and not message_id:
         return OK
     headers = {"X-Nsq-Duplicates": str(duplicates)} if duplicates else {"X-Nsq-Message-Id": message_id.decode()}
@@ -255,7 +256,7 @@ def _answer(duplicates: int, message_id: bytes = b"") -> Response:
 
 
 def _read_attributes(request: Request, arguments: dict[str, str]) -> Attributes:
-    """What the request says of its messages."""
+    """Return the attributes that the request gives its messages. Raises HttpError 400."""
     headers = _read_headers(request)
     key, producer, sequence = arguments.get("key"), arguments.get("producer"), arguments.get("sequence")
     if not headers and key is None and producer is None and sequence is None:
@@ -273,7 +274,7 @@ def _read_attributes(request: Request, arguments: dict[str, str]) -> Attributes:
 
 
 def _read_headers(request: Request) -> tuple[tuple[str, str], ...]:
-    """Those that are the messages': their names in lower case, as HTTP has them."""
+    """Return the request's headers for messages: names in lower case, as HTTP has them, and values. Raises HttpError 400."""
     raw = [(name, value) for name, value in request.scope["headers"] if name.startswith(_HEADER)]
     if not raw:
         return ()

@@ -1,27 +1,28 @@
-"""Reading a topic back, whoever has finished its messages. It changes nothing, and shows only what survives a power cut.
+"""Read a topic back, whether its messages are finished or not. This changes nothing, and shows only what survives a power cut.
 
     GET /topic/offsets?topic=t[&time=T][&log=ID]
-        what is there: {"topic","node","log","first","next","bytes","first_timestamp","last_timestamp"}, and with `time` the
-        "offset" of the first message published then or later
+        the retained range: {"topic","node","log","first","next","bytes","first_timestamp","last_timestamp"}, and with `time`
+        the "offset" of the first message published then or later
     GET /topic/read?topic=t[&from=PLACE][&to=PLACE][&limit=N][&max_bytes=N][&wait_ms=N[&min=N]][&log=ID]
         messages from `from` (earliest) up to `to` (latest). At most `limit` and about `max_bytes`: go on at X-Nsq-Next-Offset.
-        `wait_ms`: how long to wait until there are `min` (1). Who follows a busy topic saves nsqd work with a higher one
+        `wait_ms`: how long to wait until there are `min` (1). A client that follows a busy topic saves nsqd work with a higher
+        `min`
 
 A PLACE is an offset, earliest, latest, a time (2026-11-21T10:00:00Z) or a duration ago (-15m). Accept chooses the form:
 
-    application/x-ndjson (also where nothing is asked for): a line for each message,
-        {"offset":7,"timestamp":NS,"id":"...","body":"text"}, or "body_base64" where the body is not UTF-8, and if they
-        were published with them "headers", "key", "producer" and "sequence"
-    application/msgpack: [first offset, count, frames] one behind the other; the frames are those that consumers get over TCP
+    application/x-ndjson (also without an Accept header): a line for each message,
+        {"offset":7,"timestamp":NS,"id":"...","body":"text"}, or "body_base64" where the body is not UTF-8, and for messages
+        published with them "headers", "key", "producer" and "sequence"
+    application/msgpack: [first offset, count, frames] one after the other; the frames are those that consumers get over TCP
         (size, type, timestamp, attempts, id, body), end to end: copied from the log, with no work for each message.
-        Messages with attributes have a fourth element: {"headers", "key", "producer", "sequence"} as far as they are there,
-        the latter of the first message
+        Messages with attributes have a fourth element: {"headers", "key", "producer", "sequence"}, as far as they are set,
+        with the sequence of the first message
 
 An answer counts in -buffer-budget until it is sent: 503 BUFFER_BUDGET_EXCEEDED with Retry-After while there is no room.
 
 X-Nsq-Missing tells how many messages before X-Nsq-Next-Offset are damaged on disk, if there are any.
 
-400 for what makes no sense, 404 TOPIC_NOT_FOUND, 409 OTHER_LOG where `log` is not this topic's, 410 OFFSET_GONE below the first
+400 for invalid arguments, 404 TOPIC_NOT_FOUND, 409 OTHER_LOG where `log` is not this topic's, 410 OFFSET_GONE below the first
 offset, 416 OFFSET_IN_FUTURE beyond the next one.
 """
 
@@ -49,20 +50,20 @@ from shared.values import MILLISECOND
 LIMIT, MOST = 100_000, 10_000_000  # messages in an answer
 MAX_BYTES, MOST_BYTES = 1024 * 1024, 8 * 1024 * 1024  # bytes of frames in an answer
 MOST_WAIT = 60_000  # ms
-# Answers that are built at a time: each takes several times its size. Those that are being sent are bounded by the budget; if
-# they kept their slot, two clients that read slowly would keep all others out.
+# Answers that are built at a time: each takes several times its size in memory. Answers that are being sent are bounded by the
+# budget instead; if they kept their slot, two clients that read slowly would keep all others out.
 AT_ONCE = 2
 NDJSON, MSGPACK = "application/x-ndjson", "application/msgpack"
 _MSGPACK = (MSGPACK, "application/x-msgpack", "application/vnd.msgpack")
 
 
 class _Wanted:
-    """What a request to read asks for."""
+    """The arguments of a request to read."""
 
     __slots__ = ("first", "known", "last", "least", "limit", "most", "name", "packed", "wait")
 
     def __init__(self, request: Request) -> None:
-        """Raises HttpError."""
+        """Read the arguments of the request. Raises HttpError."""
         arguments = query(request)
         self.name, self.known = topic_name(arguments), arguments.get("log", "")
         self.first = read_place(arguments, "from", Place(word=EARLIEST))
@@ -76,7 +77,7 @@ class _Wanted:
 
 
 class ReadBack:
-    """The two routes."""
+    """The two routes that read topics back."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -84,11 +85,11 @@ class ReadBack:
         self._slots = asyncio.Semaphore(AT_ONCE)
 
     def routes(self) -> Routes:
-        """Every path and its method."""
+        """Return every path, its method and its handler."""
         return {"/topic/offsets": {"GET": self.offsets}, "/topic/read": {"GET": self.read}}
 
     async def offsets(self, request: Request) -> Response:
-        """What is there."""
+        """Answer the range of offsets that can be read, and the offset of a time if one is given."""
         arguments = query(request)
         name, known = topic_name(arguments), arguments.get("log", "")
         at = read_place(arguments, "time", Place())
@@ -109,12 +110,12 @@ class ReadBack:
         return json_response(told)
 
     def _amount(self, name: str, known: str) -> tuple[Window, Amount]:
-        """(trio thread)"""
+        """Return the window of offsets, and the amount in it. Runs in the trio thread. Raises HttpError."""
         topic, window = look(self._node, name, known)
         return window, self._node.history.amount(topic.number)
 
     async def read(self, request: Request) -> Response:
-        """Messages."""
+        """Answer messages from one place up to another."""
         wanted = _Wanted(request)
         name, known = wanted.name, wanted.known
         async with self._slots:
@@ -149,7 +150,7 @@ class ReadBack:
         return Response(content, media_type=MSGPACK if wanted.packed else NDJSON, headers=V1_HEADERS | headers)
 
     async def _wait(self, name: str, known: str, start: int, stop: int, ms: int) -> None:
-        """Until everything from `start` to `stop` is there, or for so long."""
+        """Wait until everything from `start` to `stop` can be read, or for `ms` milliseconds. Raises HttpError."""
         broker, history, bridge, came = self._node.broker, self._node.history, self._node.bridge, asyncio.Event()
 
         def work() -> bool:
@@ -165,7 +166,7 @@ class ReadBack:
 
 
 def _wants_msgpack(request: Request) -> bool:
-    """NotAcceptable is said by 406."""
+    """Return whether the client accepts msgpack before JSON. Raises HttpError 406 if it accepts neither."""
     kinds = [kind.partition(";")[0].strip().lower() for kind in request.headers.get("accept", "*/*").split(",")]
     for kind in kinds:
         if kind in _MSGPACK:
@@ -176,19 +177,19 @@ def _wants_msgpack(request: Request) -> bool:
 
 
 def _packed(plan: Plan) -> tuple[bytes, int, int]:
-    """The content, how many messages are in it, and where to go on. (any thread)"""
+    """Return the content as msgpack, how many messages are in it, and where to go on. Runs in any thread."""
     batches, after = plan.read()
     return _pack(batches), sum(batch.count for batch in batches), after
 
 
 def _lined(plan: Plan) -> tuple[bytes, int, int]:
-    """The same, in lines. (any thread)"""
+    """Return the content as lines, how many messages are in it, and where to go on. Runs in any thread."""
     batches, after = plan.read()
     return _lines(batches), sum(batch.count for batch in batches), after
 
 
 def _pack(batches: list[Batch]) -> bytes:
-    """Batches that follow upon each other, and have no attributes, are one. (any thread)"""
+    """Pack batches as msgpack; those that follow each other, without attributes, become one. Runs in any thread."""
     packer, packed, place = msgpack.Packer(autoreset=True), [], 0
     while place < len(batches):
         begin, one = place, batches[place]
@@ -206,7 +207,7 @@ def _pack(batches: list[Batch]) -> bytes:
 
 
 def _lines(batches: list[Batch]) -> bytes:
-    """(any thread)"""
+    """Write the messages as lines of JSON. Runs in any thread."""
     lines: list[str] = []
     for batch in batches:
         attributes = batch.attributes

@@ -1,4 +1,4 @@
-"""All routes of nsqd's HTTP API. The debug routes are there only when they were asked for."""
+"""Collect all routes of nsqd's HTTP API. The debug routes are present only with -debug-routes."""
 
 from nsqd.http.acting import Acting
 from nsqd.http.all_cursors import AllCursors
@@ -28,7 +28,7 @@ from shared.http.debug import Debug
 
 
 def routes(node: Node) -> Routes:
-    """Path -> method -> handler."""
+    """Return the table of routes: path -> method -> handler."""
     observe, publishing, config = Observe(node), Publishing(node), Config(node)
     return {
         "/pub": {"POST": publishing.pub},

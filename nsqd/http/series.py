@@ -1,13 +1,13 @@
-"""What a topic did lately, for charts.
+"""Tell a topic's recent activity, for charts.
 
     GET /topic/series?topic=t
 
     {"topic": "t", "day": {"step": 300, "from": S, "published": [7, null, ...], "finished": [...], "depth": [...],
      "in_flight": [...]}, "hour": {"step": 10, ...}}
 
-`from`: when the first step began, s since the epoch; null: nothing is known of that step. Counts are of a step, depth and
-in_flight at its end. The hour begins with the first look, and is forgotten when nobody has looked for ten minutes.
-404 TOPIC_NOT_FOUND.
+`from` is when the first step began, s since the epoch; null: nothing is known about that step. Counts are of a step; depth and
+in_flight are those at its end. The hour begins with the first look, and is forgotten after ten minutes without a look. 404
+TOPIC_NOT_FOUND.
 """
 
 import time
@@ -23,17 +23,17 @@ from shared.http.api import Routes, json_response, query
 
 
 class SeriesRoute:
-    """The route."""
+    """The route for the series of a topic."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def routes(self) -> Routes:
-        """The path and its method."""
+        """Return the path, its method and its handler."""
         return {"/topic/series": {"GET": self.series}}
 
     async def series(self, request: Request) -> Response:
-        """Both rings."""
+        """Answer both rings of a topic: the day and the hour."""
         name = topic_name(query(request))
 
         def look() -> dict[str, Any]:

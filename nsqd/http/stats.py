@@ -1,8 +1,8 @@
-"""GET /stats: what the node holds, as the original tells it key for key.
+"""GET /stats: tell what the node holds, key for key as the original does.
 
-The picture is taken in the trio thread, some topics at a time, so that ten thousand of them stall no turn; percentiles are
-found, and all is written, in the HTTP thread, topic by topic, for one call that writes them all lets no other thread run.
-A picture of more than one topic is taken once at a time: who asks meanwhile shares the next one.
+The picture is taken in the trio thread, some topics at a time, so that ten thousand of them stall no turn. Percentiles are
+found, and the answer is written, in the HTTP thread, topic by topic, because one call that writes them all would let no other
+thread run. A picture of more than one topic is taken once at a time: requests that come meanwhile share the next one.
 """
 
 import time
@@ -33,7 +33,7 @@ LATENCY = "e2e_processing_latency"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was asked for."""
+    """The arguments of a request for statistics."""
 
     topic: str
     channel: str
@@ -42,14 +42,14 @@ class Wanted:
 
 
 class Stats:
-    """The route."""
+    """The route for the statistics of the node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._coalescing: Coalescing[Response] = Coalescing()
 
     async def stats(self, request: Request) -> Response:
-        """JSON with format=json, else text."""
+        """Answer JSON with format=json, else text."""
         arguments = query(request)
         wanted = Wanted(
             arguments.get("topic", ""),
@@ -97,19 +97,20 @@ class Stats:
 
     def _portion(self, names: list[str], wanted: Wanted, owners: dict[Any, Peer]) -> list[dict[str, Any]]:
         known = self._node.broker.topics
-        topics = [known[name] for name in names if name in known and known[name].legal]  # not the tubes of odd names
+        # without tubes whose names no topic can have
+        topics = [known[name] for name in names if name in known and known[name].legal]
         if wanted.channel:
             topics = [topic for topic in topics if wanted.channel in topic.channels]
         now = time.monotonic_ns()
         return [_topic(topic, wanted, owners, now) | self._readers(topic, now) for topic in topics]
 
     def _readers(self, topic: Topic, now: int) -> dict[str, Any]:
-        """What is told of a topic's readers that are no channels."""
+        """Return the figures of a topic's readers that are not channels, by their word."""
         found = [(*_PICTURES[reader.kind], reader) for reader in topic.readers.values() if reader.kind in _PICTURES]
         return {word: picture(self._node.broker, reader, now) for word, picture, reader in found}
 
     async def _producers(self, wanted: Wanted) -> list[dict[str, Any]]:
-        """Connections that have published, whatever was asked for."""
+        """Return the connections that have published, whichever topic was asked for."""
         call, found = self._node.bridge.call, []
         producers = await call(lambda: [peer for peer in self._node.peers() if peer.pub_counts])
         for start in range(0, len(producers), PORTION):
@@ -118,14 +119,14 @@ class Stats:
         return found
 
 
-# Of each kind of reader but channels: what it is called, and what is told of one at `now` (monotonic ns).
+# For each kind of reader except channels: its word, and a function that returns the figures of one at `now` (monotonic ns).
 _PICTURES: dict[Kind, tuple[str, Callable[[Broker, Any, int], dict[str, int]]]] = {
     Kind.WORK_QUEUE: ("tube", lambda broker, tube, now: tube_picture(broker.tubes, tube.topic_name, now)),
 }
 
 
 def _written(picture: dict[str, Any]) -> str:
-    """The picture as JSON, with topics and producers one by one."""
+    """Return the picture as JSON, with topics and producers encoded one by one."""
     return "{" + ",".join(f'"{key}":{_listed(value)}' for key, value in picture.items()) + "}"
 
 
@@ -173,7 +174,7 @@ def _latency(channel: Channel, now: int) -> Snapshot | None:
 
 
 def _not_in_1_3_0(channel: Channel) -> dict[str, int]:
-    """Counts that the release of 1.3.0 does not know, where they are not 0: who uses none of it sees no new key."""
+    """Return counts that the release of 1.3.0 does not know, where they are not 0, so that other users see no new key."""
     zone, region, elsewhere = channel.dispatch.deliveries
     counts = {
         "zone_local_msg_count": zone,
@@ -185,7 +186,7 @@ def _not_in_1_3_0(channel: Channel) -> dict[str, int]:
 
 
 def _find_percentiles(topic: dict[str, Any]) -> None:
-    """In place of the snapshots stands what they say. A topic's are those of all its channels, wanted or not."""
+    """Replace the snapshots by their percentiles. A topic's are those of all its channels, wanted or not."""
     topic[LATENCY] = result_of(topic[LATENCY])
     for channel in topic["channels"]:
         channel[LATENCY] = result_of(channel[LATENCY])

@@ -1,4 +1,4 @@
-"""A connection as /stats tells it: the original's ClientStats, key for key (specs/nsq.md b)."""
+"""Describe a connection for /stats: the original's ClientStats, key for key (specs/nsq.md b)."""
 
 from typing import Any
 
@@ -7,7 +7,10 @@ from shared.values import SECOND
 
 
 def client(peer: Peer, topic: str) -> dict[str, Any]:
-    """The whole picture. Of what it published at most one topic is told, as there: `topic`, if that is not empty."""
+    """Return the whole picture of a connection.
+
+    At most one topic that the client published to is told, as in the original: `topic`, or the first one if that is empty.
+    """
     identity, consumer = peer.introduction.identity, peer.consumer
     return {
         "client_id": identity.client_id,
@@ -41,7 +44,7 @@ def _authorization(peer: Peer) -> dict[str, Any]:
 
 
 def _topology(peer: Peer) -> dict[str, str]:
-    """Not of clients that do not say where they are: the release of 1.3.0 does not know these keys."""
+    """Return the client's zone and region, or nothing without them: the release of 1.3.0 does not know these keys."""
     identity = peer.introduction.identity
     if not identity.topology_zone and not identity.topology_region:
         return {}

@@ -1,4 +1,4 @@
-"""GET /stats as text, line for line as the original prints it. Works on the picture that is sent as JSON too."""
+"""Write GET /stats as text, line for line as the original prints it, from the picture that is also sent as JSON."""
 
 import time
 from datetime import datetime
@@ -12,7 +12,7 @@ _UNITS = ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns"))
 
 
 def render(picture: dict[str, Any]) -> str:
-    """The whole page."""
+    """Return the whole page as text."""
     started = picture["start_time"]
     now = time.time()
     lines = [
@@ -73,19 +73,20 @@ def _producer(client: dict[str, Any], now: float) -> str:
 
 
 def _percentiles(item: dict[str, Any]) -> str:
-    """`1.2ms, 0.9ms`: as many as are configured."""
+    """Return `1.2ms, 0.9ms`: as many as are configured."""
     return ", ".join(_human(entry["value"]) for entry in item["e2e_processing_latency"]["percentiles"] or ())
 
 
 def _human(ns: int) -> str:
-    """As the original: a whole unit is still told in the one below."""
+    """Return ns as the original prints them: a whole unit is still told in the one below."""
     unit, name = next((unit, name) for unit, name in _UNITS if ns > unit or unit == 1)
     return f"{ns / unit:.1f}{name}"
 
 
 def _who(client: dict[str, Any]) -> str:
     port = client["remote_address"].rpartition(":")[2]
-    name = escape(f"{client['hostname']}:{port} {client['user_agent']}")  # a peer's words make no lines of their own
+    # the words of a peer must not begin lines of their own
+    name = escape(f"{client['hostname']}:{port} {client['user_agent']}")
     return f"[V2 {name:<21}]"
 
 

@@ -1,18 +1,19 @@
-"""GET /storage: what the commit log holds, and what takes its space.
+"""GET /storage: tell what the commit log holds, and what takes its space.
 
     {"path", "log_bytes", "live_bytes", "segments", "memory_bytes", "unsynced_bytes", "checkpoints", "damage", "torn",
      "retries", "replay_seconds", "syncs", "sync_p50_ms", "sync_p99_ms", "disk_free", "disk_total", "refusal", "counted",
      "topic_count", "files": [{"number", "name", "bytes", "live_bytes", "first_timestamp"}, ...],
      "topics": [{"topic", "live_bytes", "messages", "retained"}, ...]}
 
-`refusal`: why publishes are refused, "" if they are not. `disk_free` and `disk_total` are null if nobody could look. `files`
-are the newest 200, the newest first; `first_timestamp`, when the first message in one that is still wanted was published, is
-left out if there is none. `topics` are the 100 with the most live bytes, of `topic_count` that have something in the log:
-`messages` are owed to somebody, or not given to any channel yet; `retained` can be read back, owed or not.
+`refusal` is why publishes are refused, "" if they are not. `disk_free` and `disk_total` are null if the disk could not be
+examined. `files` are the newest 200, the newest first; `first_timestamp`, the publish time of the first message in a file that
+is still wanted, is left out if there is none. `topics` are the 100 with the most live bytes, of `topic_count` that have
+something in the log: `messages` are owed to some reader, or not given to any channel yet; `retained` can be read back, owed or
+not.
 
-Live is what is owed or retained. It is counted for who asks, at most every KEPT seconds (`counted`: when, ns since the epoch),
-while messages come and go: so it is about, and an extent of which half is wanted counts as half its bytes. Files are of then,
-all else is of now.
+Live bytes are those owed or retained. They are counted on request, at most every KEPT seconds (`counted`: when, ns since the
+epoch), while messages come and go. So the count is approximate, and an extent of which half is wanted counts as half its bytes.
+`files` and the other counted figures are of that time, and everything else is of now.
 """
 
 import asyncio
@@ -33,13 +34,14 @@ from shared.http.api import Routes, json_response
 from shared.log import log
 
 MOST_FILES, MOST_TOPICS = 200, 100
-KEPT = 10.0  # s that a count is told: of a hundred million waiting messages it takes a tenth of a second, in portions
+# s that a count is reused: with a hundred million waiting messages it takes a tenth of a second, in portions
+KEPT = 10.0
 PORTION = 500  # extents and topics in one turn: about a millisecond
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What takes the space."""
+    """The count of what takes the log's space, at one time."""
 
     at: int  # ns since the epoch
     live: int  # bytes
@@ -49,22 +51,22 @@ class Counted:
 
 
 class StorageRoute:
-    """The route. It keeps the last count for a while."""
+    """The route for the storage of the node. It keeps the last count for a while."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._path = str(Path(node.options.data_path or ".").resolve() / "log")
         self._counting = asyncio.Lock()
         self._counted: Counted | None = None
-        self._until = 0.0  # monotonic s: so long it will do
+        self._until = 0.0  # monotonic s until which that count is reused
 
     def routes(self) -> Routes:
-        """The path and its method."""
+        """Return the path, its method and its handler."""
         return {"/storage": {"GET": self.storage}}
 
     async def storage(self, request: Request) -> Response:
-        """All of it."""
-        async with self._counting:  # who comes meanwhile is told the same
+        """Answer the figures of the log, and the last count."""
+        async with self._counting:  # requests that come meanwhile use the same count
             counted = self._counted
             if counted is None or time.monotonic() >= self._until:
                 counted = self._counted = await self._count()
@@ -100,7 +102,7 @@ class StorageRoute:
         return Counted(time.time_ns(), live, len(found), topics, files[::-1])
 
     def _room(self) -> tuple[int, int] | tuple[None, None]:
-        """Free and in all. (a thread: a disk may hang)"""
+        """Return the bytes free and in all on the disk, or None twice. Runs in a thread, because a disk may hang."""
         try:
             return self._node.contents.room()
         except OSError as error:
@@ -109,7 +111,7 @@ class StorageRoute:
 
 
 def _figures(log: LogFigures) -> dict[str, Any]:
-    """What /metrics tells, too."""
+    """Return the figures of the log that /metrics tells, too."""
     return {
         "log_bytes": log.size,
         "segments": log.segments,

@@ -1,8 +1,9 @@
-"""GET /debug/story: the last events that touched a message, a line each, in words. Only with -debug-routes.
+"""GET /debug/story: tell the last events that touched a message, a line each, in words. Only with -debug-routes.
 
     GET /debug/story?id=0000000000000001
 
-404 if nothing is known of the message: it was published before the node was started, or too many others were since.
+404 if nothing is known of the message: it was published before the node was started, or too many other messages were published
+since.
 """
 
 import asyncio
@@ -18,18 +19,18 @@ from shared.http.errors import HttpError
 
 
 class StoryRoute:
-    """See above."""
+    """The route for the story of a message."""
 
     def __init__(self, node: Node, story: Story) -> None:
         self._node = node
         self._story = story
 
     def routes(self) -> Routes:
-        """The path and its method."""
+        """Return the path, its method and its handler."""
         return {"/debug/story": {"GET": self.story}}
 
     async def story(self, request: Request) -> Response:
-        """Of one message."""
+        """Answer the events of one message, a line each."""
         message_id = query(request).get("id", "").encode()
         if len(message_id) != ID_SIZE:
             raise HttpError(400, "INVALID_ARG_ID")

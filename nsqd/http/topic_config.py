@@ -16,28 +16,28 @@ from shared.http.api import Routes, empty_response, json_response, query
 from shared.http.errors import HttpError
 from shared.values import format_duration, parse_duration, parse_int
 
-AS_NODE = "default"  # as a value: what holds for the node
+AS_NODE = "default"  # as a value: the topic has the node's setting
 
 
 class TopicConfigRoutes:
-    """Both methods."""
+    """The two methods that show and change how a topic's messages are kept."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def routes(self) -> Routes:
-        """The path and its methods."""
+        """Return the path, its methods and its handlers."""
         return {"/topic/config": {"GET": self.tell, "POST": self.change}}
 
     async def tell(self, request: Request) -> Response:
-        """What holds for the topic, and which part of it is its own word."""
+        """Answer what holds for the topic, and which parts of it are set for the topic itself."""
         name, broker = any_topic_name(query(request)), self._node.broker
         node = broker.limits.keeping
         config = await self._node.bridge.call(lambda: existing_topic(broker, name).config)
         return json_response(_told(name, config, config.over(node)))
 
     async def change(self, request: Request) -> Response:
-        """Only what is given changes."""
+        """Change the settings that are given, and no others."""
         arguments = query(request)
         name, change = topic_name(arguments), read_config(arguments)
         if change is None:
@@ -48,7 +48,10 @@ class TopicConfigRoutes:
 
 
 def read_config(arguments: dict[str, str]) -> Callable[[Topic], None] | None:
-    """What the arguments change in a topic of that name; None: nothing."""
+    """Return a function that makes the changes in the topic that the arguments name, or None if they change nothing.
+
+    Raises HttpError 400.
+    """
     changes: dict[str, Any] = {}
     for key, read in _READERS.items():
         if key in arguments:
@@ -59,7 +62,7 @@ def read_config(arguments: dict[str, str]) -> Callable[[Topic], None] | None:
     if not changes:
         return None
     if is_ephemeral(arguments["topic"]):
-        raise HttpError(400, "EPHEMERAL_TOPIC")  # it is in memory only, whatever is asked for
+        raise HttpError(400, "EPHEMERAL_TOPIC")  # it is in memory only, whatever the request asks for
     return lambda topic: topic.configure(replace(topic.config, **changes))
 
 

@@ -1,6 +1,6 @@
-"""POST /topic/* and /channel/*: create, delete, empty, pause, unpause. All are idempotent but for the 404s.
+"""POST /topic/* and /channel/*: create, delete, empty, pause, unpause. All are idempotent except for the 404s.
 
-What a pause may tell beside NSQ's arguments, and /pauses, are in pauses.py.
+The arguments for pausing besides NSQ's, and /pauses, are in pauses.py.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ Find = Callable[[dict[str, str]], Callable[[Broker], Topic | Channel]]
 
 
 class Topology:
-    """The ten routes."""
+    """The ten routes that create, delete, empty and pause topics and channels."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
         self._places = Places(node)
 
     def routes(self) -> Routes:
-        """Every path and its method."""
+        """Return every path, its method and its handler."""
         return {
             "/topic/create": {"POST": self.create_topic},
             "/topic/delete": {"POST": self._simple(_delete_topic)},
@@ -58,7 +58,7 @@ class Topology:
         }
 
     async def create_topic(self, request: Request) -> Response:
-        """The answer comes when nsqlookupd knows a new topic, or after a bounded time."""
+        """Create a topic. The answer comes when nsqlookupd knows a new topic, or after a bounded time."""
         arguments = query(request)
         name, change = topic_name(arguments), read_config(arguments)
 
@@ -73,7 +73,10 @@ class Topology:
         return empty_response()
 
     async def create_channel(self, request: Request) -> Response:
-        """At the edge of the topic, or `from` a place in what it retains (see read_back.py); then it must be new."""
+        """Create a channel at the topic's edge, where its distribution stands, or `from` a place in what it retains.
+
+        Places are described in read_back.py. With `from` the channel must be new.
+        """
         arguments = query(request)
         topic, channel = topic_and_channel(arguments)
         if "from" not in arguments:
@@ -85,7 +88,7 @@ class Topology:
         return empty_response()
 
     async def _create_channel(self, topic: str, create: Callable[[], None]) -> None:
-        """Return when nsqlookupd knows a new channel, or after a bounded time."""
+        """Call `create`, and return when nsqlookupd knows a new channel, or after a bounded time."""
         broker = self._node.broker
 
         def act() -> bool:
@@ -101,19 +104,19 @@ class Topology:
         made_channel(existing_topic(self._node.broker, topic), channel)
 
     def _create_from(self, name: str, known: str, channel: str, start: int) -> None:
-        """(trio thread)"""
+        """Create the channel at the offset `start` of the topic. Runs in the trio thread. Raises HttpError."""
         topic, window = look(self._node, name, known)
         check_offset(start, window)
         if channel in topic.channels:
             raise HttpError(409, "CHANNEL_EXISTS")
-        refuse_if_need_be(self._node.broker)  # what is not written cannot be read back for it
+        refuse_if_need_be(self._node.broker)  # a message that is not written cannot be read back for the channel
         try:
             topic.channel_from(channel, start, self._node.broker.now)
         except TooMany:
             raise HttpError(503, "TOO_MANY_CHANNELS") from None
 
     def _simple(self, command: Callable[[dict[str, str]], Callable[[Broker], None]]) -> Handler:
-        """A route that checks its arguments here and does its work in the trio thread."""
+        """Return a handler that checks its arguments in the HTTP thread and does its work in the trio thread."""
 
         async def handler(request: Request) -> Response:
             act = command(query(request))
@@ -123,7 +126,10 @@ class Topology:
         return handler
 
     def _pausing(self, find: Find, paused: bool) -> Handler:
-        """Pause state is durable before the answer, as in the original, and so are who paused it and until when."""
+        """Return a handler that pauses or unpauses.
+
+        The pause is durable before the answer, as in the original, and so are who paused and until when.
+        """
 
         async def handler(request: Request) -> Response:
             arguments = query(request)

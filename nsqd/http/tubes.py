@@ -1,9 +1,10 @@
-"""What clients of beanstalkd see as tubes, also those whose names no topic can have.
+"""Tell what clients of beanstalkd see as tubes, also those whose names no topic can have.
 
     GET  /tubes[?limit=100][&after=NAME]     {"tube_count": all of them, "tubes": [...]}, by name, those behind NAME
-    POST /tube/pause?tube=NAME&seconds=N     no job is given out for so long, or until a restart; 0: they are again
+    POST /tube/pause?tube=NAME&seconds=N     hand out no job for N seconds, or until a restart; 0: end the pause
 
-Each is told as `picture` does; /stats tells the same of a topic that is a tube. Of the jobs in them see nsqd/http/jobs.py.
+Each tube is described as by `picture`; /stats tells the same about a topic that is a tube. For the jobs in tubes see
+nsqd/http/jobs.py.
 """
 
 import time
@@ -22,27 +23,27 @@ from shared.http.errors import HttpError
 from shared.values import SECOND
 
 LIMIT, MOST = 100, 1000  # tubes in an answer
-LONGEST = (1 << 32) - 1  # s of a pause, as with pause-tube
+LONGEST = (1 << 32) - 1  # s that a pause may last, as with pause-tube
 
 
 class TubesRoute:
-    """The two routes."""
+    """The two routes for the tubes of the node."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def routes(self) -> Routes:
-        """Every path and its method."""
+        """Return every path, its method and its handler."""
         return {"/tubes": {"GET": self.tubes}, "/tube/pause": {"POST": self.pause}}
 
     async def tubes(self, request: Request) -> Response:
-        """A page of them."""
+        """Answer a page of the tubes, by name."""
         arguments = query(request)
         limit, after = bounded(arguments, "limit", LIMIT, MOST), arguments.get("after", "")
         return json_response(await self._node.bridge.call(lambda: self._page(after, limit)))
 
     async def pause(self, request: Request) -> Response:
-        """As pause-tube."""
+        """Pause a tube, as pause-tube does."""
         arguments = query(request)
         name = tube_name(arguments)
         if "seconds" not in arguments:
@@ -61,7 +62,7 @@ class TubesRoute:
 
 
 def picture(tubes: Tubes, name: str, now: int) -> dict[str, int]:
-    """Count a tube's jobs in each state, those that came, and its clients; `pause_left` is s."""
+    """Count a tube's jobs in each state, all jobs that ever came, and its clients; `pause_left` is in s."""
     tube, users = tubes.tube(name), tubes.listed.users.get(name)
     counts = tube.table.counts if tube is not None else dict.fromkeys(JobState, 0)
     return {

@@ -1,6 +1,7 @@
-"""Accepts connections for all TCP listeners: how many, of whom, and what happens when the machine has no descriptor left.
+"""Accept connections for all TCP listeners, within limits in total and per address.
 
-Each refusal is counted by its reason; a connection beyond a limit is closed without a word, as its protocol is not known yet.
+When the machine has no descriptor left, accepting pauses for ACCEPT_PAUSE. Each refusal is counted by its reason. A connection
+beyond a limit is closed without a word, as its protocol is not known yet.
 """
 
 import select
@@ -14,14 +15,14 @@ from nsqd.protocols.transport import NEVER
 from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
 
-ACCEPT_PAUSE = 100_000_000  # ns without accepting after EMFILE: spinning on it would starve the connections there are
+ACCEPT_PAUSE = 100_000_000  # ns without accepting after EMFILE: spinning on it would starve the open connections
 ACCEPT_BATCH = 64  # new connections in a turn
 QUIET = 10_000_000_000  # ns between two lines about connections beyond a limit, and about missing descriptors
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimits:
-    """How many connections there may be."""
+    """The limits on how many connections may be open at a time."""
 
     total: int = 10_000
     per_ip: int = 0  # 0: no limit of its own
@@ -29,7 +30,7 @@ class ConnectionLimits:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A connection that was let in."""
+    """A connection that was let in, with the client's address."""
 
     socket: socket.socket
     ip: str  # "" for a unix socket
@@ -37,18 +38,18 @@ class Accepted:
 
 
 class Acceptor:
-    """See above. It registers its listeners with the reactor's epoll."""
+    """The listeners of the node, registered with the reactor's epoll, and the count of open connections."""
 
     def __init__(self, epoll: Poller, limits: ConnectionLimits, refused: Counter[str]) -> None:
         self._epoll = epoll
         self._limits = limits
         self._refused = refused
         self._listeners: dict[int, socket.socket] = {}
-        self._open = 0  # connections let in and not gone
-        self._by_ip: dict[str, int] = {}  # of those, by address; never 0
+        self._open = 0  # connections that were let in and are still open
+        self._by_ip: dict[str, int] = {}  # the open connections by address; never 0
         self._quiet_until = 0
         self._quiet_about_pauses_until = 0
-        self.again = NEVER  # ns: when listeners that hit EMFILE are taken up again; NEVER: none did
+        self.again = NEVER  # ns: when listeners that hit EMFILE accept again; NEVER: none did
 
     def __contains__(self, fd: int) -> bool:
         return fd in self._listeners
@@ -59,7 +60,7 @@ class Acceptor:
         self._epoll.register(sock.fileno(), select.EPOLLIN)
 
     def accept(self, fd: int, now: int) -> Iterator[Accepted]:
-        """Who waits at a listener."""
+        """Yield the connections that wait at a listener and are within the limits, up to ACCEPT_BATCH; close the others."""
         listener = self._listeners[fd]
         for _ in range(ACCEPT_BATCH):
             try:
@@ -70,7 +71,7 @@ class Acceptor:
                 if failure.errno in OUT_OF_RESOURCES:
                     self._pause(failure, now)
                     return
-                continue  # ECONNABORTED and its like: that one is gone, the next may be fine
+                continue  # ECONNABORTED and similar: that connection is gone, the next may be fine
             ip, port = (str(address[0]), str(address[1])) if isinstance(address, tuple) else ("", "")
             if self._admits(ip, now):
                 yield Accepted(sock, ip, port)
@@ -78,14 +79,14 @@ class Acceptor:
                 sock.close()
 
     def left(self, ip: str) -> None:
-        """A connection that was let in is gone."""
+        """Count off a connection from address `ip` that was let in and is gone."""
         self._open -= 1
         rest = self._by_ip.pop(ip) - 1
         if rest:
             self._by_ip[ip] = rest
 
     def resume(self, now: int) -> None:
-        """Take up listeners again whose pause is over."""
+        """Make the listeners accept again once their pause is over."""
         if now >= self.again:
             self.again = NEVER
             for fd in self._listeners:

@@ -1,4 +1,4 @@
-"""What a connection meets before it meets the broker: limits, TLS, and the memory that all connections share."""
+"""What a connection meets before it reaches the broker: limits, TLS, and the memory that all connections share."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -15,9 +15,9 @@ def _no_tls(*_: object) -> NoReturn:
 
 @dataclass(slots=True)
 class Edge:
-    """See above."""
+    """The limits, the TLS wrapper, the counts of refusals and the memory budget of a node's connections."""
 
     limits: ConnectionLimits = field(default_factory=ConnectionLimits)
-    wrap: Wrap = _no_tls  # the server's side of a TLS connection
-    refused: Counter[str] = field(default_factory=Counter)  # what was not let in, or thrown out, by reason
-    budget: Budget = field(default_factory=Budget)  # of half-received commands and unsent output
+    wrap: Wrap = _no_tls  # makes the server's side of a TLS connection
+    refused: Counter[str] = field(default_factory=Counter)  # connections that were refused or closed, by reason
+    budget: Budget = field(default_factory=Budget)  # shared by half-received commands and unsent output

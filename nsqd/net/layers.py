@@ -1,12 +1,12 @@
-"""TLS and compression between a socket and its peer: bytes both ways, no socket, no clock.
+"""Pass bytes through TLS and compression, between a socket and its peer, without a socket or a clock.
 
-The peer's plain bytes pass through the compression, then through TLS. A layer is added when what was said before it has been
+The peer's plain bytes pass through the compression, then through TLS. A layer is added once everything said before it has been
 taken: the answer to IDENTIFY leaves as it is, then the client begins its handshake (specs/nsq.md a8), and each layer's OK
-leaves through it. What comes out of a decompression is bounded by what was asked for, so a bomb costs one `READ_LIMIT` at a
-time, and its sender its turn.
+leaves through that layer. A read limits how many bytes a decompression returns, so a decompression bomb costs one `READ_LIMIT`
+at a time, and costs its sender its turn.
 
-Not a trio task each: measured, 50 connections of trio.SSLStream took 51 us of CPU a request, these layers in the one epoll
-16 us; and a task that the lingering epoll must wake waits for it.
+The layers are not a trio task each. In a measurement, 50 connections of trio.SSLStream took 51 us of CPU a request, and these
+layers in the one epoll took 16 us; besides, a task that the lingering epoll must wake waits for it.
 """
 
 import ssl
@@ -17,18 +17,21 @@ from nsqd.protocols.transport import Upgrade
 from penstock.protocol.compression import CorruptStream, Deflate, Snappy, StreamEnded
 from shared.tls import TlsObject, describe, describe_failure
 
-READ_LIMIT = 256 * 1024  # bytes of plain input for the peer in one turn, and little more
+READ_LIMIT = 256 * 1024  # bytes of plain input for the peer in one turn; a read returns little more
 _RECORD = 16 * 1024  # bytes of plain input in a TLS record
 
 Wrap = Callable[[ssl.MemoryBIO, ssl.MemoryBIO], TlsObject]
 
 
 class Broken(Exception):
-    """The client's bytes are no TLS, or no compressed stream. What is left to send, an alert, is in `encode`."""
+    """The client's bytes are not valid TLS, or not a valid compressed stream.
+
+    What is left to send, such as a TLS alert, still comes out of `take`.
+    """
 
 
 class Layers:
-    """See above. `encode` is called with everything the peer says; `feed` and `read` with what the client says."""
+    """The layers of one connection: `take` encodes the peer's output, `receive` and `read` decode the client's input."""
 
     __slots__ = (
         "_arrived",
@@ -44,21 +47,22 @@ class Layers:
     )
 
     def __init__(self, upgrade: Upgrade, wrap: Wrap) -> None:
-        self._upgrade: Upgrade | None = upgrade  # what is still to be added
+        self._upgrade: Upgrade | None = upgrade  # the layers that are still to be added
         self._wrap = wrap
         self._tls: TlsObject | None = None
         self._codec: Snappy | Deflate | None = None
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._arrived = False  # True: TLS has input that it was not asked for yet
-        self.handshaking = False  # what is received now may cost a signature, a millisecond
-        self.ended = False  # the client has said goodbye: in TLS, or by the end of its compressed stream
+        self._arrived = False  # True: TLS has input that has not been read from it yet
+        self.handshaking = False  # True during the TLS handshake: the next input may cost a signature, a millisecond
+        # the client has ended the stream, with TLS's close notification or at the end of its compressed stream
+        self.ended = False
         self.has_more = False  # True: `read` may give more without new input
 
     # out
 
     def take(self, peer: Conversation) -> list[bytes]:
-        """The peer's output as it goes to the network. Adds the layer whose time has come."""
+        """Return the peer's output encoded for the network, and add each layer whose time has come."""
         output = self._encode(peer.take_output())
         while not peer.outbox.closing and self._add_layer():
             peer.upgraded()
@@ -78,7 +82,7 @@ class Layers:
         return [self._outgoing.read()] if self._outgoing.pending else []
 
     def _add_layer(self) -> bool:
-        """Add what comes next. True if it stands at once, and the client is to be told."""
+        """Add the next layer. Return True if it is complete at once, so that the client is to be told."""
         upgrade = self._upgrade
         if upgrade is None or self.handshaking:
             return False
@@ -94,21 +98,21 @@ class Layers:
         return self._codec is not None
 
     def goodbye(self) -> bytes:
-        """What TLS says at the end."""
+        """Return the bytes with which TLS closes the connection; b"" without TLS, or before its handshake is done."""
         if self._tls is None or self.handshaking:
             return b""
         try:
             self._tls.unwrap()
-        except ssl.SSLError:  # the client has not said it yet, or will not: nobody waits for that
+        except ssl.SSLError:  # the client has not closed TLS yet, or never will; the daemon does not wait for it
             pass
         return self._outgoing.read()
 
     # in
 
     def receive(self, data: bytes, peer: Conversation) -> None:
-        """Bytes came from the client. The peer is told of a handshake that is done. Raises Broken."""
+        """Take bytes from the client, and tell the peer when a handshake is done. Raises Broken."""
         if self._tls is None:
-            if self._codec is None:  # sent before the answer to IDENTIFY: it is not believed
+            if self._codec is None:  # the client sent it before the answer to IDENTIFY, so it is discarded
                 return
             self._codec.feed(data)
         else:
@@ -131,13 +135,13 @@ class Layers:
         return True
 
     def read(self) -> bytes:
-        """Plain bytes for the peer. Raises Broken."""
+        """Return plain bytes for the peer, b"" if there are none yet. Raises Broken."""
         try:
             if self._tls is None:
                 return self._decompress()
             if self._codec is None:
                 data = self._decipher()
-                return b"" if self._awaits_codec else data  # sent ahead of the compression: it is not believed
+                return b"" if self._awaits_codec else data  # sent ahead of the compression, so it is discarded
             if self._arrived:
                 self._codec.feed(self._decipher())
             return self._decompress()
@@ -161,7 +165,7 @@ class Layers:
         return data
 
     def _decipher(self) -> bytes:
-        """All that has arrived: as much as was received from the network, at most."""
+        """Return all input that TLS can decrypt: at most as much as was received from the network."""
         assert self._tls is not None
         parts = []
         self.has_more = self._arrived = False

@@ -1,6 +1,6 @@
-"""Replies that wait for promises: connections with sealed output, and what HTTP clients are told.
+"""Hold the replies that wait for promises: connections with sealed output, and replies to HTTP clients.
 
-The reactor looks here after each commit. Nothing is looked through until one of the marks that somebody waits for has moved.
+The reactor calls `release` after each commit. It looks at no connection until one of the awaited marks has moved.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -12,43 +12,43 @@ from nsqd.net.connection import Connection
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What the HTTP thread asked for and was done in a turn: how its replies are sent, and how they are refused."""
+    """The HTTP requests that were done in a turn: how their replies are sent, and how they are refused."""
 
     deliver: Callable[[], None]
     refuse: Callable[[], None]
 
 
 class Promised:
-    """See above."""
+    """The connections and HTTP replies that wait, and the marks that they wait for."""
 
     __slots__ = ("_served", "connections", "marks")
 
     def __init__(self) -> None:
-        self.connections: dict[Connection, None] = {}  # those with sealed output
-        self._served: list[tuple[Sequence[Promise], Served]] = []  # HTTP replies, with the promises they wait for
-        # the marks that they wait for: where each was at the last look; empty if nobody waits
+        self.connections: dict[Connection, None] = {}  # connections with sealed output
+        self._served: list[tuple[Sequence[Promise], Served]] = []  # HTTP replies, with the promises that they wait for
+        # The awaited marks, with the position of each at the last look; empty if nothing waits.
         self.marks: dict[Mark, int] = {}
 
     def wait_for(self, promises: Iterable[Promise]) -> None:
-        """Somebody waits for these: a connection that is among `connections`, or HTTP."""
+        """Watch the marks of these promises, for a connection among `connections` or for HTTP."""
         for promise in promises:
             self.marks.setdefault(promise.mark, promise.mark.position)
 
     def add_served(self, served: Served, promises: Sequence[Promise]) -> None:
-        """The replies to HTTP wait for these."""
+        """Hold the HTTP replies back until these promises are kept."""
         self._served.append((promises, served))
         self.wait_for(promises)
 
     def forget(self, connection: Connection) -> None:
-        """The connection is gone."""
+        """Forget a connection that is gone."""
         self.connections.pop(connection, None)
         if not self.connections and not self._served:
             self.marks.clear()
 
     def release(self) -> tuple[dict[Connection, None], list[Connection]]:
-        """If a mark has moved or is broken: answer HTTP, and see which connections need not wait any more.
+        """If a mark has moved or is broken, answer HTTP, and find the connections that need not wait any more.
 
-        Returns those with output that can leave now, and those that wait for what will never come.
+        Returns the connections with output that can leave now, and those whose promises will never be kept.
         """
         marks = self.marks
         if all(mark.position == seen and not mark.broken for mark, seen in marks.items()):

@@ -1,9 +1,10 @@
-"""The turn: one trio task, one epoll, every TCP connection of the node, whatever protocol it speaks.
+"""The turn: one trio task and one epoll serve every TCP connection of the node, whatever protocol it speaks.
 
-A pass reads what is readable, lets each peer handle all its complete commands, serves every consumer that became ready,
-does what is due, writes one group, and then sends: deliveries at once, replies that tell of records when these are where
-their marks have to be. No message leaves before the group that records its delivery is written, so a kill forgets no
-attempt. Measured in the prototype: a trio task per connection costs 1.5 times as much at 50 connections and 2.7 times at 500.
+A pass reads what is readable, lets each peer handle all its complete commands, serves every consumer that became ready, does
+what is due, writes one group to the log, and then sends. Deliveries leave at once. Replies that tell of records leave when the
+log's marks (written, durable) have reached those records. No message leaves before the group that records its delivery is
+written, so a kill forgets no attempt. In the prototype, a trio task per connection cost 1.5 times as much at 50 connections and
+2.7 times as much at 500.
 """
 
 import select
@@ -31,19 +32,20 @@ from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import NEVER, Begin, Transport
 
 READ_SIZE = 256 * 1024  # bytes: one recv_into a shared buffer, per connection and turn
-SCARCE_READ_SIZE = 32 * 1024  # bytes, likewise, while somebody waits for room in the budget
+SCARCE_READ_SIZE = 32 * 1024  # bytes: the same while a connection waits for room in the budget
 MAX_EVENTS = 512  # connections served in a turn
-MAX_RECEIVED = 1024 * 1024  # bytes: what is received beyond that in a turn waits until the peers have had it
+# bytes: input beyond that waits in a turn until the peers have handled what was received before
+MAX_RECEIVED = 1024 * 1024
 BACK_TO_TRIO = 2_000_000  # ns of turns in a row before HTTP, discovery and signals get their share
 LINGER = 0.002  # s to wait in epoll before the wait goes through trio, which costs 40 us more a wake-up
 
 Clock = Callable[[], tuple[int, int]]  # monotonic ns, and ns since the epoch
-# What carries its bytes, the client's address and port, and the clock: the peer of a new connection.
+# Makes the peer of a new connection from its transport, the client's address and port, and the clock (monotonic ns, wall ns).
 MakePeer = Callable[[Transport, str, str, int, int], Conversation]
 
 
 class Reactor:
-    """See above. Implements nsqd.net.connection.Owner."""
+    """The loop that serves all connections, as the module describes. Implements nsqd.net.connection.Owner."""
 
     def __init__(
         self,
@@ -54,7 +56,10 @@ class Reactor:
         edge: Edge | None = None,
         system: System | None = None,
     ) -> None:
-        """`serve_http` does what the HTTP thread asked for; `tell` is called after a turn that changed the topology."""
+        """Set up the epoll, the parts of a turn and the wake-up socket.
+
+        `serve_http` does what the HTTP thread asked for; `tell` is called after a turn that changed the topology.
+        """
         system, edge = system or System(), edge or Edge()
         self._broker = broker
         self._agenda, self._scan, self._registry = broker.agenda, broker.scan, broker.registry
@@ -71,27 +76,28 @@ class Reactor:
         self._inflow = Inflow(self)
         self._acceptor = Acceptor(self._epoll, edge.limits, edge.refused)
         self._make_peer: dict[int, MakePeer] = {}  # by the listener's file descriptor
-        # what came in this turn and no peer has had: b"" is the end of input, None a reset
+        # What was received in this turn and not yet given to a peer: b"" is the end of input, None a reset.
         self._received: list[tuple[Connection, bytes | None]] = []
-        self._received_size = 0  # bytes of it
+        self._received_size = 0  # bytes in `_received`
         self._unread = Unread(self, self._inflow, clock, edge.refused)
-        self._outside = 0  # calls of `until_over` that are not over
-        self._promised = Promised()  # what waits for the log
+        self._outside = 0  # calls of `until_over` that have not ended
+        self._promised = Promised()  # output and HTTP replies that wait for the log
         self._upkeep = Upkeep(self, self._epoll, self._inflow, self._unread, edge.refused)
         self.connections: dict[int, Connection] = {}  # by file descriptor
-        self.unflushed: dict[Connection, None] = {}  # connections with output, or to be looked at when the turn ends
+        # connections with output, or with something to check when the turn ends
+        self.unflushed: dict[Connection, None] = {}
         self.timers = Timers()
         self.set_timer = self.timers.set
         self.now, self.wall = clock()
         self.turns = 0
 
     def listen(self, sock: socket.socket, make_peer: MakePeer) -> None:
-        """Accept connections of a listening, non-blocking socket."""
+        """Accept connections of a listening, non-blocking socket, and make their peers with `make_peer`."""
         self._acceptor.listen(sock)
         self._make_peer[sock.fileno()] = make_peer
 
     async def run(self) -> None:
-        """Turn for ever. Cancel to stop; then `close_all`."""
+        """Run turns until cancelled. The caller then calls `close_all`."""
         since_trio, _ = self._clock()
         while True:
             due = self._due()
@@ -106,7 +112,7 @@ class Reactor:
                 since_trio = self.now
 
     def turn(self, events: list[tuple[int, int]]) -> None:
-        """One pass."""
+        """Run one pass: handle the events of epoll, serve, commit, and send."""
         self.turns += 1
         agenda = self._agenda
         served = self._take_events(events)
@@ -129,7 +135,7 @@ class Reactor:
     # waiting
 
     def _due(self) -> int | None:
-        """When the next turn is due without any event (ns)."""
+        """Return when the next turn is due without any event (monotonic ns), or None if only an event can cause one."""
         if self._agenda.awake or self.unflushed or self._unread.connections or self._unread.resumed:
             return self.now
         scan = self._scan.next_turn()
@@ -137,7 +143,7 @@ class Reactor:
         return None if due == NEVER else due
 
     def _linger(self, due: int | None) -> float:
-        if self._outside:  # the tasks that talk to others need this thread
+        if self._outside:  # the tasks that talk to other servers need this thread
             return 0.0
         return LINGER if due is None else min(LINGER, max(0.0, (due - self.now) / 1e9))
 
@@ -147,7 +153,10 @@ class Reactor:
             await trio.lowlevel.wait_readable(self._epoll.fileno())
 
     def until_over(self, begin: Begin, then: Callable[[], None]) -> None:
-        """Begin something that other trio tasks do, and call `then` when it is over; until then they get this thread often."""
+        """Begin something that other trio tasks do, and call `then` when it is over.
+
+        Until then those tasks get this thread often.
+        """
         self._outside += 1
 
         def over() -> None:
@@ -157,7 +166,7 @@ class Reactor:
         begin(over)
 
     def suspend(self, connection: Connection, begin: Begin) -> None:
-        """Read no input of the connection until what `begin` begins is over, and then resume its peer."""
+        """Stop reading the connection's input, call `begin`, and resume the peer once the work that it began is over."""
         self.unflushed[connection] = None
         self.until_over(begin, partial(self._resume, connection))
 
@@ -168,7 +177,10 @@ class Reactor:
     # input
 
     def _take_events(self, events: list[tuple[int, int]]) -> Served | None:
-        """Receive what has come and let the peers handle it; accept connections. Returns what HTTP has asked for, if it has."""
+        """Receive the input of this turn, let the peers handle it, and accept connections.
+
+        Returns what the HTTP thread asked for, or None if it asked for nothing.
+        """
         listeners: list[int] = []
         woken = False
         for fd, event in events:
@@ -189,12 +201,12 @@ class Reactor:
         return self._answer_http() if woken else None
 
     def _begin(self) -> None:
-        """Read the clocks and tell the broker: what happens from now on happens at this time."""
+        """Read the clocks and tell the broker: everything from now on happens at this time."""
         self.now, self.wall = self._clock()
         self._broker.begin(self.now, self.wall)
 
     def _receive(self, connection: Connection) -> None:
-        """Take what the network has; `_handle` gives it to the peer, with a time that is read after it came."""
+        """Take what the network has. `_handle` gives it to the peer, with a time that is read after the bytes came."""
         buffer = self._buffer if self._inflow.retry_at == NEVER else self._scarce_buffer
         try:
             size = connection.socket.recv_into(buffer)
@@ -220,12 +232,12 @@ class Reactor:
             peer = connection.peer
             peer.receive(data, self.now)
             if peer.has_more:
-                self.unflushed[connection] = None  # Upkeep sees to it that the rest is not forgotten
-            if peer.buffered or connection.metered:  # also when the half-received command is complete now
+                self.unflushed[connection] = None  # Upkeep makes sure that the rest is handled later
+            if peer.buffered or connection.metered:  # also when the half-received command has just been completed
                 self._inflow.note(connection, self.now, len(data))
 
     def _handle_unusual(self, connection: Connection, data: bytes | None) -> None:
-        """The end of input (b""), a reset (None), input behind layers, or input that nobody wants any more."""
+        """Handle the end of input (b""), a reset (None), input behind layers, or input of a draining connection."""
         if data is None:
             self.close(connection)
         elif not data:
@@ -236,7 +248,7 @@ class Reactor:
             self._unread.receive(connection, connection.layers, data, self.now)
 
     def _answer_http(self) -> Served:
-        """Do what the HTTP thread asked for, at a time that is read after it did."""
+        """Do what the HTTP thread asked for, at a time that is read after it asked."""
         self._wake_up.clear()
         self._begin()
         return self._serve_http()
@@ -254,7 +266,7 @@ class Reactor:
         self.set_timer(connection)
 
     def close(self, connection: Connection) -> None:
-        """End a connection at once."""
+        """Close a connection at once, and forget it everywhere."""
         if connection.closed:
             return
         connection.closed = True
@@ -270,7 +282,7 @@ class Reactor:
         self._epoll.unregister(connection.fd)
         connection.socket.close()
         connection.layers = None
-        del connection.peer  # they hold each other, and the daemon never collects old garbage
+        del connection.peer  # the two refer to each other, and the daemon never collects old garbage
 
     def close_all(self) -> None:
         """Stop: close every connection, and the epoll."""
@@ -284,7 +296,7 @@ class Reactor:
     def _commit(self, served: Served | None) -> None:
         """Close the turn's group. Replies that tell of it wait for their marks, but not for later groups.
 
-        The HTTP replies of a turn leave together: they wait for what any of them, or any connection, waits for.
+        The HTTP replies of a turn leave together: they wait for everything that any of them, or any connection, waits for.
         """
         promises = self._broker.commit()
         if self._promised.marks:
@@ -297,8 +309,9 @@ class Reactor:
             served.deliver()
 
     def _seal(self, promises: Sequence[Promise]) -> None:
-        """Hold back what the connections have said in this turn, where it waits for a mark of these promises."""
-        known: dict[tuple[Mark, ...], list[Promise]] = {}  # what each of the different marks waits for
+        """Hold back the output of this turn for each connection that waits for the mark of one of these promises."""
+        # the promises to wait for, by the tuple of marks that a connection waits for
+        known: dict[tuple[Mark, ...], list[Promise]] = {}
         for connection in self.unflushed:
             marks = connection.peer.outbox.marks
             if not marks:
@@ -312,9 +325,9 @@ class Reactor:
                 self._promised.connections[connection] = None
 
     def _release(self) -> None:
-        """Send what waited for the log, as far as the log has come to it."""
+        """Send the output whose promises the log has kept, and close connections whose promises are broken."""
         ready, lost = self._promised.release()
-        for connection in lost:  # better no answer than one that never comes
+        for connection in lost:  # no answer is better than one that never comes
             self.close(connection)
         self.unflushed |= ready
 
@@ -328,7 +341,7 @@ class Reactor:
     # timers
 
     def _tick(self) -> None:
-        """Do what is due."""
+        """Run the acceptor, the inflow and the connections' timers, as far as they are due."""
         now = self.now
         if now >= self._acceptor.again:
             self._acceptor.resume(now)

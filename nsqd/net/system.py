@@ -1,4 +1,4 @@
-"""What the reactor asks of the operating system beside its sockets; a simulator has its own."""
+"""What the reactor asks of the operating system besides its sockets; a simulator has its own."""
 
 import select
 import socket
@@ -8,13 +8,13 @@ from typing import Protocol
 
 
 class Poller(Protocol):
-    """As select.epoll, level-triggered."""
+    """A level-triggered poller with the interface of select.epoll."""
 
     def register(self, fd: int, eventmask: int) -> None: ...
     def modify(self, fd: int, eventmask: int) -> None: ...
     def unregister(self, fd: int) -> None: ...
     def poll(self, timeout: float, maxevents: int) -> list[tuple[int, int]]:
-        """(file descriptor, events) of those that are ready, waiting at most `timeout` s."""
+        """Return (file descriptor, events) for those that are ready, waiting at most `timeout` s."""
 
     def fileno(self) -> int: ...
     def close(self) -> None: ...
@@ -22,7 +22,7 @@ class Poller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """How the reactor gets them."""
+    """The functions that give the reactor its poller and its pair of connected sockets."""
 
     poller: Callable[[], Poller] = select.epoll
     pair: Callable[[], tuple[socket.socket, socket.socket]] = socket.socketpair

@@ -1,7 +1,7 @@
-"""Input that needs no network any more: of TLS handshakes, behind layers, in the buffers of peers with much to do.
+"""Handle input that needs no network any more: of TLS handshakes, behind layers, or in the buffers of busy peers.
 
-A turn takes a portion of it, for CATCH_UP at most, from the connection that waits longest first. Peers that were suspended
-go on here, too.
+A turn handles a portion of it, for CATCH_UP at most, beginning with the connection that has waited longest. Peers that were
+suspended also resume here.
 """
 
 from collections import Counter
@@ -16,7 +16,7 @@ CATCH_UP = 5_000_000  # ns of a turn for handshakes, and for input that is left 
 
 
 class Unread:
-    """See above. `clock` gives monotonic ns first."""
+    """The connections with such input. `clock` returns monotonic ns first."""
 
     __slots__ = ("_clock", "_inflow", "_owner", "_refused", "connections", "resumed")
 
@@ -27,15 +27,16 @@ class Unread:
         self._inflow = inflow
         self._clock = clock
         self._refused = refused
-        self.connections: dict[Connection, None] = {}  # those with such input
-        self.resumed: list[Connection] = []  # those whose peers need not wait any more
+        # connections with such input, those that have waited longest first
+        self.connections: dict[Connection, None] = {}
+        self.resumed: list[Connection] = []  # connections whose peers need not wait any more
 
     def receive(self, connection: Connection, layers: Layers, data: bytes, now: int) -> None:
-        """Input has come that passes through layers."""
+        """Take input that passes through layers, and give the peer what it can handle; a handshake waits for `catch_up`."""
         if layers.handshaking:
             connection.handshake += data
-            self.connections[connection] = None  # a thousand handshakes at once shall not be one turn
-            self._owner.unflushed[connection] = None  # no more is read meanwhile
+            self.connections[connection] = None  # a thousand handshakes at once must not be one turn
+            self._owner.unflushed[connection] = None  # makes sure that no more is read meanwhile
             return
         try:
             layers.receive(data, connection.peer)
@@ -44,7 +45,7 @@ class Unread:
         self._feed(connection, now)
 
     def catch_up(self, now: int) -> None:
-        """Let peers go on that were suspended, and give others a portion of what they have not read."""
+        """Resume the peers that were suspended, and give others a portion of their unread input."""
         resumed, self.resumed = self.resumed, []
         for connection in resumed:
             if not connection.closed and not connection.peer.outbox.closing:
@@ -63,10 +64,10 @@ class Unread:
             self._inflow.note(connection, now, peer.buffered)
         self._owner.unflushed[connection] = None
         if connection.layers is not None:
-            self.connections[connection] = None  # the client's goodbye waited too
+            self.connections[connection] = None  # the client's close of TLS waited, too
 
     def _feed(self, connection: Connection, now: int) -> None:
-        """One portion of what waits. The end of the turn sees to it that the rest is not forgotten."""
+        """Give the peer one portion of its input. The end of the turn makes sure that the rest is not forgotten."""
         self._owner.unflushed[connection] = None
         peer, layers = connection.peer, connection.layers
         if connection.has_unread:
@@ -84,7 +85,7 @@ class Unread:
             peer.receive_eof()
 
     def _read(self, connection: Connection, layers: Layers) -> bytes:
-        """Plain input for the peer, if it has nothing left to do. Raises Broken."""
+        """Return plain input for the peer, or b"" if the peer still has commands to handle. Raises Broken."""
         if connection.handshake:
             handshake, connection.handshake = connection.handshake, b""
             layers.receive(handshake, connection.peer)
@@ -92,6 +93,7 @@ class Unread:
 
     def _break_off(self, connection: Connection, failure: Broken) -> None:
         self._refused["tls_or_compression"] += 1
-        why = str(failure)  # whoever keeps the record must not keep the connection, which the failure's traceback holds
+        # a log handler that keeps the record must not keep the connection, which the failure's traceback refers to
+        why = str(failure)
         log.info("CLIENT(%s:%s): %s", connection.peer.remote_ip, connection.peer.port, why)
         connection.peer.break_off()

@@ -1,4 +1,4 @@
-"""What a connection needs beside the bytes of an ordinary turn: interest in epoll, deadlines, and an end that loses nothing."""
+"""Look after connections beyond an ordinary turn: interest in epoll, deadlines, and an end that loses nothing."""
 
 import select
 from collections import Counter
@@ -11,7 +11,7 @@ from shared.budget import FREE
 
 
 class Upkeep:
-    """See above."""
+    """The checks of connections that are out of the ordinary, after a send and when a timer is due."""
 
     __slots__ = ("_epoll", "_inflow", "_owner", "_refused", "_unread")
 
@@ -23,12 +23,12 @@ class Upkeep:
         self._refused = refused
 
     def look(self, connection: Connection, now: int) -> None:
-        """See to it that nothing is forgotten of a connection that was sent to, and is out of the ordinary."""
+        """Check a connection after a send that left something to do: close it, drain it, or update its interest in epoll."""
         if connection.broken:
             self._owner.close(connection)
             return
         if connection.metered and not (connection.starved or connection.peer.buffered):
-            self._inflow.note(connection, now, 0)  # an answer of the disk let its command complete
+            self._inflow.note(connection, now, 0)  # a read from disk has let its command complete
         if connection.has_unread:
             self._unread.connections[connection] = None
         backlog = connection.backlog
@@ -52,7 +52,7 @@ class Upkeep:
             self._owner.set_timer(connection)
 
     def _drain(self, connection: Connection, now: int) -> None:
-        """All was said: tell the peer so, and read until it has closed too, for a second at the most."""
+        """Shut down the sending side after all was said, and discard input until the client closes, for at most a second."""
         connection.drain_until = now + DRAIN_TIME
         connection.peer.disconnected()
         self._inflow.forget(connection)
@@ -60,7 +60,7 @@ class Upkeep:
         self._owner.set_timer(connection)
 
     def tick(self, connection: Connection, now: int) -> None:
-        """The connection's timer is due."""
+        """Do what is due at `now` (ns): close a connection past a deadline, or let its peer tick."""
         deadline = connection.write_deadline()
         if (connection.drain_until and now >= connection.drain_until) or (deadline is not None and now >= deadline):
             self._owner.close(connection)

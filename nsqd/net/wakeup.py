@@ -1,4 +1,4 @@
-"""What makes a waiting epoll return, from any thread."""
+"""A pair of sockets that makes a waiting epoll return, from any thread."""
 
 import select
 import socket
@@ -8,7 +8,7 @@ from nsqd.net.system import Poller
 
 
 class WakeUp:
-    """A pair of connected sockets: a byte is sent through it for each call of `wake`."""
+    """A pair of connected sockets: each call of `wake` sends a byte through it."""
 
     __slots__ = ("_read", "_write", "fd")
 
@@ -16,21 +16,21 @@ class WakeUp:
         self._read, self._write = pair()
         for end in (self._read, self._write):
             end.setblocking(False)
-        self.fd = self._read.fileno()  # it is readable after `wake`, until `clear`
+        self.fd = self._read.fileno()  # readable after `wake`, until `clear`
         epoll.register(self.fd, select.EPOLLIN)
 
     def wake(self) -> None:
-        """Make the epoll return. From any thread."""
+        """Make the epoll return. May be called from any thread."""
         try:
             self._write.send(b"\0")
         except OSError:
-            pass  # it is full of wake-ups already, or the daemon has stopped turning
+            pass  # the socket is full of wake-ups already, or the daemon has stopped turning
 
     def clear(self) -> None:
-        """The epoll has returned."""
+        """Discard the bytes that woke the epoll."""
         self._read.recv(4096)
 
     def close(self) -> None:
-        """Nobody is woken any more."""
+        """Close both sockets; no call of `wake` has an effect any more."""
         self._read.close()
         self._write.close()

@@ -1,5 +1,7 @@
-"""Wire protocols, sans-IO: bytes in, bytes out; the same object serves reactor, TLS task, test and fuzzer.
+"""Implement the wire protocols without input or output: bytes in, bytes out.
 
-* `conversation`: what a protocol's peer offers to what carries its bytes; `transport`: what it may ask of that. Start here.
-* `outbox`: what waits to be sent to a client, whatever protocol it speaks.
+The same objects serve the reactor, with or without TLS, as well as tests and fuzzers.
+
+* `conversation`: what a protocol's peer offers to the carrier of its bytes; `transport`: what it may ask of that. Start here.
+* `outbox`: the output that waits to be sent to a client, whatever protocol it speaks.
 """

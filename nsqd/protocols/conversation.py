@@ -1,4 +1,4 @@
-"""One client's end of a connection, as the reactor sees it, whatever protocol it speaks."""
+"""One client's end of a connection as the reactor sees it, whatever protocol the client speaks."""
 
 from typing import Protocol
 
@@ -7,47 +7,48 @@ from shared.tls_info import TlsInfo
 
 
 class Conversation(Protocol):
-    """Bytes in, bytes out."""
+    """A client's end of a connection: it takes bytes in and gives bytes out."""
 
     remote_ip: str  # "" for a unix socket
     port: str
     outbox: Outbox
-    waiting: bool  # True: no more input is to be read for the moment
-    has_more: bool  # True: `receive` shall be called again, with nothing
-    # bytes of memory that a half-received command takes, or will take when it is complete; 0: there is none
+    waiting: bool  # True: no more input is to be read for now
+    has_more: bool  # True: call `receive` again in the next turn, with no data
+    # Bytes of memory that a half-received command takes, or will take when it is complete; 0: there is no such command.
     buffered: int
-    body_since: int  # ns: when its body began to come; -1: its line is not complete. Counts only with `buffered`
+    # ns: when the body of that command began to come; -1: its line is not complete. Counts only with `buffered`
+    body_since: int
 
     def receive(self, data: bytes, now: int) -> None:
         """Handle input that has come, at `now` (monotonic ns)."""
 
     def receive_eof(self) -> None:
-        """The client sends no more."""
+        """Take note that the client sends no more."""
 
     def resume(self, now: int) -> None:
-        """What Transport.suspend began is over: go on."""
+        """Go on at `now` (ns): what Transport.suspend began is over."""
 
     def upgraded(self, tls: TlsInfo | None = None) -> None:
-        """A layer stands that Transport.upgrade asked for."""
+        """Take note that a layer asked for with Transport.upgrade is in place; `tls` describes it if it is TLS."""
 
     def break_off(self) -> None:
-        """End the connection without a word."""
+        """End the connection without another word to the client."""
 
     def disconnected(self) -> None:
-        """The connection is gone. Said once more when it was drained first."""
+        """Release everything: the connection is gone. The reactor calls this twice if the connection was drained first."""
 
     def take_output(self) -> list[bytes]:
-        """Everything that waits to be sent."""
+        """Take everything that waits to be sent."""
 
     def network_ready(self) -> None:
-        """The network has taken everything, after it had not, or after Outbox.refused was set."""
+        """Take note that the network has taken all output, after it had not, or after Outbox.refused was set."""
 
     def next_timer(self) -> int:
-        """When `tick` has something to do (ns)."""
+        """Return when `tick` has something to do (monotonic ns)."""
 
     def tick(self, now: int) -> None:
         """Do what is due at `now` (ns)."""
 
     @property
     def patience(self) -> int:
-        """ns that the network may take nothing; 0: as usual."""
+        """Return for how many ns the network may take nothing before the connection is closed; 0: the usual limit."""

@@ -1,7 +1,7 @@
-"""What waits to be sent to a client: replies, which leave with the turn, and messages, held back as it asked for.
+"""Hold the output for a client: replies, which leave with the turn, and messages, held back as the client asked for.
 
-Replies carry held messages out with them. Nothing here decides when a client is full; its protocol does. `closing` is said
-here because it means: when all of this is sent, the connection ends.
+Held messages leave together with the next reply. The outbox does not decide when a client is full; the client's protocol does.
+`closing` is an attribute of the outbox because it means: when all of this output is sent, the connection ends.
 """
 
 from nsqd.core.sequence.mark import Mark
@@ -9,7 +9,7 @@ from nsqd.protocols.transport import NEVER, Transport
 
 
 class Outbox:
-    """See above."""
+    """The replies and held messages of one client."""
 
     __slots__ = (
         "_messages",
@@ -25,17 +25,20 @@ class Outbox:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._replies: list[bytes] = []  # frames, in the order of their commands; not empty: the transport knows
+        # frames in the order of their commands; while there are any, the transport knows of them
+        self._replies: list[bytes] = []
         self._messages: list[bytes] = []  # frames that are held back
-        self.closing = False  # no more input is read; the connection ends with its output
-        self.marks: tuple[Mark, ...] = ()  # what the replies wait for, if the turn's records are not there yet
-        self.size = 0  # bytes of those messages
-        self.unsent = 0  # bytes that the network has not accepted; the transport writes it
-        self.refused = False  # a consumer was refused room: Conversation.network_ready is to be called when all is sent
-        self.flush_due = NEVER  # when held messages are sent at the latest (ns)
+        self.closing = False  # True: no more input is read, and the connection ends with its output
+        # the marks that the replies wait for, unless the turn's records have reached them
+        self.marks: tuple[Mark, ...] = ()
+        self.size = 0  # bytes of the held messages
+        self.unsent = 0  # bytes that the network has not accepted; the transport sets it
+        # True: a consumer was refused room, and Conversation.network_ready must follow when all is sent
+        self.refused = False
+        self.flush_due = NEVER  # ns: when held messages are sent at the latest
 
     def reply(self, frame: bytes, marks: tuple[Mark, ...] = ()) -> None:
-        """Send a response, an error or a heartbeat with this turn. `marks`: what it waits for, as in `wait_for`."""
+        """Send a response, an error or a heartbeat with this turn. `marks` are those that it waits for, as in `wait_for`."""
         if marks:
             self.wait_for(marks)
         elif not self._replies:
@@ -43,18 +46,19 @@ class Outbox:
         self._replies.append(frame)
 
     def wait_for(self, marks: tuple[Mark, ...]) -> None:
-        """The output of this turn tells of records: it leaves when all these marks have come to them."""
-        self._transport.output_ready()  # the replies that wait behind sealed output are sealed with this one
-        if marks is not self.marks:  # the same: the second of a turn, or of an earlier one's that still waits
+        """Hold the output of this turn back until all these marks have reached the records that it tells of."""
+        self._transport.output_ready()  # replies that wait behind sealed output are sealed together with this one
+        # the same tuple comes with the second reply of a turn, and while an earlier turn's reply still waits
+        if marks is not self.marks:
             self.marks = self.marks + tuple(mark for mark in marks if mark not in self.marks) if self.marks else marks
 
     def end(self) -> None:
-        """The connection ends with the output that there is."""
+        """End the connection once the present output is sent."""
         self.closing = True
         self._transport.output_ready()
 
     def break_off(self) -> None:
-        """The connection ends without another word."""
+        """End the connection without sending anything more."""
         self._replies.clear()
         self._messages.clear()
         self.size = 0
@@ -62,8 +66,8 @@ class Outbox:
         self.end()
 
     def hold(self, frames: list[bytes], size: int, *, flush: bool) -> None:
-        """Keep messages (`size` bytes) until flush, or until something else is sent. `flush`: send them with this turn."""
-        if self._replies:  # of this turn: SUB's OK stands before the first message
+        """Hold messages (`size` bytes) back until a flush or another reply. `flush`: send them with this turn."""
+        if self._replies:  # replies of this turn: SUB's OK comes before the first message
             self._messages += self._replies
             self._replies = []
         self._messages += frames
@@ -72,19 +76,19 @@ class Outbox:
             self.flush()
 
     def flush_by(self, due: int) -> None:
-        """Send what is held back at `due`, or earlier."""
+        """Send the held messages at `due` (ns), or earlier."""
         if due < self.flush_due:
             self.flush_due = due
             self._transport.timer_changed()
 
     def flush(self) -> None:
-        """Send what is held back with this turn."""
+        """Send the held messages with this turn."""
         self.flush_due = NEVER
         if self._messages:
             self._transport.output_ready()
 
     def take(self) -> list[bytes]:
-        """Everything, to be sent now."""
+        """Take all output, held messages first, to be sent now."""
         output = self._messages + self._replies if self._messages else self._replies
         self._messages, self._replies = [], []
         self.marks = ()
@@ -94,5 +98,5 @@ class Outbox:
 
     @property
     def is_scarce(self) -> bool:
-        """True if memory is: see Transport."""
+        """Return True if memory for buffers is scarce: see Transport."""
         return self._transport.is_scarce

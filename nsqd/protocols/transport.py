@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 NEVER = 1 << 62  # ns: later than any time
-DEFLATE_LEVEL = 6  # unless the client asks for another
+DEFLATE_LEVEL = 6  # the level unless the client asks for another
 
-# begins something that takes time; calls what it is given when that is over
+# Begins something that takes time, and calls its argument when that is over.
 Begin = Callable[[Callable[[], None]], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Upgrade:
-    """Layers that a connection's bytes pass through from some moment on. Never both compressions."""
+    """The layers that a connection's bytes pass through from some moment on. At most one compression is set."""
 
     tls: bool = False
     snappy: bool = False
@@ -22,28 +22,32 @@ class Upgrade:
 
     @property
     def changes(self) -> bool:
-        """True if the bytes change at all."""
+        """Return True if any layer is set, so that the bytes change."""
         return self.tls or self.snappy or self.deflate
 
 
 class Transport(Protocol):
-    """What carries a peer's bytes."""
+    """What carries a peer's bytes to the network and back."""
 
     def output_ready(self) -> None:
-        """There is output that wants to be sent at the end of this turn."""
+        """Take note that there is output to send at the end of this turn."""
 
     def timer_changed(self) -> None:
-        """Conversation.next_timer has become earlier."""
+        """Take note that Conversation.next_timer has become earlier."""
 
     @property
     def is_scarce(self) -> bool:
-        """True if the memory for buffers is used up: nobody may add to more than FREE bytes that the network has not taken."""
+        """Return True if the memory for buffers is used up.
+
+        Then no peer may add to more than FREE bytes that the network has not taken.
+        """
 
     def upgrade(self, upgrade: Upgrade) -> None:
-        """After the output there is now, everything passes through these layers. Conversation.upgraded is called for each."""
+        """Pass everything after the present output through these layers, and call Conversation.upgraded for each."""
 
     def suspend(self, begin: Begin) -> None:
-        """Read no input until what `begin` begins is over; then call Conversation.resume in a turn.
+        """Stop reading input until the work that `begin` begins is over, and then call Conversation.resume in a turn.
 
-        `begin` is called at once. What it is given may be called from any code of the reactor's thread, between turns.
+        `begin` is called at once. The function that it is given may be called from any code of the reactor's thread, between
+        turns.
         """

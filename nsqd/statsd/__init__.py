@@ -1,1 +1,1 @@
-"""Pushing the node's figures to a statsd daemon, as NSQ does: `report` is what is said, pure; `pusher` says it, in time."""
+"""Push the node's figures to a statsd daemon, as NSQ does: `report` makes the lines, purely; `pusher` sends them, in time."""

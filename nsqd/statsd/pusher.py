@@ -1,7 +1,7 @@
 """The task that pushes the node's figures to statsd: one report an interval, its packets spread over the interval.
 
-Runs in the trio thread, between turns: it looks at some topics, for a millisecond, and lets a turn come in between. UDP may
-get lost, and whoever should listen may be down: that is said once, and changes nothing.
+It runs in the trio thread, between turns: it looks at some topics, for a millisecond, and then lets a turn come in between. UDP
+packets may get lost, and the statsd daemon may be down: the log says so once, and the task goes on.
 """
 
 import socket
@@ -12,37 +12,38 @@ from collections.abc import Callable
 import trio
 
 from nsqd.core.broker import Broker
+from nsqd.option_values import statsd_prefix
 from nsqd.options import NsqdOptions
-from nsqd.statsd.report import Report, prefix_of
+from nsqd.statsd.report import Report
 from shared.log import log
 
 PORTION = 0.001  # s of looking at topics in a row
 MARGIN = 1.0  # s at the end of an interval in which nothing is sent, as in the original
-RESOLVE_TIMEOUT = 1.0  # s for the name of the host: the original's DialTimeout
+RESOLVE_TIMEOUT = 1.0  # s to resolve the name of the host: the original's DialTimeout
 
 
 class Pusher:
-    """See above."""
+    """The task of a node that reports to statsd."""
 
     def __init__(
         self, options: NsqdOptions, host: str, port: int, broker: Broker, memory: Callable[[], dict[str, int]]
     ) -> None:
-        """`host` and `port` (HTTP) are the ones that are broadcast; `memory` gives the process's figures."""
+        """Set up the task. `host` and `port` (HTTP) are those that are broadcast; `memory` returns the process's figures."""
         self._options = options
-        self._prefix = prefix_of(options.statsd_prefix, host, port)
+        self._prefix = statsd_prefix(options.statsd_prefix, host, port)
         self._broker = broker
         self._memory = memory
-        self._trouble = ""  # why the last push failed, wholly or in part; "": it did not
+        self._trouble = ""  # why the last push failed, wholly or in part; "": it did not fail
         self._last: Report | None = None
 
     async def run(self) -> None:
-        """Push for ever; cancel to stop."""
+        """Push a report every interval until cancelled."""
         interval = self._options.statsd_interval / 1e9
         log.info("STATSD: pushing stats to %s every %g s", self._options.statsd_address, interval)
         due = trio.current_time()
         try:
             while True:
-                due = max(due + interval, trio.current_time())  # one that took longer is not made up for
+                due = max(due + interval, trio.current_time())  # an interval that took longer is not made up for
                 await trio.sleep_until(due)
                 self._last = await self._report()
                 await self._push(self._last.packets.take(), max(0.0, interval - MARGIN))
@@ -50,13 +51,13 @@ class Pusher:
             log.info("STATSD: closing")
 
     async def _report(self) -> Report:
-        """Everything there is to say, taken in portions."""
+        """Return a report of all topics and channels, collected in portions."""
         options = self._options
         report = Report(self._prefix, options.statsd_udp_packet_size, self._last, options.statsd_exclude_ephemeral)
         rest = trio.current_time() + PORTION
         for name in sorted(self._broker.topics):
             topic = self._broker.topics.get(name)
-            if topic is None:  # it went while we rested
+            if topic is None:  # the topic was deleted during the last pause
                 continue
             for _ in report.topic(topic, time.monotonic_ns()):
                 if trio.current_time() > rest:
@@ -67,10 +68,10 @@ class Pusher:
         return report
 
     async def _push(self, packets: list[bytes], spread: float) -> None:
-        """Send the packets, evenly over `spread` seconds; what is left when the daemon stops, at once."""
+        """Send the packets, evenly over `spread` seconds. When the daemon stops, the remaining ones leave at once."""
         try:
             sock = await _connect(self._options.statsd_address)
-        except (OSError, ValueError) as error:  # not to be resolved or reached, or no address at all
+        except (OSError, ValueError) as error:  # the address cannot be resolved or reached, or is not valid
             self._say(f"failed to create UDP socket to statsd({self._options.statsd_address}) - {error}")
             return
         trouble = ""
@@ -86,7 +87,7 @@ class Pusher:
         self._say(f"cannot send to {self._options.statsd_address} - {trouble}" if trouble else "")
 
     def _say(self, trouble: str) -> None:
-        """Log it when it begins and when it is over."""
+        """Log a failure when it begins and when it is over."""
         if trouble and not self._trouble:
             log.error("STATSD: %s", trouble)
         elif self._trouble and not trouble:
@@ -95,20 +96,20 @@ class Pusher:
 
 
 def _send(sock: socket.socket, packet: bytes) -> str:
-    """Send it, or not: why not, or ""."""
+    """Send a packet. Return why it could not be sent, or ""."""
     try:
         sock.send(packet)
-    except OSError as error:  # nobody listens there, or the packet is too long
+    except OSError as error:  # no process listens there, or the packet is too long
         return str(error)
     return ""
 
 
 async def _connect(address: str) -> socket.socket:
-    """A UDP socket that sends to `address` without waiting. Raises OSError or ValueError."""
+    """Return a UDP socket that sends to `address` without waiting. Raises OSError or ValueError."""
     host, colon, port = address.rpartition(":")
     if not colon:
         raise ValueError("missing port in address")
-    if port.isdecimal() and int(port) > 65535:  # the system would take what is left of it in 16 bits
+    if port.isdecimal() and int(port) > 65535:  # the system would take the port modulo 65536
         raise ValueError(f"invalid port {port}")
     found = []
     with trio.move_on_after(RESOLVE_TIMEOUT):
@@ -118,7 +119,7 @@ async def _connect(address: str) -> socket.socket:
         sock = socket.socket(family, kind, protocol)
         sock.setblocking(False)
         try:
-            sock.connect(target)  # of UDP: it only notes the address
+            sock.connect(target)  # for UDP this only notes the address
         except OSError as error:
             sock.close()
             trouble = str(error)

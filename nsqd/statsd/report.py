@@ -1,7 +1,7 @@
-"""The lines for statsd, byte for byte as the original's (specs/nsq.md e7): `<prefix><name>:<number>|c` or `|g`.
+"""Build the lines for statsd, byte for byte as the original does (specs/nsq.md e7): `<prefix><name>:<number>|c` or `|g`.
 
-Counters are told as what was added since the last report; all of it, the first time. So a report keeps the counters for
-the one that follows. Pure: no socket, no clock.
+A counter's line has what was added since the last report, and in the first report all of it. So a report keeps the counters for
+the one that follows. This module is pure: it uses no socket and no clock.
 """
 
 from collections.abc import Iterator
@@ -19,23 +19,23 @@ _MEMORY_GAUGES = (
 
 
 class Packets:
-    """Lines in packets of at most `size` bytes; a longer line is a packet of its own."""
+    """Lines packed into packets of at most `size` bytes; a longer line is a packet of its own."""
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._full: list[bytes] = []
-        self._lines: list[bytes] = []  # of the packet that is being filled
-        self._length = 0  # bytes of those
+        self._lines: list[bytes] = []  # lines of the packet that is being filled
+        self._length = 0  # bytes of those lines
 
     def add(self, line: bytes) -> None:
-        """The next line, with its line feed."""
+        """Append a line, which includes its line feed."""
         if self._lines and self._length + len(line) > self._size:
             self._end_packet()
         self._lines.append(line)
         self._length += len(line)
 
     def take(self) -> list[bytes]:
-        """All packets since the last call."""
+        """Return all packets since the last call."""
         if self._lines:
             self._end_packet()
         full, self._full = self._full, []
@@ -47,17 +47,17 @@ class Packets:
 
 
 class Report:
-    """One interval's lines."""
+    """The lines of one interval, and the counters for the next report."""
 
     def __init__(self, prefix: str, packet_size: int, before: "Report | None", exclude_ephemeral: bool) -> None:
         self.packets = Packets(packet_size)
         self._prefix = prefix
         self._exclude_ephemeral = exclude_ephemeral
         self._before = before._counters if before else {}
-        self._counters: dict[tuple[str, str], tuple[int, ...]] = {}  # by topic and channel ("": the topic's own)
+        self._counters: dict[tuple[str, str], tuple[int, ...]] = {}  # by topic and channel ("": the topic itself)
 
     def topic(self, topic: Topic, now: int) -> Iterator[None]:
-        """Add a topic and its channels, `now` in monotonic ns. Yields often: there the caller may do something else."""
+        """Add a topic and its channels; `now` is in monotonic ns. Yields often, so that the caller may do something else."""
         if (self._exclude_ephemeral and topic.ephemeral) or not is_valid_name(topic.name):
             return
         channels = [channel for _, channel in sorted(topic.channels.items())]
@@ -83,7 +83,7 @@ class Report:
             yield
 
     def memory(self, figures: dict[str, int]) -> None:
-        """Add the process's figures."""
+        """Add the process's figures on memory and garbage collection."""
         (runs,) = self._added("", "", (figures["gc_total_runs"],))
         for name in _MEMORY_GAUGES:
             self._gauge(f"mem.{name}", figures[name])
@@ -108,7 +108,10 @@ class Report:
             self._gauge(f"{name}.e2e_processing_latency_{entry['quantile'] * 100:.0f}", entry["value"])
 
     def _added(self, topic: str, channel: str, counters: tuple[int, ...]) -> list[int]:
-        """What each counter has gained. It may be negative: a topic was deleted and came again, as in the original."""
+        """Return what each counter has gained.
+
+        A gain may be negative, as in the original, after a topic was deleted and created again.
+        """
         self._counters[topic, channel] = counters
         before = self._before.get((topic, channel), (0,) * len(counters))
         return [counter - old for counter, old in zip(counters, before, strict=True)]
@@ -118,10 +121,3 @@ class Report:
 
     def _gauge(self, name: str, value: int) -> None:
         self.packets.add(f"{self._prefix}{name}:{value}|g\n".encode())
-
-
-def prefix_of(template: str, host: str, port: int) -> str:
-    """The beginning of all names: %s becomes `host:port` without `.` and `:`, and a dot ends it."""
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    prefix = template.replace("%s", address.replace(".", "_").replace(":", "_"))
-    return prefix if prefix.endswith(".") or not prefix else prefix + "."

@@ -1,1 +1,1 @@
-"""Where messages and topology are kept: `memory` implements the core's Store, `directory` keeps nsqd.dat, `saver` writes it."""
+"""Storage of messages and topology: `memory` implements the core's Store, `directory` keeps nsqd.dat, `saver` writes it."""

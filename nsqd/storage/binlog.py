@@ -1,11 +1,11 @@
-"""Reading beanstalkd's binlog, version 7 (specs/beanstalkd.md section 9). Changes nothing.
+"""Read beanstalkd's binlog, version 7 (specs/beanstalkd.md section 9). This module changes nothing on disk.
 
     binlog.N      int32 version, then records, little-endian, up to zeros or the end
-    record        int32 length of the tube's name; the name; 80 bytes of the job; its body, CR LF included
+    record        int32 length of the tube's name; the name; 80 bytes of the job; the job's body, CR LF included
                   a name of length 0: only the 80 bytes, of a job that is known
 
-Files are read in the order of their numbers. A record that makes no sense ends its file, as for beanstalkd; but the size of a
-body is no reason here: beanstalkd loses jobs of its largest sizes, and what stands behind them.
+Files are read in the order of their numbers. An invalid record ends its file, as it does for beanstalkd. But a large body (up
+to MOST_BODY) does not make a record invalid: beanstalkd loses jobs of its largest sizes, and the jobs after them.
 """
 
 import re
@@ -14,25 +14,25 @@ from pathlib import Path
 from struct import Struct
 
 VERSION = 7
-MOST_BODY = 1 << 30  # bytes: beanstalkd allows no more
+MOST_BODY = 1 << 30  # bytes: beanstalkd allows no larger body
 MOST_NAME = 200
 _FILE = re.compile(r"binlog\.([0-9]{1,9})")
 _INT = Struct("<i")
 _JOB = Struct("<QIxxxxqqixxxxqqIIIIIBxxx")
-DELETED, READY, RESERVED, BURIED, DELAYED = range(5)  # states
+DELETED, READY, RESERVED, BURIED, DELAYED = range(5)  # states of a job
 
 
 @dataclass(slots=True)
 class LoggedJob:
-    """A job as it was written last."""
+    """A job in the state in which beanstalkd last wrote it."""
 
     id: int
     tube: str
     body: bytes
     priority: int = 0
-    delay: int = 0  # ns; likewise
+    delay: int = 0  # ns; the same unit in `ttr`
     ttr: int = 0
-    created: int = 0  # ns since the epoch; likewise
+    created: int = 0  # ns since the epoch; the same unit in `due`
     due: int = 0
     counts: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)  # reserves, timeouts, releases, buries, kicks
     state: int = READY
@@ -40,22 +40,23 @@ class LoggedJob:
 
 @dataclass(slots=True)
 class Binlog:
-    """What is there."""
+    """The content of beanstalkd's binlog files."""
 
     files: list[Path] = field(default_factory=list)
-    jobs: dict[int, LoggedJob] = field(default_factory=dict)  # by id
-    highest: int = 0  # id that was ever given, as far as the files tell
-    unreadable: list[tuple[Path, int, int]] = field(default_factory=list)  # (file, from, its size)
+    jobs: dict[int, LoggedJob] = field(default_factory=dict)  # jobs that were not deleted, by id
+    highest: int = 0  # the highest id that was ever given, as far as the files tell
+    # ranges that are unreadable: (file, from, size of the file)
+    unreadable: list[tuple[Path, int, int]] = field(default_factory=list)
 
 
 def find_binlogs(path: Path) -> list[Path]:
-    """beanstalkd's files in the directory, in the order of their numbers. Raises OSError."""
+    """Return beanstalkd's files in the directory, in the order of their numbers. Raises OSError."""
     found = [(int(match[1]), file) for file in path.iterdir() if (match := _FILE.fullmatch(file.name))]
     return [file for _, file in sorted(found)]
 
 
 def read_binlogs(files: list[Path]) -> Binlog:
-    """All jobs that were not deleted. Raises OSError."""
+    """Read all jobs that were not deleted. Raises OSError."""
     binlog = Binlog(files)
     for file in files:
         data = file.read_bytes()
@@ -75,7 +76,7 @@ def read_binlogs(files: list[Path]) -> Binlog:
 
 
 def _read(binlog: Binlog, data: bytes, at: int) -> int:
-    """One record: where it ends; 0: there are no more; -1: it makes no sense."""
+    """Read one record into `binlog`. Returns where it ends; 0 if there are no more records; -1 if it is invalid."""
     if len(data) < at + _INT.size + _JOB.size:
         return -1 if data[at:].strip(b"\0") else 0
     (name_size,) = _INT.unpack_from(data, at)

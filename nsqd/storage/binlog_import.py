@@ -1,4 +1,4 @@
-"""Taking over a directory of beanstalkd's, as takeover.py has it: jobs keep ids, states, counts, what is left of delays."""
+"""Take over the directory of a beanstalkd (takeover.py). Jobs keep their ids, states, counts and remaining delays."""
 
 import os
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from shared.values import SECOND
 
 MARKER = "binlog-import"
 ASIDE = "imported-from-beanstalkd"
-BATCH = 1000  # jobs of a group
+BATCH = 1000  # number of jobs in a group
 _U32 = (1 << 32) - 1
 
 
 class BinlogImport(TakeOver):
-    """See above."""
+    """The take-over of beanstalkd's binlog: each job is put into the tube of its name."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, MARKER, ASIDE, "beanstalkd", "beanstalkd's binlog")
@@ -27,19 +27,18 @@ class BinlogImport(TakeOver):
 
     @property
     def wanted(self) -> bool:
-        """There is something to take over."""
+        """Return True if there are binlog files to take over."""
         return bool(self.binlog.files)
 
     def _names(self) -> list[str]:
         return [path.name for path in find_binlogs(self._path)]
 
     def _find(self) -> bool:
-        """Raises OSError."""
         self.binlog = read_binlogs(find_binlogs(self._path))
         return self.wanted
 
     def run(self, broker: Broker, commit: Callable[[], None]) -> None:
-        """Put all jobs. `commit` ends a turn and begins one, or raises what went wrong."""
+        """Put all jobs into their tubes. `commit` ends a turn and begins the next, or raises the error that occurred."""
         jobs = sorted(self.binlog.jobs.values(), key=lambda job: job.id)
         for place, job in enumerate(jobs, 1):
             if job.id > SEQUENCE:

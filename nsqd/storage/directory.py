@@ -1,10 +1,11 @@
-"""The data directory: locked by one process. And nsqd.dat, NSQ's file of topics, channels and pause (specs/nsq.md e5).
+"""The data directory, which one process locks, and nsqd.dat, NSQ's file of topics, channels and pauses (specs/nsq.md e5).
 
-The commit log knows all that, too, and better: nsqd.dat is written for the tools that read it, and read only where there is no
-log yet; but for `penstock.pauses`: who paused what, when, and until when stands here alone. A new file is written beside it,
-synced, renamed over it, and the directory synced: NSQ leaves out the last step and loses the file in a power cut.
-`penstock.ids` is the lease of message ids that versions without a log wrote into it. `penstock.crc` tells whether the topics
-are as we wrote them: where somebody else has changed them, `opening.py` says what of that is ignored.
+The commit log holds all that, too, and more reliably: nsqd.dat is written for the tools that read it, and read only where no
+log exists yet. The exception is `penstock.pauses`, the only place that holds who paused what, when, and until when. A new file
+is written beside the old one, synced and renamed over it, and then the directory is synced: NSQ omits the last step and loses
+the file in a power cut. `penstock.ids` is the lease of message ids that versions without a log wrote. `penstock.crc` tells
+whether the topics are as this program wrote them: if another program has changed them, `opening.py` reports which changes are
+ignored.
 """
 
 import fcntl
@@ -25,32 +26,32 @@ from shared.log import log
 from shared.version import NSQ_VERSION
 
 FILE = "nsqd.dat"
-LAST_SECOND = 253_402_300_799  # since the epoch, of the year 9999: no pause ends later
+LAST_SECOND = 253_402_300_799  # s since the epoch, the end of the year 9999: no pause ends later
 
 
 class DirectoryError(Exception):
-    """The directory cannot be used; the text says why, in NSQ's words. The program exits 1."""
+    """The directory cannot be used. The text says why, in NSQ's words, and the program exits with status 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What nsqd.dat holds."""
+    """The content of the file nsqd.dat, decoded."""
 
     topics: tuple[TopicEntry, ...] = ()
-    ids: int = 1  # message ids below it may have been issued
-    pauses: tuple[tuple[Key, Pause], ...] = ()  # some may be of nothing that is paused any more
-    is_ours: bool = True  # False: somebody else wrote the topics
+    ids: int = 1  # message ids below this may have been issued
+    pauses: tuple[tuple[Key, Pause], ...] = ()  # pauses; some may name topics or channels that are not paused any more
+    is_ours: bool = True  # False: another program wrote the topics
 
 
 class Directory:
-    """The locked data directory. `close` unlocks it."""
+    """A data directory that this process has locked. `close` unlocks it."""
 
     def __init__(self, path: str) -> None:
-        """Lock `path` ("" is the working directory). Raises DirectoryError."""
+        """Lock the directory `path` ("" is the working directory). Raises DirectoryError."""
         self.path = Path(path or ".").resolve()
         self._writing = threading.Lock()  # writes come from the trio thread and from worker threads
-        self._written = Metadata()  # what the file holds
-        self._number = 0  # of the topology written last
+        self._written = Metadata()  # the content of the file
+        self._number = 0  # number of the topology that was written last
         try:
             self._fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
@@ -68,7 +69,7 @@ class Directory:
             ) from None
 
     def load(self) -> Metadata:
-        """What was written last; nothing if the directory is new. Raises DirectoryError for a file that is not ours."""
+        """Read nsqd.dat; the result is empty if the directory is new. Raises DirectoryError for an invalid file."""
         try:
             text = (self.path / FILE).read_bytes()
         except FileNotFoundError:
@@ -90,7 +91,7 @@ class Directory:
             self._write(replace(self._written, topics=tuple(picture.topics), pauses=picture.pauses, is_ours=True))
 
     def close(self) -> None:
-        """Unlock."""
+        """Unlock the directory by closing its descriptor."""
         os.close(self._fd)
 
     def _write(self, metadata: Metadata) -> None:
@@ -118,7 +119,7 @@ def _encode_topic(topic: TopicEntry) -> dict[str, Any]:
 
 
 def _crc(topics: Iterable[TopicEntry]) -> int:
-    """Of the topics' content, however the file is laid out."""
+    """Return a CRC-32 of the topics' content, which does not depend on the file's layout."""
     return zlib.crc32(json.dumps([_encode_topic(topic) for topic in topics]).encode())
 
 
@@ -129,7 +130,7 @@ def _decode(text: bytes) -> Metadata:
     ids = ours.get("ids", 1)
     if not isinstance(ids, int) or ids < 1:
         raise ValueError(f"penstock.ids is {ids!r}")
-    is_ours = "penstock" in content and ours.get("crc", _crc(topics)) == _crc(topics)  # versions before it wrote no crc
+    is_ours = "penstock" in content and ours.get("crc", _crc(topics)) == _crc(topics)  # older versions wrote no crc
     return Metadata(topics, ids, _decode_pauses(ours.get("pauses")), is_ours)
 
 
@@ -139,7 +140,7 @@ def _decode_topic(topic: dict[str, Any]) -> TopicEntry:
 
 
 def _decode_pauses(entries: Any) -> tuple[tuple[Key, Pause], ...]:
-    """As far as they are as we write them; nobody shall be kept from starting by the others."""
+    """Return the valid entries. The others are ignored with a warning, so that they do not prevent a start."""
     if entries is None:
         return ()
     listed = entries if isinstance(entries, list) else [entries]
@@ -150,7 +151,7 @@ def _decode_pauses(entries: Any) -> tuple[tuple[Key, Pause], ...]:
 
 
 def _decode_pause(entry: Any) -> tuple[Key, Pause] | None:
-    """None: it is none of ours."""
+    """Return the pause in an entry; None if the entry is not one that this program writes."""
     if not isinstance(entry, dict):
         return None
     topic, channel, by = (entry.get(key) for key in ("topic", "channel", "by"))
@@ -165,7 +166,7 @@ def _decode_pause(entry: Any) -> tuple[Key, Pause] | None:
 
 
 def _named(entries: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    """Entries with a legal name; the others are left out with a warning, as by the original."""
+    """Return the entries with a legal name. The others are left out with a warning, as in the original nsqd."""
     good = []
     for entry in entries or ():
         if is_valid_name(entry["name"]):

@@ -1,11 +1,11 @@
-"""Reading the files of NSQ's disk queues (go-diskqueue, specs/nsq.md e6). Changes nothing.
+"""Read the files of NSQ's disk queues (go-diskqueue, specs/nsq.md e6). This module changes nothing on disk.
 
     <topic>.diskqueue.000000.dat             records: int32 length, then int64 timestamp ns, uint16 attempts, 16 bytes id, body
-    <topic>:<channel>.diskqueue.000000.dat   likewise, what a channel has taken over
+    <topic>:<channel>.diskqueue.000000.dat   the same, for messages that a channel has taken over
     <queue>.diskqueue.meta.dat               "<depth>\\n<read file>,<read position>\\n<write file>,<write position>\\n"
 
-The metadata is written now and then, so files are read to their real end, and all there are behind the read position. Where a
-length makes no sense the rest of that file is unreadable, and reading goes on with the next one, as NSQ does it.
+NSQ writes the metadata only from time to time. So this module reads each file to its real end, and all files after the read
+position. After an invalid length the rest of that file is unreadable, and reading continues with the next file, as in NSQ.
 """
 
 import re
@@ -21,16 +21,16 @@ _META = re.compile(r"(.+)\.diskqueue\.meta\.dat")
 _POSITIONS = re.compile(rb"-?\d{1,19}\n(\d{1,18}),(\d{1,18})\n(\d{1,18}),(\d{1,18})\n")
 _LENGTH = Struct(">i")
 _HEAD = Struct(">qH16s")
-LEAST = _HEAD.size  # bytes of a record behind its length: NSQ allows an empty body here
+LEAST = _HEAD.size  # bytes of a record after its length: NSQ allows an empty body here
 
 
 class QueueError(Exception):
-    """A file is not what its name says; one line tells which."""
+    """The content of a file contradicts its name. The one-line text names the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedMessage:
-    """One record."""
+    """One record of a disk queue, which is one message."""
 
     timestamp: int  # ns since the epoch
     attempts: int
@@ -40,17 +40,17 @@ class QueuedMessage:
 
 @dataclass(slots=True)
 class Queue:
-    """The files of one queue."""
+    """The files of one disk queue, and where to begin reading."""
 
     topic: str
-    channel: str  # "": the topic's own
-    files: dict[int, Path]  # by number
-    start: tuple[int, int] = (0, 0)  # file and position to be read from
-    # (file, from, its size), once `messages` was read
+    channel: str  # "": the queue is the topic's own
+    files: dict[int, Path]  # data files by number
+    start: tuple[int, int] = (0, 0)  # number of the file and offset in it at which reading begins
+    # unreadable ranges (file, from, size of the file), known once `messages` is exhausted
     unreadable: list[tuple[Path, int, int]] = field(default_factory=list)
 
     def messages(self) -> Iterator[QueuedMessage]:
-        """All there are, in order. Raises OSError."""
+        """Yield all messages of the queue, in order. Raises OSError."""
         for number in sorted(self.files):
             if number >= self.start[0]:
                 yield from self._in(self.files[number], self.start[1] if number == self.start[0] else 0)
@@ -72,7 +72,10 @@ class Queue:
 
 
 def find_queues(directory: Path) -> list[Queue]:
-    """The queues in a data directory: those of channels first, for they hold what is older. Raises QueueError, OSError."""
+    """Return the queues in a data directory. Raises QueueError, OSError.
+
+    Those of channels come first, because they hold older messages.
+    """
     found: dict[str, Queue] = {}
     for path in sorted(directory.iterdir()):
         data, meta = _DATA.fullmatch(path.name), _META.fullmatch(path.name)

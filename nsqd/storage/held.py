@@ -1,7 +1,8 @@
-"""An extent of messages, and what is owed of it.
+"""An extent of messages, and a reference count for each of them.
 
-Beside each message stands one byte: how many channels still owe it. Finishing a stretch is one bytes.translate, whatever its
-length; frames that nobody owes become b"" at once. With more channels than a byte counts it keeps a list of numbers instead.
+Each message has a byte that counts the channels that still owe it. Finishing a range of messages is one bytes.translate,
+whatever the range's length; the frame of a message that no channel owes becomes b"" at once. With more channels than a byte can
+count, the extent keeps a list of numbers instead.
 """
 
 from operator import add
@@ -9,17 +10,18 @@ from operator import add
 from nsqd.core.message.frame import STAMP
 from nsqd.core.sequence.extent import Extent
 
-Piece = tuple[int, int, int, int]  # of the log: a segment's base, its generation, and a range of bytes in that file
-EXTENT_MESSAGES = 1024  # a growing extent is closed at this many: finishing walks within one
-EXTENT_BYTES = 1024 * 1024  # likewise: it is read back, and kept in memory, as a whole
-GAP = 32 * 1024  # bytes of other records that are read rather than a range is begun
+# a place in the log: a segment's base, its generation, and a range of bytes in that file
+Piece = tuple[int, int, int, int]
+EXTENT_MESSAGES = 1024  # a growing extent is closed at this many messages: finishing walks within one extent
+EXTENT_BYTES = 1024 * 1024  # a growing extent is closed at this size: it is read back and cached as a whole
+GAP = 32 * 1024  # bytes of other records that a piece may span before a new piece begins
 MOST_IN_A_BYTE = 255
 _ONE_LESS = bytes([0, *range(MOST_IN_A_BYTE)])
 _ONE_MORE = bytes([*range(1, MOST_IN_A_BYTE + 1), 0])
 
 
 class Held:
-    """An extent, and what is owed of it. Its frames may be on disk only: then `extent` is None."""
+    """An extent with its reference counts. Its frames may be on disk only: then `extent` is None."""
 
     __slots__ = (
         "attributed",
@@ -41,38 +43,42 @@ class Held:
 
     def __init__(self, first: int, delayed: bool) -> None:
         self.first = first  # ordinal of the first message
-        self.count = 0  # messages
-        self.delayed = delayed  # see Extent
+        self.count = 0  # number of messages
+        self.delayed = delayed  # True: the messages were published with a delay, see Extent
         self.extent: Extent | None = Extent(first, delayed)
         self.owed = bytearray()  # for each message, how many channels have not finished it
-        self.counts: list[int] | None = None  # the same once there are more channels than a byte counts
-        self.freed = 0  # messages that nobody owes any more; in memory their frames are b""
-        self.size = 0  # bytes of all frames, freed or not
-        self.bulk = 0  # bytes of frames, at most: when it is to be closed
-        self.pieces: list[Piece] = []  # where its records are on disk; none: nowhere
-        self.attributed = False  # True: some of its messages have attributes, which are on disk only
-        self.oldest = self.newest = 0  # when its messages were published (ns since the epoch); 0: none is on disk
-        self.logged_first = self.logged_last = 0  # likewise in the log's time (ns): retention counts from then
+        # used instead of `owed` once there are more channels than a byte can count
+        self.counts: list[int] | None = None
+        self.freed = 0  # number of messages that no channel owes any more; in memory their frames are b""
+        self.size = 0  # bytes of all frames, freed or not, with OVERHEAD (pieces.py) for each
+        self.bulk = 0  # upper bound of the frames' bytes: it decides when the extent is closed
+        self.pieces: list[Piece] = []  # where the extent's records are on disk; empty: they are not written yet
+        self.attributed = False  # True: some messages have attributes, which are on disk only
+        self.oldest = self.newest = 0  # when the messages were published (ns since the epoch); 0: none is on disk
+        self.logged_first = self.logged_last = 0  # the same in the log's time (ns), from which retention counts
 
     @property
     def end(self) -> int:
-        """The ordinal after the last."""
+        """Return the ordinal after the last message."""
         return self.first + self.count
 
     def takes(self, first: int, delayed: bool) -> bool:
-        """True if message `first` may be added at the end. What is not in memory grows no more."""
+        """Return True if message `first` can be appended. An extent that is not in memory does not grow."""
         if self.extent is None or self.delayed != delayed or self.first + self.count != first:
             return False
         return self.freed < self.count < EXTENT_MESSAGES and self.bulk < EXTENT_BYTES
 
     def takes_cold(self, first: int, delayed: bool) -> bool:
-        """The same for a message that is on disk only."""
+        """Return True if message `first`, which is on disk only, can be appended to this extent on disk."""
         if self.extent is not None or self.delayed != delayed or self.end != first:
             return False
         return self.freed < self.count < EXTENT_MESSAGES and self.bulk < EXTENT_BYTES
 
     def append(self, frames: list[bytes], ids: bytes, largest: int, owing: int) -> None:
-        """Messages at the end, owed by so many readers. They are in memory."""
+        """Append messages that are in memory and that `owing` readers owe.
+
+        `ids`: 16 bytes for each message; `largest`: bytes of the largest frame.
+        """
         extent = self.extent
         assert extent is not None
         extent.frames += frames
@@ -85,7 +91,7 @@ class Held:
             self.owe(count, self.count, owing)
 
     def append_one(self, frame: bytes, message_id: bytes, owing: int) -> None:
-        """As `append`, for a quarter of what that costs."""
+        """Append one message, for a quarter of the cost of `append`."""
         extent = self.extent
         assert extent is not None
         size = len(frame)
@@ -102,7 +108,7 @@ class Held:
             self.owe(self.count - 1, self.count, owing)
 
     def owe_one_more(self, first: int, end: int) -> None:
-        """One channel more owes messages first..end (indexes)."""
+        """Note that one more channel owes messages first..end (indexes)."""
         if self.counts is None and max(self.owed[first:end], default=0) < MOST_IN_A_BYTE:
             self.owed[first:end] = self.owed[first:end].translate(_ONE_MORE)
             return
@@ -111,7 +117,7 @@ class Held:
         self.counts[first:end] = [count + 1 for count in self.counts[first:end]]
 
     def owe_flagged(self, flags: bytes) -> None:
-        """One channel more owes the messages whose flag is 1; there is one for each."""
+        """Note that one more channel owes the messages whose flag is 1. `flags` has a byte for each message."""
         if self.counts is None and max(self.owed, default=0) < MOST_IN_A_BYTE:
             self.owed = bytearray(map(add, self.owed, flags)) if any(self.owed) else bytearray(flags)
             return
@@ -119,7 +125,7 @@ class Held:
         self.counts = list(map(add, counts, flags))
 
     def owe(self, first: int, end: int, channels: int) -> None:
-        """Messages first..end (indexes) are owed by so many channels."""
+        """Note that `channels` channels owe messages first..end (indexes)."""
         if channels <= MOST_IN_A_BYTE and self.counts is None:
             self.owed[first:end] = bytes((channels,)) * (end - first)
             return
@@ -129,7 +135,7 @@ class Held:
         self.counts[first:end] = [channels] * (end - first)
 
     def finish(self, first: int, end: int) -> bool:
-        """One channel less owes messages first..end. True if nothing of the extent is left."""
+        """Note that one channel no longer owes messages first..end (indexes). Returns True if every message is freed."""
         if self.counts is not None:
             return self._finish_counted(self.counts, first, end)
         owed = self.owed[first:end].translate(_ONE_LESS)
@@ -151,14 +157,17 @@ class Held:
         return self.freed == self.count
 
     def cut(self, first: int) -> bool:
-        """Nobody will owe the messages from `first` (an index) on. True if nothing of the extent is left."""
+        """Free the messages from index `first` on, which no channel will owe. Returns True if every message is freed."""
         self.freed += self.count - first
         if self.extent is not None:
             self.extent.frames[first:] = [b""] * (self.count - first)
         return self.freed == self.count
 
     def part(self, start: int, end: int, edge: int) -> "Held":
-        """An extent on disk of messages start..end (indexes) only. `edge`: messages before it were given to channels."""
+        """Return a new extent, on disk only, of messages start..end (indexes).
+
+        `edge`: the ordinal before which messages were given to channels.
+        """
         part = Held(self.first + start, self.delayed)
         part.extent = None
         part.count = end - start
@@ -174,50 +183,56 @@ class Held:
 
     @property
     def room(self) -> int:
-        """How many messages it may still get."""
+        """Return how many more messages the extent can take."""
         return EXTENT_MESSAGES - self.count
 
     @property
     def disk_bytes(self) -> int:
-        """Of its records, and of what stands between them."""
+        """Return the bytes of the extent's pieces: its records and what lies between them."""
         return sum(end - start for _, _, start, end in self.pieces)
 
     def place(self, segment: int, start: int, end: int, size: int, wall: int, logged: int) -> None:
-        """Messages that were added, `size` bytes of frames, stand there in a segment since then: see `published`."""
+        """Note that appended messages, `size` bytes of frames, stand at start..end of a segment.
+
+        `wall`, `logged`: see `published`.
+        """
         self.published(wall, logged)
         self.size += size
         add_piece(self.pieces, segment, 0, start, end)
 
     def published(self, at: int, logged: int) -> None:
-        """What was added came then: ns since the epoch, and in the log's time."""
+        """Note when the appended messages were published: `at` in ns since the epoch, `logged` in the log's time."""
         self.oldest = self.oldest or at
         self.newest = at
         self.logged_first = self.logged_first or logged
         self.logged_last = logged
 
     def published_at(self, index: int) -> int:
-        """When a message was published: by its frame; on disk, as if they had come evenly from `oldest` to `newest`."""
+        """Return when a message was published, ns since the epoch.
+
+        A frame in memory tells it. On disk it is an estimate, as if messages had come evenly from `oldest` to `newest`.
+        """
         frame = self.extent.frames[index] if self.extent is not None else b""
         if frame:
             return int.from_bytes(frame[STAMP], "big")
         return self.oldest + (self.newest - self.oldest) * index // max(1, self.count - 1)
 
     def retain_only(self) -> None:
-        """Nobody owes anything of it any more."""
+        """Mark all messages as freed: no channel owes any of them, and they are only retained."""
         self.extent, self.counts, self.owed, self.freed = None, None, bytearray(), self.count
 
     def come_back(self) -> None:
-        """Somebody owes something of it again, though it was only retained."""
+        """Prepare a retained extent for channels that owe its messages again."""
         self.extent, self.counts, self.owed = None, None, bytearray(self.count)
-        self.bulk = EXTENT_BYTES  # it grows no more
+        self.bulk = EXTENT_BYTES  # the extent grows no more
 
     def count_freed(self, edge: int) -> None:
-        """What is before `edge` was given to channels; what of that is owed by none is freed."""
+        """Count the freed messages anew: those before `edge` were given to channels, and are freed if none owes them."""
         owed = self.counts if self.counts is not None else self.owed
         self.freed = sum(not number for number in owed[: max(0, min(self.count, edge - self.first))])
 
     def join(self, other: "Held") -> None:
-        """The messages behind its own, likewise only retained, are its own."""
+        """Add the messages of `other`, the next extent. Both extents are only retained."""
         self.count += other.count
         self.freed = self.count
         self.size += other.size
@@ -229,12 +244,12 @@ class Held:
             add_piece(self.pieces, *piece)
 
     def owed_at(self, index: int) -> bool:
-        """True if some channel owes that message, or it was given to none yet."""
+        """Return True if some channel owes the message at `index`."""
         return bool(self.counts[index] if self.counts is not None else self.owed[index])
 
 
 def add_piece(pieces: list[Piece], segment: int, generation: int, start: int, end: int) -> None:
-    """One more place of records; what stands behind the last one, or nearly, is one with it."""
+    """Add a place of records. A place at or shortly after the end of the last piece (up to GAP bytes) extends that piece."""
     if pieces and pieces[-1][:2] == (segment, generation) and 0 <= start - pieces[-1][3] <= GAP:
         pieces[-1] = segment, generation, pieces[-1][2], end
     else:
@@ -242,7 +257,7 @@ def add_piece(pieces: list[Piece], segment: int, generation: int, start: int, en
 
 
 def _free(frames: list[bytes], first: int, owed: bytearray, done: int) -> None:
-    """Of the frames from `first` on, those that nobody owes give their memory back."""
+    """Give back the memory of those frames from index `first` on whose count in `owed` is 0. `done`: how many there are."""
     if done == len(owed):
         frames[first : first + done] = [b""] * done
         return
@@ -253,5 +268,5 @@ def _free(frames: list[bytes], first: int, owed: bytearray, done: int) -> None:
 
 
 def messages_of(size: int) -> int:
-    """How many messages of that size an extent may have."""
+    """Return how many messages of `size` bytes an extent can have, at least 1."""
     return max(1, min(EXTENT_MESSAGES, EXTENT_BYTES // max(1, size)))

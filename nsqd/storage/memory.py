@@ -1,4 +1,4 @@
-"""The Store in memory: nothing survives the process but the id lease. Ephemeral topics and channels live in it, too."""
+"""The Store in memory, of which only the lease of ids survives the process. Ephemeral topics and channels use it, too."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -45,7 +45,7 @@ class KeptExtents:
 
 
 class MemoryReader:
-    """What becomes of messages in a reader, when only memory knows of it. Implements ReaderJournal."""
+    """The journal of a reader that only memory knows. Implements ReaderJournal."""
 
     __slots__ = ("_sequence",)
 
@@ -82,7 +82,7 @@ class MemoryReader:
 
 
 class MemoryTopic(KeptExtents):
-    """What becomes of a topic that only memory knows of. Implements TopicJournal."""
+    """The journal of a topic that only memory knows. Implements TopicJournal."""
 
     __slots__ = ()
 
@@ -135,7 +135,10 @@ class MemoryTopic(KeptExtents):
 
 
 class MemoryStore:
-    """See above. Implements nsqd.core.sequence.store.Store: it promises nothing beyond the process, and that at once."""
+    """A Store that promises nothing beyond the process, and promises that at once.
+
+    Implements nsqd.core.sequence.store.Store.
+    """
 
     def __init__(self, write_lease: Callable[[int], bool]) -> None:
         self.lease = write_lease

@@ -1,6 +1,6 @@
-"""Taking over the data directory of an NSQ nsqd, as takeover.py has it.
+"""Take over the data directory of an NSQ nsqd (takeover.py).
 
-What NSQ itself has set aside (`.bad`) it had read, up to the damage or the end: it is moved, not read.
+Files that NSQ itself has set aside (`.bad`) were read by NSQ up to the damage or the end: they are moved and not read.
 """
 
 import os
@@ -17,28 +17,27 @@ from shared.log import log
 
 MARKER = "nsq-import"
 ASIDE = "imported-from-nsq"
-BATCH, BATCH_BYTES = 1000, 1024 * 1024  # messages and bytes of a group
-TOLD = 1_000_000  # messages between two lines of progress
+BATCH, BATCH_BYTES = 1000, 1024 * 1024  # messages and bytes in a group, at most
+TOLD = 1_000_000  # messages between two progress lines in the log
 
 
 class NsqImport(TakeOver):
-    """See above."""
+    """The take-over of NSQ's disk queues: their messages are published to topics and channels."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, MARKER, ASIDE, "NSQ", "NSQ's queues")
         self.queues: list[Queue] = []
-        self.taken: list[tuple[Queue, int]] = []  # and how many messages each had
+        self.taken: list[tuple[Queue, int]] = []  # queues that were taken over, and how many messages each had
 
     def _names(self) -> list[str]:
         return sorted(path.name for path in self._path.glob("*.diskqueue.*.dat"))
 
     def _find(self) -> bool:
-        """Raises QueueError, OSError."""
         self.queues = find_queues(self._path)
         return bool(self.queues)
 
     def topology(self, known: Iterable[TopicEntry]) -> list[TopicEntry]:
-        """What nsqd.dat knows, and what only has files."""
+        """Return the topics of nsqd.dat, and those topics and channels that only have files."""
         found = {topic.name: topic for topic in known}
         for queue in self.queues:
             topic = found.setdefault(queue.topic, TopicEntry(queue.topic, False, ()))
@@ -47,9 +46,10 @@ class NsqImport(TakeOver):
         return list(found.values())
 
     def run(self, broker: Broker, of_channels: bool, commit: Callable[[], None]) -> None:
-        """Publish what channels have taken over, or what their topics still have. Topics and channels exist.
+        """Publish the messages that channels have taken over, or those that the topics still have.
 
-        `commit` ends a turn and begins one, or raises what went wrong.
+        `of_channels` chooses the former. The topics and channels exist already. `commit` ends a turn and begins the next, or
+        raises the error that occurred.
         """
         count = 0
         for queue in (queue for queue in self.queues if bool(queue.channel) is of_channels):

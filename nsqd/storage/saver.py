@@ -1,6 +1,6 @@
-"""Writing the topology down when it has changed, and knowing whether the disk lets us.
+"""Write the topology when it has changed, and remember whether the disk accepts writes.
 
-Both are called from the trio thread, `save` and `tried` from worker threads too.
+The methods are called from the trio thread, `save` and `tried` from worker threads, too.
 """
 
 from collections.abc import Callable
@@ -12,18 +12,19 @@ from nsqd.core.topology import Picture, pauses_to_keep, snapshot
 from nsqd.storage.directory import Directory
 from shared.log import log
 
-REST = 9  # times as long as a write took: ten thousand topics being created shall not keep a core busy with it
+# the pause after a write is this many times as long as the write: the creation of ten thousand topics must not keep a core busy
+REST = 9
 RETRY = 1.0  # s until a write that failed is tried again
 
 
 class Health:
-    """Whether the last write of metadata went well: what /ping and /readyz tell. (any thread)"""
+    """Whether the last write of metadata succeeded, as /ping and /readyz report. Any thread may use it."""
 
     def __init__(self) -> None:
-        self.failure = ""  # of the last write; "" if it went well
+        self.failure = ""  # the error of the last write; "": it succeeded
 
     def tried(self, write: Callable[..., None], *arguments: object) -> bool:
-        """Do a write; False, and it is logged, if the world did not let us."""
+        """Call `write`. If it raises OSError, log the error and return False."""
         try:
             write(*arguments)
         except OSError as error:
@@ -35,24 +36,24 @@ class Health:
 
     @property
     def text(self) -> str:
-        """OK, or NOK and why."""
+        """Return OK, or NOK and the reason for it."""
         return f"NOK - {self.failure}" if self.failure else "OK"
 
 
 class Saver:
-    """Writes the topology down when it has changed, in a worker thread, once for all changes meanwhile."""
+    """Writes the topology in a worker thread when it has changed. One write covers all changes in the meantime."""
 
     def __init__(self, broker: Broker, directory: Directory, health: Health, nursery: trio.Nursery) -> None:
         self._broker = broker
         self._directory = directory
         self._health = health
         self._nursery = nursery
-        self._writing = False  # a task is at it
-        self._changed = False  # since the task took its picture
-        self._taken = 0  # pictures taken
+        self._writing = False  # True: a task is writing
+        self._changed = False  # True: there was a change since the task took its picture
+        self._taken = 0  # number of pictures taken
 
     def topology_changed(self) -> None:
-        """Topics or channels came, went or were paused. (trio thread)"""
+        """Note that topics or channels came, went or were paused, and start a write. Trio thread only."""
         self._changed = True
         if not self._writing:
             self._writing = True
@@ -71,10 +72,10 @@ class Saver:
         self._writing = False
 
     def take(self) -> Picture:
-        """The topology as it is now. (trio thread)"""
+        """Return the topology as it is now. Trio thread only."""
         self._taken += 1
         return Picture(self._taken, snapshot(self._broker), pauses_to_keep(self._broker))
 
     def save(self, picture: Picture) -> None:
-        """Make it durable, unless a later one is. (any thread)"""
+        """Make the picture durable, unless a later one is. Any thread may call this."""
         self._health.tried(self._directory.write_topology, picture)

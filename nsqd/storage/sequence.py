@@ -1,4 +1,4 @@
-"""One topic's messages: its extents in order, and what of them is retained though nobody owes it any more."""
+"""One topic's messages: its extents in order, and the finished messages that the topic retains."""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -10,8 +10,8 @@ from nsqd.core.retention.keeping import Keeping
 from nsqd.core.sequence.extent import Extent
 from nsqd.storage.held import Held, messages_of
 
-RUN_BYTES = 16 * 1024 * 1024  # neighbours that are retained only are noted as one, up to this size
-GRAINS = 16  # ... and up to this part of what is retained
+RUN_BYTES = 16 * 1024 * 1024  # bytes: neighboring extents that are only retained are joined into one up to this size
+GRAINS = 16  # such an extent is at most one part in this many of the topic's retention, in time and bytes
 FOREVER = 1 << 62  # ns
 
 
@@ -19,29 +19,31 @@ _first, _end = attrgetter("first"), attrgetter("end")
 
 
 class Sequence:
-    """One topic's extents, ascending."""
+    """The extents of one topic, ascending by ordinal."""
 
     __slots__ = ("_dead", "_firsts", "_grain", "_unsorted", "edge", "end", "first", "held", "kept", "on_freed")
 
     def __init__(self) -> None:
-        self.edge = 0  # messages before it were given to channels
+        self.edge = 0  # ordinal: the messages before it were given to channels
         self.held: list[Held] = []
-        self.first: int | None = None  # finished messages from it on are retained; None: none is
-        self.kept: list[Held] = []  # what is only retained; in order after `settle`
-        self._unsorted = True  # they may stand in another order
-        self._grain = 0, 0  # ns and bytes that neighbours may span which are noted as one
-        self._firsts: list[int] = []  # first of each
+        self.first: int | None = None  # ordinal: finished messages from it on are retained; None: none are
+        self.kept: list[Held] = []  # extents that are only retained; in order after `settle`
+        self._unsorted = True  # True: `kept` may be out of order
+        self._grain = 0, 0  # ns and bytes that an extent joined from neighbors may span
+        self._firsts: list[int] = []  # `first` of each extent in `held`
         self.end = 0  # ordinal after the last message
-        self._dead = 0  # extents in `held` of which nothing is left; swept when they are half
-        # told of each extent of which nothing is left, before it is swept
+        # number of extents in `held` whose messages are all freed; `sweep` removes them once they are half
+        self._dead = 0
+        # called with each extent whose messages are all freed, before the extent is swept
         self.on_freed: Callable[[Held], None] = _nothing
 
     def append(
         self, first: int, frames: list[bytes], ids: bytes, largest: int, delayed: bool, owing: int = 0
     ) -> list[Held]:
-        """Messages at the end, in extents that bound what a channel standing in one of them keeps alive. Returns these.
+        """Append messages, in extents whose size bounds what a channel standing in one of them keeps in memory.
 
-        `owing`: so many readers owe them already; 0: the edge has not passed them.
+        `owing`: how many readers owe the messages already; 0: the edge has not passed them. Returns the extents that got
+        messages.
         """
         if owing:
             self.edge = first + len(frames)
@@ -62,7 +64,7 @@ class Sequence:
         return touched
 
     def append_cold(self, first: int, count: int, delayed: bool, size: int) -> list[Held]:
-        """Messages (`size` bytes in all) at the end that are on disk only. Returns the extents that hold them."""
+        """Append `count` messages (`size` bytes in all) that are on disk only. Returns the extents that hold them."""
         last = self.held[-1] if self.held else None
         if count == 1 and last is not None and last.takes_cold(first, delayed):
             last.owed.append(0)
@@ -89,7 +91,7 @@ class Sequence:
         return touched
 
     def last_for(self, first: int, delayed: bool) -> Held:
-        """The extent that message `first`, the next one, belongs to."""
+        """Return the extent to which message `first`, the next one, belongs. Begin a new extent if necessary."""
         held = self.held[-1] if self.held else None
         if held is None or not held.takes(first, delayed):
             held = Held(first, delayed)
@@ -97,13 +99,13 @@ class Sequence:
         return held
 
     def add(self, held: Held) -> None:
-        """An extent at the end."""
+        """Append an extent after the last one."""
         self.held.append(held)
         self._firsts.append(held.first)
         self.end = max(self.end, held.end)
 
     def spans(self, first: int, end: int) -> list[tuple[Held, int, int]]:
-        """The extents that hold first..end, with the indexes in each."""
+        """Return the extents that hold messages first..end, each with the start and end index. All must be present."""
         place = bisect_right(self._firsts, first) - 1
         found = []
         while first < end:
@@ -115,13 +117,13 @@ class Sequence:
         return found
 
     def distribute(self, first: int, end: int, owing: int) -> None:
-        """The edge moves to `end`: messages first..end are owed by so many readers."""
+        """Move the edge to `end`: `owing` readers owe messages first..end."""
         self.edge = end
         for held, start, stop in self.spans(first, end):
             held.owe(start, stop, owing)
 
     def finish(self, first: int, end: int) -> None:
-        """One reader less owes messages first..end, all of which are here."""
+        """Note that one reader no longer owes messages first..end, all of which must be present."""
         place = bisect_right(self._firsts, first) - 1
         dead = 0
         while first < end:
@@ -134,15 +136,19 @@ class Sequence:
             place += 1
         if dead:
             self._dead += dead
-            if self._dead > len(self.held) // 2:  # deleting each from the lists at once would cost their length
+            if self._dead > len(self.held) // 2:  # deleting each extent at once would cost the lists' length
                 self.sweep()
 
     def present(self, first: int, end: int) -> list[tuple[int, int]]:
-        """The parts of first..end that are here."""
+        """Return the parts (first, end) of first..end that are present."""
         return [(start, stop) for start, stop, _ in self.kinds(first, end)]
 
     def kinds(self, first: int, end: int) -> Iterator[tuple[int, int, bool]]:
-        """The parts of first..end that are here, and for each whether it was published with a delay. Looks as it goes."""
+        """Yield the present parts of first..end as (first, end, delayed). The sequence must not change meanwhile.
+
+        `delayed` is True if the part was published with a delay. A part may include freed messages of an extent that is still
+        owed.
+        """
         return (
             (held.first + start, held.first + stop, held.delayed)
             for held, start, stop in self._present(first, end)
@@ -150,11 +156,11 @@ class Sequence:
         )
 
     def plain(self, first: int, end: int) -> list[tuple[int, int]]:
-        """The parts of first..end that were published without a delay."""
+        """Return the parts (first, end) of first..end that were published without a delay."""
         return [(start, stop) for start, stop, delayed in self.kinds(first, end) if not delayed]
 
     def present_spans(self, first: int, end: int) -> list[tuple[Held, int, int]]:
-        """As `spans`, for messages that need not all be here."""
+        """Return the same as `spans`, for messages of which some may be missing."""
         return list(self._present(first, end))
 
     def _present(self, first: int, end: int) -> Iterator[tuple[Held, int, int]]:
@@ -168,26 +174,29 @@ class Sequence:
                 yield one, start - one.first, stop - one.first
 
     def readable(self, first: int, end: int) -> Iterator[Held]:
-        """The extents, owed or retained, that hold first..end, ascending. Looks as it goes."""
+        """Yield the extents, owed or retained, that hold messages of first..end, ascending.
+
+        The caller must not change the sequence meanwhile.
+        """
         if self._unsorted:
             self.kept.sort(key=_first)
             self._unsorted = False
         return merge(_from(self.kept, first, end), _from(self.held, first, end), key=_first)
 
     def cold(self, first: int, end: int) -> int:
-        """How many of first..end are on disk only."""
+        """Return how many messages of first..end are on disk only."""
         spans = self.present_spans(first, end)
         return sum(stop - start for held, start, stop in spans if held.extent is None and held.freed < held.count)
 
     def count_freed(self) -> None:
-        """What was given to channels and is owed by none is freed."""
+        """Count the freed messages of all extents anew: those before the edge that no channel owes."""
         for held in self.held:
             held.count_freed(self.edge)
 
     def owe_again(self, first: int, end: int) -> list[Held]:
-        """One channel more owes all of first..end, finished or not. Returns the extents; of these no frame may be missing.
+        """Note that one more channel owes all messages of first..end, finished or not.
 
-        All of it is on disk, and retained.
+        All of these messages must be on disk and retained. Returns their extents, in which no frame may be missing from now on.
         """
         self.edge = max(self.edge, end)
         self.sweep()
@@ -204,7 +213,7 @@ class Sequence:
         return [held for held, _, _ in found]
 
     def without(self, held: Held, lost: set[int]) -> None:
-        """Messages of an extent on disk (`lost`: indexes) are not there: what is left of it become extents of their own."""
+        """Replace an extent on disk by extents of its messages that are not in `lost` (indexes)."""
         kept = [index for index in range(held.count) if index not in lost]
         starts = [index for index in kept if index - 1 in lost or index == 0]
         ends = [index + 1 for index in kept if index + 1 in lost or index + 1 == held.count]
@@ -214,11 +223,11 @@ class Sequence:
         self._firsts[place : place + 1] = [part.first for part in parts]
 
     def live(self) -> list[Held]:
-        """The extents of which something is left."""
+        """Return the extents with messages that are not freed."""
         return [held for held in self.held if held.freed < held.count]
 
     def place(self, ordinal: int) -> int:
-        """The index in `held` of the extent that holds it, else of the next there is; len(held) if there is none."""
+        """Return the index in `held` of the live extent that holds `ordinal`, else of the next; len(held) if there is none."""
         place = bisect_right(self._firsts, ordinal) - 1
         if place < 0 or ordinal >= self.held[place].end:
             place += 1
@@ -227,12 +236,12 @@ class Sequence:
         return place
 
     def holder(self, ordinal: int) -> Held | None:
-        """The extent that holds it; None: nobody owes it."""
+        """Return the live extent that holds `ordinal`; None if no reader owes it."""
         place = self.place(ordinal)
         return self.held[place] if place < len(self.held) and self.held[place].first <= ordinal else None
 
     def next_plain(self, ordinal: int) -> Held | None:
-        """The extent that holds it if that was published without a delay, else the next such."""
+        """Return the first live extent, at or after `ordinal`, of messages without a delay; None if there is none."""
         for place in range(self.place(ordinal), len(self.held)):
             held = self.held[place]
             if not held.delayed and held.freed < held.count:
@@ -240,16 +249,19 @@ class Sequence:
         return None
 
     def at(self, ordinal: int) -> Extent | None:
-        """The extent that holds it, else the next, else an empty one at the end. None: it is on disk only."""
+        """Return the live extent that holds `ordinal`, else the next, else an empty one at the end.
+
+        Returns None if that extent is on disk only.
+        """
         place = self.place(ordinal)
         return self.held[place].extent if place < len(self.held) else self.nothing()
 
     def nothing(self) -> Extent:
-        """An empty extent at the end."""
+        """Return an empty extent at the sequence's end."""
         return Extent(self.end, False)
 
     def sweep(self) -> None:
-        """Of what nothing is left goes, or is retained."""
+        """Remove the extents whose messages are all freed from `held`. Those that the topic retains move to `kept`."""
         self.kept += self._dead_and_retained()
         self._unsorted = True
         self.held = self.live()
@@ -257,7 +269,7 @@ class Sequence:
         self._dead = 0
 
     def settle(self) -> None:
-        """What is retained stands in order, neighbours as one. Not while groups wait to be written."""
+        """Sort the retained extents, and join neighbors. Do not call this while groups wait to be written."""
         self.sweep()
         joined: list[Held] = []
         span, most = self._grain
@@ -273,10 +285,10 @@ class Sequence:
         self._unsorted = False
 
     def retire(self, oldest: int, most: int, holds: list[tuple[int, int, int]]) -> bool:
-        """Finished messages go that were published before `oldest` (the log's time), or before the newest `most` bytes.
+        """Stop retaining finished messages that were published before `oldest` (the log's time) or exceed `most` bytes.
 
-        For each of `holds`, (offset, oldest, most), those from the offset on stay within bounds of their own. True if more may
-        go than before. No bound cuts through what was finished together.
+        The newest `most` bytes stay. For each of `holds`, (offset, oldest, most), messages from the offset on stay within
+        bounds of their own. Returns True if more messages may go than before. No bound divides an extent.
         """
         assert self.first is not None
         self.settle()
@@ -290,35 +302,35 @@ class Sequence:
         return first > before
 
     def keep(self, keeping: Keeping) -> None:
-        """How finished messages are retained, if they are. A run of them goes as a whole: it must not be too long."""
+        """Set how finished messages are retained. A joined extent goes as a whole, so this bounds how long it can become."""
         self._grain = (
             keeping.retention // GRAINS or FOREVER,
             min(RUN_BYTES, keeping.retention_bytes // GRAINS or RUN_BYTES),
         )
 
     def retain(self, first: int | None) -> None:
-        """Finished messages from `first` on shall stay; None: none of them."""
+        """Retain finished messages from the ordinal `first` on; None: retain none."""
         self.first = first
         self.kept = [] if first is None else [held for held in self.kept if held.end > first]
 
     def retained(self) -> list[Held]:
-        """The extents of which something is retained and nothing owed."""
+        """Return the extents whose messages are all freed and of which some are retained."""
         return self.kept + self._dead_and_retained()
 
     def _dead_and_retained(self) -> list[Held]:
-        """What of `held` is not owed, but retained."""
+        """Return the extents in `held` that no reader owes and that are retained."""
         first = self.first
         return [] if first is None else [one for one in self.held if one.freed == one.count and one.end > first]
 
     def wanted(self, held: Held) -> float:
-        """The part of an extent, 0 to 1, that somebody owes or that is retained."""
+        """Return the part of an extent, 0 to 1, that some reader owes or that is retained."""
         owed = 1 - held.freed / held.count
         if self.first is None:
             return owed
         return max(owed, min(1.0, (held.end - self.first) / held.count))
 
     def cut(self, first: int) -> None:
-        """Forget everything from `first` on; nobody owes it."""
+        """Forget all messages from the ordinal `first` on, which no reader owes."""
         while self.held and self.held[-1].end > first:
             held = self.held[-1]
             if not held.cut(max(0, first - held.first)):
@@ -336,7 +348,7 @@ def _nothing(held: Held) -> None:
 
 
 def _from(entries: list[Held], first: int, end: int) -> Iterator[Held]:
-    """Those that hold some of first..end, of ascending ones."""
+    """Yield those of the ascending `entries` that hold messages of first..end."""
     for place in range(bisect_right(entries, first, key=_end), len(entries)):
         if entries[place].first >= end:
             return
@@ -344,9 +356,9 @@ def _from(entries: list[Held], first: int, end: int) -> Iterator[Held]:
 
 
 def _bound(entries: list[Held], oldest: int, most: int) -> int:
-    """Where the last of them ends that was published before `oldest` (the log's time), or before the newest `most` bytes.
+    """Return the end of the last entry that is too old or beyond the newest `most` bytes; 0 if there is none.
 
-    0: none was.
+    An entry is too old if its last message was published before `oldest` (the log's time).
     """
     room = most
     for held in reversed(entries):

@@ -1,8 +1,8 @@
-"""Taking over another daemon's directory: once, at the first start there, all of it or nothing.
+"""Take over another daemon's directory: once, at the first start there, completely or not at all.
 
-A marker file tells how far it is. Should the process die while it reads, the next start throws the log away and begins anew;
-the originals are as they were. Once everything is in the log, and synced, they are moved aside; should it die then, the next
-start goes on with that.
+A marker file records the progress. If the process dies while it reads, the next start discards the log and begins again; the
+original files are unchanged. Once everything is in the log, and synced, the originals are moved aside; if the process dies
+during that, the next start completes it.
 """
 
 from abc import ABC, abstractmethod
@@ -15,22 +15,30 @@ READING, MOVING = b"reading\n", b"moving\n"
 
 
 class TakeOverError(Exception):
-    """It cannot go on; one line says why."""
+    """The take-over cannot continue. The one-line text says why."""
 
 
 class TakeOver(ABC):
-    """See above. `prepare` before the log is opened; `finish` when all is in it."""
+    """One take-over. Call `prepare` before the log is opened, and `finish` when everything is in it."""
 
     def __init__(self, path: Path, marker: str, aside: str, whose: str, what: str) -> None:
-        """`marker`, `aside`: names in `path`; `whose` and `what`: the daemon, and its files, in the log's lines."""
+        """Name the parts of the take-over.
+
+        `marker`, `aside`: names in `path`; `whose` and `what`: the daemon and its files, as the lines in the log call them.
+        """
         self._path = path
         self._marker = path / marker
         self._aside = path / aside
         self._whose, self._what = whose, what
-        self.left: list[str] = []  # names of such files beside a log: who went back must not lose what came there
+        # Names of such files that were found beside an existing log. If the operator went back to the other daemon, its new
+        # messages must not be lost silently.
+        self.left: list[str] = []
 
     def prepare(self) -> bool:
-        """True if there is something to take over. Raises TakeOverError, and what `_find` raises; then nothing has changed."""
+        """Return True if there is something to take over. Raises TakeOverError, and the errors of `_find`.
+
+        After one of these errors nothing has changed on disk.
+        """
         marker = self._marker.read_bytes() if self._marker.exists() else b""
         if marker == MOVING:
             self._finish_moving()
@@ -57,7 +65,7 @@ class TakeOver(ABC):
         return True
 
     def finish(self) -> None:
-        """All of it is in the log, and synced. Raises OSError."""
+        """Complete the take-over when everything is in the log, and synced. Raises OSError."""
         replace_file(self._marker, MOVING)
         self._finish_moving()
         log.info("IMPORT: done; the files of %s are in %s", self._whose, self._aside)
@@ -71,12 +79,12 @@ class TakeOver(ABC):
 
     @abstractmethod
     def _names(self) -> list[str]:
-        """Of the files that there are."""
+        """Return the names of the daemon's files that exist now."""
 
     @abstractmethod
     def _find(self) -> bool:
-        """Look at them: whether there is something. Changes nothing."""
+        """Look at the files, and return True if there is something to take over. Change nothing. Raises OSError."""
 
     @abstractmethod
     def _move(self, aside: Path) -> None:
-        """Those that are still here go there."""
+        """Move the daemon's files that are still in the directory to `aside`."""

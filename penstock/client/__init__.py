@@ -1,4 +1,4 @@
-"""The blocking client, for scripts and for Spark executors: plain sockets, one thread, no event loop to bring along.
+"""The blocking client, for scripts and for Spark executors: plain sockets, one thread, no event loop.
 
     with Producer("127.0.0.1:4150") as producer:
         producer.publish("orders", b"one")
@@ -8,14 +8,14 @@
             handle(message.body)
             message.finish()
 
-* `Producer`   PUB and MPUB to the first nsqd of a list that answers; `submit` and `flush` pipeline
-* `Consumer`   one channel from many nsqds, given or found through nsqlookupd; RDY is shared between them
-* `Settings`   names, time-outs and what to negotiate; times carry their unit in the name
-* `connection` and `link` are below the two: one nsqd; one nsqd as part of a consumer
+* `Producer` sends PUB and MPUB to the first nsqd of a list that answers; `submit` and `flush` pipeline publishes
+* `Consumer` reads one channel from many nsqds, given or found through nsqlookupd, and shares RDY between them
+* `Settings` holds names, time-outs and what to negotiate; the names of times end with their unit
+* `connection` and `link` are the layer below these two: one nsqd, and one nsqd as part of a consumer
 * `introduction`, `layers` and `tls` are below a connection: IDENTIFY and AUTH; TLS and compression; the TLS settings
 
-An object here belongs to one thread (only `Consumer.stop` may be called from anywhere). The async client, for trio and
-asyncio, comes later, beside this one and over the same protocol.
+An object of this package belongs to one thread (only `Consumer.stop` may be called from any thread). An async client for
+trio and asyncio is planned, beside this one and over the same protocol.
 """
 
 from penstock.client.consumer import Consumer

@@ -1,9 +1,9 @@
-"""One nsqd, connected and introduced: frames in, bytes out.
+"""One connection to an nsqd, from dialing and IDENTIFY on: it sends bytes and receives frames.
 
-Heartbeats are answered here and seen by nobody else. Nothing here waits except `__init__` (dialling), `send` (a full
-socket) and the `wait_...`; `receive` takes what has arrived, and handshakes make progress with it. Every failure of the
-world is a ConnectionLost whose text names the address; the owner closes then, after reading the server's last words if
-it wants them.
+The connection answers heartbeats itself and does not pass them on. Only `__init__` (dialing), `send` (a full socket) and
+the `wait_...` methods wait; `receive` takes what has arrived, and handshakes make progress with it. Every failure of the
+network or the peer is a ConnectionLost whose text names the address. The owner closes the connection then, after it has
+read the server's last frames if it wants them.
 """
 
 import select
@@ -20,17 +20,23 @@ from penstock.client.tls import reason
 from penstock.protocol import ProtocolError, nsq
 from penstock.protocol.compression import CorruptStream
 
-MAX_FRAME_SIZE = 64 << 20  # no sane max-msg-size is above it; memory is used only as bytes really arrive
-READ_SIZE = 65536  # below malloc's mmap threshold: a larger recv pays page faults on each call
+MAX_FRAME_SIZE = 64 << 20  # bytes; no sane max-msg-size is above it, and memory is used only as bytes arrive
+READ_SIZE = 65536  # bytes; below malloc's mmap threshold, above which each recv pays page faults
 
 
 class Connection:
-    """`address` is as in `dial`; `tls` is `client_context(settings)`, made once for many connections."""
+    """One nsqd that is connected, and identified as soon as `features` is set.
+
+    `address` is as in `dial`; `tls` is `client_context(settings)`, made once for many connections.
+    """
 
     def __init__(self, address: str, settings: Settings, tls: ssl.SSLContext | None = None) -> None:
-        """Connect and send IDENTIFY; its answer is awaited elsewhere, so that a silent server stalls nobody."""
+        """Connect and send IDENTIFY; raises ConnectionLost.
+
+        The answer to IDENTIFY is awaited elsewhere, so that a silent server does not block the caller.
+        """
         self.address = address
-        self.features: dict[str, object] | None = None  # what IDENTIFY answered; None until all upgrades are made
+        self.features: dict[str, object] | None = None  # the answer to IDENTIFY; None until all upgrades are made
         self._settings = settings
         self._tls = tls
         self._layers = Layers()
@@ -47,15 +53,21 @@ class Connection:
             raise
 
     def send(self, data: bytes) -> None:
-        """All of `data`, waiting for the socket as long as there is progress. Not before there are `features`."""
+        """Send all of `data`, waiting for the socket as long as it makes progress.
+
+        `features` must be set before the first call. Raises ConnectionLost.
+        """
         try:
             encoded = self._layers.encode(data)
-        except ssl.SSLError as error:  # closed already: late answers come by here
+        except ssl.SSLError as error:  # the connection is closed already; late answers end here
             raise self._lost(reason(error)) from error
         self._send_encoded(encoded)
 
     def receive(self) -> list[nsq.Frame]:
-        """The frames that have arrived, without heartbeats and the answers to the introduction. One read, no waiting."""
+        """Return the frames that have arrived, without heartbeats and the answers to IDENTIFY and AUTH.
+
+        It reads the socket once and does not wait. Raises ConnectionLost.
+        """
         try:
             data = self._socket.recv(READ_SIZE)
         except BlockingIOError:
@@ -67,11 +79,11 @@ class Connection:
         return self._decode(data)
 
     def wait_readable(self, seconds: float) -> bool:
-        """True as soon as `receive` would bring something, an end included."""
+        """Wait for at most `seconds` until `receive` would return frames or raise; return False after that time."""
         return self._wait(select.POLLIN, seconds)
 
     def wait_identified(self) -> list[nsq.Frame]:
-        """Wait for the answer to IDENTIFY. Returns frames that came with it: an error, most likely."""
+        """Wait for the answer to IDENTIFY. Return the frames that came with it: most likely an error."""
         frames: list[nsq.Frame] = []
         while self.features is None and not frames:
             if not self.wait_readable(self._settings.read_timeout_s):
@@ -80,7 +92,7 @@ class Connection:
         return frames
 
     def finish_sending(self) -> None:
-        """Tell the server that nothing more comes; it closes when it has done all that was sent."""
+        """Tell the server that nothing more comes; it closes the connection when it has handled all that was sent."""
         self._send_encoded(self._layers.end())
         try:
             self._socket.shutdown(socket.SHUT_WR)
@@ -88,17 +100,17 @@ class Connection:
             raise self._lost(reason(error)) from error
 
     def close(self) -> None:
-        """Idempotent; does not wait."""
-        with suppress(OSError):  # closed already, by either side
+        """Close the connection without waiting; closing it again does nothing."""
+        with suppress(OSError):  # either side closed it already
             self._socket.send(self._layers.end())
         self._socket.close()
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Return the socket's file descriptor, for selectors."""
         return self._socket.fileno()
 
     def _decode(self, data: bytes) -> list[nsq.Frame]:
-        """Frames out of bytes; what the layers have to say of their own is sent. Raises ConnectionLost."""
+        """Decode `data` into frames and send what the layers have to send themselves. Raises ConnectionLost."""
         try:
             data = self._layers.decode(data)
             if self._introduction is not None:
@@ -109,11 +121,11 @@ class Connection:
         except (CorruptStream, Refused) as error:
             raise self._lost(str(error)) from error
         except ssl.SSLError as error:
-            with suppress(OSError):  # the alert, so that the server's log has a reason too
+            with suppress(OSError):  # send the TLS alert, so that the server's log has a reason too
                 self._socket.send(self._layers.encode(b""))
             raise self._lost(reason(error)) from error
         self._send_encoded(self._layers.encode(b""))
-        if any(type(frame) is nsq.Response for frame in frames):  # seldom, among messages
+        if any(type(frame) is nsq.Response for frame in frames):  # rare among messages
             return self._answer_beats(frames)
         return frames
 
@@ -127,7 +139,7 @@ class Connection:
         return frames
 
     def _answer_beats(self, frames: list[nsq.Frame]) -> list[nsq.Frame]:
-        """Heartbeats are answered; the other frames are for the owner."""
+        """Answer the heartbeats among `frames` and return the other frames."""
         others = [frame for frame in frames if frame != _BEAT]
         for _ in range(len(frames) - len(others)):
             self.send(nsq.nop())

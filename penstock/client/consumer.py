@@ -1,8 +1,9 @@
-"""The blocking consumer: one channel of one topic, from all the nsqds that have it.
+"""The blocking consumer: one channel of one topic, from all nsqds that have it.
 
-One thread, the caller's. Nothing happens between two calls: who works on one message for longer than a heartbeat
-interval calls `message.touch()` now and then, which also tells the server that we live. Dialling an nsqd waits
-dial_timeout_s at most, and one is dialled at a time; questions to nsqlookupd have a thread of their own.
+It uses one thread, the caller's, and nothing happens between two calls. A caller that works on one message for longer
+than a heartbeat interval calls `message.touch()` now and then, which also shows the server that the client is alive.
+Dialing an nsqd takes dial_timeout_s at most, and one nsqd is dialed at a time; requests to nsqlookupd run in their own
+thread.
 """
 
 import selectors
@@ -20,14 +21,17 @@ from penstock.client.message import Message
 from penstock.client.settings import Settings
 from penstock.protocol import nsq
 
-CLOSE_S = 1.0  # for the goodbyes, all connections together
+CLOSE_S = 1.0  # s for closing all connections together
 
 
 class Consumer:
-    """Iterate it, or call `poll`. Answer every message: finish, requeue, or touch while it takes long.
+    """A consumer to iterate over, or to `poll`; it yields `Message` objects.
 
-    A lost nsqd is connected again for as long as it is wanted: one that was given always, others while nsqlookupd
-    names them.
+    `nsqd_addresses` are as in `dial` (host:port, or a unix socket's path), `lookupd_addresses` are host:port or URLs of
+    nsqlookupd's HTTP. `max_in_flight` messages at most are unanswered, on all nsqds together. Raises ValueError for a
+    bad name, address or max_in_flight, for no address of either kind, and for TLS settings that cannot be used.
+    The caller answers every message: finish or requeue it, and touch it while the work takes long. The consumer
+    reconnects a lost nsqd for as long as it is wanted: a given address always, any other while nsqlookupd names it.
     """
 
     def __init__(
@@ -39,7 +43,7 @@ class Consumer:
         max_in_flight: int = 200,
         settings: Settings | None = None,
     ) -> None:
-        nsq.sub(topic, channel)  # raises ValueError for bad names: now, rather than in the first poll
+        nsq.sub(topic, channel)  # raises ValueError for bad names now, not in the first poll
         if not nsqd_addresses and not lookupd_addresses:
             raise ValueError("a consumer needs the address of an nsqd or of an nsqlookupd")
         if max_in_flight < 1:
@@ -47,10 +51,10 @@ class Consumer:
         self.topic = topic
         self.channel = channel
         self._given = frozenset(map(check_address, nsqd_addresses))
-        self._ready: deque[Message] = deque()  # received, not yet iterated
+        self._ready: deque[Message] = deque()  # received, not iterated yet
         self._stopped = False
         self._closed = False
-        self._losses_seen = 0  # of the links, when nsqlookupd was last hurried
+        self._losses_seen = 0  # lost_count of the links when nsqlookupd was last hurried
         settings = settings or Settings()
         self._links = Links(topic, channel, max_in_flight, settings)
         self._links.want(self._given)
@@ -60,9 +64,9 @@ class Consumer:
         self._lookup = LookupPoller(topic, lookupd_addresses, settings, self._wake) if lookupd_addresses else None
 
     def poll(self, timeout_s: float | None = None) -> list[Message]:
-        """The next messages, as a batch: as soon as there are any; none after timeout_s, or after `stop`.
+        """Return the next messages as a batch, as soon as there are any; [] after `timeout_s` or `stop`.
 
-        Sends the answers that wait. Raises ConsumerError if an nsqd refuses the subscription for good.
+        It also sends the queued answers. Raises ConsumerError if an nsqd refuses the subscription for good.
         """
         deadline = float("inf") if timeout_s is None else monotonic() + timeout_s
         while not self._stopped:
@@ -78,7 +82,7 @@ class Consumer:
         return self
 
     def __next__(self) -> Message:
-        """The next message; ends after `stop`, when those already received are through."""
+        """Return the next message; after `stop`, end when the messages already received are used up."""
         while not self._ready:
             self._ready.extend(self.poll())
             if self._stopped and not self._ready:
@@ -86,20 +90,23 @@ class Consumer:
         return self._ready.popleft()
 
     def flush(self) -> None:
-        """Send the answers that wait for company, now."""
+        """Send the queued answers (FIN and REQ) of all nsqds now."""
         self._links.flush()
 
     def pause(self) -> None:
-        """RDY 0: ask for no more messages. Those on the way come from `poll` still, or are given back by `close`."""
+        """Set RDY to 0, which asks for no more messages.
+
+        Messages that are on their way still come from `poll`, or `close` requeues them.
+        """
         self._links.limit(0)
 
     def stop(self) -> None:
-        """End the iteration soon. The only method for other threads and signal handlers."""
+        """End the iteration soon. This is the only method for other threads and signal handlers."""
         self._stopped = True
         self._wake()
 
     def close(self) -> None:
-        """Say goodbye: answers are delivered, messages not handed out are given back. Idempotent."""
+        """Send the answers, requeue messages that were not handed out, and disconnect. Closing again does nothing."""
         if self._closed:
             return
         self._closed = self._stopped = True
@@ -114,11 +121,11 @@ class Consumer:
         self._alarm.close()
 
     def fileno(self) -> int:
-        """Readable when `poll(0)` may bring something, so that consumers can be waited for together.
+        """Return a descriptor that is readable when `poll(0)` may return something, to wait for several consumers.
 
-        What is due by time is done by `poll` only: call it at least once a second.
+        Work that is due by time is done by `poll` only: call it at least once a second.
         """
-        fd: int = self._links.selector.fileno()  # epoll and kqueue have one
+        fd: int = self._links.selector.fileno()  # epoll and kqueue selectors have one
         return fd
 
     def __enter__(self) -> "Consumer":
@@ -147,5 +154,5 @@ class Consumer:
         return messages
 
     def _wake(self) -> None:
-        with suppress(OSError):  # full: it is awake already; closed: nobody sleeps
+        with suppress(OSError):  # full: the owner is awake already; closed: no one waits
             self._waker.send(b"!")

@@ -1,13 +1,13 @@
-"""Addresses of nsqd, and the socket that comes of one: host:port, [v6]:port, or a unix socket's path (with a slash)."""
+"""Addresses of nsqd and sockets to them: host:port, [v6]:port, or the path of a unix socket (with a slash)."""
 
 import socket
 
 
 def dial(address: str, timeout_s: float) -> socket.socket:
-    """A connected, non-blocking socket. Raises OSError, also for an address that cannot be one."""
+    """Return a connected, non-blocking socket. Raises OSError, also for an invalid address."""
     try:
         connected = _dial_unix(address, timeout_s) if "/" in address else _dial_tcp(address, timeout_s)
-    except ValueError as error:  # port 0, a name of 70 characters: nsqlookupd tells what it was told
+    except ValueError as error:  # e.g. port 0 or a name of 70 characters: nsqlookupd passes on any address
         raise OSError(str(error)) from None
     connected.setblocking(False)
     return connected
@@ -31,7 +31,7 @@ def _dial_tcp(address: str, timeout_s: float) -> socket.socket:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """host:port or [v6]:port. Raises ValueError with a reason."""
+    """Split host:port or [v6]:port. Raises ValueError with a reason."""
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f"not an address, want host:port or a socket's path: {address!r}")
@@ -39,12 +39,12 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def check_address(address: str) -> str:
-    """The address itself, if it can be one. Raises ValueError with a reason."""
+    """Return the address itself if it is well formed. Raises ValueError with a reason."""
     if "/" not in address:
         split_address(address)
     return address
 
 
 def server_name(address: str) -> str:
-    """The name that the server's certificate must have: the host; a unix socket is on this one."""
+    """Return the name that the server's certificate must have: the host, or localhost for a unix socket."""
     return "localhost" if "/" in address else split_address(address)[0]

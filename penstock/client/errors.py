@@ -1,18 +1,21 @@
-"""What can go wrong in the client, by who can mend it."""
+"""The errors of the client, by who can act on them."""
 
 
 class ClientError(Exception):
-    """Base of all errors of penstock.client."""
+    """The base class of all errors of penstock.client."""
 
 
 class ConnectionLost(ClientError):
-    """An nsqd cannot be reached, went away or does not speak the protocol. A consumer mends this itself."""
+    """An nsqd cannot be reached, closed the connection or does not speak the protocol.
+
+    A consumer connects again by itself and does not raise this.
+    """
 
 
 class PublishError(ClientError):
-    """A publish was refused, or its fate is unknown because the connection went away.
+    """A publish was refused, or its fate is unknown because the connection broke.
 
-    `code` is the server's (E_BAD_TOPIC ...), or "" when no server said anything.
+    `code` is the server's error code (E_BAD_TOPIC ...), or "" when no server answered.
     """
 
     def __init__(self, text: str, code: str = "") -> None:
@@ -21,4 +24,4 @@ class PublishError(ClientError):
 
 
 class ConsumerError(ClientError):
-    """An nsqd refused the subscription for a reason that trying again does not mend."""
+    """An nsqd refused the subscription for a reason that trying again does not fix."""

@@ -1,13 +1,13 @@
-"""How many messages each nsqd of a consumer may have in flight with us. Pure."""
+"""How many messages each nsqd of a consumer may have in flight to it. Pure."""
 
 from collections.abc import Sequence
 
 
 def shares(total: int, limits: Sequence[int], turn: int) -> list[int]:
-    """Split `total` into one RDY a connection, none above its limit.
+    """Split `total` into one RDY for each connection, none above its limit.
 
-    Everyone gets at least 1 if `total` reaches; otherwise `total` of them get 1, and who does moves on with `turn`, so
-    that no nsqd is left waiting for ever. The sum never exceeds `total`.
+    If `total` suffices, every connection gets at least 1. Otherwise `total` of the connections get 1, and the choice
+    rotates with `turn`, so that no nsqd waits forever. The sum never exceeds `total`.
     """
     count = len(limits)
     if not count:

@@ -1,14 +1,14 @@
-"""The beginning of a conversation with nsqd, up to where PUB and SUB are welcome (specs/nsq.md a7, a8, a11).
+"""The beginning of a conversation with nsqd, until PUB and SUB are legal (specs/nsq.md a7, a8, a11).
 
-Sans-IO. IDENTIFY; then, as far as they are asked for and granted, TLS and a compression, each of which the server
-confirms with an OK through the new layer; then AUTH if the server wants it. Without a secret that is left out: the
-server answers the first command with E_AUTH_FIRST.
+The module is sans-IO. The client sends IDENTIFY; then come TLS and a compression, as far as they are requested and
+granted, each of which the server confirms with an OK through the new layer; then AUTH if the server requires it. Without
+a secret, AUTH is left out, and the server answers the first command with E_AUTH_FIRST.
 
-Law: a byte behind an answer belongs to the layer that the answer brings, so nothing sent in clear ahead of TLS is
-ever taken for something that came through it.
+Law: the bytes behind an answer belong to the layer that the answer adds, so nothing sent in clear before TLS is ever
+taken for something that came through it.
 
-Chosen differences from go-nsq: TLS that the server does not grant is an error there is no going on from, where go-nsq
-goes on in clear; a compression that is not granted is told to the log.
+Chosen differences from go-nsq: TLS that the server does not grant is a fatal error, where go-nsq goes on in clear; a
+compression that is not granted is logged.
 """
 
 import json
@@ -22,33 +22,36 @@ from penstock.protocol.compression import Deflate, Snappy
 
 log = logging.getLogger("penstock.client")
 
-MAX_ANSWER = 1 << 20  # bytes; the longest is what an auth server calls the client's identity
+MAX_ANSWER = 1 << 20  # bytes; the longest answer holds what an auth server says of the client's identity
 
 Conversation = Generator[bytes, bytes, dict[str, object]]
 
 
 class Refused(Exception):
-    """The server does without something that we may not do without."""
+    """The server does not offer something that the settings require."""
 
 
 class Introduction:
-    """One connection's. It is over when `features` is there."""
+    """The introduction of one connection. It is over when `features` is set."""
 
     def __init__(self, settings: Settings, layers: Layers, make_tls: Callable[[], Layer]) -> None:
-        self.features: dict[str, object] | None = None  # what IDENTIFY answered
-        self.rest = b""  # decoded, and not taken yet; what is left at the end are the owner's frames
+        self.features: dict[str, object] | None = None  # the answer to IDENTIFY, once all upgrades are made
+        self.rest = b""  # decoded and not handled yet; at the end the frames that belong to the owner
         self._settings = settings
         self._layers = layers
         self._make_tls = make_tls
         self._talk = self._converse()
 
     def begin(self) -> bytes:
-        """The first words, to be sent."""
+        """Return the first bytes to send."""
         return nsq.MAGIC_V2 + next(self._talk)
 
     def receive(self, data: bytes) -> tuple[list[nsq.Frame], bytes]:
-        """Take what the layers have made plain. Returns the frames that are no answer, an error most likely, and what
-        to send, encoded. Raises ProtocolError and Refused, and what the layers raise."""
+        """Handle bytes that the layers have decoded.
+
+        Return the frames that are not an answer (most likely an error) and the encoded bytes to send. Raises
+        ProtocolError, Refused, and whatever the layers raise.
+        """
         self.rest += data
         frames: list[nsq.Frame] = []
         output = self._layers.encode(b"")
@@ -62,13 +65,13 @@ class Introduction:
         return frames, output
 
     def _next_frame(self) -> nsq.Frame | None:
-        """One frame off the rest, and not a byte of what follows it."""
+        """Take one frame off `rest`, and no byte of what follows it; None if it is not complete."""
         if len(self.rest) < 4:
             return None
         stop = 4 + int.from_bytes(self.rest[:4])
         if len(self.rest) < stop <= 4 + MAX_ANSWER:
             return None
-        frames = nsq.FrameDecoder(MAX_ANSWER).receive(self.rest[:stop])  # judges the length
+        frames = nsq.FrameDecoder(MAX_ANSWER).receive(self.rest[:stop])  # it checks the length
         self.rest = self.rest[stop:]
         return frames[0]
 
@@ -80,7 +83,7 @@ class Introduction:
             return b""
 
     def _converse(self) -> Conversation:
-        """Yields what to say, and is sent the answers."""
+        """Yield the bytes to send next, receive the server's answers, and return the features."""
         settings = self._settings
         features = _parse_features((yield nsq.identify(settings.identify())))
         if settings.tls_v1:
@@ -104,7 +107,7 @@ class Introduction:
     def _upgrade(self, layer: Layer) -> Generator[bytes, bytes, None]:
         self._layers.push(layer)
         self.rest = layer.decode(self.rest)
-        answer = yield b""  # unasked, the new layer says what it has to
+        answer = yield b""  # the new layer sends what it has to on its own
         if answer != nsq.OK:
             raise ProtocolError(f"an upgrade was answered {answer[:60]!r}")
 
@@ -114,7 +117,7 @@ def _parse_features(data: bytes) -> dict[str, object]:
         return {}  # a server without feature negotiation
     try:
         features = json.loads(data)
-    except (ValueError, RecursionError):  # the second for [[[[...
+    except (ValueError, RecursionError):  # RecursionError is for [[[[...
         features = None
     if not isinstance(features, dict):
         raise ProtocolError(f"IDENTIFY answered {data[:60]!r}")

@@ -1,7 +1,7 @@
-"""TLS and compression between the socket and the frames: sans-IO, bytes in and bytes out, both ways.
+"""TLS and compression between the socket and the frames: sans-IO, bytes in and bytes out, in both directions.
 
-Law: `decode` gives everything that its input holds, so that nothing waits here while the socket is silent. A server
-that sends a bomb gets 65,536 bytes at a time through, blown up 1,032 times at most (deflate).
+Law: `decode` returns everything that its input holds, so that nothing waits here while the socket is silent. A server
+that sends a decompression bomb gets 65,536 bytes at a time through, expanded 1,032 times at most (deflate).
 """
 
 import ssl
@@ -14,20 +14,26 @@ _BITE = 1 << 20  # bytes of plain text from one step of decompression
 
 
 class Layer(Protocol):
-    """What `Layers` stacks."""
+    """A layer that `Layers` stacks: TLS or a compression."""
 
     def encode(self, data: bytes) -> bytes:
-        """On the way to the socket. For b"": what has to be sent unasked, most often nothing."""
+        """Encode `data` on its way to the socket.
+
+        For b"", return the bytes that the layer has to send on its own, most often none.
+        """
 
     def decode(self, data: bytes) -> bytes:
-        """On the way from the socket. Raises ssl.SSLError or CorruptStream; the layer is done for then."""
+        """Decode `data` on its way from the socket.
+
+        Raises ssl.SSLError or CorruptStream; the layer cannot be used after that.
+        """
 
     def end(self) -> bytes:
-        """The goodbye, to be sent behind everything else."""
+        """Return the layer's closing bytes, to be sent behind everything else."""
 
 
 class Layers:
-    """One connection's, from the socket inwards; none to begin with."""
+    """The layers of one connection, outermost (next to the socket) first; a new connection has none."""
 
     __slots__ = ("_layers",)
 
@@ -35,23 +41,23 @@ class Layers:
         self._layers: list[Layer] = []
 
     def push(self, layer: Layer) -> None:
-        """A new innermost layer."""
+        """Add a new innermost layer, next to the frames."""
         self._layers.append(layer)
 
     def encode(self, data: bytes) -> bytes:
-        """Plain bytes, or b"", as the socket is to have them."""
+        """Encode plain bytes for the socket; for b"", return the bytes that the layers have to send on their own."""
         for layer in reversed(self._layers):
             data = layer.encode(data)
         return data
 
     def decode(self, data: bytes) -> bytes:
-        """The socket's bytes, made plain. Raises ssl.SSLError or CorruptStream."""
+        """Decode the socket's bytes into plain bytes. Raises ssl.SSLError or CorruptStream."""
         for layer in self._layers:
             data = layer.decode(data)
         return data
 
     def end(self) -> bytes:
-        """What tells the server, in every layer that can, that nothing follows."""
+        """Return the closing bytes of all layers, which tell the server that nothing follows."""
         return b"".join([layer.end() for layer in self._layers])
 
 
@@ -65,7 +71,7 @@ class Compression:
         self.encode = codec.compress
 
     def decode(self, data: bytes) -> bytes:
-        """All of it. Raises CorruptStream."""
+        """Return all plain bytes that `data` completes. Raises CorruptStream."""
         self._codec.feed(data)
         plain = [self._codec.read(_BITE)]
         while self._codec.has_more:
@@ -73,7 +79,7 @@ class Compression:
         return b"".join(plain)
 
     def end(self) -> bytes:
-        """Nothing: what was sent is complete."""
+        """Return b"": the streams need no closing bytes, since each `encode` ends with complete data."""
         return b""
 
 
@@ -81,20 +87,23 @@ class Tls:
     """The client's side of one TLS connection. Nothing plain may be encoded before the handshake is done."""
 
     def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
-        """Raises ValueError for a name that no certificate can have. `encode` has the first words."""
+        """Begin the handshake; its first bytes are what `encode` returns next.
+
+        Raises ValueError for a server name that no certificate can have.
+        """
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_name)
         self._is_established = False
         self._shake_hands()
 
     def encode(self, data: bytes) -> bytes:
-        """See Layer; b"" gives the words of the handshake, and the alert behind an error."""
+        """Encrypt `data`; for b"", return the pending bytes of the handshake, or the alert behind an error."""
         if data:
             self._tls.write(data)
         return self._outgoing.read()
 
     def decode(self, data: bytes) -> bytes:
-        """See Layer. Behind the server's goodbye there is nothing more."""
+        """Decrypt `data` as Layer.decode does; after the server's close_notify, return b""."""
         self._incoming.write(data)
         if not self._is_established:
             self._shake_hands()
@@ -106,14 +115,14 @@ class Tls:
                     break
                 plain.append(record)
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
-            pass  # the rest of a record is on its way; or the socket's end is
+            pass  # the record is not complete yet, or the server ended TLS
         return b"".join(plain)
 
     def end(self) -> bytes:
-        """close_notify: without it the server must think that the stream was cut."""
+        """Return close_notify, without which the server must think that the stream was cut."""
         try:
             self._tls.unwrap()
-        except ssl.SSLError:  # the server has not said its own yet; or there was no handshake to take back
+        except ssl.SSLError:  # the server has not sent its own yet, or the handshake was not finished
             pass
         return self._outgoing.read()
 

@@ -1,7 +1,7 @@
-"""One nsqd of a consumer: a connection that is subscribed, its RDY, and the answers that wait to be sent.
+"""One nsqd of a consumer: a subscribed connection, its RDY, and the answers that wait to be sent.
 
-Law: the answers to a link that is lost are dropped, since the server delivers those messages again; `lost` says why,
-and only `receive` raises.
+Law: the answers to a link that is lost are dropped, since the server delivers those messages again. `lost` says why it
+was lost, and only `receive` raises.
 """
 
 import logging
@@ -18,30 +18,34 @@ from penstock.protocol import nsq
 
 log = logging.getLogger("penstock.client")
 
-ANSWERS_WAIT_S = 0.01  # how long a finish may wait for company while the consumer is busy with a batch
-MAY_PASS = ("E_SUB_FAILED", "E_AUTH_FAILED")  # the channel is full, nsqd is exiting, its auth server does not answer
-DEFAULT_MAX_RDY = 2500  # nsqd's, for servers that do not say
+ANSWERS_WAIT_S = 0.01  # how long an answer may wait for others while the consumer is busy with a batch
+MAY_PASS = ("E_SUB_FAILED", "E_AUTH_FAILED")  # the channel is full, nsqd is exiting, or its auth server is silent
+DEFAULT_MAX_RDY = 2500  # nsqd's default, for servers that do not announce a limit
 
 
 class State(Enum):
-    """How far the conversation is."""
+    """The progress of the conversation with an nsqd."""
 
     IDENTIFYING = auto()
     SUBSCRIBING = auto()
     SUBSCRIBED = auto()
-    CLOSED = auto()  # CLOSE_WAIT was read: no message comes any more
+    CLOSED = auto()  # CLOSE_WAIT was read: no more messages come
 
 
 class Link:
-    """Connects at once, and subscribes as the answers come in; silence ends it after read_timeout_s."""
+    """A subscription to one channel at one nsqd.
+
+    It connects when it is made (raises ConnectionLost) and subscribes when the answers come in. `is_silent` detects a
+    server that sends nothing for read_timeout_s.
+    """
 
     def __init__(
         self, address: str, topic: str, channel: str, settings: Settings, tls: ssl.SSLContext | None = None
     ) -> None:
         self.address = address
         self.state = State.IDENTIFYING
-        self.lost = ""  # why, once it is
-        self.rdy = 0  # what the server was told
+        self.lost = ""  # the reason, once the connection is lost
+        self.rdy = 0  # the RDY that the server was told last
         self._subscribe = nsq.sub(topic, channel)
         self._settings = settings
         self._answers: list[bytes] = []
@@ -49,7 +53,7 @@ class Link:
         self._connection = Connection(address, settings, tls)
 
     def receive(self) -> list[Message]:
-        """The messages that have arrived. Raises ConnectionLost, or ConsumerError if the server will never have us."""
+        """Return the messages that have arrived. Raises ConnectionLost, or ConsumerError if the server refuses us for good."""
         frames = self._connection.receive()
         self._heard_at = monotonic()
         if self.state is State.IDENTIFYING and self._connection.features is not None:
@@ -61,19 +65,19 @@ class Link:
         return self._within_attempts(messages) if self._settings.max_attempts else messages
 
     def set_rdy(self, n: int) -> None:
-        """Open the window to n messages in flight. Nothing is sent if it stands there already."""
+        """Open the window to `n` messages in flight; send nothing if it is `n` already."""
         if n != self.rdy:
             self.rdy = n
             self._send(nsq.rdy(n))
 
     def answer(self, command: bytes) -> None:
-        """Send this soon, together with others."""
+        """Queue an answer, which is sent soon and together with others."""
         self._answers.append(command)
         if monotonic() - self._flushed_at > ANSWERS_WAIT_S:
             self.flush()
 
     def flush(self) -> None:
-        """Send what waits, now."""
+        """Send the queued answers now; drop them if the link is lost."""
         self._flushed_at = monotonic()
         if self._answers:
             data = b"".join(self._answers)
@@ -81,7 +85,7 @@ class Link:
             self._send(data)
 
     def leave(self) -> None:
-        """Ask for no more messages; the server says CLOSE_WAIT when the last one is on the way."""
+        """Ask for no more messages; the server answers CLOSE_WAIT when the last one is on its way."""
         self.flush()
         if self.state is State.SUBSCRIBED:
             self._send(nsq.cls())
@@ -89,7 +93,7 @@ class Link:
             self.state = State.CLOSED
 
     def finish_sending(self) -> None:
-        """Nothing more will be sent: the server closes when it has heard everything."""
+        """Flush, then tell the server that nothing more comes; it closes when it has handled everything."""
         self.flush()
         try:
             self._connection.finish_sending()
@@ -97,27 +101,30 @@ class Link:
             self.lost = str(error)
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the connection without waiting; closing it again does nothing."""
         self._connection.close()
 
     def is_silent(self, now: float) -> bool:
-        """True if nothing came for so long that the server must be gone. `now` is monotonic, in seconds."""
+        """Return True if the server has sent nothing for read_timeout_s and must be gone.
+
+        `now` is the monotonic time in seconds.
+        """
         if now - self._heard_at <= self._settings.read_timeout_s:
             return False
-        return not self._connection.wait_readable(0)  # else it was the consumer that did not listen
+        return not self._connection.wait_readable(0)  # bytes are waiting: the consumer did not read them
 
     @property
     def max_rdy(self) -> int:
-        """The largest RDY the server takes."""
+        """Return the largest RDY that the server accepts."""
         limit = (self._connection.features or {}).get("max_rdy_count")
         return limit if isinstance(limit, int) and limit > 0 else DEFAULT_MAX_RDY
 
     def requeue_delay_ms(self, attempts: int) -> int:
-        """The delay of a requeue that names none."""
+        """Return the delay in ms of a requeue that does not name one, after `attempts` deliveries."""
         return min(attempts * self._settings.default_requeue_delay_ms, self._settings.max_requeue_delay_ms)
 
     def fileno(self) -> int:
-        """For selectors."""
+        """Return the socket's file descriptor, for selectors."""
         return self._connection.fileno()
 
     def _send(self, data: bytes) -> None:
@@ -139,7 +146,7 @@ class Link:
                     self.state = State.CLOSED
 
     def _take_error(self, error: nsq.ErrorFrame) -> None:
-        if not error.fatal:  # the message timed out before the answer: the operator should know it comes twice
+        if not error.fatal:  # the message timed out before its answer: tell the operator that it comes twice
             log.warning("%s: %s", self.address, error)
         elif self.state is State.SUBSCRIBED or error.code in MAY_PASS:
             raise ConnectionLost(f"{self.address}: {error}")
@@ -147,7 +154,7 @@ class Link:
             raise ConsumerError(f"{self.address}: {error}")
 
     def _within_attempts(self, messages: list[Message]) -> list[Message]:
-        """Those that were not tried too often; the others are finished, as go-nsq does."""
+        """Return the messages within max_attempts, and finish the others as go-nsq does."""
         good = []
         for message in messages:
             if message.attempts <= self._settings.max_attempts:

@@ -1,4 +1,4 @@
-"""The nsqds of one consumer: which are wanted, which are connected, who is tried again when, and how RDY is shared.
+"""The nsqds of one consumer: which are wanted, which are connected, when each is tried again, and how RDY is shared.
 
 Law: every wanted address is a key of `_links` or of `_retries`; the RDYs sent never add up to more than max_in_flight.
 """
@@ -18,21 +18,21 @@ from penstock.client.tls import client_context
 
 log = logging.getLogger("penstock.client")
 
-TICK_S = 1.0  # how often silence and turns are looked at when nothing happens
-TURN_S = 5.0  # with more nsqds than max_in_flight: how long the chosen ones keep their RDY (go-nsq: the same)
+TICK_S = 1.0  # how often silent links and rotations are checked when nothing happens
+TURN_S = 5.0  # with more nsqds than max_in_flight: how long the chosen ones keep their RDY (as in go-nsq)
 FIRST_RETRY_S, LAST_RETRY_S = 0.1, 10.0  # doubled after each failure in a row
 
 
 @dataclass(slots=True)
 class Retry:
-    """An nsqd that is wanted and has not subscribed us yet."""
+    """An nsqd that is wanted and has not accepted the subscription yet."""
 
-    at: float  # monotonic; infinite while it is connected and answers are awaited
-    delay: float  # s, behind the next failure
+    at: float  # monotonic s; infinite while it is connected and answers are awaited
+    delay: float  # s to wait after the next failure
 
 
 class Links:
-    """All times are monotonic seconds."""
+    """The connections of one consumer, by address. All times are monotonic seconds."""
 
     def __init__(self, topic: str, channel: str, max_in_flight: int, settings: Settings) -> None:
         self._topic = topic
@@ -41,16 +41,16 @@ class Links:
         self._settings = settings
         self._tls = client_context(settings)
         self._wanted: frozenset[str] = frozenset()
-        self._links: dict[str, Link] = {}  # connected, by address
+        self._links: dict[str, Link] = {}  # connected nsqds by address
         self._retries: dict[str, Retry] = {}
         self._turn, self._turn_at = 0, 0.0
         self.lost_count = 0  # connections that broke so far
-        self.selector = selectors.DefaultSelector()  # its keys' data is a Link, or None for what the owner registers
+        self.selector = selectors.DefaultSelector()  # a key's data is a Link, or None for a socket of the owner
 
     # ---- commands
 
     def want(self, addresses: frozenset[str]) -> None:
-        """Connect to these from now on. A link to another one stays while it lives."""
+        """Connect to these addresses from now on; a link to any other address stays until it breaks."""
         self._wanted = addresses
         for address in addresses - self._links.keys() - self._retries.keys():
             self._retries[address] = Retry(0.0, FIRST_RETRY_S)
@@ -58,7 +58,7 @@ class Links:
             del self._retries[address]
 
     def tend(self, now: float) -> float:
-        """Do what is due, and return for how many seconds nothing will be."""
+        """Do what is due, and return the seconds until the next call is needed."""
         for link in [*self._links.values()]:
             if link.lost or link.is_silent(now):
                 self._lose(link, link.lost or f"{link.address}: nothing heard for {self._settings.read_timeout_s:g} s")
@@ -70,7 +70,7 @@ class Links:
         return max(0.0, min(TICK_S, due - now))
 
     def receive(self, link: Link) -> list[Message]:
-        """What has arrived over a link that the selector named."""
+        """Return the messages that have arrived on a link that the selector reported."""
         before = link.state
         try:
             messages = link.receive()
@@ -83,17 +83,21 @@ class Links:
         return messages
 
     def flush(self) -> None:
-        """Send the answers that wait."""
+        """Send the queued answers of all links."""
         for link in self._links.values():
             link.flush()
 
     def limit(self, max_in_flight: int) -> None:
-        """Share this many from now on; 0 stops the flow."""
+        """Share `max_in_flight` messages from now on; 0 stops the flow."""
         self._max_in_flight = max_in_flight
         self._share()
 
     def close(self, deadline: float) -> None:
-        """CLS, give back what still arrives, and wait until the servers have heard all answers and close."""
+        """Unsubscribe from all nsqds and close their connections, at the latest at `deadline`.
+
+        Each link sends CLS, messages that still arrive are requeued, and each server gets the time to read all answers
+        and close.
+        """
         self._wanted = frozenset()
         self._retries.clear()
         for link in self._links.values():
@@ -109,7 +113,7 @@ class Links:
     # ---- helpers
 
     def _dial_one(self, now: float) -> None:
-        """One at a time: dialling waits, and the other links have messages."""
+        """Dial one nsqd whose retry is due; only one, since dialing waits while the other links have messages."""
         address = next((address for address, retry in self._retries.items() if retry.at <= now), None)
         if address is None:
             return
@@ -141,14 +145,14 @@ class Links:
         retry.delay = min(2 * retry.delay, LAST_RETRY_S)
 
     def _share(self) -> None:
-        """RDY for everyone subscribed; those that lose some come first, so that the sum is kept at every moment."""
+        """Set the RDY of every subscribed link, decreases first, so that the sum never exceeds the limit."""
         links = [link for link in self._links.values() if link.state is State.SUBSCRIBED]
         plan = shares(self._max_in_flight, [link.max_rdy for link in links], self._turn)
         for link, rdy in sorted(zip(links, plan, strict=True), key=lambda pair: pair[1] - pair[0].rdy):
             link.set_rdy(rdy)
 
     def _give_back(self, is_awaited: Callable[[Link], bool], deadline: float) -> None:
-        """Requeue whatever comes, until no link is awaited any more. Links that end are dropped."""
+        """Requeue all messages that arrive until no link is awaited any more; drop links that end."""
         while any(map(is_awaited, self._links.values())) and (left := deadline - monotonic()) > 0:
             for key, _ in self.selector.select(left):
                 for message in self._last_of(key.data):
@@ -158,6 +162,6 @@ class Links:
     def _last_of(self, link: Link) -> list[Message]:
         try:
             return link.receive()
-        except ConnectionLost:  # the expected end
+        except ConnectionLost:  # the expected end of a link
             self._drop(link)
             return []

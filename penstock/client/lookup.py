@@ -1,6 +1,8 @@
-"""Asks the nsqlookupds who has a topic, in a thread of its own: a lookupd that hangs must not stop the messages.
+"""A poller that asks the nsqlookupds which nsqds have a topic.
 
-Law: only answers leave this thread, as a whole set each, and `wake` is called behind each one.
+It runs in its own thread, since a lookupd that hangs must not stop the messages.
+
+Law: only results leave this thread, each a whole set of addresses, and `wake` is called after each one.
 """
 
 import json
@@ -18,39 +20,39 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.client")
 
-MAX_REPLY = 4 * 1024 * 1024  # bytes: those of 10,000 nsqd
-UNKNOWN_INTERVAL_S = 1.0  # while nobody has the topic: it may be born any moment
+MAX_REPLY = 4 * 1024 * 1024  # bytes; the reply for 10,000 nsqds
+UNKNOWN_INTERVAL_S = 1.0  # while no nsqd has the topic, which may be created at any moment
 
 
 class LookupPoller:
-    """Polls from construction until `stop`."""
+    """A thread that polls from construction until `stop`."""
 
     def __init__(self, topic: str, lookupds: Sequence[str], settings: Settings, wake: Callable[[], None]) -> None:
-        import httpx  # here, so that a script without nsqlookupd starts without it
+        import httpx  # imported here, so that a script without nsqlookupd does not load it
 
-        headers = {"Accept-Encoding": "identity"}  # what is packed could not be bounded as it comes
+        headers = {"Accept-Encoding": "identity"}  # the size of a packed reply cannot be bounded while it arrives
         self._client = httpx.Client(timeout=settings.lookupd_poll_timeout_s, params={"topic": topic}, headers=headers)
         self._urls = [lookup_url(address) for address in lookupds]
         self._settings = settings
         self._wake = wake
-        self._known: frozenset[str] = frozenset()  # of this thread
-        self._fresh: frozenset[str] | None = None  # handed over, one assignment either way
+        self._known: frozenset[str] = frozenset()  # belongs to the poller's thread
+        self._fresh: frozenset[str] | None = None  # the result for the owner; each side passes it on by one assignment
         self._hurry = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="nsqlookupd poller", daemon=True)
         self._thread.start()
 
     def take(self) -> frozenset[str] | None:
-        """The nsqd addresses as of the latest poll, or None if there was none since the last call."""
+        """Return the nsqd addresses of the latest poll, or None if there was no poll since the last call."""
         fresh, self._fresh = self._fresh, None
         return fresh
 
     def hurry(self) -> None:
-        """Poll soon: an nsqd went away and may be back elsewhere."""
+        """Poll soon: an nsqd went away and may be back at another address."""
         self._hurry.set()
 
     def stop(self) -> None:
-        """Ends the thread; one that hangs in a request is left behind, since it is a daemon thread."""
+        """End the thread; if it hangs in a request, leave it behind, since it is a daemon thread."""
         self._stopping = True
         self._hurry.set()
         self._thread.join(timeout=0.2)
@@ -64,7 +66,7 @@ class LookupPoller:
                 self._pause()
 
     def _pause(self) -> None:
-        """Never less than UNKNOWN_INTERVAL_S between two polls, hurried or not."""
+        """Wait until the next poll, hurried or not: at least UNKNOWN_INTERVAL_S after the last one."""
         interval = self._settings.lookupd_poll_interval_s
         rest = interval * (1 + random.random() * self._settings.lookupd_poll_jitter) if self._known else 0.0
         started_hurried = self._hurry.wait(rest)
@@ -75,12 +77,12 @@ class LookupPoller:
             self._hurry.wait(UNKNOWN_INTERVAL_S)
 
     def _poll(self) -> frozenset[str]:
-        """Who has the topic. While a lookupd does not answer, what it may have said earlier stays true."""
+        """Return the nsqds that have the topic; while a lookupd does not answer, keep all addresses known so far."""
         found: set[str] = set()
         for url in self._urls:
             try:
                 found |= self._ask(url)
-            # whatever a foreign server makes of HTTP and JSON: the others are asked all the same
+            # A foreign server may break HTTP and JSON in any way; the other lookupds are asked nevertheless.
             except Exception as error:
                 log.warning("cannot ask %s: %s", url, error or type(error).__name__)
                 found |= self._known
@@ -95,7 +97,10 @@ class LookupPoller:
 
 
 def _content(reply: "httpx.Response", timeout: float) -> bytes:
-    """As it is on the wire. Raises ValueError for what is packed, has more than MAX_REPLY bytes, or takes over `timeout` s."""
+    """Return the body of a reply.
+
+    Raises ValueError for a packed reply, for more than MAX_REPLY bytes, and for one that takes more than `timeout` s.
+    """
     if reply.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise ValueError("the reply is packed, which nobody asked for")
     content, until = bytearray(), time.monotonic() + timeout
@@ -109,13 +114,13 @@ def _content(reply: "httpx.Response", timeout: float) -> bytes:
 
 
 def lookup_url(address: str) -> str:
-    """host:port, or a URL whose path is then ours."""
+    """Return the /lookup URL of a nsqlookupd that is given as host:port or as a URL."""
     base = address if "://" in address else f"http://{address}"
     return base.rstrip("/") + "/lookup"
 
 
 def producer_addresses(reply: Any) -> set[str]:
-    """The nsqd addresses in the JSON of /lookup. Raises KeyError or TypeError for anything else."""
+    """Return the nsqd addresses in the JSON of /lookup. Raises KeyError, TypeError or ValueError if it has another form."""
     found = set()
     for producer in reply["producers"]:
         host, port = str(producer["broadcast_address"]), int(producer["tcp_port"])

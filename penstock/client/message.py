@@ -1,7 +1,7 @@
 """A message in a consumer's hands: its content, and the three answers to it.
 
-Law: one `finish` or `requeue` counts, the first; after it, and after its connection is lost, answers do nothing: the
-server then gives the message to somebody again, or has forgotten it already.
+Law: only the first `finish` or `requeue` counts. After it, and after the connection is lost, answers do nothing: the
+server then delivers the message again, or no longer has it.
 """
 
 from typing import Protocol
@@ -10,7 +10,7 @@ from penstock.protocol import nsq
 
 
 class Answers(Protocol):
-    """Where answers go: the link the message came over."""
+    """The receiver of the answers: the link over which the message came."""
 
     def answer(self, command: bytes) -> None: ...
     def requeue_delay_ms(self, attempts: int) -> int: ...
@@ -18,7 +18,7 @@ class Answers(Protocol):
 
 
 class Message:
-    """What a consumer hands out."""
+    """One delivery of a message: `body` is its content in bytes, `id` its 16 bytes of message id."""
 
     __slots__ = ("_link", "attempts", "body", "id", "timestamp")
 
@@ -30,21 +30,27 @@ class Message:
         self.attempts = received.attempts  # 1 at the first delivery
 
     def finish(self) -> None:
-        """This message is done. Sent with its neighbours: at the latest when the consumer is asked for more."""
+        """Finish the message (FIN): the server does not deliver it to this channel again.
+
+        The command is sent together with others, at the latest when the consumer is asked for more messages.
+        """
         link = self._link
         if link is not None:
             self._link = None
             link.answer(nsq.fin(self.id))
 
     def requeue(self, ms: int | None = None) -> None:
-        """Deliver it again: after ms, or after the settings' delay times the attempts made."""
+        """Ask the server to deliver the message again (REQ) after `ms` milliseconds.
+
+        Without `ms`, the delay is default_requeue_delay_ms times the attempts made, at most max_requeue_delay_ms.
+        """
         link = self._link
         if link is not None:
             self._link = None
             link.answer(nsq.req(self.id, link.requeue_delay_ms(self.attempts) if ms is None else ms))
 
     def touch(self) -> None:
-        """It needs more time: sent at once."""
+        """Ask the server for more time (TOUCH); the command is sent at once."""
         if self._link is not None:
             self._link.answer(nsq.touch(self.id))
             self._link.flush()

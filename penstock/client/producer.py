@@ -1,7 +1,7 @@
-"""The blocking producer: one connection, answers counted in order.
+"""The blocking producer: one connection, and answers counted in order.
 
-Law: a publish is done when its OK was read, and not before; whatever is not known to be done raises PublishError, once.
-Nothing is published twice by the producer itself: it connects anew only while nothing is unanswered.
+Law: a publish is done when its OK was read, and not before. PublishError is raised once for everything that is not known
+to be done. The producer itself publishes nothing twice: it reconnects only while no publish is unanswered.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,17 @@ from penstock.client.settings import Settings
 from penstock.client.tls import client_context
 from penstock.protocol import nsq
 
-MAX_OUTSTANDING = 8  # MPUBs on the way: the server works while the next is being encoded, and memory stays bounded
+MAX_OUTSTANDING = 8  # MPUBs in flight: the server works while the next is encoded, and memory stays bounded
 
 
 class Producer:
-    """Publishes to the first of `addresses` that answers; after a failure the next publish goes on to the next one.
+    """A producer that publishes to the first of `addresses` that answers.
 
-    A producer nobody calls answers no heartbeats, and the server lets go of it after two of them; the next publish then
-    connects anew. Call `poll` now and then (`fileno` is for selectors) to keep the connection.
+    An address is as in `dial`: host:port, or a unix socket's path. At most `max_outstanding` publishes are unanswered.
+    Raises ValueError for a bad address, for none, and for TLS settings that cannot be used.
+    After a failure the next publish goes to the next address. A producer that is not called answers no heartbeats, and
+    the server disconnects it after two of them; the next publish reconnects. To keep the connection, call `poll` now and
+    then (`fileno` is for selectors).
     """
 
     def __init__(
@@ -42,17 +45,21 @@ class Producer:
         self._outstanding = 0  # publishes sent and not answered; 0 without a connection
 
     def publish(self, topic: str, body: bytes) -> None:
-        """Publish one message and wait for its OK."""
+        """Publish one message and wait for its OK. Raises PublishError; ValueError for a bad topic name."""
         self.submit(topic, (body,))
         self.flush()
 
     def publish_many(self, topic: str, bodies: Sequence[bytes]) -> None:
-        """Publish all of them or none (one MPUB) and wait for the OK. Nothing to do for an empty list."""
+        """Publish all bodies or none (one MPUB) and wait for the OK; an empty list does nothing. Raises like `publish`."""
         self.submit(topic, bodies)
         self.flush()
 
     def submit(self, topic: str, bodies: Sequence[bytes]) -> None:
-        """Send one MPUB without waiting for its OK, unless too many are unanswered. `flush` waits for all."""
+        """Send the bodies as one publish without waiting for its OK; `flush` waits for all.
+
+        While max_outstanding publishes are unanswered, it first waits. Raises PublishError; ValueError for a bad topic
+        name.
+        """
         if not bodies:
             return
         command = nsq.mpub(topic, bodies) if len(bodies) > 1 else nsq.pub(topic, bodies[0])
@@ -67,12 +74,15 @@ class Producer:
             raise self._failure(str(error)) from error
 
     def flush(self) -> None:
-        """Wait for every OK that is owed."""
+        """Wait for the OK of every publish that is unanswered. Raises PublishError."""
         while self._outstanding:
             self._await_answers()
 
     def poll(self) -> None:
-        """Take what has arrived, heartbeats above all, without waiting. An idle producer drops a lost connection."""
+        """Read what has arrived, mainly heartbeats, without waiting.
+
+        If the connection is lost, an idle producer drops it, and one with unanswered publishes raises PublishError.
+        """
         connection = self._connection
         if connection is None:
             return
@@ -85,21 +95,21 @@ class Producer:
             self.close()
 
     def connect(self) -> Connection:
-        """The connection, made now if there is none that lives. Raises PublishError if no address answers."""
+        """Return the living connection, or make a new one. Raises PublishError if no address answers."""
         self.poll()
         if self._connection is None:
             self._connection = self._dial()
         return self._connection
 
     def close(self) -> None:
-        """Drop the connection without waiting for answers. Idempotent; a later publish connects again."""
+        """Drop the connection without waiting for answers; a later publish connects again. Closing again does nothing."""
         if self._connection is not None:
             self._connection.close()
         self._connection = None
         self._outstanding = 0
 
     def fileno(self) -> int:
-        """The socket, for a selector, or -1."""
+        """Return the socket's file descriptor, for a selector, or -1 without a connection."""
         return -1 if self._connection is None else self._connection.fileno()
 
     def __enter__(self) -> "Producer":
@@ -145,7 +155,7 @@ class Producer:
             self._outstanding -= 1
 
     def _failure(self, text: str, code: str = "") -> PublishError:
-        """The one error for everything that is unanswered; the connection goes, the next address comes first."""
+        """Return the one error for all unanswered publishes, after closing and moving on to the next address."""
         if code:
             text = f"{self._addresses[0]}: {text}"
         if self._outstanding > 1:
@@ -155,9 +165,13 @@ class Producer:
         return PublishError(text, code)
 
     def _read_last_words(self, connection: Connection) -> None:
-        """A send fails when the server refused an earlier publish and closed: its error is what the caller needs."""
+        """Read the frames that came before a failed send.
+
+        A send fails when the server refused an earlier publish and closed; the caller needs that error, which `_take`
+        raises.
+        """
         try:
             while connection.wait_readable(0):
                 self._take(connection.receive())
         except ConnectionLost:
-            pass  # no last words: the failed send is the one to report
+            pass  # there are none, so the failed send is reported

@@ -1,6 +1,7 @@
-"""How a client introduces itself and how long it waits: immutable, one for all connections of a producer or consumer.
+"""How a client introduces itself and how long it waits.
 
-The names are go-nsq's Config names with their unit behind them; 0 means: what the server does by default.
+Settings are immutable, and one object serves all connections of a producer or consumer. The names are those of go-nsq's
+Config with the unit appended. For a value that IDENTIFY carries, 0 leaves the choice to the server.
 """
 
 import socket
@@ -9,49 +10,49 @@ from dataclasses import dataclass, field
 from penstock import __version__
 
 CLIENT_NAME = f"penstock-client/{__version__}"
-TLS_MIN_VERSIONS = ("", "ssl3.0", "tls1.0", "tls1.1", "tls1.2", "tls1.3")  # go-nsq's names, and the one it lacks
+TLS_MIN_VERSIONS = ("", "ssl3.0", "tls1.0", "tls1.1", "tls1.2", "tls1.3")  # go-nsq's names, plus tls1.3, which it lacks
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The defaults are go-nsq's unless a comment says why not."""
+    """The settings of a client; the defaults are go-nsq's unless a comment says why not."""
 
     client_id: str = field(default_factory=lambda: socket.gethostname().partition(".")[0])
     hostname: str = field(default_factory=socket.gethostname)
     user_agent: str = CLIENT_NAME
 
     heartbeat_interval_ms: int = 30_000
-    sample_rate: int = 0  # percent; 0 is all
+    sample_rate: int = 0  # percent of the messages to receive; 0: all
     msg_timeout_ms: int = 0
-    output_buffer_size: int = 0  # bytes; -1 is unbuffered
-    output_buffer_timeout_ms: int = 0  # -1 is none
+    output_buffer_size: int = 0  # bytes; -1: unbuffered
+    output_buffer_timeout_ms: int = 0  # -1: no time-out
 
-    tls_v1: bool = False  # TLS, of any version from tls_min_version on; a server without it is not talked to
-    tls_root_ca_file: str = ""  # PEM, who signs the servers' certificates; "" is the system's authorities
-    tls_insecure_skip_verify: bool = False  # True: any certificate will do, which protects from nothing active
-    tls_cert: str = ""  # PEM, what we show; with tls_key
+    tls_v1: bool = False  # TLS, from tls_min_version on; a server that does not offer it is refused
+    tls_root_ca_file: str = ""  # PEM file of the authorities behind the servers' certificates; "": the system's
+    tls_insecure_skip_verify: bool = False  # True: accept any certificate; no protection from active attackers
+    tls_cert: str = ""  # PEM file of the client's certificate; needs tls_key
     tls_key: str = ""
-    tls_min_version: str = ""  # tls1.2, which is also the least there is, or tls1.3
-    tls_security_level: int = 2  # OpenSSL's, for certificates: 1 admits RSA keys of 1024 bits, 0 SHA-1 signatures, too
-    snappy: bool = False  # compression, if the server does it; at most one of the two
+    tls_min_version: str = ""  # tls1.3, or tls1.2, which is also the minimum
+    tls_security_level: int = 2  # OpenSSL's, for certificates: 1 admits RSA keys of 1024 bits, 0 also SHA-1 signatures
+    snappy: bool = False  # compression, if the server offers it; at most one of snappy and deflate
     deflate: bool = False
-    deflate_level: int = 6  # 1 is quick, 9 is small; the server may use a lower one
+    deflate_level: int = 6  # 1 is fastest, 9 is smallest; the server may use a lower one
     auth_secret: str = field(default="", repr=False)
 
     dial_timeout_s: float = 1.0
-    read_timeout_s: float = 60.0  # without a byte, heartbeats included
+    read_timeout_s: float = 60.0  # the longest silence of the server, heartbeats included
     write_timeout_s: float = 5.0  # without progress; go-nsq's 1 s is short for a megabyte into a busy server
 
     lookupd_poll_interval_s: float = 60.0
-    lookupd_poll_jitter: float = 0.3  # of the interval, at most, so that a fleet does not ask in step
+    lookupd_poll_jitter: float = 0.3  # the most that is added, as a share of the interval: a fleet must not ask in step
     lookupd_poll_timeout_s: float = 10.0  # go-nsq's minute would keep the other lookupds waiting that long
 
-    default_requeue_delay_ms: int = 90_000  # times the attempts made
+    default_requeue_delay_ms: int = 90_000  # multiplied by the attempts made
     max_requeue_delay_ms: int = 900_000
-    max_attempts: int = 0  # 0 is no limit; go-nsq drops a message after 5 attempts unless told otherwise
+    max_attempts: int = 0  # 0: no limit; go-nsq drops a message after 5 attempts unless told otherwise
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what can never be right."""
+        """Raise ValueError for a value that can never be valid."""
         if not 1 <= self.deflate_level <= 9:
             raise ValueError(f"deflate_level must be 1 to 9: {self.deflate_level}")
         if self.tls_min_version not in TLS_MIN_VERSIONS:
@@ -60,7 +61,7 @@ class Settings:
             raise ValueError(f"tls_security_level must be 0 to 2: {self.tls_security_level}")
 
     def identify(self) -> dict[str, object]:
-        """The body of IDENTIFY."""
+        """Return the JSON body of IDENTIFY; values of 0 are left out."""
         body: dict[str, object] = {
             "client_id": self.client_id,
             "hostname": self.hostname,

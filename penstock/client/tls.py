@@ -1,4 +1,4 @@
-"""What the settings say about TLS, as a context for all connections of a producer or consumer."""
+"""The TLS settings as an SSL context, shared by all connections of a producer or consumer."""
 
 import logging
 import ssl
@@ -6,20 +6,24 @@ import ssl
 from penstock.client.settings import Settings
 
 _CIPHERS = "ECDH+AESGCM:ECDH+CHACHA20:ECDH+AES:DHE+AES:!aNULL:!eNULL:!aDSS:!SHA1:!AESCCM"  # Python's own
-_TOO_WEAK = ("too weak", "too small")  # what OpenSSL says of a certificate below the security level
+_TOO_WEAK = ("too weak", "too small")  # OpenSSL's words for a certificate below the security level
 
 log = logging.getLogger("penstock.client")
 
 
 def client_context(settings: Settings) -> ssl.SSLContext | None:
-    """None without tls_v1. Reads the files named; raises ValueError for what is of no use, naming it."""
+    """Make the TLS context that the settings ask for; return None without tls_v1.
+
+    It reads the files that the settings name. Raises ValueError, with the name of the setting, for files that cannot be
+    used and for tls_cert or tls_key alone.
+    """
     if not settings.tls_v1:
         if settings.tls_root_ca_file or settings.tls_cert or settings.tls_min_version:
             log.warning("TLS is configured but not asked for: without tls_v1 connections are in clear")
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # checks the certificate and the name in it
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # it checks the certificate and the name in it
     context.set_ciphers(f"{_CIPHERS}:@SECLEVEL={settings.tls_security_level}")
-    # go-nsq begins at TLS 1.0; here 1.2 is the least, whatever is asked for: an older version protects nobody.
+    # go-nsq begins at TLS 1.0. Here 1.2 is the minimum, whatever the settings ask for: older versions are not secure.
     is_newest = settings.tls_min_version == "tls1.3"
     context.minimum_version = ssl.TLSVersion.TLSv1_3 if is_newest else ssl.TLSVersion.TLSv1_2
     _load_authorities(context, settings.tls_root_ca_file)
@@ -39,7 +43,7 @@ def _load_authorities(context: ssl.SSLContext, path: str) -> None:
         return
     try:
         context.load_verify_locations(path)
-    except OSError as error:  # SSLError is one
+    except OSError as error:  # SSLError is a subclass
         raise ValueError(f"tls_root_ca_file {path}: {reason(error)}") from None
 
 
@@ -51,12 +55,12 @@ def _load_certificate(context: ssl.SSLContext, cert: str, key: str) -> None:
 
 
 def _no_password() -> str:
-    """OpenSSL would ask the terminal, and a program without one would hang."""
+    """Raise OSError: OpenSSL would ask the terminal for a password, and a program without one would hang."""
     raise OSError("the key needs a password")
 
 
 def reason(error: OSError) -> str:
-    """One line for people; ssl's errors without their source lines and capitals."""
+    """Return one line for people that describes the error, without the source lines and capitals of ssl's errors."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return _advised(f"the server's certificate: {error.verify_message}")
     if isinstance(error, ssl.SSLError) and error.reason:
@@ -65,6 +69,6 @@ def reason(error: OSError) -> str:
 
 
 def _advised(text: str) -> str:
-    """With the setting that admits a weak certificate, if that is what is wrong."""
+    """Append the setting that admits a weak certificate, if the text complains about one."""
     is_weak = any(words in text for words in _TOO_WEAK)
     return f"{text} (a tls_security_level of 1 or 0 admits weak certificates)" if is_weak else text

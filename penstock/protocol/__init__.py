@@ -1,13 +1,15 @@
-"""The wire, sans-IO: bytes in, bytes out. No socket, clock, file, log or random in this package.
+"""The client's side of the wire protocols, sans-IO: the functions take bytes and return bytes.
 
-* `nsq`     the client's side of nsqd's TCP protocol V2: commands out, frames in
-* `lookup`  the client's side of nsqlookupd's TCP protocol V1: commands out, replies in
-* `compression` snappy and deflate streams, both directions
-* `framing` the length-prefixed stream both answer with
-* `names`   which topic and channel names are legal
+No socket, clock, file, log or random number is used in this package.
 
-Encoders raise ValueError for what can never be legal (a bad name would be a second command); decoders raise
-ProtocolError for a stream that cannot be understood. Any other exception out of here is a bug.
+* `nsq` encodes commands for nsqd's TCP protocol V2 and decodes its frames
+* `lookup` encodes commands for nsqlookupd's TCP protocol V1 and decodes its replies
+* `compression` holds the snappy and deflate streams, both directions
+* `framing` decodes the length-prefixed stream in which both daemons answer
+* `names` tells which topic and channel names are legal
+
+Encoders raise ValueError for an argument that can never be legal (a bad name would be a second command); decoders raise
+ProtocolError for a stream that they cannot understand. Any other exception from this package is a bug.
 """
 
 from penstock.protocol.framing import ProtocolError

@@ -1,7 +1,7 @@
-"""A stream of payloads, each behind its int32 big-endian length: what nsqd and nsqlookupd both answer with.
+"""Decodes a stream of payloads, each behind an int32 big-endian length, as nsqd and nsqlookupd send it.
 
-Law: the work is linear in the bytes fed, however they are cut; a length is judged as soon as its four bytes are there,
-before anything of the payload is kept.
+Law: the work is linear in the bytes fed, however they are cut. A length is checked as soon as its four bytes have
+arrived, before any byte of the payload is kept.
 """
 
 from struct import Struct
@@ -11,22 +11,22 @@ pack_length = _LENGTH.pack
 
 
 class ProtocolError(Exception):
-    """The peer sent what the protocol does not allow. The stream is lost: close the connection."""
+    """The peer sent something that the protocol does not allow. The stream is lost: close the connection."""
 
 
 class LengthPrefixed:
-    """Cuts a byte stream into payloads of min_size..max_size bytes."""
+    """A decoder that cuts a byte stream into payloads of min_size..max_size bytes."""
 
     __slots__ = ("_buffer", "_max_size", "_min_size", "_need")
 
     def __init__(self, max_size: int, min_size: int = 0) -> None:
         self._max_size = max_size
         self._min_size = min_size
-        self._buffer = bytearray()  # the beginning of one incomplete payload, its length included
-        self._need = 4  # bytes the buffer must hold before looking at it can bring anything new
+        self._buffer = bytearray()  # the beginning of one incomplete payload, including its length
+        self._need = 4  # bytes that the buffer must hold before another look can complete anything
 
     def receive(self, data: bytes) -> list[bytes]:
-        """The payloads that `data` completes, in order. Raises ProtocolError; do not call again after that."""
+        """Return the payloads that `data` completes, in order. Raises ProtocolError; do not call it again after that."""
         if self._buffer:
             self._buffer += data
             if len(self._buffer) < self._need:

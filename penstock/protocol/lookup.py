@@ -1,7 +1,8 @@
-"""The client's side of nsqlookupd's TCP protocol V1 (specs/nsq.md c1): what an nsqd says, and the replies.
+"""The client's side of nsqlookupd's TCP protocol V1 (specs/nsq.md c1): the commands that an nsqd sends, and the replies.
 
-Pure. Replies come in the order of the commands and carry no type: one that starts with `E_` is an error, after which
-nsqlookupd closes the connection, but for E_REGISTER_FAILED, which is Penstock's: one name is refused, and the rest stays.
+The module is pure. Replies come in the order of the commands and carry no type. A reply that starts with `E_` is an
+error, after which nsqlookupd closes the connection. The exception is E_REGISTER_FAILED, which is Penstock's own: it
+refuses one name, and the connection stays.
 """
 
 import json
@@ -15,7 +16,7 @@ OK = b"OK"
 
 
 class ReplyDecoder:
-    """Bytes from nsqlookupd into replies. A reply longer than max_size is a ProtocolError."""
+    """A decoder of nsqlookupd's replies. A reply longer than max_size bytes is a ProtocolError."""
 
     __slots__ = ("_payloads",)
 
@@ -23,38 +24,41 @@ class ReplyDecoder:
         self._payloads = LengthPrefixed(max_size)
 
     def receive(self, data: bytes) -> list[bytes]:
-        """The replies that `data` completes, in order. Raises ProtocolError; do not call again after that."""
+        """Return the replies that `data` completes, in order. Raises ProtocolError; do not call it again after that."""
         return self._payloads.receive(data)
 
 
 def is_error(reply: bytes) -> bool:
-    """True for a refusal, which ends the connection."""
+    """Return True for an error that ends the connection."""
     return reply.startswith(b"E_") and not is_refusal(reply)
 
 
 def is_refusal(reply: bytes) -> bool:
-    """True for a REGISTER beyond nsqlookupd's limits; the connection goes on."""
+    """Return True for the refusal of a REGISTER beyond nsqlookupd's limits; the connection goes on."""
     return reply.startswith(b"E_REGISTER_FAILED")
 
 
 def identify(info: Mapping[str, object]) -> bytes:
-    """IDENTIFY: `info` needs broadcast_address, version, tcp_port and http_port; the reply is the lookupd's JSON."""
+    """Encode IDENTIFY; the reply is nsqlookupd's own description, in JSON.
+
+    `info` needs broadcast_address, version, tcp_port and http_port.
+    """
     body = json.dumps(info, separators=(",", ":")).encode()
     return b"IDENTIFY\n" + pack_length(len(body)) + body
 
 
 def register(topic: str, channel: str | None = None) -> bytes:
-    """REGISTER: this nsqd has the topic, or the topic and the channel."""
+    """Encode REGISTER, which says that this nsqd has the topic, or the topic and the channel."""
     return b"REGISTER %b\n" % _words(topic, channel)
 
 
 def unregister(topic: str, channel: str | None = None) -> bytes:
-    """UNREGISTER: of a channel, only the channel; of a topic, all of its channels too."""
+    """Encode UNREGISTER, which removes the channel if one is named, and else the topic and all of its channels."""
     return b"UNREGISTER %b\n" % _words(topic, channel)
 
 
 def ping() -> bytes:
-    """PING: still here."""
+    """Encode PING, which says that this nsqd is alive."""
     return b"PING\n"
 
 

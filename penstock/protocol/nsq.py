@@ -1,7 +1,8 @@
 """The client's side of nsqd's TCP protocol V2 (specs/nsq.md a): commands as bytes, frames as values.
 
-Pure. An encoder never lets its arguments become a second command: names, ids and numbers are checked, bodies are
-counted. Limits that only the server knows (body sizes, RDY, time-outs) are the server's to judge.
+The module is pure. An encoder never lets its arguments become a second command: it checks names, ids and numbers, and
+sends bodies behind their length; it raises ValueError for an argument that can never be legal. Limits that only the
+server knows (body sizes, RDY, time-outs) are left to the server.
 """
 
 import json
@@ -25,7 +26,7 @@ NON_FATAL = frozenset(("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"))
 
 
 class FrameType(IntEnum):
-    """The int32 behind a frame's length."""
+    """The type of a frame: the int32 behind its length."""
 
     RESPONSE = 0
     ERROR = 1
@@ -41,14 +42,14 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class ErrorFrame:
-    """A refusal: `code` is the protocol's (E_...), `text` is for people."""
+    """A refusal by the server: `code` is the protocol's (E_...), `text` is for people."""
 
     code: str
     text: str
 
     @property
     def fatal(self) -> bool:
-        """True if the server closes the connection behind this frame."""
+        """Return True if the server closes the connection behind this frame."""
         return self.code not in NON_FATAL
 
     def __str__(self) -> str:
@@ -57,11 +58,11 @@ class ErrorFrame:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One delivery of one message."""
+    """One delivery of one message (specs/nsq.md a)."""
 
     timestamp: int  # ns since the epoch, set at publish
     attempts: int  # 1 at the first delivery
-    id: bytes
+    id: bytes  # ID_LENGTH bytes
     body: bytes
 
 
@@ -72,7 +73,7 @@ _MESSAGE = Struct(">iqH16s")  # type, timestamp, attempts, id; then the body
 
 
 class FrameDecoder:
-    """Bytes from nsqd into frames. A frame larger than max_frame_size (type and data) is a ProtocolError."""
+    """A decoder of nsqd's frames. A frame larger than max_frame_size bytes (type and data) is a ProtocolError."""
 
     __slots__ = ("_payloads",)
 
@@ -80,13 +81,13 @@ class FrameDecoder:
         self._payloads = LengthPrefixed(max_frame_size, min_size=_TYPE.size)
 
     def receive(self, data: bytes) -> list[Frame]:
-        """The frames that `data` completes, in order. Raises ProtocolError; do not call again after that."""
+        """Return the frames that `data` completes, in order. Raises ProtocolError; do not call it again after that."""
         return [_frame(payload) for payload in self._payloads.receive(data)]
 
 
 def _frame(payload: bytes) -> Frame:
     kind = _TYPE.unpack_from(payload)[0]
-    if kind == 2:  # first, and without the enum: this is the hot path
+    if kind == 2:  # checked first and without the enum, since this is the hot path
         if len(payload) < _MESSAGE.size:
             raise ProtocolError(f"message frame of {len(payload)} bytes")
         _, timestamp, attempts, id = _MESSAGE.unpack_from(payload)
@@ -100,64 +101,70 @@ def _frame(payload: bytes) -> Frame:
 
 
 def identify(settings: Mapping[str, object]) -> bytes:
-    """IDENTIFY with these JSON keys (specs/nsq.md a7)."""
+    """Encode IDENTIFY with `settings` as its JSON body (the keys are in specs/nsq.md a7)."""
     return b"IDENTIFY\n" + _counted(json.dumps(settings, separators=(",", ":")).encode())
 
 
 def auth(secret: bytes) -> bytes:
-    """AUTH: before SUB and every publish where IDENTIFY answered auth_required."""
+    """Encode AUTH, needed before SUB and every publish if IDENTIFY answered auth_required."""
     return b"AUTH\n" + _counted(secret)
 
 
 def sub(topic: str, channel: str) -> bytes:
-    """SUB: once a connection."""
+    """Encode SUB, which a connection may send once."""
     return b"SUB %b %b\n" % (_name(topic), _name(channel))
 
 
 def pub(topic: str, body: bytes) -> bytes:
-    """PUB one message."""
+    """Encode PUB, which publishes one message."""
     return b"PUB %b\n" % _name(topic) + _counted(body)
 
 
 def mpub(topic: str, bodies: Sequence[bytes]) -> bytes:
-    """MPUB: all of the bodies or none of them."""
+    """Encode MPUB, which publishes all of the bodies or none of them."""
     packed = b"".join([pack_length(len(body)) + body for body in bodies])
     head = b"MPUB %b\n%b%b" % (_name(topic), pack_length(4 + len(packed)), pack_length(len(bodies)))
     return head + packed
 
 
 def dpub(topic: str, delay_ms: int, body: bytes) -> bytes:
-    """DPUB: one message, not to be delivered before delay_ms have passed."""
+    """Encode DPUB, which publishes one message that is not delivered before delay_ms have passed."""
     return b"DPUB %b %d\n" % (_name(topic), _natural(delay_ms)) + _counted(body)
 
 
 def rdy(n: int) -> bytes:
-    """RDY: at most n messages in flight from now on. A window, not a credit: it is not used up."""
+    """Encode RDY: the server keeps at most n messages in flight from now on.
+
+    RDY is a window and not a credit: deliveries do not use it up.
+    """
     return b"RDY %d\n" % _natural(n)
 
 
 def fin(id: bytes) -> bytes:
-    """FIN: this message is done."""
+    """Encode FIN, which finishes the message."""
     return b"FIN %b\n" % _id(id)
 
 
 def req(id: bytes, ms: int) -> bytes:
-    """REQ: deliver this message again, after ms."""
+    """Encode REQ, which asks the server to deliver the message again after `ms` milliseconds."""
     return b"REQ %b %d\n" % (_id(id), _natural(ms))
 
 
 def touch(id: bytes) -> bytes:
-    """TOUCH: this message needs more time."""
+    """Encode TOUCH, which gives the message more time."""
     return b"TOUCH %b\n" % _id(id)
 
 
 def cls() -> bytes:
-    """CLS: no more messages; CLOSE_WAIT is the answer. Legal once, and only after SUB."""
+    """Encode CLS, which asks for no more messages; the server answers CLOSE_WAIT.
+
+    It is legal once, and only after SUB.
+    """
     return b"CLS\n"
 
 
 def nop() -> bytes:
-    """NOP: the answer to a heartbeat."""
+    """Encode NOP, the answer to a heartbeat."""
     return b"NOP\n"
 
 

@@ -4,7 +4,7 @@
     nsq.register(session)          # not needed where the package is installed on the driver: pyspark_nsq does it
     session.readStream.format("nsq").option("lookupd", "127.0.0.1:4161").option("topic", "orders").load()
 
-What runs on executors imports the standard library, pyarrow and msgpack, and nothing else of penstock than this package.
+Code that runs on executors imports the standard library, pyarrow and msgpack, and nothing of penstock but this package.
 """
 
 from typing import TYPE_CHECKING
@@ -18,5 +18,5 @@ __all__ = ["NsqDataSource", "register"]
 
 
 def register(session: "SparkSession") -> None:
-    """Make the format `nsq` known to the session, and to executors that were given this package as a zip."""
+    """Register the format `nsq` with the session, and with executors that were given this package as a zip."""
     session.dataSource.register(NsqDataSource)

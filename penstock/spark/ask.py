@@ -1,4 +1,4 @@
-"""Questions to nsqd and nsqlookupd over HTTP: blocking, a connection each address that is kept. Standard library only."""
+"""Blocking HTTP requests to nsqd and nsqlookupd over one kept connection for each address. Standard library only."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode
 
-TIMEOUT = 30.0  # s for an answer, beyond what it was asked to wait
-MOST_BYTES = 256 * 1024 * 1024  # of an answer: nsqd's largest is a `fetch` and one message
+TIMEOUT = 30.0  # s for an answer, in addition to the wait that was asked for
+MOST_BYTES = 256 * 1024 * 1024  # of an answer; the largest of nsqd's is a `fetch` and one message
 
 
 class Unreachable(Exception):
-    """Nobody answers there, or not in time."""
+    """The address does not answer, or not in time."""
 
 
 class Refused(Exception):
-    """An answer that is an error."""
+    """The server answered with an error."""
 
     def __init__(self, address: str, path: str, status: int, message: str) -> None:
         super().__init__(f"{address} answered {path} with {status} {message}")
@@ -27,7 +27,7 @@ class Refused(Exception):
 
 
 class Asker:
-    """See above. Not for several threads."""
+    """A client that keeps its connections. It belongs to one thread."""
 
     def __init__(self) -> None:
         self._connections: dict[str, http.client.HTTPConnection] = {}
@@ -39,7 +39,7 @@ class Asker:
         self.close()
 
     def close(self) -> None:
-        """Hang up."""
+        """Close all connections; a later request opens a new one."""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -47,17 +47,20 @@ class Asker:
     def get(
         self, address: str, path: str, arguments: dict[str, str], accept: str = "application/json", wait: float = 0.0
     ) -> tuple[bytes, dict[str, str]]:
-        """The body, and the headers by lower-case name. `wait`: s that the answer may take longer. Raises both errors."""
+        """Send a GET; return the body, and the headers by lower-case name.
+
+        `wait` is the time in s that the answer may take in addition to TIMEOUT. Raises Unreachable, Refused.
+        """
         return self._ask("GET", address, path, arguments, None, {"Accept": accept}, wait)
 
     def post(
         self, address: str, path: str, arguments: dict[str, str], body: bytes = b""
     ) -> tuple[bytes, dict[str, str]]:
-        """Likewise."""
+        """Send a POST; return the body, and the headers by lower-case name. Raises Unreachable, Refused."""
         return self._ask("POST", address, path, arguments, body, {}, 0.0)
 
     def json(self, address: str, path: str, arguments: dict[str, str]) -> Any:
-        """A JSON answer. Raises both errors."""
+        """Send a GET and return the JSON answer. Raises Unreachable, Refused."""
         body, _ = self.get(address, path, arguments)
         try:
             return json.loads(body)
@@ -75,7 +78,7 @@ class Asker:
         wait: float,
     ) -> tuple[bytes, dict[str, str]]:
         target = f"{path}?{urlencode(arguments)}" if arguments else path
-        for is_old in (address in self._connections, False):  # one that was kept may have been closed meanwhile
+        for is_old in (address in self._connections, False):  # the server may have closed a kept connection
             connection = self._connections.get(address)
             if connection is None:
                 connection = self._connections[address] = http.client.HTTPConnection(address)

@@ -1,7 +1,7 @@
-"""Channel mode: a consumer in the driver, for nodes that retain nothing, the original nsqd included (specs/spark.md 3.2, A2D).
+"""Channel mode: a consumer in the driver, for nodes that retain nothing, including the original nsqd (specs/spark.md 3.2, A2D).
 
-A thread of its own receives, stages durably and sends FIN, whatever Spark is doing; batches are ranges of staged files. So a
-slow batch loses no message to a time-out, and one that is redelivered is not staged again.
+A thread receives messages, stages them durably and sends FIN, whatever Spark is doing; a batch is a range of staged
+files. So a slow batch loses no message to a time-out, and a redelivered message is not staged again.
 """
 
 from __future__ import annotations
@@ -29,37 +29,37 @@ if TYPE_CHECKING:
     from penstock.client import Consumer
 
 VERSION = 1
-GATHER = 0.05  # s that messages are gathered for one file
-MOST = 20_000  # messages of a file
-QUIET = 1.0  # s without a message after which all there was is there
-LONGEST = 120.0  # s that `all that is there now` may take
+GATHER = 0.05  # s for which messages are collected for one file
+MOST = 20_000  # messages in one file
+QUIET = 1.0  # s without a message after which Trigger.AvailableNow takes the channel as read
+LONGEST = 120.0  # s that Trigger.AvailableNow waits for such a pause
 
 
 @dataclass(frozen=True)
 class FilesPartition(InputPartition):
-    """One task's."""
+    """The staged files that one task reads."""
 
     paths: tuple[str, ...]
 
 
 class Receiver:
-    """See above. Start it once; `failure` says why it ended."""
+    """The thread that receives and stages messages. Start it once; `failure` holds the error that ended it."""
 
     def __init__(self, options: ChannelOptions, stage: Stage) -> None:
         self._options = options
         self._stage = stage
         self._stopped = threading.Event()
         self.failure: Exception | None = None
-        self.heard = time.monotonic()  # when a message came last
+        self.heard = time.monotonic()  # monotonic s of the last message
         self.news = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="nsq-stage", daemon=True)
 
     def start(self) -> None:
-        """Receive from now on."""
+        """Start the thread, which receives messages until `stop`."""
         self._thread.start()
 
     def stop(self) -> None:
-        """No more; what is in flight is given back."""
+        """Stop receiving; messages in flight are requeued."""
         self._stopped.set()
         self._thread.join(10)
 
@@ -77,8 +77,8 @@ class Receiver:
             self.news.notify_all()
 
     def _consumer(self) -> Consumer:
-        """Raises Nobody."""
-        from penstock.client import Consumer  # not at the top: executors import this module, and have no client
+        """Connect a consumer to the channel. Raises Nobody."""
+        from penstock.client import Consumer  # executors import this module, and do not have the client
 
         options = self._options
         with Asker() as asker:
@@ -86,10 +86,10 @@ class Receiver:
         return Consumer(options.topic, options.channel, tcp, list(options.lookupd), options.max_in_flight)
 
     def _receive(self, consumer: Consumer) -> None:
-        """Until it is stopped, or so much waits that no more shall come."""
+        """Receive and stage until the thread is stopped or most_staged bytes wait for Spark."""
         while not self._stopped.is_set() and self._stage.waiting < self._options.most_staged:
             messages = consumer.poll(GATHER)
-            most = min(MOST, self._options.max_in_flight)  # more do not come before FIN
+            most = min(MOST, self._options.max_in_flight)  # nsqd sends no more before a FIN
             until = time.monotonic() + GATHER
             while messages and len(messages) < most and (left := until - time.monotonic()) > 0:
                 more = consumer.poll(left)
@@ -108,7 +108,7 @@ class Receiver:
 
 
 def _tcp_of(asker: Asker, address: str) -> str:
-    """Where an nsqd, of whatever make, takes clients, as its HTTP tells. Raises Nobody."""
+    """Ask any nsqd (Penstock's or the original) over HTTP for the address of its TCP port. Raises Nobody."""
     try:
         told = asker.json(address, "/info", {})
         return f"{address.rpartition(':')[0]}:{told['tcp_port']}"
@@ -122,14 +122,17 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ChannelOptions) -> None:
         self._options = options
         self._opened: tuple[Stage, Receiver] | None = None
-        self._deadline: float | None = None  # of Trigger.AvailableNow, once it has begun; None: of another trigger
-        self._target: int | None = None  # of it likewise, once all that was there is there
+        self._deadline: float | None = None  # monotonic s that ends Trigger.AvailableNow's wait; None: another trigger
+        self._target: int | None = None  # the last file of Trigger.AvailableNow, once it is known
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_opened": None}
 
     def _open(self, begin: int) -> tuple[Stage, Receiver]:
-        """Begin to receive; Spark has what was staged up to `begin`. Raises Nobody, StageError."""
+        """Begin to receive if that has not happened; Spark has processed the files up to number `begin`.
+
+        Raises Nobody, StageError, and the error that ended the receiver.
+        """
         if self._opened is None:
             options = self._options
             with Asker() as asker:
@@ -139,7 +142,7 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     _tcp_of(asker, address)
             stage = Stage(Path(options.stage), options.topic, options.window)
             stage.open()
-            if stage.last < begin:  # else what is staged now would have numbers that Spark has passed
+            if stage.last < begin:  # otherwise new files would get numbers that Spark has passed
                 where = f"option stagingLocation={options.stage!r}"
                 raise StageError(
                     f"{where} has {stage.last} files, and the checkpoint has read {begin}: it is of another one"
@@ -159,7 +162,7 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(0)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is what comes before the channel is quiet for a while."""
+        """Begin Trigger.AvailableNow, which reads the messages that come before the channel pauses for QUIET seconds."""
         self._deadline = time.monotonic() + LONGEST
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -178,7 +181,10 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(end)
 
     def _is_quiet(self, deadline: float, begin: int) -> bool:
-        """Wait until nothing comes any more, and say so; or (False) until no more may be staged: then a batch makes room."""
+        """Wait until no more messages come and return True; the deadline also ends the wait.
+
+        Return False as soon as most_staged bytes wait for Spark: a batch must make room first.
+        """
         stage, receiver = self._open(begin)
         receiver.heard = time.monotonic()
         while (now := time.monotonic()) < receiver.heard + QUIET:
@@ -190,7 +196,7 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return True
             if stage.waiting >= self._options.most_staged:
                 return False
-            self._open(begin)  # raises what went wrong
+            self._open(begin)  # raises the receiver's error
             time.sleep(GATHER)
         return True
 
@@ -204,7 +210,7 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [FilesPartition(tuple(map(str, paths[begin:stop]))) for begin, stop in spans]
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """(executor)"""
+        """Read the staged files of a partition, on an executor."""
         assert isinstance(partition, FilesPartition)
         for path in partition.paths:
             yield from read_file(Path(path)).to_batches()
@@ -223,7 +229,7 @@ def _offset(number: int) -> dict[str, Any]:
 
 
 def _number(told: dict[str, Any]) -> int:
-    """Raises StageError."""
+    """Return the file number in an offset. Raises StageError if the offset is not of a channel."""
     if told.get("v") != VERSION or not isinstance(told.get("staged"), int):
         raise StageError(f"the checkpoint is not of a channel: {told}")
     return int(told["staged"])

@@ -1,6 +1,6 @@
-"""Rows as bodies of /mpub?binary=true: a count, then each message's length and bytes, big-endian.
+"""Converts rows to bodies of /mpub?binary=true: a count, then each message's length and bytes, big-endian.
 
-Arrow puts them together, a column at a time. What is in which chunk depends on nothing but the rows and their order.
+Arrow builds them a column at a time. The content of a chunk depends on nothing but the rows and their order.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ _NOTHING = pa.scalar(b"", pa.binary())
 
 @dataclass(slots=True)
 class Chunk:
-    """Messages of one topic."""
+    """Messages of one topic that are published together."""
 
     topic: str
     count: int = 0
     size: int = 0  # bytes of the parts
-    parts: list[Any] = field(default_factory=list)  # of the payload, behind its count
+    parts: list[Any] = field(default_factory=list)  # of the payload, behind the count
 
     def payload(self) -> bytes:
-        """For the request."""
+        """Return the body of the request."""
         return b"".join([_COUNT.pack(self.count), *self.parts])
 
 
 class Chunker:
-    """Takes batches, gives chunks of at most so many messages and bytes (one message may have more)."""
+    """Collects rows into chunks of at most `most` messages and `most_bytes` bytes; a larger message is a chunk by itself."""
 
     def __init__(self, topic: str, most: int, most_bytes: int) -> None:
-        self._topic = topic  # of all rows; "": each names its own
+        self._topic = topic  # the topic of all rows; "": each row names its own
         self._most = most
         self._most_bytes = most_bytes
         self._open: dict[str, Chunk] = {}
 
     def add(self, batch: pa.RecordBatch) -> Iterator[Chunk]:
-        """Those that are full. Raises ValueError for rows that are no messages."""
+        """Add a batch, and yield the chunks that are full. Raises ValueError for a row without a topic or a body."""
         bodies = batch.column(batch.schema.get_field_index("body"))
         if self._topic:
             yield from self._take(self._topic, bodies)
@@ -56,7 +56,7 @@ class Chunker:
             yield from self._take(topic, bodies.filter(pc.equal(topics, topic)))
 
     def rest(self) -> Iterator[Chunk]:
-        """The others, at the end."""
+        """Yield the chunks that are not full, at the end."""
         yield from (chunk for chunk in self._open.values() if chunk.count)
         self._open.clear()
 
@@ -68,7 +68,7 @@ class Chunker:
             fits = bisect_right(ends, ends[at] + self._most_bytes - chunk.size) - 1
             until = min(rows, fits, at + self._most - chunk.count)
             if until <= at and not chunk.count:
-                until = at + 1  # it is larger than a chunk
+                until = at + 1  # the message is larger than a chunk
             if until > at:
                 chunk.parts.append(content[ends[at] : ends[until]])
                 chunk.count += until - at
@@ -80,7 +80,7 @@ class Chunker:
 
 
 def _framed(bodies: Any) -> tuple[memoryview, array[int]]:
-    """Lengths and bytes of all, end to end; and where each begins, and the last ends."""
+    """Return all bodies, each behind its length, end to end, and the offsets at which they begin and the last one ends."""
     bodies = bodies.cast(pa.binary())
     lengths = pc.binary_length(bodies)
     if bodies.null_count or (len(bodies) and not pc.min(lengths).as_py()):

@@ -1,7 +1,7 @@
-"""Answers of /topic/read in msgpack as Arrow's columns. Runs on executors: pyarrow and msgpack only.
+"""Converts answers of /topic/read from msgpack to Arrow columns. Runs on executors: pyarrow and msgpack only.
 
-An answer is [first offset, count, frames(, attributes)] one behind the other; frames stand end to end, each
-int32 size | int32 | int64 timestamp (ns) | uint16 | 16 bytes id | body, big-endian; size counts what follows it.
+An answer is a sequence of arrays [first offset, count, frames(, attributes)]. Frames stand end to end, each as
+int32 size | int32 | int64 timestamp (ns) | uint16 | 16 bytes id | body, big-endian; the size counts the bytes behind it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 import msgpack
 import pyarrow as pa
 
-HEADER = 34  # bytes before the body
+HEADER = 34  # bytes of a frame before the body
 SCHEMA = (
     "topic string, node string, log string, offset bigint, id string, timestamp timestamp, producer string, attempts int,"
     " body binary"
 )
-HEADERS = ", headers map<string, string>"  # behind it, where they are wanted
+HEADERS = ", headers map<string, string>"  # appended to SCHEMA if the user wants headers
 _HEAD = Struct(">i4xq2x16s")
 _SIZE = Struct(">i")
 _FIELDS = [
@@ -38,7 +38,7 @@ PLAIN, _WITH_HEADERS = pa.schema(_FIELDS), pa.schema([*_FIELDS, _HEADERS_FIELD])
 
 
 def batches(content: bytes, topic: str, node: str, log: str, with_headers: bool) -> Iterator[pa.RecordBatch]:
-    """One for each stretch of messages that were published alike."""
+    """Yield a batch for each run of messages that were published with the same attributes."""
     unpacker = msgpack.Unpacker(max_buffer_size=max(1, len(content)), max_bin_len=max(1, len(content)))
     unpacker.feed(content)
     for first, count, frames, *rest in unpacker:
@@ -75,9 +75,9 @@ def _batch(
 
 
 def _columns(frames: bytes, count: int) -> tuple[Any, Any, Any]:
-    """Timestamps, ids and bodies."""
+    """Return the timestamps (ns), ids and bodies of the frames."""
     size = _SIZE.size + _SIZE.unpack_from(frames)[0] if count else 0
-    if count and size * count == len(frames) and _all_alike(frames, size):  # a third of the time
+    if count and size * count == len(frames) and _all_alike(frames, size):  # takes a third of the time
         first, second, third = zip(*_alike(size - HEADER).iter_unpack(frames), strict=True)
         return first, second, third
     stamps, ids, bodies, at = [], [], [], 0
@@ -92,7 +92,7 @@ def _columns(frames: bytes, count: int) -> tuple[Any, Any, Any]:
 
 
 def _all_alike(frames: bytes, size: int) -> bool:
-    """Every `size` bytes a frame of that size begins."""
+    """Return True if a frame of `size` bytes begins at every multiple of `size`."""
     wanted = frames[: _SIZE.size]
     view = memoryview(frames)
     return all(

@@ -1,4 +1,4 @@
-"""Which nodes have the topics, and what each has of them."""
+"""Finds out which nodes have the topics, and which messages each of them has."""
 
 from __future__ import annotations
 
@@ -12,18 +12,21 @@ from penstock.spark.options import ReadOptions
 
 
 class Nobody(Exception):
-    """No node, or no nsqlookupd, could be asked; one line says which and why."""
+    """No node or no nsqlookupd could be asked; one line says which and why."""
 
 
 class Nodes:
-    """See above."""
+    """The nodes that a user names, or those that the named nsqlookupds know."""
 
     def __init__(self, nsqd: tuple[str, ...], lookupd: tuple[str, ...]) -> None:
         self._nsqd = nsqd
         self._lookupd = lookupd
 
     def addresses(self, asker: Asker, topic: str = "") -> list[str]:
-        """Of the nodes' HTTP: those that have the topic, or all. One nsqlookupd that answers is enough. Raises Nobody."""
+        """Return the HTTP addresses of the nodes that have the topic, or of all nodes.
+
+        One nsqlookupd that answers is enough. Raises Nobody if none does.
+        """
         if self._nsqd:
             return list(self._nsqd)
         found: dict[str, None] = {}
@@ -46,9 +49,9 @@ class Nodes:
         return list(found)
 
     def topics(self, asker: Asker, options: ReadOptions, *, all_of_them: bool = False) -> list[str]:
-        """Those that are wanted: named, or all that can be read and the pattern matches wholly.
+        """Return the wanted topics: those that are named, or all that match the whole pattern and are not ephemeral.
 
-        Raises Nobody where nobody answers; with `all_of_them` where one does not.
+        Raises Nobody if no node answers; with `all_of_them`, if any node does not answer.
         """
         if not options.pattern:
             return list(options.topics)
@@ -70,7 +73,10 @@ class Nodes:
         return sorted(topic for topic in found if pattern.fullmatch(topic) and not topic.endswith("#ephemeral"))
 
     def look(self, asker: Asker, topics: Iterable[str]) -> tuple[dict[Place, There], list[str]]:
-        """What there is, and why somebody could not be asked. Raises Nobody."""
+        """Return what each node has of the topics, and the reasons why some nodes could not be asked.
+
+        Raises Nobody if no nsqlookupd answers, or if two nodes with different logs have the same number.
+        """
         there: dict[Place, There] = {}
         failures: list[str] = []
         for topic in topics:
@@ -96,12 +102,15 @@ class Nodes:
 
 
 def there_of(address: str, told: Any) -> There:
-    """What /topic/offsets has told."""
+    """Convert the JSON answer of /topic/offsets from the node at `address`."""
     return There(address, told["log"], told["first"], told["next"], told["bytes"])
 
 
 def move_cursors(asker: Asker, there: Mapping[Place, There], to: Mapping[Place, At], name: str, hold: str) -> list[str]:
-    """As far as their nodes answer, and are what they were: a cursor that is behind does no harm. Returns why one is."""
+    """Move the named cursor of each place, and return the reasons for which some were not moved.
+
+    A place is passed over if its node is unknown or has another log. A cursor that stays behind does no harm.
+    """
     failures = []
     for place, at in to.items():
         one = there.get(place)

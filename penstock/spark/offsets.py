@@ -1,6 +1,6 @@
-"""How far a query has read: for each topic and node the log it reads and the next offset. Pure.
+"""How far a query has read: for each topic and node the log that it reads and the next offset. Pure.
 
-As Spark stores it: {"orders/617": {"log": "c0ffee...", "next": 17}, ..., "v": 1}. Spark compares the text: keys are in order.
+Spark stores {"orders/617": {"log": "c0ffee...", "next": 17}, ..., "v": 1} and compares the text, so the keys are sorted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ VERSION = 1
 
 
 class Place(NamedTuple):
-    """A topic on a node."""
+    """A topic on one node, given by its node number."""
 
     topic: str
     node: str
@@ -24,21 +24,21 @@ class Place(NamedTuple):
 
 
 class At(NamedTuple):
-    """Where somebody stands there."""
+    """The position of a reader in a place."""
 
-    log: str  # which log; another one has other messages at the same offsets
+    log: str  # id of the log; another log has other messages at the same offsets
     next: int
 
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """What a topic on a node has."""
+    """The messages that a topic on a node has."""
 
-    address: str  # of the node's HTTP
+    address: str  # HTTP address of the node
     log: str
-    first: int  # the earliest message that is there
-    next: int  # behind the last that is durable
-    size: int  # bytes of all of them
+    first: int  # offset of the earliest message
+    next: int  # offset behind the last durable message
+    size: int  # bytes of all messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Span:
     log: str
     first: int
     end: int
-    address: str = ""  # where the node was last; "": nobody has asked
+    address: str = ""  # the last known address of the node; "": unknown
 
 
 class OffsetError(ValueError):
@@ -57,13 +57,13 @@ class OffsetError(ValueError):
 
 
 def encode(offsets: Mapping[Place, At]) -> dict[str, Any]:
-    """As Spark stores it."""
+    """Return the offsets in the form that Spark stores."""
     told: dict[str, Any] = {str(place): {"log": at.log, "next": at.next} for place, at in offsets.items()}
     return dict(sorted(told.items())) | {"v": VERSION}
 
 
 def decode(told: Mapping[str, Any]) -> dict[Place, At]:
-    """The other way. Raises OffsetError."""
+    """Return the offsets that `encode` wrote. Raises OffsetError."""
     if told.get("v") != VERSION:
         raise OffsetError(
             f"the checkpoint is of version {told.get('v')!r} of this source's offsets, which knows {VERSION}"
@@ -83,7 +83,10 @@ def decode(told: Mapping[str, Any]) -> dict[Place, At]:
 
 
 def ends(start: Mapping[Place, At], there: Mapping[Place, There]) -> dict[Place, At]:
-    """Up to where there is something. A place that does not answer stays where it is; a new one is at its earliest message."""
+    """Return the end of each place.
+
+    A place that does not answer keeps its position in `start`; a new place is added.
+    """
     found = dict(start)
     found.update((place, At(one.log, one.next)) for place, one in there.items())
     return found
@@ -92,7 +95,10 @@ def ends(start: Mapping[Place, At], there: Mapping[Place, There]) -> dict[Place,
 def clipped(
     start: Mapping[Place, At], end: Mapping[Place, At], firsts: Mapping[Place, int], most: int
 ) -> dict[Place, At]:
-    """As far towards `end` as `most` messages reach, shared among the places by what they have. `firsts`: of logs not begun."""
+    """Move from `start` towards `end` by `most` messages in total, shared among places by how many messages wait in each.
+
+    `firsts` gives the first offset of places whose log was not read before.
+    """
     waiting = {place: at.next - _begin(start, place, at, firsts) for place, at in end.items()}
     total = sum(count for count in waiting.values() if count > 0)
     if total <= most:
@@ -110,7 +116,7 @@ def clipped(
 def spans(
     start: Mapping[Place, At], end: Mapping[Place, At], firsts: Mapping[Place, int], least: int = 0
 ) -> list[Span]:
-    """What is between, in at least `least` parts if there are so many messages; one for each place else."""
+    """Split the messages between `start` and `end` into about `least` spans if that is more than one for each place."""
     whole = []
     for place, at in sorted(end.items()):
         first = _begin(start, place, at, firsts)
@@ -133,6 +139,6 @@ def _split(span: Span, count: int) -> Iterable[Span]:
 
 
 def parts(size: int, count: int) -> list[tuple[int, int]]:
-    """0..size in so many (first, end) of about the same size, without empty ones."""
+    """Split 0..size into `count` ranges (first, end) of about the same size, and leave out empty ones."""
     marks = [size * number // count for number in range(count + 1)]
     return [(first, end) for first, end in pairwise(marks) if end > first]

@@ -1,4 +1,4 @@
-"""What a user says by `.option(...)`, checked before any job starts. Spark gives names in any case, and values as text."""
+"""The options of sources and sinks, checked before any job starts. Spark passes names in any case, and values as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMES = (
     "maxInFlight", "dedupeWindowMs",
 )  # fmt: skip
 _JOB = re.compile(r"[!-~]{1,64}")
-_SPARKS_OWN = {"mode", "path", "checkpointlocation", "queryname", "outputmode"}  # comes with the others
+_SPARKS_OWN = {"mode", "path", "checkpointlocation", "queryname", "outputmode"}  # options that Spark adds itself
 _OF_CHANNELS = (
     "nsqd", "lookupd", "topic", "channel", "stagingLocation", "stagingMaxBytes", "maxInFlight", "maxRecordsPerTrigger",
     "minPartitions", "pollMs", "dedupeWindowMs",
@@ -27,73 +27,73 @@ _SINK_NAMES = ("nsqd", "lookupd", "topic", "channel", "chunkRecords", "chunkByte
 
 
 class OptionError(ValueError):
-    """An option is wrong; one line names it and its value, and says what it wants."""
+    """An option is wrong; one line names the option and its value, and says what it must be."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where to begin, or to end: one of these."""
+    """Where to begin or end: a word, a time or offsets; only one of the three is set."""
 
     word: str = ""  # EARLIEST or LATEST
-    time: str = ""  # RFC 3339: the first message published then or later
-    offsets: Mapping[str, int] = field(default_factory=dict)  # by "topic/node"; others as `word`
+    time: str = ""  # RFC 3339: the first message published at this time or later
+    offsets: Mapping[str, int] = field(default_factory=dict)  # by "topic/node"; other places as `word`
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Of a source."""
+    """The options of a source in log mode, which reads what topics retain."""
 
     nsqd: tuple[str, ...]
     lookupd: tuple[str, ...]
     topics: tuple[str, ...]
-    pattern: str  # "": the topics are named
+    pattern: str  # the pattern of topic names; "": the topics are named
     starting: Start
-    ending: Start  # of batch reads
-    max_records: int  # of a micro-batch; 0: all there is
-    max_bytes: int  # likewise
+    ending: Start  # for batch reads
+    max_records: int  # of a micro-batch; 0: no limit
+    max_bytes: int  # of a micro-batch; 0: no limit
     min_partitions: int
     fails_on_loss: bool
-    cursor: str  # "": none
-    hold: str  # a duration that the cursor holds messages; "": nothing
+    cursor: str  # name of a cursor on nsqd; "": none
+    hold: str  # how long the cursor holds messages that it has not read, as a duration; "": not at all
     headers: bool
     node_wait: float  # s that a read waits for a node that does not answer
-    poll: float  # s that an idle query waits for news in one call
-    fetch: int  # bytes of an answer
+    poll: float  # s that an idle query waits for new messages in one call
+    fetch: int  # bytes of one answer
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelOptions:
-    """Of a source in channel mode."""
+    """The options of a source in channel mode, which consumes a channel."""
 
     nsqd: tuple[str, ...]
     lookupd: tuple[str, ...]
     topic: str
     channel: str
     stage: str  # a directory that driver and executors share
-    most_staged: int  # bytes that Spark has not committed: no more is received then
+    most_staged: int  # bytes not committed by Spark; when they are reached, nothing more is received
     max_in_flight: int
-    max_records: int  # of a micro-batch, about; 0: all there is
+    max_records: int  # of a micro-batch, approximately; 0: no limit
     min_partitions: int
     poll: float  # s
-    window: float  # s for which a message may come again
+    window: float  # s for which a redelivered message is recognized
 
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """Of a sink."""
+    """The options of a sink, for batches and streams."""
 
     nsqd: tuple[str, ...]
     lookupd: tuple[str, ...]
-    topic: str  # "": the column `topic` says
-    channel: str  # that alone gets the messages; "": all of the topic's
+    topic: str  # "": the column `topic` names it
+    channel: str  # the only channel that gets the messages; "": all channels of the topic
     chunk_records: int
     chunk_bytes: int
-    job: str  # of a batch write: done again under the same name, nothing is published twice; "": it has none
-    rate: int  # messages a second of each task; 0: as fast as it goes
+    job: str  # name of a batch write: repeating it under the same name publishes nothing twice; "": none
+    rate: int  # messages a second of each task; 0: no limit
 
 
 class _Given:
-    """Options by name in whatever case."""
+    """The given options, looked up by name in any case."""
 
     def __init__(self, options: Mapping[str, str], known: tuple[str, ...]) -> None:
         self._values = {name.lower(): value for name, value in dict(options).items()}
@@ -133,7 +133,7 @@ class _Given:
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:
-    """Raises OptionError."""
+    """Check the options of a source in log mode. Raises OptionError."""
     given = _Given(options, _NAMES)
     mode = given.text("mode", "log")
     if mode not in ("log", "channel"):
@@ -167,7 +167,7 @@ def read_options(options: Mapping[str, str]) -> ReadOptions:
 
 
 def _topics(given: _Given) -> tuple[tuple[str, ...], str]:
-    """The names of topics, or none and the pattern that names match. Raises OptionError."""
+    """Return the names of topics, or no names and the pattern that they must match. Raises OptionError."""
     name = given.only_one_of("topic", "topics", "topicPattern")
     topics = given.words(name) if name == "topics" else (given.text(name),)
     if name == "topicPattern" and topics[0]:
@@ -182,7 +182,7 @@ def _topics(given: _Given) -> tuple[tuple[str, ...], str]:
 
 
 def channel_options(options: Mapping[str, str]) -> ChannelOptions | None:
-    """None: the mode is another. Raises OptionError."""
+    """Check the options of a source in channel mode; return None in another mode. Raises OptionError."""
     given = _Given(options, _NAMES)
     if given.text("mode", "log") != "channel":
         return None
@@ -210,7 +210,7 @@ def channel_options(options: Mapping[str, str]) -> ChannelOptions | None:
 
 
 def write_options(options: Mapping[str, str]) -> WriteOptions:
-    """Raises OptionError."""
+    """Check the options of a sink. Raises OptionError."""
     given = _Given(options, _SINK_NAMES)
     topic = given.text("topic")
     if topic and _TOPIC.fullmatch(topic) is None:

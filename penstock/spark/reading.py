@@ -1,6 +1,7 @@
-"""Reading a span of messages from its node: a pure function of the span. Runs on executors.
+"""Reads a span of messages from its node; the result is a pure function of the span. Runs on executors.
 
-A node that does not answer is waited for; what it has lost is an error, or, with failOnDataLoss=false, said and passed over.
+If the node does not answer, the read waits for it. Messages that the node has lost are an error or, with
+failOnDataLoss=false, reported and skipped.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from penstock.spark.nodes import Nobody, Nodes
 from penstock.spark.offsets import Place, Span, There
 from penstock.spark.options import ReadOptions
 
-_AGAIN = 0.5  # s between two tries of a node that does not answer
+_AGAIN = 0.5  # s between two tries at a node that does not answer
 
 
 class DataLoss(Exception):
@@ -25,7 +26,7 @@ class DataLoss(Exception):
 
 
 def read(span: Span, options: ReadOptions) -> Iterator[pa.RecordBatch]:
-    """All its messages, in order. Raises DataLoss, Unreachable."""
+    """Yield all messages of the span in order. Raises DataLoss, Unreachable and, for other errors of a node, Refused."""
     at, address, deadline = span.first, span.address, 0.0
     with Asker() as asker:
         while at < span.end:
@@ -71,7 +72,7 @@ def _arguments(span: Span, at: int, options: ReadOptions) -> dict[str, str]:
 
 
 def _address(asker: Asker, span: Span, options: ReadOptions) -> str:
-    """Where the node is now. Raises Unreachable."""
+    """Return the present address of the span's node. Raises Unreachable, Nobody."""
     there, failures = Nodes(options.nsqd, options.lookupd).look(asker, [span.place.topic])
     found = there.get(span.place)
     if found is None:
@@ -80,7 +81,7 @@ def _address(asker: Asker, span: Span, options: ReadOptions) -> str:
 
 
 def _after_loss(asker: Asker, address: str, span: Span, at: int, options: ReadOptions, refused: Refused) -> int:
-    """Where to go on. Raises DataLoss; Refused if it is none."""
+    """Return the offset at which to go on. Raises DataLoss; raises `refused` itself if it reports another error."""
     if refused.message not in ("OFFSET_GONE", "OTHER_LOG", "OFFSET_IN_FUTURE", "TOPIC_NOT_FOUND"):
         raise refused
     place = span.place
@@ -95,12 +96,12 @@ def _after_loss(asker: Asker, address: str, span: Span, at: int, options: ReadOp
 
 
 def lost(what: str, options: ReadOptions) -> None:
-    """Messages are gone. Raises DataLoss, unless the user said to go on."""
+    """Report lost messages: raise DataLoss, unless the user chose to go on."""
     if options.fails_on_loss:
         raise DataLoss(f"{what}; failOnDataLoss=false would go on behind them")
     print(f"nsq: {what}: passed over, as failOnDataLoss=false says", file=sys.stderr, flush=True)
 
 
 def firsts_of(there: dict[Place, There]) -> dict[Place, int]:
-    """The earliest message of each."""
+    """Return the offset of the earliest message of each place."""
     return {place: one.first for place, one in there.items()}

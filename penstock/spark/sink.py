@@ -1,8 +1,9 @@
 """Rows as messages: batch and streaming writes, each chunk of a partition published under a key of its own.
 
-A task that is tried again publishes its chunks under the same keys, and nsqd drops those that it knows (-dedup-window): the key
-tells query, batch, partition and chunk, and what is in the chunk. Rows that come in another order the second time make other
-chunks, which are published: twice rather than never.
+A task that Spark runs again publishes its chunks under the same keys, and nsqd drops the chunks that it knows
+(-dedup-window). The key names query, batch, partition and chunk, and a digest of the chunk's content. If rows come in
+another order the second time, the chunks differ and are published: messages then come twice, which is better than being
+lost.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from penstock.spark.options import OptionError, WriteOptions
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
-_TRIES, _PAUSE = 5, 1.0  # of a chunk at its node, and s between them
+_TRIES, _PAUSE = 5, 1.0  # tries to publish a chunk at its node, and s between them
 
 
 @dataclass
 class Sent(WriterCommitMessage):
-    """What a task has published."""
+    """The counts of what one task has published."""
 
     messages: int
-    duplicates: int  # of them, those that nsqd knew already
+    duplicates: int  # messages among them that nsqd knew already
 
 
 class _Writer:
-    """What both writers have in common."""
+    """The common part of both writers; raises OptionError for a schema that cannot be published."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
@@ -54,14 +55,17 @@ class _Writer:
         self._options = options
 
     def _publish(self, batches: Iterator[RecordBatch], job: str, partition: int) -> Sent:
-        """(executor)"""
+        """Publish the rows of one partition, on an executor, and return the counts.
+
+        Raises Nobody, Refused, Unreachable; ValueError for a row without a topic or a body.
+        """
         sent, number, began = Sent(0, 0), 0, time.monotonic()
         with Asker() as asker:
             nodes, channel = Nodes(self._options.nsqd, self._options.lookupd), self._options.channel
             addresses = sorted(nodes.addresses(asker, self._options.topic if channel else ""))
             if not addresses:
                 raise Nobody(f"nsqlookupd knows no nsqd{f' with topic {self._options.topic}' if channel else ''}")
-            address = addresses[partition % len(addresses)]  # the same when the task is tried again
+            address = addresses[partition % len(addresses)]  # the same node when the task runs again
             for chunk in self._chunks(batches):
                 payload = chunk.payload()
                 digest = hashlib.blake2b(payload, digest_size=12, key=channel.encode()[:64]).hexdigest()
@@ -76,7 +80,7 @@ class _Writer:
         return sent
 
     def _chunks(self, batches: Iterator[RecordBatch]) -> Iterator[Chunk]:
-        """In the rows' order but for the topics: a chunk has one."""
+        """Cut the rows into chunks of one topic each; the rows of a topic keep their order."""
         chunker = Chunker(self._options.topic, self._options.chunk_records, self._options.chunk_bytes)
         for batch in batches:
             yield from chunker.add(batch)
@@ -84,7 +88,7 @@ class _Writer:
 
 
 def _post(asker: Asker, address: str, arguments: dict[str, str], payload: bytes) -> int:
-    """How many were there already. Raises Refused, Unreachable."""
+    """Publish one chunk and return how many of its messages nsqd knew already. Raises Refused, Unreachable."""
     for left in reversed(range(_TRIES)):
         try:
             _, headers = asker.post(address, "/mpub", arguments, payload)
@@ -101,7 +105,7 @@ def _post(asker: Asker, address: str, arguments: dict[str, str], payload: bytes)
 
 
 class NsqStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Of a stream."""
+    """The writer of a stream; its keys begin with query and batch."""
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         from pyspark import TaskContext
@@ -112,18 +116,18 @@ class NsqStreamWriter(_Writer, DataSourceStreamArrowWriter):
         return self._publish(iterator, f"{uuid.UUID(query).hex}/{batch}", context.partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """All was published."""
+        """Do nothing: all messages are published already."""
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """What was published stays; the batch is tried again, and its chunks are known."""
+        """Do nothing: published messages stay; Spark tries the batch again, and nsqd recognizes its chunks."""
 
 
 class NsqBatchWriter(_Writer, DataSourceArrowWriter):
-    """Of a table."""
+    """The writer of a table; its keys begin with the job's name, or a random one."""
 
     def __init__(self, options: WriteOptions, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
-        self._job = options.job or uuid.uuid4().hex  # made once, on the driver: the same in all tries
+        self._job = options.job or uuid.uuid4().hex  # made once on the driver, so that it is the same in all tries
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         from pyspark import TaskContext
@@ -133,7 +137,7 @@ class NsqBatchWriter(_Writer, DataSourceArrowWriter):
         return self._publish(iterator, self._job, context.partitionId())
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All was published."""
+        """Do nothing: all messages are published already."""
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """What was published stays."""
+        """Do nothing: messages that were published stay."""

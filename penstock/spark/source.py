@@ -1,7 +1,7 @@
-"""The data source `nsq` as Spark calls it (specs/spark.md section 2 has the order of its calls): readers and writers.
+"""The data source `nsq` with its readers and writers, as Spark calls them (specs/spark.md section 2 has the order of calls).
 
-Spark constructs readers twice and pickles them: what is set in __init__ is plain data, and connections are made when they are
-needed. An offset is only ever what nodes said was durable; so a batch that is read again is the same.
+Spark constructs readers twice and pickles them, so __init__ sets plain data only, and connections are made when they are
+needed. An offset never goes beyond what nodes have reported as durable, so a batch that is read again is the same.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
 
-IDLE = 1.0  # s between two rounds of questions while there is nothing new: one for each topic and node
-REMEMBERED = 5.0  # s after which topics and nodes are looked for anew
+IDLE = 1.0  # s between two rounds of requests, one for each topic and node, while nothing is new
+REMEMBERED = 5.0  # s after which topics and nodes are looked up again
 
 
 class NsqDataSource(DataSource):
-    """See above."""
+    """The format `nsq`: it makes the reader or writer that the options ask for."""
 
     @classmethod
     def name(cls) -> str:
@@ -82,21 +82,21 @@ class NsqDataSource(DataSource):
 
 @dataclass(frozen=True)
 class SpanPartition(InputPartition):
-    """One task's."""
+    """The part of a read that one task does."""
 
     span: Span
 
 
 class _Reading:
-    """What batch and stream readers have in common."""
+    """The common part of batch and stream readers."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        """All messages of a partition. (executor)"""
+        """Read all messages of a partition, on an executor."""
         if not isinstance(partition, SpanPartition):
-            return iter(())  # where there are none Spark makes one of its own
+            return iter(())  # if a reader has no partitions, Spark makes one of its own
         return read(partition.span, self._options)
 
     def _look(self, asker: Asker, *, all_of_them: bool = False) -> tuple[dict[Place, There], list[str]]:
@@ -104,13 +104,19 @@ class _Reading:
         return nodes.look(asker, nodes.topics(asker, self._options, all_of_them=all_of_them))
 
     def check(self) -> None:
-        """Ask the nodes, before any job starts, whether all of it makes sense. Raises what `_resolve` and they do."""
+        """Check with the nodes, before any job starts, that the options can be served.
+
+        Raises OptionError, Nobody, Refused, Unreachable, DataLoss.
+        """
         with Asker() as asker:
             there = self._all_there(asker)
             self._resolve(asker, self._options.starting, there, EARLIEST)
 
     def _all_there(self, asker: Asker) -> dict[Place, There]:
-        """With nobody missing, and something to read. Raises Nobody, OptionError."""
+        """Return all topics on all nodes, if every node answers and there is something to read.
+
+        Raises Nobody, OptionError, Refused, Unreachable.
+        """
         there, failures = self._look(asker, all_of_them=True)
         if failures:
             raise Nobody("; ".join(failures))
@@ -138,7 +144,10 @@ class _Reading:
         return bool(retained)
 
     def _resolve(self, asker: Asker, start: Start, there: dict[Place, There], default: str) -> dict[Place, At]:
-        """A user's word as offsets. Raises OptionError, Refused."""
+        """Turn the start or end that the user gave into offsets; `default` is the word to use if there is none.
+
+        Raises OptionError, DataLoss, Refused, Unreachable.
+        """
         strangers = start.offsets.keys() - {str(place) for place in there}
         if strangers:
             known = ", ".join(sorted(map(str, there)))
@@ -162,10 +171,10 @@ class _Reading:
 
 
 class NsqBatchReader(_Reading, DataSourceReader):
-    """A table as it is when it is first looked at."""
+    """A table with the messages that the topics had when it was first read."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Called once; later actions use them again, so the table does not change."""
+        """Plan the read. Spark calls this once and uses the result for later actions too, so the table does not change."""
         options = self._options
         with Asker() as asker:
             there = self._all_there(asker)
@@ -182,15 +191,15 @@ class NsqBatchReader(_Reading, DataSourceReader):
 
 
 class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream. One process of the driver calls all but `read`, one call at a time."""
+    """A stream. One process of the driver calls every method but `read`, one call at a time."""
 
     def __init__(self, options: ReadOptions) -> None:
         super().__init__(options)
         self._asker: Asker | None = None
         self._initial: dict[str, Any] | None = None
-        self._target: dict[Place, At] | None = None  # of Trigger.AvailableNow
-        self._there: dict[Place, There] = {}  # as it was said last
-        self._looked = 0.0  # when topics and nodes were looked for
+        self._target: dict[Place, At] | None = None  # the end of Trigger.AvailableNow; None: another trigger
+        self._there: dict[Place, There] = {}  # the last answers of the nodes
+        self._looked = 0.0  # monotonic s when topics and nodes were last looked up
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_asker": None}
@@ -207,7 +216,11 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return ReadMaxBytes(self._options.max_bytes) if self._options.max_bytes else ReadAllAvailable()
 
     def initialOffset(self) -> dict[str, Any]:
-        """Called twice, and again after a first batch that failed: the same is said each time, by means of the cursor."""
+        """Return the offsets at which the stream begins.
+
+        Spark calls this twice, and again after a first batch that failed. The named cursor makes the result the same
+        each time.
+        """
         if self._initial is None:
             there = self._there = self._all_there(self._ask)
             start = self._resolve(self._ask, self._options.starting, there, LATEST)
@@ -224,7 +237,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         self._target = ends({}, self._there)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Waits a while for news: Spark asks again at once."""
+        """Return the end of the next batch; wait for new messages up to pollMs, since Spark asks again at once."""
         begin, deadline = decode(start), time.monotonic() + self._options.poll
         while True:
             end = ends(begin, self._news()) if self._target is None else {**begin, **self._target}
@@ -240,13 +253,13 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return encode(end)
 
     def _news(self) -> dict[Place, There]:
-        """What there is now. Who does not answer is left where he was."""
+        """Ask the nodes for their offsets; a node that does not answer is left out and keeps the position it has."""
         there, _ = self._look(self._ask) if self._due() else (self._ask_known(), [])
         self._there |= there
         return there
 
     def _due(self) -> bool:
-        """Topics and nodes are to be looked for anew."""
+        """Return True if topics and nodes must be looked up again."""
         now = time.monotonic()
         if self._there and now - self._looked < REMEMBERED:
             return False
@@ -265,7 +278,10 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return found
 
     def _same_log(self, place: Place, before: At | None, at: At) -> At:
-        """Raises DataLoss if the node has come back with another log, or with less than it had."""
+        """Return `at`, and report loss if the node came back with another log, or with fewer messages than it had.
+
+        Raises DataLoss, unless the user chose to go on.
+        """
         if before is None or before == at:
             return at
         if before.log != at.log:
@@ -275,16 +291,20 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return at
 
     def _message_size(self) -> int:
-        """Bytes, on average."""
+        """Return the average size of a message in bytes, at least 1."""
         count = sum(one.next - one.first for one in self._there.values())
         return max(1, sum(one.size for one in self._there.values()) // count) if count else 1
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Asks nobody: Spark calls it many times a second."""
+        """Return the last known end without asking the nodes: Spark calls this many times a second."""
         return encode(ends({}, self._there)) if self._there else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """After a crash this comes first: then executors find the nodes, but for where what is new to the batch begins."""
+        """Plan a batch.
+
+        After a crash this is the first call. Executors then find the nodes themselves, unless the batch contains a new
+        topic or node, whose first offset must be asked for.
+        """
         begin, stop = decode(start), decode(end)
         if not self._there and not stop.keys() <= begin.keys():
             self._there, _ = self._look(self._ask)
@@ -293,17 +313,17 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return [SpanPartition(replace(part, address=known.get(part.place, ""))) for part in parts]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """All before it is processed. Comes a batch late."""
+        """Move the named cursors: everything before `end` is processed. Spark calls this one batch late."""
         self._move_cursors(decode(end))
 
     def stop(self) -> None:
         if self._asker is not None:
             self._asker.close()
 
-    # named cursors: lag, and a hold on retention
+    # ---- named cursors, which show the lag and hold retention
 
     def _cursors(self, start: Mapping[Place, At]) -> dict[Place, At]:
-        """Where the cursor of that name stands already."""
+        """Return the positions of the named cursor where it exists already."""
         found = {}
         for place, at in start.items():
             one = self._there[place]
@@ -314,7 +334,7 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         return found
 
     def _move_cursors(self, to: Mapping[Place, At]) -> list[str]:
-        """Why one stays behind."""
+        """Move the named cursors, and return the reasons for which some of them were not moved."""
         if not self._options.cursor:
             return []
         return move_cursors(self._ask, self._there, to, self._options.cursor, self._options.hold)

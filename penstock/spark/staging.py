@@ -1,9 +1,9 @@
-"""A channel's messages in files that Spark reads by number: what a channel has not, offsets. Plain files and Arrow.
+"""A channel's messages in numbered files, which serve Spark as the offsets that a channel does not have. Plain files and Arrow.
 
-    00000042.arrow    messages that were received together, never changed; made by link, so that of two drivers one loses
+    00000042.arrow    messages received together, never changed; created by link, so that one of two drivers fails
 
-A message's FIN is sent when its file is durable. Should it come again (its FIN was lost), it is known by its id and timestamp
-for as long as files are kept: those that Spark has committed stay `window` seconds.
+A message's FIN is sent when its file is durable. If the message comes again because its FIN was lost, it is recognized
+by its id and timestamp as long as its file is kept: files that Spark has committed stay for `window` seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class StageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A message."""
+    """A message that a consumer received."""
 
     id: str
     timestamp: int  # ns since the epoch
@@ -38,26 +38,26 @@ class Received:
 
     @property
     def key(self) -> Key:
-        """By which it is known again."""
+        """Return the id and timestamp by which a redelivered message is recognized."""
         return self.id, self.timestamp // 1000
 
 
 @dataclass(slots=True)
 class Stage:
-    """The directory. One thread stages, another asks."""
+    """The staging directory. One thread stages messages, and another one reads the state."""
 
     root: Path
     topic: str
-    window: float  # s
-    last: int = 0  # the highest number there is
-    rows: dict[int, int] = field(default_factory=dict)  # messages of each file there is
-    sizes: dict[int, int] = field(default_factory=dict)  # bytes likewise
-    committed: int = 0  # Spark is done with these
-    _seen: dict[Key, int] = field(default_factory=dict)  # by key, the number of the file
+    window: float  # s for which committed files stay
+    last: int = 0  # the highest number of a file
+    rows: dict[int, int] = field(default_factory=dict)  # messages of each existing file, by number
+    sizes: dict[int, int] = field(default_factory=dict)  # bytes of each existing file, by number
+    committed: int = 0  # Spark has committed the files up to this number
+    _seen: dict[Key, int] = field(default_factory=dict)  # the file number of each staged message, by key
     _keys: dict[int, list[Key]] = field(default_factory=dict)
 
     def open(self) -> None:
-        """Look at what is there. Raises StageError."""
+        """Create the directory if needed, and read the files that are in it. Raises StageError."""
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             for path in sorted(self.root.glob("*.arrow")):
@@ -77,7 +77,10 @@ class Stage:
         self.last = max(self.last, number)
 
     def add(self, messages: Sequence[Received]) -> int:
-        """Stage them, durably, but for those that are staged already. Returns how many were. Raises StageError."""
+        """Stage the messages durably, except redelivered ones that are staged already.
+
+        Return the number of messages staged. Raises StageError.
+        """
         fresh = {one.key: one for one in messages if one.attempts <= 1 or one.key not in self._seen}
         if not fresh:
             return 0
@@ -89,7 +92,7 @@ class Stage:
                     writer.write_batch(self._batch(list(fresh.values())))
                 file.flush()
                 os.fsync(file.fileno())
-            os.link(temporary, path)  # fails if somebody else was there first
+            os.link(temporary, path)  # fails if another driver created the file first
             temporary.unlink()
             _sync(self.root)
         except FileExistsError:
@@ -118,11 +121,11 @@ class Stage:
 
     @property
     def waiting(self) -> int:
-        """Bytes that Spark has not committed."""
+        """Return the bytes of files that Spark has not committed."""
         return sum(size for number, size in list(self.sizes.items()) if number > self.committed)
 
     def end_of(self, start: int, most: int) -> int:
-        """The number up to which there are about `most` messages behind `start`: a file more than none."""
+        """Return the last file of a batch that begins behind file `start`: at most `most` messages, but at least one file."""
         end, count = start, 0
         while end < self.last and (end == start or count + self.rows.get(end + 1, 0) <= most):
             end += 1
@@ -130,7 +133,7 @@ class Stage:
         return end
 
     def paths(self, start: int, end: int) -> list[Path]:
-        """The files behind `start` up to `end`. Raises StageError."""
+        """Return the paths of the files behind `start` up to `end`. Raises StageError if one is missing."""
         found = [self.path(number) for number in range(start + 1, end + 1)]
         gone = next((path for path in found if not path.exists()), None)
         if gone is not None:
@@ -140,7 +143,10 @@ class Stage:
         return found
 
     def commit(self, end: int) -> None:
-        """Spark is done with these: they go when nothing of them can come again. The last stays: its number says how far."""
+        """Note that Spark has processed the files up to `end`, and remove those that are older than `window` seconds.
+
+        The file with the highest number stays, since the next file's number follows from it.
+        """
         self.committed = max(self.committed, end)
         oldest = time.time() - self.window
         for number in [number for number in self.rows if number <= self.committed and number < self.last]:
@@ -158,12 +164,12 @@ class Stage:
             self.sizes.pop(number, None)
 
     def path(self, number: int) -> Path:
-        """Of a file."""
+        """Return the path of the file with this number."""
         return self.root / f"{number:0{_DIGITS}d}.arrow"
 
 
 def read_file(path: Path) -> pa.Table:
-    """A staged file's messages. (executor)"""
+    """Return the messages of a staged file. Runs on executors."""
     with path.open("rb") as file:
         return pa.ipc.open_stream(file).read_all()
 

@@ -1,7 +1,8 @@
-"""The door of the HTTP listeners: who comes in, how many, and what happens when there is no file descriptor left.
+"""Accepting on the HTTP listeners: which connections are accepted, how many, and what happens without file descriptors.
 
-asyncio's own accepting cannot count: under TLS it says that somebody came only after the handshake, so strangers who stall
-there would be as many as they like. Each refusal is counted by its reason; one line in a while says so.
+asyncio's own accept code cannot count: under TLS it reports a connection only after the handshake, so peers that stall
+there would be unlimited in number. Each refusal is counted by its reason, and the log shows it at most every QUIET
+seconds.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
 from shared.tls import describe_failure
 
-BACKLOG = 4096  # connections the kernel keeps for us
-ACCEPT_BATCH = 16  # accepted in a row, before those that are connected get a turn
-# s without accepting when there are no descriptors: trying all the time would starve who is connected
+BACKLOG = 4096  # connections that the kernel queues for us
+ACCEPT_BATCH = 16  # connections accepted in a row, before open connections get a turn
+# s without accepting when there are no descriptors: constant retries would starve the open connections.
 ACCEPT_PAUSE = 1.0
-QUIET = 10.0  # s between two lines about the same trouble
+QUIET = 10.0  # s between two log lines about the same problem
 
 
 class Doorkeeper:
-    """The limits, over all listeners of a server."""
+    """The limits on connections, over all listeners of a server."""
 
     def __init__(self, total: int, per_ip: int) -> None:
         self._total = total
-        self._per_ip = per_ip  # 0: no limit of its own
-        self._open = 0  # connections let in and not gone
-        self._by_ip: dict[str, int] = {}  # of those, by address; never 0
-        self._quiet_until: dict[str, float] = {}  # trouble -> when it may be told again, by the loop's clock
-        self.refused: Counter[str] = Counter()  # reason -> connections
+        self._per_ip = per_ip  # 0: no limit per address
+        self._open = 0  # connections that were admitted and have not ended
+        self._by_ip: dict[str, int] = {}  # open connections by address; holds no zeros
+        self._quiet_until: dict[str, float] = {}  # problem -> when it may be logged again, by the loop's clock
+        self.refused: Counter[str] = Counter()  # reason -> refused connections
 
     def admits(self, ip: str) -> bool:
-        """Whether somebody may come in; he is counted if so. `ip` is "" for a unix socket."""
+        """Return whether a new connection is within the limits, and count it if so. `ip` is "" for a unix socket."""
         here = self._by_ip.get(ip, 0)
         if self._open >= self._total:
             return self._refuse("max_connections", f"{self._total} connections are open")
@@ -50,19 +51,19 @@ class Doorkeeper:
         return True
 
     def left(self, ip: str) -> None:
-        """Somebody who was let in has gone."""
+        """Note that an admitted connection has ended."""
         self._open -= 1
         rest = self._by_ip.pop(ip) - 1
         if rest:
             self._by_ip[ip] = rest
 
     def handshake_failed(self, ip: str, error: BaseException | None) -> None:
-        """A stranger did not speak our TLS."""
+        """Count and log a failed TLS handshake. `error` is None if the peer hung up."""
         self.refused["tls_handshake"] += 1
         log.info("HTTPS: handshake with %s failed: %s", ip or "@", describe_failure(error) if error else "hung up")
 
     def may_tell(self, trouble: str) -> bool:
-        """Whether it is time for another line about this trouble."""
+        """Return whether another log line about this problem may be written now."""
         now = asyncio.get_running_loop().time()
         if now < self._quiet_until.get(trouble, -inf):
             return False
@@ -77,7 +78,7 @@ class Doorkeeper:
 
 
 class Acceptor:
-    """Accepts on one listening socket. It lives in the HTTP thread's event loop."""
+    """Accepts connections on one listening socket. It lives in the event loop of the HTTP thread."""
 
     def __init__(
         self,
@@ -86,7 +87,7 @@ class Acceptor:
         doorkeeper: Doorkeeper,
         tls: ssl.SSLContext | None,
     ) -> None:
-        """`tls` is None for plain HTTP. Raises OSError if the socket cannot listen."""
+        """Start to accept; `tls` is None for plain HTTP. Raises OSError if the socket cannot listen."""
         sock.setblocking(False)
         sock.listen(BACKLOG)
         self._sock = sock
@@ -95,11 +96,11 @@ class Acceptor:
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
-        self._joining: set[asyncio.Task[None]] = set()  # connections asyncio has not yet taken over
+        self._joining: set[asyncio.Task[None]] = set()  # connections that asyncio has not taken over yet
         self._resume()
 
     def close(self) -> None:
-        """Accept nobody any more, and close the socket."""
+        """Stop accepting, and close the socket."""
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._sock)
@@ -118,7 +119,7 @@ class Acceptor:
                 if failure.errno in OUT_OF_RESOURCES:
                     self._rest(failure)
                     return
-                continue  # ECONNABORTED and its like: that one is gone, the next may be fine
+                continue  # ECONNABORTED and the like: that connection is gone, the next may be fine
             ip = str(address[0]) if isinstance(address, tuple) else ""
             if self._doorkeeper.admits(ip):
                 task = self._loop.create_task(self._join(sock, ip))

@@ -1,7 +1,7 @@
 """NSQ's HTTP conventions (specs/nsq.md b), on Starlette's requests and responses.
 
-A daemon hands in a table of routes; this file answers 404, 405, OPTIONS, redirects, bad queries and foreign hosts, and
-writes errors and JSON as the original does. It runs in the HTTP thread and knows nothing of any daemon.
+A daemon passes a table of routes. This file answers 404, 405, OPTIONS, redirects, bad queries and foreign hosts, and
+writes errors and JSON as the original does. It runs in the HTTP thread and does not depend on any daemon.
 """
 
 import ipaddress
@@ -23,12 +23,12 @@ from shared.log import log
 from shared.text import go_json
 
 Handler = Callable[[Request], Awaitable[Response]]
-Routes = Mapping[str, Mapping[str, Handler]]  # path -> method -> handler; a part of a path may be a "{parameter}"
+Routes = Mapping[str, Mapping[str, Handler]]  # path -> method -> handler; a segment of a path may be a "{parameter}"
 
 V1_HEADERS = {"X-Nsq-Content-Type": "nsq; version=1.0"}
-# a name or an address, and a port
+# A host name or an IP address, and optionally a port.
 _HOST = re.compile(r"(?:([A-Za-z0-9._-]+)|\[([0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~-]+)?)\])(?::[0-9]*)?")
-_OWN_SITES = (b"same-origin", b"none")  # Sec-Fetch-Site of our own pages, and of what people typed
+_OWN_SITES = (b"same-origin", b"none")  # Sec-Fetch-Site of our own pages, and of addresses that users typed
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 
 
@@ -39,7 +39,7 @@ class Api:
         self._exact = {path: methods for path, methods in routes.items() if "{" not in path}
         self._patterns = [(path.split("/"), methods) for path, methods in routes.items() if "{" in path]
         self._hosts = hosts
-        self._on_bug = on_bug  # called with an exception that is our fault; the daemon stops
+        self._on_bug = on_bug  # called with an exception that is a bug; the daemon stops
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -48,7 +48,7 @@ class Api:
             response = await self._respond(request)
         except HttpError as error:
             response = error_response(request, error)
-            error.__traceback__ = None  # it holds the frames that hold it, and with them the connection
+            error.__traceback__ = None  # it refers to frames that refer to it, and keeps the connection alive
         except ClientDisconnect:
             return
         except Exception as bug:
@@ -78,17 +78,17 @@ class Api:
         return next((methods for pattern, methods in self._patterns if _matches(pattern, parts)), None)
 
     def _redirect(self, request: Request, path: str) -> Response:
-        """Another case, a trailing slash, `//`, `..`: they lead to the canonical path, as by httprouter; else 404."""
+        """Redirect other case, a trailing slash, `//` and `..` to the canonical path, as httprouter does. Raises HttpError."""
         found = self._canonical(posixpath.normpath("/" + path.lstrip("/")))
         if request.method not in (self._find(found) or ()):
             raise HttpError(404, "NOT_FOUND")
         query = request.url.query
-        location = quote(found, safe="/:@!$&'()*+,;=~")  # it was decoded, and may hold anything
+        location = quote(found, safe="/:@!$&'()*+,;=~")  # the path was decoded, and may contain any character
         location += f"?{query}" if query else ""
         return Response(status_code=301 if request.method == "GET" else 307, headers={"Location": location})
 
     def _canonical(self, path: str) -> str:
-        """The known path that `path` is but for its case; a parameter keeps its own. "" if there is none."""
+        """Return the known path that equals `path` except for case, or "". Parameters keep their case."""
         for exact in self._exact:
             if exact.lower() == path.lower():
                 return exact
@@ -104,7 +104,7 @@ def _is_parameter(word: str) -> bool:
 
 
 def _matches(pattern: list[str], parts: list[str], folded: Callable[[str], str] = str) -> bool:
-    """Each word is the same, or a parameter that is not empty."""
+    """Return whether each segment equals that of the pattern, or is a parameter that is not empty."""
     if len(pattern) != len(parts):
         return False
     return all(
@@ -113,22 +113,25 @@ def _matches(pattern: list[str], parts: list[str], folded: Callable[[str], str] 
 
 
 class Hosts:
-    """Which Host and Origin are ours: protection against web pages that talk to a daemon through a browser.
+    """Decides which Host and Origin are ours: protection against web pages that reach a daemon through a browser.
 
-    An IP address, a name without a dot and the names given are ours; a page's DNS name that was re-bound to this machine
-    is not. An Origin must be the very host and port the request was sent to. A browser that says by Sec-Fetch-Site that another
-    site's page has sent the request may only be following a link: a GET or HEAD that opens a document of its own, as links to
-    nsqadmin in a chat or a wiki do.
+    An IP address, a name without a dot and the given names are ours; the DNS name of a page that was re-bound to this
+    machine is not. An Origin must equal the host and port that the request was sent to. If a browser says in
+    Sec-Fetch-Site that a page of another site has sent the request, the request may only follow a link: a GET or HEAD
+    that opens a top-level document, as links to nsqadmin in a chat or a wiki do.
     """
 
     def __init__(self, names: list[str]) -> None:
         self._names = {name.lower() for name in names if name and not name.startswith(".")} | {"localhost"}
         self._names.add(socket.gethostname().lower())
         self._suffixes = tuple(name.lower() for name in names if name.startswith("."))
-        self._known: set[str] = set()  # Host values that passed, bounded: the hot path is one look-up
+        self._known: set[str] = set()  # Host values that passed, at most 64: the common case is one look-up
 
     def check(self, scope: Scope) -> None:
-        """Raise HttpError: 403 for a foreign Host, Origin or site, 400 for no Host, two (RFC 9112, 3.2) or a malformed one."""
+        """Check the headers. Raises HttpError 403 for a foreign Host, Origin or site.
+
+        Raises HttpError 400 for a missing Host, for two (RFC 9112, 3.2) and for a malformed one.
+        """
         hosts, origin, site = [], "", b"none"
         for name, value in scope["headers"]:
             if name == b"host":
@@ -165,7 +168,7 @@ class Hosts:
 
 
 def _follows_a_link(scope: Scope) -> bool:
-    """Whether a browser says that the request opens a document, and in no frame of another one."""
+    """Return whether the browser says that the request opens a top-level document, not one in a frame."""
     headers = dict(scope["headers"])
     return (
         scope["method"] in ("GET", "HEAD")
@@ -175,7 +178,7 @@ def _follows_a_link(scope: Scope) -> bool:
 
 
 def query(request: Request) -> dict[str, str]:
-    """The query's arguments, the first of each name. HttpError 400 INVALID_REQUEST on bad encoding, as Go's parser."""
+    """Return the query's arguments, the first of each name. Raises HttpError 400 for bad encoding, as Go's parser does."""
     arguments: dict[str, str] = {}
     for part in _parts(request):
         if part:
@@ -185,7 +188,7 @@ def query(request: Request) -> dict[str, str]:
 
 
 def query_all(request: Request, name: str) -> list[str]:
-    """Of an argument that may be repeated every value, in their order. HttpError 400 as by `query`."""
+    """Return every value of an argument that may be repeated, in order. Raises HttpError 400 as `query` does."""
     pairs = (part.partition("=") for part in _parts(request))
     return [unquote_plus(value) for key, _, value in pairs if unquote_plus(key) == name]
 
@@ -198,9 +201,9 @@ def _parts(request: Request) -> list[str]:
 
 
 async def read_body(request: Request, limit: int, too_big: str) -> bytes:
-    """The whole body, of at most `limit` bytes; else HttpError 413 with the text `too_big`, before more is read.
+    """Return the whole body. Raises HttpError 413 with the text `too_big` beyond `limit` bytes, before more is read.
 
-    HttpError 503 if the memory budget has no room for it, likewise before more is read.
+    Raises HttpError 503 if the memory budget has no room for it, also before more is read.
     """
     for name, value in request.scope["headers"]:
         if name == b"content-length" and value.isdigit():
@@ -226,27 +229,27 @@ async def read_body(request: Request, limit: int, too_big: str) -> bytes:
 
 
 def json_response(value: Any) -> Response:
-    """200 with JSON."""
+    """Return a 200 response with `value` as JSON."""
     return raw_json_response(go_json(value))
 
 
 def raw_json_response(text: str) -> Response:
-    """200 with JSON that is encoded already."""
+    """Return a 200 response with JSON that is encoded already."""
     return Response(text, media_type="application/json; charset=utf-8", headers=V1_HEADERS)
 
 
 def text_response(text: str) -> Response:
-    """200 with text, e.g. OK."""
+    """Return a 200 response with text, such as OK."""
     return Response(text, media_type="text/plain", headers=V1_HEADERS)
 
 
 def empty_response() -> Response:
-    """200 with nothing in it."""
+    """Return a 200 response without a body."""
     return Response(headers=V1_HEADERS)
 
 
 def error_response(request: Request, error: HttpError) -> Response:
-    """NSQ's error: {"message":"TEXT"}."""
+    """Return an error in NSQ's form: {"message":"TEXT"}."""
     return Response(
         go_json({"message": error.text}),
         status_code=error.status,
@@ -256,10 +259,11 @@ def error_response(request: Request, error: HttpError) -> Response:
 
 
 class TlsRequired:
-    """An ASGI application for plain HTTP where TLS is required: 403 to everything, and where to go instead."""
+    """An ASGI application for plain HTTP where TLS is required: it answers 403 and the HTTPS port to every request."""
 
     def __init__(self, https_port: int) -> None:
-        self._body = f'{{"message": "TLS_REQUIRED", "https_port": {https_port}}}'  # with Go's spaces, unlike all else
+        # With Go's spaces, unlike other answers.
+        self._body = f'{{"message": "TLS_REQUIRED", "https_port": {https_port}}}'
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         response = Response(

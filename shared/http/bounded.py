@@ -1,7 +1,7 @@
-"""Answers of other daemons over HTTP, which may lie: bounded in bytes while they are read, in memory before they are parsed.
+"""Bounded reading of other daemons' HTTP answers, which may lie: bytes are limited, and memory before the parsing.
 
-A question carries IDENTITY, `read_answer` reads what came, and `parse_json` makes values of it. All of it works under asyncio
-and trio, and every refusal is an AnswerError of one line.
+A request carries the header IDENTITY, `read_answer` reads the content, and `parse_json` parses it. All of this works
+under asyncio and trio, and every refusal is an AnswerError of one line.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import httpx
 
-IDENTITY = {"Accept-Encoding": "identity"}  # headers of a question: a packed answer of 320 KB once unpacked to 330 MB
-SMALL_PARTS, SMALL = 1000, 256  # so many parts may be smaller than so many bytes; Go sends chunks of 2,048
-DEEPEST = 32  # lists and objects in each other; answers of nsqd have 9
-# Bytes that are charged for each: up to twice what tracemalloc finds in CPython 3.11, because parsing takes time, too.
+IDENTITY = {"Accept-Encoding": "identity"}  # headers of a request: a compressed answer of 320 KB once grew to 330 MB
+SMALL_PARTS, SMALL = 1000, 256  # this many parts may be smaller than this many bytes; Go sends chunks of 2,048
+DEEPEST = 32  # nesting of lists and objects; answers of nsqd have 9 levels
+# Bytes that are charged for each: up to twice what tracemalloc finds in CPython 3.11, because parsing also takes time.
 PER_LIST = PER_OBJECT = 240
 PER_COMMA, PER_COLON = 128, 64
-WIDEST = 4  # bytes of a character of a str
-SLACK = 4096  # bytes that parsing anything takes
+WIDEST = 4  # bytes of a character in a str
+SLACK = 4096  # bytes that parsing takes for any content
 
 
 class AnswerError(Exception):
-    """The answer is not one; one line says why, without the peer's words."""
+    """The answer cannot be used. The text is one line that says why, without quoting the peer."""
 
 
 async def read_answer(response: httpx.Response, most: int, on_part: Callable[[int], None] = lambda size: None) -> bytes:
-    """The content, as it is on the wire. `on_part` hears the size of each part as it comes, and may raise.
+    """Return the content as it is on the wire. `on_part` gets the size of each part as it arrives, and may raise.
 
-    Raises AnswerError for one that is packed, or has more than `most` bytes: before it is read, where its headers say so; and
-    for one in chunks of a byte each, of which 10 MB would keep the event loop busy for minutes.
+    Raises AnswerError if the content is compressed, or has more than `most` bytes (before it is read, if the headers
+    say so), or comes in chunks of a byte each: 10 MB of such chunks would keep the event loop busy for minutes.
     """
     encoding = response.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
@@ -53,10 +53,10 @@ async def read_answer(response: httpx.Response, most: int, on_part: Callable[[in
 
 
 def parse_json(content: bytes, most_memory: int) -> Any:
-    """The value. Raises AnswerError for what is no JSON, or may take more than `most_memory` bytes once it is parsed.
+    """Return the value. Raises AnswerError for invalid JSON, or if it may take more than `most_memory` bytes when parsed.
 
-    Invalid UTF-8 becomes U+FFFD, as in Go; NaN and Infinity, which JSON does not have, are refused. While a large answer is
-    parsed in a thread, others get their turn at each object and fraction of it.
+    Invalid UTF-8 becomes U+FFFD, as in Go; NaN and Infinity, which JSON does not have, are refused. While a thread
+    parses a large answer, other threads get a turn at each object and each fraction.
     """
     if memory_to_parse(content) > most_memory:
         raise AnswerError(f"answered JSON that may take more than {most_memory} bytes of memory")
@@ -71,7 +71,7 @@ def parse_json(content: bytes, most_memory: int) -> Any:
 
 
 def parse_object(content: bytes, most_memory: int) -> dict[str, Any]:
-    """The object that `parse_json` returns. Raises AnswerError for any other value, too."""
+    """Return the object that `parse_json` returns. Also raises AnswerError for any other kind of value."""
     value = parse_json(content, most_memory)
     if not isinstance(value, dict):
         raise AnswerError("answered something else than an object")
@@ -79,7 +79,7 @@ def parse_object(content: bytes, most_memory: int) -> dict[str, Any]:
 
 
 def valid_names(value: object, is_valid: Callable[[str], bool], most: int) -> list[str]:
-    """The valid names in a list, each once. Raises AnswerError for what is no list, or has more than `most` members."""
+    """Return the valid names in a list, each once. Raises AnswerError if it is no list, or has more than `most` members."""
     if not isinstance(value, list):
         raise AnswerError("answered no list of names")
     if len(value) > most:
@@ -88,10 +88,10 @@ def valid_names(value: object, is_valid: Callable[[str], bool], most: int) -> li
 
 
 def memory_to_parse(content: bytes) -> int:
-    """How many bytes parsing it takes at the most: its text, and the objects that come of it.
+    """Return how many bytes parsing takes at most: the text, and the objects that it becomes.
 
-    A list of 3 bytes ("[],") becomes one of 60. Commas and brackets within strings are counted, too, which makes the estimate
-    higher and never lower.
+    A list of 3 bytes ("[],") becomes one of 60. Commas and brackets within strings are also counted, which makes the
+    estimate higher, never lower.
     """
     is_narrow = content.isascii() and b"\\u" not in content
     text = len(content) * (1 if is_narrow else WIDEST)
@@ -106,7 +106,7 @@ def memory_to_parse(content: bytes) -> int:
 
 
 def memory_of(value: Any) -> int:
-    """How many bytes a parsed value holds, by and large: equal keys are counted once per object that has them."""
+    """Return roughly how many bytes a parsed value holds. Equal keys are counted once for each object that has them."""
     total, level = getsizeof(value), [value]
     while level:
         held = [one for container in level for one in _members(container)]
@@ -116,7 +116,7 @@ def memory_of(value: Any) -> int:
 
 
 def is_deeper(value: Any, most: int) -> bool:
-    """Whether more than `most` lists and objects stand in each other."""
+    """Return whether lists and objects are nested more than `most` levels deep."""
     level = [value] if isinstance(value, (list, dict)) else []
     for _ in range(most):
         if not level:
@@ -130,12 +130,12 @@ def _members(container: Any) -> Any:
 
 
 def _same(value: dict[str, Any]) -> dict[str, Any]:
-    """A hook in Python, at which the interpreter may switch threads: the parser in C alone would hold all of them up."""
+    """Return the value unchanged: a Python hook at which the interpreter may switch threads, unlike within the C parser."""
     return value
 
 
 def _float(digits: str) -> float:
-    """As _same, at each fraction."""
+    """Convert a fraction, in Python for the same reason as `_same`."""
     return float(digits)
 
 

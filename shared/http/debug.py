@@ -1,7 +1,7 @@
-"""The debug routes, at the original's paths (specs/nsq.md b), with what CPython has to tell. Text for people, not Go's formats.
+"""The debug routes, at the original's paths (specs/nsq.md b), with what CPython can report, as text and not in Go's formats.
 
-They show the inside of the process to whoever can reach the port, so they exist only with --debug-routes. Nothing here
-changes what the daemon does; freeing memory and a profile cost it time.
+They show the inside of the process to every client of the port, so they exist only with --debug-routes. No route
+changes what the daemon does; freeing memory and taking a profile cost it time.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from shared.sampler import Sampler
 from shared.secrets import hide
 from shared.stacks import tasks_text, threads_text
 
-SECONDS, MOST_SECONDS = 30, 60  # of a profile: when none are given (as in Go), and at most
-MOST_LINES = 50  # of tracemalloc's list
+SECONDS, MOST_SECONDS = 30, 60  # s of a profile: the default (as in Go), and the maximum
+MOST_LINES = 50  # lines of tracemalloc's list
 
 _ABSENT = {
     "block": "waiting for locks",
@@ -37,14 +37,14 @@ profile    ?seconds=30: where the time goes, sampled, as folded stacks
 
 
 class Debug:
-    """The routes."""
+    """The handlers of the debug routes."""
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
-        self._profiling = False  # one at a time
+        self._profiling = False  # True while a profile is taken: one at a time
 
     def routes(self) -> Routes:
-        """Every path and its methods."""
+        """Return the handlers of every path, by method."""
         return {
             "/debug/pprof/": {"GET": self.index},
             "/debug/pprof/cmdline": {"GET": self.cmdline},
@@ -59,20 +59,20 @@ class Debug:
         }
 
     async def index(self, request: Request) -> Response:
-        """What there is."""
+        """List the debug routes that are available."""
         return _text(200, _INDEX)
 
     async def cmdline(self, request: Request) -> Response:
-        """The words of the command line, NUL between them, without what /config hides."""
+        """Return the words of the command line, separated by NUL, without the secrets that /config also hides."""
         return _text(200, "\0".join(map(hide, sys.orig_argv)))
 
     async def goroutine(self, request: Request) -> Response:
-        """Stacks."""
+        """Return the stacks of all threads and trio tasks."""
         tasks = await self._bridge.call(tasks_text)
         return _text(200, f"{threads_text()}\n{tasks}")
 
     async def heap(self, request: Request) -> Response:
-        """Python's allocator and collector; allocations by line if the daemon runs with PYTHONTRACEMALLOC."""
+        """Return figures of Python's allocator and collector, and allocations by line under PYTHONTRACEMALLOC."""
         lines = [f"allocated blocks: {sys.getallocatedblocks()}", f"objects waiting for collection: {gc.get_count()}"]
         lines += [f"generation {number}: {figures}" for number, figures in enumerate(gc.get_stats())]
         lines += [f"objects never collected: {gc.get_freeze_count()}", ""]
@@ -83,7 +83,7 @@ class Debug:
         return _text(200, "\n".join(lines) + "\n")
 
     async def profile(self, request: Request) -> Response:
-        """Folded stacks, after `seconds`. 503 while another one is being taken."""
+        """Sample for `seconds` and return folded stacks. Answers 503 while another profile is taken."""
         seconds = _seconds(query(request).get("seconds", ""))
         if self._profiling:
             return _text(503, "a profile is being taken\n")
@@ -98,36 +98,36 @@ class Debug:
         return _text(200, sampler.folded())
 
     async def absent(self, request: Request) -> Response:
-        """501: what CPython does not keep."""
+        """Answer 501 for figures that CPython does not record."""
         name = request.url.path.rpartition("/")[2]
         return _text(501, f"{name}: CPython does not record {_ABSENT[name]}\n")
 
     async def set_block_rate(self, request: Request) -> Response:
-        """400 for what is no number, as in the original; else 501, for there is nothing to set."""
+        """Answer 400 for an invalid number, as in the original; else 501, because CPython has no such setting."""
         rate = query(request).get("rate", "")
         if not re.fullmatch(r"[+-]?[0-9]{1,18}", rate):
             return _text(400, f"invalid block rate : {rate!a}\n")
         return _text(501, f"setblockrate: CPython does not record {_ABSENT['block']}\n")
 
     async def free_memory(self, request: Request) -> Response:
-        """Collect all cyclic garbage, the oldest too: with a million messages all threads stand still for half a second."""
+        """Collect all cyclic garbage, also the oldest: with a million messages all threads stop for half a second."""
         return _text(200, f"OK, {gc.collect()} objects were unreachable\n")
 
 
 async def _wait(request: Request, seconds: float) -> None:
-    """Wait for `seconds`, or until the client has hung up, or until the daemon stops."""
+    """Wait for `seconds`, or until the client disconnects, or until the daemon stops."""
     try:
         async with asyncio.timeout(seconds):
             while (await request.receive())["type"] != "http.disconnect":
                 pass  # an empty body
     except TimeoutError:
-        pass  # that was the time
+        pass  # the time is over
     except asyncio.CancelledError:
-        pass  # the server stops, and asks for the end of all requests: this one answers with what there is
+        pass  # the server stops and ends all requests: this one answers with what it has
 
 
 def _seconds(text: str) -> float:
-    """Of a profile. As in Go, what is no positive number is the default."""
+    """Return the seconds of a profile. As in Go, anything but a positive number means the default."""
     seconds = int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
     return min(seconds or SECONDS, MOST_SECONDS)
 

@@ -1,8 +1,8 @@
-"""The one error that an HTTP handler answers with."""
+"""The exception that HTTP handlers answer requests with."""
 
 
 class HttpError(Exception):
-    """The peer's fault, or the world's: a status and NSQ's word for it, e.g. 400 MISSING_ARG_TOPIC."""
+    """An error of the peer or of the environment: a status and NSQ's text for it, such as 400 MISSING_ARG_TOPIC."""
 
     def __init__(self, status: int, text: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(text)

@@ -1,8 +1,8 @@
-"""One HTTP request and its answer: what it holds of the memory budget, how its answer leaves, and its line in the log.
+"""One HTTP request and its answer: what it holds of the memory budget, how the answer is sent, and the line in the log.
 
-An answer is written in pieces, each when the network has taken the one before. So what waits in the transport is small, the
-request's share of the budget is held until nearly all of the answer is sent, and the connection's next request, which may be
-here already, is answered only then.
+An answer is written in pieces, each after the network has taken the one before. So little waits in the transport, the
+request holds its share of the budget until nearly all of the answer is sent, and the next request of the connection,
+which may have arrived already, is answered only then.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from shared.log import log
 
 PIECE = 64 * 1024  # bytes of an answer that are written at a time
 ANSWER_TIMEOUT = 30.0  # s that a client may take for any answer
-LEAST_RATE = 64 * 1024  # bytes a second that a client must take beyond that: 8 MiB in 158 s
-RETRY_AFTER = "1"  # s: the shares of honest requests are given back sooner
+LEAST_RATE = 64 * 1024  # bytes per second that a client must take beyond that: 8 MiB in 158 s
+RETRY_AFTER = "1"  # s: honest requests give their shares back sooner
 
 _BUSY_BODY = b'{"message":"BUFFER_BUDGET_EXCEEDED"}'
 _BUSY: Message = {
@@ -38,22 +38,22 @@ _BUSY: Message = {
 
 
 def exchange_of(scope: Scope) -> Exchange:
-    """The exchange that a request belongs to. An application that is called without a server, in tests, has no budget."""
+    """Return the exchange of a request. Without a server, as in tests, it is a new one with a budget of its own."""
     found: Exchange | None = scope.get("exchange")
     return found if found is not None else Exchange({"client": None}, _nowhere, Budget(), lambda: None)
 
 
 async def _nowhere(message: Message) -> None:
-    """Where the answers of no connection go."""
+    """Drop the answer: it has no connection."""
 
 
 def _busy() -> HttpError:
-    """The answer to a request that the budget has no room for. The rest of its body is not read."""
+    """Return the error for a request that the budget has no room for. The rest of its body is not read."""
     return HttpError(503, "BUFFER_BUDGET_EXCEEDED", {"Retry-After": RETRY_AFTER, "Connection": "close"})
 
 
 class Exchange:
-    """A request from its first byte until the application has returned."""
+    """A request, from its first byte until the application has returned."""
 
     __slots__ = ("_abort", "_began", "_scope", "_send", "_share", "_start", "_status")
 
@@ -64,22 +64,22 @@ class Exchange:
         self._send = send
         self._abort = abort
         self._share = Share(budget, client[0] if client else "")
-        self._start: Message | None = None  # the answer's status and header, until the size of its body is known
+        self._start: Message | None = None  # status and headers of the answer, until the size of its body is known
         self._status = 0  # of the answer; 0: it has not begun
         self._began = time.perf_counter_ns()
 
     def hold(self, size: int) -> None:
-        """The request buffers `size` bytes in all from now on. Raises HttpError 503 if the budget has no room for them."""
+        """Count `size` bytes in all as buffered by the request. Raises HttpError 503 if the budget has no room for them."""
         if not self._share.hold(size):
             raise _busy()
 
     def check_room(self, size: int) -> None:
-        """HttpError 503 if so many bytes could not be held now."""
+        """Raise HttpError 503 if `size` bytes could not be held now."""
         if not self._share.would_fit(size):
             raise _busy()
 
     async def send(self, message: Message) -> None:
-        """The application's answer, as ASGI has it."""
+        """Send a part of the application's answer, an ASGI message."""
         if message["type"] == "http.response.start":
             self._status = message["status"]
             if _content_length(message["headers"]) > FREE:
@@ -101,7 +101,7 @@ class Exchange:
             await self._send(message)
 
     async def _send_in_pieces(self, body: bytes, more: bool) -> None:
-        """Each waits until the network has taken most of those before."""
+        """Send a large body in pieces. Each piece waits until the network has taken most of those before it."""
         seconds = ANSWER_TIMEOUT + len(body) / LEAST_RATE
         deadline = asyncio.get_running_loop().call_later(seconds, self._abort)
         view, size = memoryview(body), len(body)
@@ -113,18 +113,18 @@ class Exchange:
             deadline.cancel()
 
     def end(self) -> None:
-        """The application has returned: what the request held is given back, and the log is told."""
+        """Give back what the request holds, and write the log line. The application has returned."""
         self._share.hold(0)
         scope = self._scope
         if self._status and log.isEnabledFor(logging.INFO):
             line = _Line(scope, self._status, time.perf_counter_ns() - self._began)
-            # As log.info, which would look for its caller in the stack: that costs as much as all the rest.
+            # Like log.info, which would look for its caller on the stack: that costs as much as everything else here.
             log.handle(logging.LogRecord(log.name, logging.INFO, __file__, 0, "%s", (line,), None))
-        scope.pop("exchange", None)  # they hold each other, and nsqd never collects old garbage
+        scope.pop("exchange", None)  # they refer to each other, and nsqd never collects old garbage
 
 
 class _Line:
-    """A request's line in the log, as the original has it. It is made when the log writes it, and not if it only counts it."""
+    """A request's line in the log, as the original writes it. It is formatted only if the log writes it."""
 
     __slots__ = ("_scope", "_status", "_took")
 
@@ -141,7 +141,7 @@ class _Line:
 
 
 def _content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
-    """0 if the header does not say."""
+    """Return the Content-Length, or 0 if there is none."""
     for name, value in headers:
         if name == b"content-length":
             return int(value)
@@ -149,7 +149,7 @@ def _content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
 
 
 def _uri(scope: Scope) -> str:
-    """The path and query, as the client wrote them."""
+    """Return the path and query as the client wrote them."""
     raw: bytes = scope["raw_path"]
     if scope["query_string"]:
         raw += b"?" + scope["query_string"]
@@ -157,7 +157,7 @@ def _uri(scope: Scope) -> str:
 
 
 def go_duration(ns: int) -> str:
-    """As Go prints a time.Duration: 12.3µs, 1m0.5s."""
+    """Return a duration as Go prints a time.Duration: 12.3µs, 1m0.5s."""
     if ns < 1_000:
         return f"{ns}ns"
     if ns < 1_000_000:
@@ -170,6 +170,6 @@ def go_duration(ns: int) -> str:
 
 
 def _decimal(number: int, places: int) -> str:
-    """`number` divided by so many powers of ten, without zeros at its end."""
+    """Return `number` divided by 10 to the power of `places`, in decimal, without trailing zeros."""
     whole, rest = divmod(number, 10**places)
     return f"{whole}.{rest:0{places}}".rstrip("0").rstrip(".")

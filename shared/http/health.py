@@ -1,4 +1,4 @@
-"""What every daemon answers to the machines that watch it: plain text, without NSQ's header, as the original's /ping."""
+"""The answers of every daemon to monitoring: plain text, without NSQ's header, like the original's /ping."""
 
 import asyncio
 
@@ -6,16 +6,16 @@ from starlette.responses import Response
 
 from shared.http.bridge import Bridge
 
-LIVE_TIMEOUT = 2.0  # s the trio thread may take to answer /livez; a turn of it takes microseconds
+LIVE_TIMEOUT = 2.0  # s that the trio thread may take to answer /livez; one turn of it takes microseconds
 
 
 def plain(status: int, text: str) -> Response:
-    """Text without the header X-Nsq-Content-Type."""
+    """Return a text response without the header X-Nsq-Content-Type."""
     return Response(text, status_code=status, media_type="text/plain")
 
 
 async def live(bridge: Bridge) -> Response:
-    """200 while the trio thread turns."""
+    """Answer 200 if the trio thread runs a call within LIVE_TIMEOUT, otherwise 503."""
     try:
         await asyncio.wait_for(bridge.call(lambda: None), LIVE_TIMEOUT)
     except TimeoutError:

@@ -1,4 +1,4 @@
-"""What the routes /config/<option> of nsqd and nsqadmin have in common: the forms of values, and those that can be changed."""
+"""What the routes /config/<option> of nsqd and nsqadmin share: the format of values, and the options that can change."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _GO_LEVELS = {"debug": 1, "info": 2, "warn": 3, "error": 4, "fatal": 5}
 
 
 def go_log_level() -> int:
-    """The level in force, as Go has it."""
+    """Return the current log level as Go's number."""
     return _GO_LEVELS[level_name()]
 
 
 def set_log_level(body: bytes) -> None:
-    """From now on. 400 INVALID_VALUE for what is none."""
+    """Set the log level of the process. Raises HttpError 400 INVALID_VALUE for an unknown level."""
     level = body.decode("latin-1").lower()
     if level not in LEVELS:
         raise HttpError(400, "INVALID_VALUE")
@@ -31,7 +31,7 @@ def set_log_level(body: bytes) -> None:
 
 
 def read_addresses(body: bytes, most: int) -> list[str]:
-    """A JSON list of texts. 400 INVALID_VALUE for what is none, or too long."""
+    """Read a JSON list of at most `most` texts. Raises HttpError 400 INVALID_VALUE for anything else."""
     try:
         addresses = json.loads(body)
     except (ValueError, RecursionError):
@@ -44,8 +44,8 @@ def read_addresses(body: bytes, most: int) -> list[str]:
 
 
 def option_response(value: object) -> Response:
-    """Strings as they are, all else as JSON; without secrets."""
+    """Return strings as they are and all else as JSON, without secrets."""
     value = hide(value)
     if isinstance(value, str):
-        return text_response(without_surrogates(value))  # odd bytes in argv
+        return text_response(without_surrogates(value))  # argv may contain bytes that are not UTF-8
     return json_response(value)

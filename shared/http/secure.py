@@ -1,6 +1,6 @@
-"""asyncio's TLS layer for connections of strangers: their failed handshakes are counted, and leave nothing behind.
+"""asyncio's TLS layer for connections of strangers: failed handshakes are counted, and leave nothing in memory.
 
-asyncio documents none of what this class extends: tests/test_http_internals.py fails when Python's next version has moved it.
+asyncio documents none of what this class extends: tests/test_http_internals.py fails when a new Python has changed it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ PLAIN_HTTP = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an
 
 
 class SecureProtocol(SSLProtocol):
-    """Between a socket's transport and an HTTP protocol."""
+    """The TLS protocol between a socket's transport and an HTTP protocol."""
 
-    max_size = 32 * 1024  # bytes held for each connection, idle or not; asyncio's are 256 KiB
-    _app_state: AppProtocolState  # of asyncio's, but unknown to the type stubs, as are the next ones
+    max_size = 32 * 1024  # bytes that each connection holds, idle or not; asyncio's default is 256 KiB
+    _app_state: AppProtocolState  # asyncio's, but unknown to the type stubs, as are the next ones
     _app_protocol: GuardedProtocol
     _outgoing: ssl.MemoryBIO
     _ssl_reading_paused: bool
@@ -36,8 +36,8 @@ class SecureProtocol(SSLProtocol):
         on_failed: Callable[[BaseException | None], None],
         on_left: Callable[[], None],
     ) -> None:
-        """`on_failed` is called when there will be no handshake, `on_left` when the connection has ended, whatever became."""
-        nobody: Any = None  # no future waits for the handshake
+        """`on_failed` is called if the handshake fails, `on_left` when the connection has ended in any way."""
+        nobody: Any = None  # in place of the future that waits for the handshake
         super().__init__(loop, protocol, context, nobody, server_side=True, ssl_handshake_timeout=HANDSHAKE_TIMEOUT)
         self._on_failed = on_failed
         self._on_left = on_left
@@ -54,7 +54,7 @@ class SecureProtocol(SSLProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        # who takes no answers is not read from: TLS answers, too
+        # Do not read from a peer that takes no answers, because TLS answers, too.
         if isinstance(self._transport, asyncio.ReadTransport):
             self._transport.pause_reading()
 
@@ -64,18 +64,18 @@ class SecureProtocol(SSLProtocol):
             self._transport.resume_reading()
 
     def _fatal_error(self, exc: BaseException, message: str = "Fatal error on transport") -> None:
-        if isinstance(exc, OSError):  # of TLS and of sockets; its frames hold it and this connection
+        if isinstance(exc, OSError):  # an error of TLS or sockets, whose frames refer to it and to this connection
             exc = exc.with_traceback(None)
             if self._app_state is AppProtocolState.STATE_INIT and isinstance(self._transport, asyncio.WriteTransport):
                 plain = getattr(exc, "reason", "") == "HTTP_REQUEST"
-                self._transport.write(PLAIN_HTTP if plain else self._outgoing.read())  # asyncio forgets the alert
+                self._transport.write(PLAIN_HTTP if plain else self._outgoing.read())  # asyncio does not send the alert
         super()._fatal_error(exc, message)
 
     def _do_shutdown(self) -> None:
         super()._do_shutdown()  # type: ignore[misc]
         if self._shutdown_timeout_handle is not None:
             self._shutdown_timeout_handle.cancel()
-        # as Go: having said goodbye, we need not hear the peer's
+        # As in Go: after our close_notify there is no need to wait for the peer's.
         if isinstance(self._transport, asyncio.WriteTransport):
-            self._transport.write(self._outgoing.read())  # asyncio keeps it back while the peer reads slowly
+            self._transport.write(self._outgoing.read())  # asyncio holds it back while the peer reads slowly
             close(self._transport, self._loop)

@@ -1,6 +1,7 @@
-"""uvicorn in a thread of its own, for plain HTTP and for HTTPS, guarded against the world.
+"""uvicorn in a thread of its own, for plain HTTP and for HTTPS, with limits on clients.
 
-The thread holds no state of the daemon: handlers reach it through the bridge. `start` returns when the sockets accept.
+The thread holds no state of the daemon: handlers reach that through the bridge. `start` returns when the sockets
+accept.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ from shared.http.guard import GuardedProtocol
 from shared.log import log
 from shared.tls import Certificates
 
-KEEP_ALIVE = 75  # s an idle kept-alive connection is held
+KEEP_ALIVE = 75  # s that an idle kept-alive connection is held
 MAX_CONNECTIONS = 10_000
-# Of every answer, also of those that uvicorn makes: a browser is not to guess what its content might be.
+# Headers of every answer, also of uvicorn's own: a browser must not guess what type the content has.
 HEADERS = [("X-Content-Type-Options", "nosniff")]
 
 
 @dataclass(frozen=True, slots=True)
 class Https:
-    """What is served over TLS."""
+    """The application, sockets and certificates to serve over TLS."""
 
     app: Any  # an ASGI application
     sockets: list[socket.socket]  # bound
@@ -37,7 +38,7 @@ class Https:
 
 
 class HttpServer:
-    """ASGI applications on sockets that are already bound."""
+    """Serves ASGI applications on sockets that are already bound."""
 
     def __init__(
         self,
@@ -52,9 +53,9 @@ class HttpServer:
     ) -> None:
         """`app` is served in plain HTTP. The limits are for all sockets together; `max_per_ip` 0 is no limit.
 
-        `budget` bounds what bodies and answers take in memory; None: it is one of SMALL_BUDGET.
+        `budget` bounds the memory of bodies and answers; None means one of SMALL_BUDGET.
 
-        `on_bug` is called, in this thread, with whatever ends it but `stop`: the daemon shall not go on without HTTP.
+        `on_bug` is called, in the HTTP thread, with any exception that ends it: the daemon must not go on without HTTP.
         """
         self._doorkeeper = Doorkeeper(max_connections, max_per_ip)
         self._server = _Server(self._doorkeeper, app, sockets, https, budget or Budget(SMALL_BUDGET))
@@ -67,19 +68,19 @@ class HttpServer:
         self._server.listening.wait()
 
     def stop(self) -> None:
-        """Stop accepting and let requests under way finish, for a second at the most."""
+        """Stop accepting, and let pending requests finish, for a second at most."""
         self._server.should_exit = True
         self._thread.join(timeout=3.0)
 
     @property
     def refused(self) -> Counter[str]:
-        """Connections not served so far, by reason: max_connections, max_connections_per_ip, tls_handshake. Any thread."""
-        return Counter(dict(self._doorkeeper.refused))  # dict() is one step: the HTTP thread may add a reason meanwhile
+        """Connections not served, by reason: max_connections, max_connections_per_ip, tls_handshake. Any thread may ask."""
+        return Counter(dict(self._doorkeeper.refused))  # dict() is atomic: the HTTP thread may add a reason meanwhile
 
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as bug:  # SystemExit too: uvicorn raises it when it cannot start
+        except BaseException as bug:  # also SystemExit, which uvicorn raises when it cannot start
             self._on_bug(bug)
         finally:
             self._server.listening.set()
@@ -89,15 +90,15 @@ class HttpServer:
         await self._server.serve()
 
     def _complain(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """See loop.set_exception_handler."""
-        if self._server.should_exit:  # e.g. a connection that was not yet taken over
+        """Log an exception of the event loop. See loop.set_exception_handler."""
+        if self._server.should_exit:  # such as a connection that was not taken over yet
             log.debug("HTTP: while stopping: %s", context["message"])
         else:
             log.error("HTTP: %s", context["message"], exc_info=context.get("exception"))
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, but for how connections come in."""
+    """uvicorn's server, except that Acceptor accepts the connections."""
 
     def __init__(
         self, doorkeeper: Doorkeeper, app: Any, sockets: list[socket.socket], https: Https | None, budget: Budget
@@ -111,8 +112,8 @@ class _Server(uvicorn.Server):
         self._acceptors: list[Acceptor] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept. Raises OSError."""
-        self.servers = []  # asyncio's: none
+        """Start to accept connections. Raises OSError."""
+        self.servers = []  # asyncio's servers: none are used
         for sock in self._plain:
             self._acceptors.append(Acceptor(sock, self._protocols(self.config), self._doorkeeper, None))
         if self._https is not None:
@@ -124,7 +125,7 @@ class _Server(uvicorn.Server):
         self.listening.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop accepting, then let requests under way finish."""
+        """Stop accepting, then let pending requests finish."""
         for acceptor in self._acceptors:
             acceptor.close()
         await super().shutdown()

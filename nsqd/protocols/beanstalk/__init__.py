@@ -1,1 +1,1 @@
-"""beanstalkd's protocol. Sans-IO."""
+"""Implement the server's side of beanstalkd's protocol, without input or output."""

@@ -1,7 +1,7 @@
-"""How the bytes of a client of beanstalkd become commands, and answers bytes (specs/beanstalkd.md). Sans-IO.
+"""Turn the bytes of a beanstalkd client into commands, and answers into bytes (specs/beanstalkd.md), without input or output.
 
-Commands are answered in their order. While a reserve waits, what follows is kept and not looked at; likewise while a body is
-read from disk. A body that is too large is thrown away as it comes.
+Commands are answered in their order. While a reserve waits, or while a body is read from disk, later input is kept and not
+looked at. A body that is too large is discarded as it comes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from nsqd.protocols.beanstalk.commands import HTTP, MAX_LINE, MOST_VERB, BadForm
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
 
-UNITS_OF_A_TURN = 1024  # commands and replies count one each, and what is large more: no client gets a long turn
-BYTES_OF_A_UNIT = 1024  # of replies: a megabyte in a turn
-MOST_USUAL = 1024  # lines of put that are known: clients put on the same terms again and again
-TUBES_OF_A_UNIT = 8  # that are looked at
+UNITS_OF_A_TURN = 1024  # commands and replies count one each, and large ones more, so that no client gets a long turn
+BYTES_OF_A_UNIT = 1024  # bytes of replies that count one unit: a megabyte in a turn
+MOST_USUAL = 1024  # remembered lines of put: clients put on the same terms again and again
+TUBES_OF_A_UNIT = 8  # tubes that are looked at for one unit
 MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
 NOT_FOUND = b"NOT_FOUND\r\n"
 DEADLINE_SOON, TIMED_OUT = b"DEADLINE_SOON\r\n", b"TIMED_OUT\r\n"
@@ -33,15 +33,15 @@ DEADLINE_SOON, TIMED_OUT = b"DEADLINE_SOON\r\n", b"TIMED_OUT\r\n"
 
 @dataclass(slots=True)
 class Context:
-    """What the connections to a node have in common."""
+    """What all connections of beanstalkd clients to a node share."""
 
     max_job_size: int = 65_535  # bytes
     figures: Callable[[], stats.Figures] = lambda: stats.Figures(65_535, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0)
-    # lines of put that came lately: the body's size, and the terms but for when the delay is over
+    # Recent lines of put: the body's size, and the terms without the time when the delay ends.
     usual: dict[bytes, tuple[int, Terms]] = field(default_factory=dict)
 
     def learn(self, line: bytes, arguments: tuple[Any, ...]) -> None:
-        """A line of put, and what it says: it will come again."""
+        """Remember a line of put and its arguments, because clients send the same line again."""
         priority, delay, ttr, size, trailing = arguments
         if trailing or size > self.max_job_size:
             return
@@ -56,16 +56,19 @@ class Put:
 
     terms: tuple[int, int, int]  # priority, delay, ttr
     size: int  # bytes
-    key: str = ""  # of a put-unique
+    key: str = ""  # the key of a put-unique; "": there is none
 
 
 def job_reply(word: bytes, number: int, body: bytes) -> bytes:
-    """An answer with a job in it."""
+    """Return a reply that contains a job."""
     return b"%s %d %d\r\n%s\r\n" % (word, number, len(body), body)
 
 
 class Client(ABC):
-    """See above."""
+    """The reading of one client's bytes and the waiting of its commands; Peer implements the commands.
+
+    Implements nsqd.protocols.conversation.Conversation, and the sink of its worker.
+    """
 
     __slots__ = (
         "_broker",
@@ -102,20 +105,20 @@ class Client(ABC):
         self.remote_ip = remote_ip  # "" for a unix socket
         self.port = port
         self.outbox = Outbox(transport)
-        self.waiting = False  # so much input is kept that no more is to be read
-        self.has_more = False  # True: there is input to be looked at without any more coming
-        self.buffered = 0  # bytes of a body that is coming, all of it, or of commands that are kept; 0: neither
+        self.waiting = False  # True: so much input is kept that no more is to be read
+        self.has_more = False  # True: there is input to handle even if no more comes
+        self.buffered = 0  # bytes of a whole body that is coming, or of commands that are kept; 0: neither
         self.body_since = -1  # ns: when that body began to come; -1: none is coming
-        self._half_put: Put | None = None  # whose body that is
+        self._half_put: Put | None = None  # the put that the body belongs to
         self.worker = Worker(self)
         self._buffer = bytearray()
         self._put: Put | None = None
-        self._spent = 0  # of UNITS_OF_A_TURN
-        self._discard = 0  # bytes of a body that are still to be thrown away
-        self._skips_line = False  # True: the line was too long; its end is looked for
+        self._spent = 0  # units of this turn, out of UNITS_OF_A_TURN
+        self._discard = 0  # bytes of a body that are still to be discarded
+        self._skips_line = False  # True: the line was too long, and its end is looked for
         self._wait = False  # True: no command is looked at until a reserve, or the disk, has answered
-        self._deadline = NEVER  # when a reserve that waits is given up
-        self._long: Callable[[], bytes | None] | None = None  # a command that is not done yet
+        self._deadline = NEVER  # ns: when a waiting reserve is given up; -1 for a moment while a read from disk begins
+        self._long: Callable[[], bytes | None] | None = None  # a command that takes several turns
         self._eof = self._is_gone = False
         self._now = now
         broker.tubes.join(self.worker)
@@ -123,7 +126,7 @@ class Client(ABC):
     # input
 
     def receive(self, data: bytes, now: int) -> None:
-        """Handle the complete commands there are, up to UNITS_OF_A_TURN; keep the rest."""
+        """Handle the complete commands that came, up to UNITS_OF_A_TURN; keep the rest."""
         self._now = now
         self.has_more = False
         if not (self._buffer or self._wait or self.outbox.closing):
@@ -134,10 +137,10 @@ class Client(ABC):
             self.waiting = len(self._buffer) > MOST_KEPT and not self.outbox.closing
             self._note_kept()
         elif self._put is None or self._long is not None or len(self._buffer) >= self._put.size + 2:
-            self._look_again()  # else later: a large body is not copied for each piece
+            self._look_again()  # else wait for the whole body: a large body is not copied for each piece
 
     def _look_again(self) -> None:
-        """At what was kept."""
+        """Handle the input that was kept."""
         data = bytes(self._buffer)
         self._buffer.clear()
         self._look(data)
@@ -165,20 +168,20 @@ class Client(ABC):
             self.outbox.end()
 
     def _note_kept(self) -> None:
-        """Set `buffered` and `body_since` by what is kept of a half-received job or line."""
+        """Set `buffered` and `body_since` from the kept part of a half-received job or line."""
         put = self._put
         if put is not None and not self._wait:
             self.buffered = put.size + 2
             if put is not self._half_put:
                 self._half_put, self.body_since = put, self._now
-        elif self._discard:  # it takes no memory
+        elif self._discard:  # a discarded body takes no memory
             self.buffered, self.body_since = 1, self._now
         else:
             self.buffered, self.body_since = len(self._buffer), -1
             self._half_put = None
 
     def _step(self, data: bytes, at: int) -> int:
-        """Take one line or body: where it ended; -1: it is not complete."""
+        """Take one line or body. Return where it ended, or -1 if it is not complete."""
         if self._long is not None:
             self._go_on_long()
             return at if self._long is None else -1
@@ -214,7 +217,7 @@ class Client(ABC):
             if end:
                 return end
         self._line(line)
-        if self._wait and self._deadline < 0:  # the disk is to answer first: the line is looked at again
+        if self._wait and self._deadline < 0:  # the line is read again after the disk has answered
             self._deadline = NEVER
             return -1
         return newline + 2
@@ -248,7 +251,7 @@ class Client(ABC):
         self.outbox.reply(data)
 
     def receive_eof(self) -> None:
-        """The client sends no more: what it has sent is answered, and it does not wait for a job."""
+        """Answer everything that the client has sent, and end a waiting reserve: the client sends no more."""
         self._eof = True
         if self._wait and self.worker.waiting:
             self._answer(TIMED_OUT)
@@ -256,7 +259,7 @@ class Client(ABC):
             self.outbox.end()
 
     def disconnected(self) -> None:
-        """The connection is gone. Said once more when it was drained first."""
+        """Release everything: the connection is gone. The reactor calls this twice if the connection was drained first."""
         self.outbox.closing = True
         self._buffer.clear()
         self.buffered = 0
@@ -268,31 +271,34 @@ class Client(ABC):
             self._broker.tubes.leave(self.worker)
 
     def break_off(self) -> None:
-        """End the connection without a word."""
+        """End the connection without another word to the client."""
         self.outbox.break_off()
 
     # Sink of its worker
 
     def reserved(self, job: Job, body: bytes) -> None:
-        """What it waited for."""
+        """Answer the waiting reserve with its job."""
         self._answer(job_reply(b"RESERVED", self._broker.tubes.number(job), body))
 
     def read_completed(self) -> None:
-        """The disk has answered: the command is looked at again, at once, for what was read is not kept for long."""
+        """Handle the waiting command again now that the disk has answered.
+
+        This happens at once, because a body that was read is not kept for long.
+        """
         self._wait = self.waiting = False
-        self._now = self._broker.now  # what is reserved now is reserved from now on
+        self._now = self._broker.now  # a reservation made now counts from now on
         self._look_again()
         self._transport.output_ready()
 
     def _answer(self, reply: bytes) -> None:
-        """To a reserve that waits."""
+        """Answer a waiting reserve, and go on with the kept input."""
         self._broker.tubes.waiters.stop_waiting(self.worker)
         self._deadline = NEVER
         self._reply(reply)
         self._go_on()
 
     def _go_on(self) -> None:
-        """What was kept is looked at in the next turn."""
+        """Handle the kept input in the next turn."""
         self._wait = self.waiting = False
         self.has_more = bool(self._buffer)
         self._transport.output_ready()
@@ -302,38 +308,38 @@ class Client(ABC):
     # time
 
     def next_timer(self) -> int:
-        """When tick has something to do (ns)."""
+        """Return when `tick` has something to do (monotonic ns)."""
         if not self.worker.waiting:
             return NEVER
         warned = self.worker.warned_at()
         return self._deadline if warned is None else min(self._deadline, warned)
 
     def tick(self, now: int) -> None:
-        """A reserve has waited long enough, or a reservation ends soon."""
+        """End a waiting reserve that has waited long enough, or whose worker has a reservation that ends soon."""
         self._now = now
         if not self.worker.waiting or now < self.next_timer():
             return
         self._broker.tubes.release_due(self.worker, now)
-        if not self.worker.waiting:  # it has got a job that was due as early as its own deadline
+        if not self.worker.waiting:  # the worker got a job that was due as early as its own deadline
             return
         warned = self.worker.warned_at()
         self._answer(DEADLINE_SOON if warned is not None and warned <= now else TIMED_OUT)
 
-    # what the reactor asks of every peer
+    # calls that the reactor makes to every peer
 
     def take_output(self) -> list[bytes]:
-        """Everything that waits to be sent."""
+        """Take everything that waits to be sent."""
         return self.outbox.take()
 
     @property
     def patience(self) -> int:
-        """ns that the network may take nothing; 0: as usual."""
+        """Return 0: the usual limit applies to a network that takes nothing."""
         return 0
 
-    # what the commands need
+    # helpers of the commands
 
     def _promise(self, name: str) -> None:
-        """The reply waits for what the tube's records are promised to be."""
+        """Hold the reply back until the tube's records are as durable as its topic promises."""
         topic = self._broker.topics.get(name)
         if topic is not None:
             topic.journal.promise()
@@ -343,7 +349,10 @@ class Client(ABC):
         self._broker.tubes.commands[command] += 1
 
     def _begin_long(self, some: Callable[[], bytes | None]) -> None:
-        """A command that may take several turns: `some` does a part of it, and answers when all is done."""
+        """Begin a command that may take several turns.
+
+        `some` does a part of it, and returns the reply when all is done, else None.
+        """
         self._long = some
         self._go_on_long()
 
@@ -360,15 +369,15 @@ class Client(ABC):
 
     @abstractmethod
     def _put_together(self, usual: tuple[int, Terms], data: bytes, at: int, body: int) -> int:
-        """A put that is complete, and those like it that follow: where the last one ended; 0: nothing was done.
+        """Handle a complete put and those like it that follow. Return where the last one ended; 0: nothing was done.
 
-        Its line is at `at`, its body at `body`.
+        The line of the first one is at `at`, its body at `body`.
         """
 
     @abstractmethod
     def _do(self, verb: bytes, arguments: tuple[Any, ...]) -> None:
-        """A command. Raises BadFormat, TooMany, Reading."""
+        """Do a command, and reply. Raises BadFormat, TooMany, Reading."""
 
     @abstractmethod
     def _body(self, put: Put, data: bytes, at: int) -> int:
-        """The body of a put, if it is complete: where it ended; else -1."""
+        """Handle the body of a put if it is complete, and return where it ended; else return -1."""

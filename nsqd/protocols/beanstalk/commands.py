@@ -1,6 +1,6 @@
-"""Reading a command line, as beanstalkd reads it (specs/beanstalkd.md sections 1 to 4): verbs by their beginning, digits only.
+"""Read a command line as beanstalkd reads it (specs/beanstalkd.md sections 1 to 4): verbs by their beginning, digits only.
 
-Everything here looks at bytes; nothing changes any state.
+The functions here look at bytes, and change no state.
 """
 
 import re
@@ -9,16 +9,17 @@ from typing import Any
 
 from nsqd.core.message.attributes import is_word
 
-MAX_LINE = 224  # bytes, CR LF included
-MOST_JOBS = 100  # of a reserve-batch, or a delete-batch
+MAX_LINE = 224  # bytes, including CR LF
+MOST_JOBS = 100  # jobs in a reserve-batch or a delete-batch
 _NAME = re.compile(rb"[A-Za-z0-9+/;.$_()][A-Za-z0-9\-+/;.$_()]{0,199}")
 _NAME_BYTES = re.compile(rb"[A-Za-z0-9\-+/;.$_()]+")
 _DIGITS = re.compile(rb" *([0-9]+)")
 _STRTOUL = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)")
-_USUAL_PUT = re.compile(rb"([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10})")  # behind the verb
+# the part of the line after the verb
+_USUAL_PUT = re.compile(rb"([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10}) ([0-9]{1,10})")
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
 _I31 = (1 << 31) - 1
-# How a request of HTTP begins, with the verbs that browsers send.
+# The beginnings of HTTP requests, with the verbs that browsers send.
 HTTP = (b"GET ", b"POST ", b"PUT ", b"HEAD ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"CONNECT ", b"TRACE ")
 MOST_VERB = max(map(len, HTTP))
 _HTTP_VERSION = re.compile(rb" HTTP/[0-9]\.[0-9]")
@@ -27,15 +28,15 @@ Arguments = tuple[Any, ...]
 
 
 class BadFormat(Exception):
-    """The verb is known, and the rest makes no sense."""
+    """The verb is known, but the rest of the line is not valid."""
 
 
 class UnknownCommand(Exception):
-    """No verb begins like that."""
+    """No verb matches the beginning of the line."""
 
 
 def is_http(line: bytes) -> bool:
-    """Whether the line is one of an HTTP request: a page in a browser, or a server that was tricked, talks to this port."""
+    """Return whether the line belongs to an HTTP request: a browser's page, or a tricked server, may talk to this port."""
     return (
         line.startswith(HTTP)
         or (line[-9:-3] == b" HTTP/" and _HTTP_VERSION.fullmatch(line, len(line) - 9) is not None)
@@ -44,7 +45,7 @@ def is_http(line: bytes) -> bool:
 
 
 def _number(line: bytes, at: int, most: int) -> tuple[int, int]:
-    """A number, leading spaces passed over, and where it ends."""
+    """Return a number of at most `most`, after optional spaces, and where it ends. Raises BadFormat."""
     match = _DIGITS.match(line, at)
     if match is None or len(match[1]) > 200 or int(match[1]) > most:
         raise BadFormat
@@ -52,7 +53,7 @@ def _number(line: bytes, at: int, most: int) -> tuple[int, int]:
 
 
 def _numbers(line: bytes, at: int, *mosts: int) -> Arguments:
-    """So many numbers, and nothing behind them."""
+    """Return one number for each of `mosts`; nothing may follow them. Raises BadFormat."""
     found = []
     for most in mosts:
         number, at = _number(line, at, most)
@@ -63,7 +64,7 @@ def _numbers(line: bytes, at: int, *mosts: int) -> Arguments:
 
 
 def _put(line: bytes, at: int) -> Arguments:
-    """Priority, delay, ttr, size; and whether something stands behind them, which counts only if the size is allowed."""
+    """Return priority, delay, ttr, size, and whether something follows them, which counts only if the size is allowed."""
     usual = _USUAL_PUT.fullmatch(line, at)
     if usual is not None:
         priority, delay, ttr, size = map(int, usual.groups())
@@ -77,7 +78,7 @@ def _put(line: bytes, at: int) -> Arguments:
 
 
 def _put_unique(line: bytes, at: int) -> Arguments:
-    """A key, and then as `put`."""
+    """Return a key, followed by the arguments of `put`."""
     key, space, _ = line[at:].partition(b" ")
     text = key.decode("latin-1")
     if not space or not is_word(text):
@@ -98,7 +99,7 @@ def _bury(line: bytes, at: int) -> Arguments:
 
 
 def _kick(line: bytes, at: int) -> Arguments:
-    """As C's strtoul: signs are taken, what stands behind is not looked at, and of the number 32 bits count."""
+    """Read a number as C's strtoul does: signs are accepted, what follows is ignored, and 32 bits of the number count."""
     match = _STRTOUL.match(line, at)
     if match is None or len(match[2]) > 200 or int(match[2]) > _U64:
         raise BadFormat
@@ -107,7 +108,7 @@ def _kick(line: bytes, at: int) -> Arguments:
 
 
 def _timeout(line: bytes, at: int) -> Arguments:
-    """What stands behind is not looked at."""
+    """Return the seconds of a timeout; what follows them is ignored."""
     return (_number(line, at, _I31)[0],)
 
 
@@ -118,7 +119,7 @@ def _name(line: bytes, at: int) -> Arguments:
 
 
 def _pause(line: bytes, at: int) -> Arguments:
-    """A tube's name, which may be preceded by spaces or by nothing, and seconds."""
+    """Return a tube's name, with or without spaces before it, and seconds."""
     while line[at : at + 1] == b" ":
         at += 1
     match = _NAME_BYTES.match(line, at)
@@ -153,7 +154,7 @@ def _id_and_name(line: bytes, at: int) -> Arguments:
 
 
 def _list(line: bytes, at: int) -> Arguments:
-    """A tube's name, a state, a limit, and an id (or nothing)."""
+    """Return a tube's name, a state, a limit, and an id (0 if there is none)."""
     words = line[at:].split(b" ")
     if not 3 <= len(words) <= 4:
         raise BadFormat
@@ -169,7 +170,7 @@ def _ids(line: bytes, at: int) -> Arguments:
 
 
 Reader = Callable[[bytes, int], Arguments]
-# In the order in which beanstalkd compares them, ours before those that they begin with.
+# The verbs in the order in which beanstalkd compares them; Penstock's own come before those that they begin with.
 VERBS: tuple[tuple[bytes, Reader], ...] = (
     (b"put ", _put),
     (b"put-unique ", _put_unique),
@@ -207,7 +208,7 @@ _WITH_ARGUMENTS = {verb: reader for verb, reader in VERBS if verb.endswith(b" ")
 
 
 def verb_of(line: bytes) -> tuple[bytes, Reader]:
-    """The verb that the line begins with, and what reads the rest. Raises UnknownCommand."""
+    """Return the verb that the line begins with, and the reader of the rest. Raises UnknownCommand."""
     space = line.find(b" ")
     reader = _WITH_ARGUMENTS.get(line[: space + 1]) if space > 0 else None
     if reader is not None:

@@ -1,4 +1,4 @@
-"""What clients of beanstalkd ask to see, and what operators do to tubes and their jobs."""
+"""Handle the commands that show tubes and jobs, and those with which operators change them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from nsqd.protocols.beanstalk.client import NOT_FOUND, TUBES_OF_A_UNIT, Client, 
 from nsqd.protocols.beanstalk.commands import BadFormat
 from shared.values import SECOND
 
-SLICE = 500  # jobs of a command in a turn: about 5 ms
-MOST_LISTED = 1000  # ids in an answer
+SLICE = 500  # jobs that a command handles in one turn: about 5 ms
+MOST_LISTED = 1000  # job numbers in an answer
 _CLEARED = (JobState.READY, JobState.DELAYED, JobState.BURIED)
 
 
 class Operator(Client):
-    """See above."""
+    """A client's commands that look at tubes and jobs, or act on them as an operator."""
 
     __slots__ = ()
 
@@ -81,7 +81,10 @@ class Operator(Client):
         self._reply(b"KICKED\r\n")
 
     def _clear_tube(self, name: str) -> None:
-        """CLEARED, and how many jobs are gone: ready, delayed and buried ones; reserved ones are their workers'."""
+        """Handle clear-tube: delete the ready, delayed and buried jobs, and answer CLEARED with their number.
+
+        Reserved jobs stay with their workers.
+        """
         tubes = self._broker.tubes
         if name not in tubes.listed.counters:
             self._reply(NOT_FOUND)
@@ -105,9 +108,9 @@ class Operator(Client):
         self._begin_long(some)
 
     def _move_job(self, job_id: int, name: str) -> None:
-        """MOVED, and its new id: it is put to the other tube, on the terms it has, and deleted where it was.
+        """Handle move-job: put the job to another tube on its own terms, delete it here, and answer MOVED with its new id.
 
-        DRAINING, as of a put, while the node drains.
+        The answer is DRAINING, as for a put, while the node drains.
         """
         tubes, found = self._broker.tubes, self._broker.tubes.find(job_id)
         if found is None or found[0].reserved.get(found[1].ordinal, self.worker) is not self.worker:
@@ -128,7 +131,7 @@ class Operator(Client):
         self._reply(b"MOVED %d\r\n" % number)
 
     def _list_jobs(self, name: str, state: str, limit: int, after: int) -> None:
-        """Numbers of jobs in that state, as they were put, behind the one of the number `after`: up to `limit`."""
+        """Handle list-jobs: answer up to `limit` numbers of jobs in a state, in order of their put, behind number `after`."""
         tubes = self._broker.tubes
         wanted = next((number for number, word in stats.STATES.items() if word == state), None)
         if wanted is None or not 1 <= limit <= MOST_LISTED:

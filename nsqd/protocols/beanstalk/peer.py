@@ -1,4 +1,4 @@
-"""A client of beanstalkd: what it puts, and what it reserves and is done with."""
+"""Handle the commands of producers and workers: put, reserve, and what follows a reservation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from shared.values import SECOND
 
 
 class Peer(Operator):
-    """See above."""
+    """One client of beanstalkd, with all of its commands."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ class Peer(Operator):
         tubes, worker = self._broker.tubes, self.worker
         end = body + size + 2
         if data[end - 2 : end] != b"\r\n" or self._broker.refusal:
-            return 0  # it is not complete, or has another answer
+            return 0  # the put is not complete, or has another answer
         bodies = [data[body : end - 2]]
         line, step = data[at:body], end - at
         most = 1 if tubes.waiters.count else UNITS_OF_A_TURN - self._spent
@@ -66,7 +66,7 @@ class Peer(Operator):
         return end
 
     def _begin_unique(self, key: str, priority: int, delay: int, ttr: int, size: int, trailing: bool) -> None:
-        """As put; but DUPLICATE if the tube was given a job with that key lately (-dedup-window)."""
+        """Handle put-unique: as put, but answer DUPLICATE if the tube got a job with that key within -dedup-window."""
         self._begin_put(priority, delay, ttr, size, trailing)
         if self._put is not None:
             self._put.key = key
@@ -152,7 +152,7 @@ class Peer(Operator):
             self._transport.timer_changed()
 
     def _reserve_batch(self, count: int, seconds: int) -> None:
-        """As many ready jobs as there are, up to `count`: RESERVED_BATCH and their number, then each as RESERVED tells it."""
+        """Reserve up to `count` ready jobs: answer RESERVED_BATCH with their number, then each job as RESERVED would."""
         tubes, worker = self._broker.tubes, self.worker
         worker.works = True
         tubes.release_due(worker, self._now)
@@ -171,7 +171,7 @@ class Peer(Operator):
             replies.append(job_reply(b"RESERVED", self._broker.tubes.number(job), body))
         if replies:
             self._reply(b"RESERVED_BATCH %d\r\n" % len(replies) + b"".join(replies))
-        else:  # the first one that comes, or what reserve-with-timeout says
+        else:  # no job is ready: wait for the first one, with the answers of reserve-with-timeout
             self._begin_reserve("reserve-with-timeout", seconds)
 
     def _reserve_job(self, job_id: int) -> None:
@@ -188,7 +188,7 @@ class Peer(Operator):
         self._reply(job_reply(b"RESERVED", self._broker.tubes.number(job), body))
 
     def _own(self, job_id: int) -> tuple[Tube, Job] | None:
-        """The job, if this worker has it reserved; else it is told NOT_FOUND."""
+        """Return the job if this worker has it reserved; else answer NOT_FOUND and return None."""
         found = self._broker.tubes.find(job_id)
         if found is not None and found[0].reserved.get(found[1].ordinal) is self.worker:
             return found
@@ -203,7 +203,7 @@ class Peer(Operator):
         self._reply(b"DELETED\r\n")
 
     def _delete_batch(self, job_ids: tuple[int, ...]) -> None:
-        """DELETED_BATCH, and how many of them were there and not somebody else's."""
+        """Delete the jobs, and answer DELETED_BATCH with how many existed and were not reserved by another worker."""
         self._reply(b"DELETED_BATCH %d\r\n" % sum(self._finish(job_id) for job_id in job_ids))
 
     def _release(self, job_id: int, priority: int, delay: int) -> None:
@@ -245,19 +245,19 @@ class Peer(Operator):
     def _quit(self) -> None:
         self.outbox.end()
 
-    # what the reactor asks of every peer, and is nothing here
+    # Calls that the reactor makes to every peer, and that have no effect here.
 
     def network_ready(self) -> None:
-        """Nobody was refused room."""
+        """Do nothing, because no consumer was refused room."""
 
     def resume(self, now: int) -> None:
-        """Nothing is waited for."""
+        """Do nothing, because this peer suspends nothing."""
 
     def upgraded(self, tls: object = None) -> None:
-        """There are no layers."""
+        """Do nothing, because a client that connects by TLS expects no answer to it."""
 
 
-_PUTS = (b"put ", b"put-unique ")  # they look at no jobs
+_PUTS = (b"put ", b"put-unique ")  # these look at no jobs
 _HANDLERS: dict[bytes, Callable[..., None]] = {
     b"put ": Peer._begin_put,
     b"put-unique ": Peer._begin_unique,

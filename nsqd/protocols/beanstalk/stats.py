@@ -1,4 +1,4 @@
-"""What the statistics commands answer: YAML in beanstalkd's exact form, its keys in beanstalkd's order (specs section 7)."""
+"""Answer the statistics commands: YAML in beanstalkd's exact form, with keys in beanstalkd's order (specs section 7)."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.tube_list import Users
 from shared.values import SECOND
 
-VERSION = "1.13"  # of beanstalkd whose protocol this is; clients read it as a semantic version
+VERSION = "1.13"  # of the beanstalkd whose protocol this is; clients read it as a semantic version
 STATES = {
     JobState.READY: "ready",
     JobState.RESERVED: "reserved",
@@ -26,7 +26,7 @@ _NOBODY = Users()
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the process and its connections have to add."""
+    """The figures that the process and its connections add to the statistics."""
 
     max_job_size: int  # bytes
     connections: int
@@ -52,12 +52,12 @@ class Figures:
 
 
 def dictionary(pairs: Mapping[str, object]) -> bytes:
-    """As an answer."""
+    """Return the answer that holds key-value pairs."""
     return _answer("".join(f"{key}: {value}\n" for key, value in pairs.items()))
 
 
 def listing(names: Iterable[str]) -> bytes:
-    """As an answer."""
+    """Return the answer that holds a list of names."""
     return _answer("".join(f"- {name}\n" for name in names))
 
 
@@ -71,7 +71,7 @@ def _quoted(text: str) -> str:
 
 
 def of_all(tubes: Tubes, figures: Figures, draining: bool) -> dict[str, object]:
-    """What `stats` tells."""
+    """Return the figures of `stats`, in beanstalkd's order."""
     oldest, current, migrated, written, largest = figures.binlog
     told: dict[str, object] = {
         "current-jobs-urgent": tubes.urgent,
@@ -110,7 +110,7 @@ def of_all(tubes: Tubes, figures: Figures, draining: bool) -> dict[str, object]:
 
 
 def of_tube(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str, object]:
-    """What `stats-tube` tells of one that there is."""
+    """Return the figures of `stats-tube` for a listed tube; `tube` may be None if it is only used or watched."""
     users, counters = tubes.listed.users.get(name, _NOBODY), tubes.listed.counters[name]
     counts = tube.table.counts if tube is not None else dict.fromkeys(JobState, 0)
     left = max(0, tube.pause_until - now) if tube is not None else 0
@@ -133,7 +133,7 @@ def of_tube(tubes: Tubes, name: str, tube: Tube | None, now: int) -> dict[str, o
 
 
 def of_job(tube: Tube, job: Job, now: int, wall: int) -> dict[str, object]:
-    """What `stats-job` tells."""
+    """Return the figures of `stats-job`; `now` is monotonic ns, `wall` ns since the epoch."""
     left = (job.due - now) / SECOND if job.state in (JobState.RESERVED, JobState.DELAYED) else 0
     return {
         "id": tube.index.number(job.id),

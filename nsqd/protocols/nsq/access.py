@@ -1,7 +1,8 @@
-"""What a connection may do: TLS first where it is required, and AUTH with its authorizations (specs/nsq.md a6, a11).
+"""Decide what a connection may do: TLS first where it is required, and AUTH with its authorizations (specs/nsq.md a6, a11).
 
-The authorization servers answer later: whoever needs them raises Waiting, before anything has changed, and the peer comes
-back with the same command when `answered` was called. So the same code runs twice, first to ask and then to see the answer.
+The authorization servers answer later. A command that needs their answer raises Waiting before it changes anything, and the
+peer handles the same command again after `answered` was called. So the same code runs twice, first to ask and then to use the
+answer.
 """
 
 from collections.abc import Callable
@@ -10,15 +11,18 @@ from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, answer
 from nsqd.protocols.nsq.errors import WireError, quote
 from nsqd.protocols.transport import NEVER
 
-MOST_ALLOWED = 256  # topics a connection's permissions are remembered for
+MOST_ALLOWED = 256  # topics and channels per connection whose permissions are remembered
 
 
 class Waiting(Exception):
-    """The command must wait for somebody outside; it is to be read again from its beginning."""
+    """The command must wait for another server, and is then read again from its beginning."""
 
 
 class Access:
-    """See above. `ask` has the servers asked about a secret; `answered` is called with what they say."""
+    """The permissions of one connection.
+
+    `ask` has the authorization servers asked about a secret; their answer comes to `answered`.
+    """
 
     __slots__ = ("_allowed", "_answer", "_ask", "_required", "_secret", "authorization", "until")
 
@@ -26,17 +30,18 @@ class Access:
         self._required = required
         self._ask = ask
         self._secret = b""
-        self._allowed: set[tuple[str, str]] = set()  # (topic, channel) found allowed: patterns cost microseconds
-        self._answer: Authorization | AuthRefused | None = None  # came, and was not looked at yet
-        self.authorization: Authorization | None = None  # of the last good answer
-        self.until = NEVER  # ns: from then on what was allowed must be asked for again
+        # the pairs (topic, channel) found allowed: matching the patterns costs microseconds
+        self._allowed: set[tuple[str, str]] = set()
+        self._answer: Authorization | AuthRefused | None = None  # an answer that came and was not used yet
+        self.authorization: Authorization | None = None  # from the last good answer; None: there was none
+        self.until = NEVER  # monotonic ns from which on the servers must be asked again
 
     def answered(self, answer: Authorization | AuthRefused) -> None:
-        """What the servers say to the question that is open."""
+        """Take the servers' answer to the question that is open."""
         self._answer = answer
 
     def auth(self, secret: bytes) -> bytes:
-        """AUTH: the JSON to answer with. Raises WireError, Waiting."""
+        """Handle AUTH: return the JSON to answer with. Raises WireError, Waiting."""
         if self.authorization is not None:
             raise WireError("E_INVALID", "AUTH already set")
         if not self._required:
@@ -49,7 +54,10 @@ class Access:
         return answer(authorization)
 
     def check(self, command: str, topic: str, channel: str, now: int) -> None:
-        """May the command be done? `channel` is "" for publishing. Raises WireError, Waiting."""
+        """Raise WireError unless the client may use `command`; `channel` is "" for publishing.
+
+        Raises Waiting to ask the servers.
+        """
         if not self._required:
             return
         if self.authorization is None:
@@ -65,7 +73,7 @@ class Access:
             self._allowed.add((topic, channel))
 
     def close(self) -> None:
-        """The connection is gone."""
+        """Forget the question that may be open: the connection is gone."""
         self._ask = _nobody
         self._answer = None
 
@@ -81,7 +89,10 @@ class Access:
         self.until = authorization.expires + 1
 
     def _query(self) -> Authorization:
-        """The servers' answer. What went wrong there is not told to a stranger."""
+        """Return the servers' answer, or ask for it and raise Waiting.
+
+        Raises WireError if the servers refuse; the reason for that is not told to a stranger.
+        """
         answer, self._answer = self._answer, None
         if answer is None:
             self._ask(self._secret)

@@ -1,6 +1,6 @@
-"""The answer of an authorization server: an Authorization, or the reason why it is none (specs/nsq.md a11).
+"""Parse the answer of an authorization server into an Authorization, or raise the reason for its refusal (specs/nsq.md a11).
 
-The server may lie: its answer is bounded in bytes, in patterns and in what the patterns cost.
+The server may lie, so its answer is bounded in bytes, in patterns and in the cost of the patterns.
 """
 
 import json
@@ -23,15 +23,15 @@ from nsqd.protocols.nsq.settings import SECOND
 from shared.text import without_surrogates
 
 MAX_BODY = 256 * 1024  # bytes of an answer: reading the worst such JSON takes 25 ms of the turn
-MOST_INSTRUCTIONS = 50_000  # of all its patterns: 15 ms to compile them; "^topic$" has 4, ".{64}" has 600
-MOST_SECONDS = 100 * 366 * 86_400  # a ttl beyond is as good as this one, and overflows nothing
+MOST_INSTRUCTIONS = 50_000  # in all patterns of an answer: 15 ms to compile them; "^topic$" has 4, ".{64}" has 600
+MOST_SECONDS = 100 * 366 * 86_400  # a longer ttl is cut to this one, so that nothing overflows
 _LONGEST_QUOTE = 100  # bytes of the server's words that a reason repeats
 
 
 def parse_authorization(body: bytes, now: int) -> Authorization:
-    """The answer of an authorization server, received at `now` (monotonic ns). Raises AuthRefused.
+    """Parse the answer of an authorization server, received at `now` (monotonic ns). Raises AuthRefused.
 
-    Types and case of keys as Go's decoder takes them; unlike there, the key `expires` is not looked at.
+    Types and the case of keys are taken as Go's decoder takes them; unlike the original, the key `expires` is ignored.
     """
     if len(body) > MAX_BODY:
         raise AuthRefused(f"answer of more than {MAX_BODY} bytes")
@@ -46,11 +46,11 @@ def parse_authorization(body: bytes, now: int) -> Authorization:
     return Authorization(_text(fields, "identity"), _text(fields, "identity_url"), now + ttl * SECOND, rules)
 
 
-# values out of JSON: Go leaves a field as it is for null
+# Values out of JSON: Go leaves a field unchanged for null.
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as it was written: Go assigns fields in that order, whatever their case."""
+    """A JSON object as a list of pairs in the order written, because Go assigns fields in that order, whatever their case."""
 
 
 def _refuse(constant: str) -> None:
@@ -58,7 +58,10 @@ def _refuse(constant: str) -> None:
 
 
 def _fields(value: object, what: str) -> dict[str, Any]:
-    """An object's fields by name in lower case, the last one of a name; without those that are null but for lists."""
+    """Return an object's fields by lower-case name, the last one of each name, without null values except over lists.
+
+    `what` names the object in the reason of AuthRefused.
+    """
     if value is None:
         return {}
     if not isinstance(value, _Pairs):
@@ -120,7 +123,7 @@ def _patterns(rules: tuple[Rule, ...]) -> Iterator[str]:
 
 
 def _check_patterns(rules: tuple[Rule, ...]) -> None:
-    """Raise AuthRefused if one does not compile, or all of them cost too much."""
+    """Raise AuthRefused if a pattern does not compile, or if all of them cost too much."""
     if sum(1 + len(rule.channels) for rule in rules) > MOST_PATTERNS:
         raise AuthRefused(f"more than {MOST_PATTERNS} patterns")
     cost = 0
@@ -134,5 +137,5 @@ def _check_patterns(rules: tuple[Rule, ...]) -> None:
 
 
 def _quoted(text: str) -> str:
-    """Somebody else's words for one line of a log."""
+    """Quote the server's words for one line of a log, and cut them after _LONGEST_QUOTE bytes."""
     return quote(text.encode()[:_LONGEST_QUOTE])

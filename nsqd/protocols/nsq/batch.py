@@ -1,7 +1,7 @@
-"""Messages that a client published together, more than one turn may take: they are published in portions, one a turn.
+"""Publish messages of one request in portions, one a turn, if there are more than a turn may take.
 
-All of them were read and found good before the first is published, and the client is answered after the last. A client that
-is gone before may leave a part published, which was not acknowledged.
+All of them are read and found valid before the first is published, and the client is answered after the last. If the client
+disconnects before that, a part may be published that was not acknowledged.
 """
 
 from dataclasses import replace
@@ -20,14 +20,14 @@ class Batch:
     def __init__(self, bodies: list[bytes], attributes: Attributes = NONE) -> None:
         self._bodies = bodies
         self._attributes = attributes
-        self._at = 0  # how many were published
+        self._at = 0  # how many messages were published so far
 
     @property
     def is_done(self) -> bool:
         return self._at >= len(self._bodies)
 
     def skip_known(self, topic: Topic) -> int:
-        """If the topic knows the batch by its key, all is done. Returns how many messages were published before."""
+        """Mark a large batch as done if the topic knows its key already. Return how many messages had been published before."""
         key, count = self._attributes.key, len(self._bodies)
         if not key or self._at or count <= PORTION or not topic.intake.recognizes(key):
             return 0
@@ -35,9 +35,9 @@ class Batch:
         return topic.publish_with(self._bodies, self._attributes)
 
     def take(self) -> tuple[list[bytes], Attributes]:
-        """The next portion, to be published now.
+        """Return the next portion and its attributes, to be published now.
 
-        The key stands with the last one: a batch that is broken off is not known by it, and can be published again.
+        Only the last portion has the key: a batch that is broken off is not known by its key, and can be published again.
         """
         start = self._at
         self._at = end = start + PORTION
@@ -48,7 +48,7 @@ class Batch:
         return self._bodies[start:end], attributes.behind(start)
 
     def publish(self, topic: Topic) -> int:
-        """Publish the next portion. Returns how many of its messages had not been published before."""
+        """Publish the next portion. Return how many of its messages had not been published before."""
         bodies, attributes = self.take()
         if attributes:
             return len(bodies) - topic.publish_with(bodies, attributes)

@@ -1,7 +1,7 @@
-"""Reading single commands out of the buffer, exactly: lines, numbers, bodies, and the pieces of an MPUB.
+"""Read single commands exactly out of the buffer: lines, numbers, bodies, and the pieces of an MPUB.
 
-Everything here looks at bytes and raises WireError; nothing changes any state but the scan of an MPUB, which resumes where
-its bytes ran out, so that input in small pieces costs no more than input in one.
+The functions here look at bytes and raise WireError. The only state that changes is the scan of an MPUB, which resumes where
+its bytes ran out, so that input in small pieces costs no more than input in one piece.
 """
 
 from struct import Struct
@@ -13,22 +13,22 @@ from nsqd.protocols.nsq.settings import MAX_LINE
 from penstock.protocol.names import is_valid_name
 
 INT32 = Struct(">i")
-BYTES_OF_A_BODY = 41  # that CPython takes for a body beside its bytes, with its place in a list
+BYTES_OF_A_BODY = 41  # bytes that CPython takes for a body beyond its content, including its place in a list
 _DIGITS = frozenset(b"0123456789")
 _UINT64 = (1 << 64) - 1
 
 
 class NeedMore(Exception):
-    """The command is not complete: come back with at least `size` bytes from its beginning, or from `start` on.
+    """The command is not complete: try again with at least `size` bytes from its beginning, or from `start` on.
 
-    `at_eof` is what the peer is told if no more comes; None: nothing.
+    `at_eof` is the error for the peer if no more input comes; None: there is none.
     """
 
     def __init__(self, size: int, at_eof: WireError | None = None, start: int = 0) -> None:
         super().__init__(size)
         self.size = size
         self.at_eof = at_eof
-        self.start = start  # in the buffer; 0: where the command began
+        self.start = start  # position in the buffer; 0: where the command began
 
 
 class Later(Exception):
@@ -40,7 +40,10 @@ class Later(Exception):
 
 
 def read_line(data: bytes, start: int) -> tuple[list[bytes], int]:
-    """The words of the command line at `start`, and where the next byte is. Raises NeedMore, or Dropped if too long."""
+    """Return the words of the command line at `start`, and the position of the next byte.
+
+    Raises NeedMore if the line is not complete, and Dropped if it is too long.
+    """
     newline = data.find(b"\n", start, start + MAX_LINE)
     if newline < 0:
         if len(data) - start >= MAX_LINE:
@@ -53,13 +56,13 @@ def read_line(data: bytes, start: int) -> tuple[list[bytes], int]:
 
 
 def require(allowed: bool, command: str) -> None:
-    """WireError if the state of the connection does not allow the command."""
+    """Raise WireError if the state of the connection does not allow the command."""
     if not allowed:
         raise WireError("E_INVALID", f"cannot {command} in current state")
 
 
 def read_name(word: bytes, code: str, what: str) -> str:
-    """A valid topic or channel name, or the error that it is none."""
+    """Return a valid topic or channel name. Raises WireError with `code` if the name is not valid."""
     name = word.decode("latin-1")
     if not is_valid_name(name):
         raise WireError(code, f"{what} name {quote(word)} is not valid")
@@ -67,8 +70,11 @@ def read_name(word: bytes, code: str, what: str) -> str:
 
 
 def read_body(data: bytes, start: int, at: int, words: "BodyWords", limit: int) -> tuple[bytes, int]:
-    """A body (int32 length, bytes) at `at`, of a command that began at `start`. Lengths are checked before bytes are
-    waited for. Returns the body and where the next byte is."""
+    """Read the body (int32 length, bytes) at `at`, of a command that began at `start`.
+
+    Returns the body and the position of the next byte. Lengths are checked before any bytes are waited for. Raises NeedMore,
+    WireError.
+    """
     size = read_size(data, start, at, words.at_eof_size)
     if size <= 0:
         raise words.invalid(size)
@@ -81,7 +87,7 @@ def read_body(data: bytes, start: int, at: int, words: "BodyWords", limit: int) 
 
 
 def read_size(data: bytes, start: int, at: int, at_eof: WireError) -> int:
-    """The int32 at `at`."""
+    """Return the int32 at `at`. Raises NeedMore with `at_eof`."""
     if len(data) < at + 4:
         raise NeedMore(at + 4 - start, at_eof)
     size: int = INT32.unpack_from(data, at)[0]
@@ -89,7 +95,7 @@ def read_size(data: bytes, start: int, at: int, at_eof: WireError) -> int:
 
 
 class BodyWords:
-    """The errors of one command's body, in its own words: they differ from command to command."""
+    """The errors of one command's body, in the wording of the original, which differs from command to command."""
 
     def __init__(self, code: str, command: str, noun: str, big: str) -> None:
         self._code = code
@@ -99,11 +105,11 @@ class BodyWords:
         self.at_eof_body = WireError(code, f"{command} failed to read {noun}")
 
     def invalid(self, size: int) -> WireError:
-        """A size that is not positive."""
+        """Return the error for a size that is not positive."""
         return WireError(self._code, f"{self._invalid} {size}")
 
     def too_big(self, size: int, limit: int) -> WireError:
-        """A size above the limit."""
+        """Return the error for a size above the limit."""
         return WireError(self._code, f"{self._big} {size} > {limit}")
 
 
@@ -119,8 +125,8 @@ _MPUB_MESSAGE_EOF = WireError("E_BAD_MESSAGE", "MPUB failed to read message body
 class MpubScan:
     """The messages of one MPUB, collected as they arrive.
 
-    The inner lengths decide, not the outer one (as in the original); unlike there their sum is bounded by the body limit,
-    for a peer must not make the daemon collect without end.
+    The inner lengths decide, not the outer one, as in the original. Unlike there, their sum is bounded by the body limit,
+    because a peer must not make the daemon collect without end.
     """
 
     def __init__(
@@ -129,14 +135,14 @@ class MpubScan:
         self.topic = topic
         self.attributes = attributes
         self.bodies: list[bytes] = []
-        self.size = 0  # bytes of body so far
-        self.memory = 0  # bytes that all of it will take, as far as its outer length tells
+        self.size = 0  # bytes of bodies collected so far
+        self.memory = 0  # bytes of memory that the whole MPUB will take, according to its outer length
         self._count = count
         self._max_msg_size = max_msg_size
         self._max_body_size = max_body_size
 
     def feed(self, data: bytes, at: int) -> int:
-        """Take what is complete from `at` on, up to PORTION messages; return where the rest begins. Raises WireError."""
+        """Take the complete messages from `at` on, up to PORTION; return where the rest begins. Raises WireError."""
         bodies, limit = self.bodies, self._max_msg_size
         count = min(self._count, len(bodies) + PORTION)
         available = len(data)
@@ -158,7 +164,7 @@ class MpubScan:
         return at
 
     def need(self, data: bytes, at: int) -> NeedMore:
-        """What the next message wants, when `feed` stopped at `at` for want of input."""
+        """Return the NeedMore for the next message, after `feed` stopped at `at` because input ran out."""
         index = len(self.bodies)
         if len(data) < at + 4:
             return NeedMore(4, WireError("E_BAD_MESSAGE", f"MPUB failed to read message({index}) body size"), at)
@@ -166,7 +172,7 @@ class MpubScan:
 
     @property
     def complete(self) -> bool:
-        """True when all messages are here."""
+        """Return True when all messages have arrived."""
         return len(self.bodies) == self._count
 
     def _bad_size(self, size: int) -> WireError:
@@ -176,7 +182,7 @@ class MpubScan:
 
 
 def read_mpub_count(data: bytes, start: int, at: int, max_body_size: int) -> tuple[int, int]:
-    """The outer length and the count of an MPUB. Returns the count and where the first message begins."""
+    """Read the outer length and the count of an MPUB. Return the count and where the first message begins."""
     size = read_size(data, start, at, MPUB_BODY.at_eof_size)
     if size <= 0:
         raise MPUB_BODY.invalid(size)
@@ -189,7 +195,7 @@ def read_mpub_count(data: bytes, start: int, at: int, max_body_size: int) -> tup
 
 
 def read_attributes(words: list[bytes], command: str) -> Attributes:
-    """What stands behind a publishing command's own words: nothing, a key, or a producer and a sequence."""
+    """Parse the words behind a publishing command's own: none, a key, or a producer and a sequence. Raises WireError."""
     texts = [word.decode("latin-1") for word in words]
     if not texts:
         return NONE
@@ -202,7 +208,10 @@ def read_attributes(words: list[bytes], command: str) -> Attributes:
 
 
 def parse_number(word: bytes) -> int | None:
-    """Digits only, wrapping silently at 64 bits as the original's parser does; None if it is no number. "" is 0."""
+    """Return the number that the digits say, or None if they are not all digits. "" is 0.
+
+    The number wraps silently at 64 bits, as the original's parser does; 4000 digits or more are not a number.
+    """
     if not _DIGITS.issuperset(word):
         return None
     return int(word or b"0") & _UINT64 if len(word) < 4000 else None

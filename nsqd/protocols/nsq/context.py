@@ -1,4 +1,4 @@
-"""What all connections of NSQ clients have in common: the node, its settings, and whom to ask."""
+"""What all connections of NSQ clients share: the node, its settings, and the servers to ask."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,8 @@ from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Questio
 from nsqd.protocols.nsq.settings import Settings
 
 Ask = Callable[[Question, Callable[[Authorization | AuthRefused], None]], None]
-UntilRegistered = Callable[[str, Callable[[], None]], None]  # topic, what to call when nsqlookupd knows it
+# takes a topic, and a function to call when nsqlookupd knows the topic
+UntilRegistered = Callable[[str, Callable[[], None]], None]
 
 
 def _nobody_to_ask(*_: object) -> NoReturn:
@@ -22,9 +23,9 @@ def _no_lookupd(*_: object) -> NoReturn:
 
 @dataclass(slots=True)
 class Context:
-    """See above. A listener makes its peers with `partial(Peer, context)`."""
+    """The node as its NSQ peers know it. A listener makes its peers with `partial(Peer, context)`."""
 
     broker: Broker
     settings: Settings
-    ask: Ask = _nobody_to_ask  # the authorization servers; the answer comes in the reactor's thread, between turns
-    until_registered: UntilRegistered = _no_lookupd  # likewise, in a bounded time
+    ask: Ask = _nobody_to_ask  # asks the authorization servers; the answer comes in the reactor's thread, between turns
+    until_registered: UntilRegistered = _no_lookupd  # calls back in the reactor's thread, too, within a bounded time

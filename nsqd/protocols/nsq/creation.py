@@ -1,8 +1,8 @@
-"""The topics that one client names: found, or created.
+"""Find or create the topics that one client names.
 
 Where nsqlookupd is configured, the command that creates a topic waits, for a bounded time, until nsqlookupd knows the topic and
-the topic has the channels that nsqlookupd names, as in the original. So who looks the topic up after the OK finds it. Nobody
-else waits, not even for the same topic.
+the topic has the channels that nsqlookupd names, as in the original. So a client that looks the topic up after the OK finds it.
+No other command waits, not even for the same topic.
 """
 
 from functools import partial
@@ -16,7 +16,7 @@ from nsqd.protocols.transport import Transport
 
 
 class Topics:
-    """See above."""
+    """The topics of the node, as one client may name them."""
 
     __slots__ = ("_broker", "_transport", "_until_registered")
 
@@ -26,7 +26,7 @@ class Topics:
         self._transport = transport
 
     def find_or_create(self, name: str, *, may_wait: bool = True) -> Topic:
-        """The topic. Raises TooMany, and Waiting if it was created just now: then the command is read again later."""
+        """Return the topic. Raises TooMany, and Waiting if it was created just now: then the command is read again later."""
         known = name in self._broker.topics
         topic = self._broker.topic(name)
         if may_wait and not known and self._broker.directory.ask_for_channels:
@@ -35,5 +35,5 @@ class Topics:
         return topic
 
     def unsubscribe(self, channel: Channel, consumer: Consumer) -> None:
-        """The client consumes no more."""
+        """Remove the client's consumer from the channel."""
         self._broker.unsubscribe(channel, consumer)

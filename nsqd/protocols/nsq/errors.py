@@ -1,4 +1,4 @@
-"""Errors of the wire: the peer's fault, told in NSQ's words."""
+"""Define the errors of the wire: mistakes of the peer, told in NSQ's words."""
 
 from nsqd.core.message.frame import error
 from nsqd.protocols.outbox import Outbox
@@ -7,7 +7,7 @@ NOT_FATAL = frozenset({"E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"})
 
 
 class WireError(Exception):
-    """`<code> <text>` goes out as an error frame; unless it is one of three codes, the connection closes after it."""
+    """An error frame `<code> <text>`; the connection closes after it, except for the three codes in NOT_FATAL."""
 
     def __init__(self, code: str, text: str | bytes = "") -> None:
         super().__init__(code, text)
@@ -17,7 +17,7 @@ class WireError(Exception):
 
     @property
     def fatal(self) -> bool:
-        """True if the connection closes after it."""
+        """Return True if the connection closes after this error."""
         return self.code not in NOT_FATAL
 
 
@@ -26,18 +26,18 @@ class Dropped(Exception):
 
 
 def fail(outbox: Outbox, failure: WireError) -> None:
-    """Send an error; most end the connection."""
+    """Send an error, and close the connection after it if the error is fatal."""
     outbox.reply(error(failure.data))
     if failure.fatal:
         outbox.closing = True
 
 
 def quote(name: bytes) -> str:
-    """A name as Go's %q prints it: in double quotes, what cannot be printed escaped."""
+    """Quote a name as Go's %q prints it: in double quotes, with escapes for what cannot be printed."""
     out = []
     for char in name.decode("utf-8", "surrogateescape"):
         code = ord(char)
-        if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8
+        if 0xDC80 <= code <= 0xDCFF:  # a byte that is not valid UTF-8
             out.append(f"\\x{code - 0xDC00:02x}")
         elif char in _ESCAPES:
             out.append(_ESCAPES[char])

@@ -1,7 +1,7 @@
-"""The shapes that make up nearly all traffic, recognised whole.
+"""Recognize the shapes that make up nearly all traffic, as wholes.
 
-Beside each stands the exact slow path in peer.py. Code here only says "this is it" or None; it never decides that more is
-needed or that something is malformed, and a property test holds both paths equal.
+Beside each function stands the exact slow path in peer.py. A function here returns the command or None; it never decides that
+more input is needed or that something is malformed, and a property test holds both paths equal.
 """
 
 from struct import Struct
@@ -11,19 +11,19 @@ from nsqd.protocols.nsq.commands import INT32
 
 FIN_SIZE = 21  # "FIN " + 16 bytes + "\n"
 _FIN_COLUMNS = ((0, b"F"), (1, b"I"), (2, b"N"), (3, b" "), (20, b"\n"))
-_MOST_FINS = 512  # looked at together: a row that soon ends must not cost the whole buffer
+_MOST_FINS = 512  # looked at together: a row that soon ends must not cost a pass over the whole buffer
 _FIN = b"FIN "
 _NEWLINE, _RETURN = 10, 13
 _FIN_LETTERS = b"FIN \n"
 
 
 def fins(data: bytes, start: int) -> bytes | None:
-    """The ids of the FINs that stand in a row at `start`, end to end; None if they are not plain ones.
+    """Return the ids of the FINs that stand in a row at `start`, end to end, or None if they are not plain FINs.
 
-    The caller has seen that the first begins with "F".
+    The caller has seen that the first one begins with "F".
     """
     count = min((len(data) - start) // FIN_SIZE, _MOST_FINS)
-    if count <= 1:  # of a consumer that works on one message at a time
+    if count <= 1:  # from a consumer that works on one message at a time
         ids = data[start + 4 : start + 20]
         plain = count and data[start + 20] == _NEWLINE and data.startswith(_FIN, start) and ids.isalnum()
         return ids if plain else None
@@ -38,7 +38,7 @@ def fins(data: bytes, start: int) -> bytes | None:
 
 
 def pub(data: bytes, start: int, limit: int) -> tuple[bytes, bytes, int] | None:
-    """A complete `PUB <topic>`: topic, body, where the next byte is."""
+    """Return topic, body and the next position of a complete `PUB <topic>` at `start`, or None."""
     newline = data.find(b"\n", start, start + 80)
     if newline < 0 or len(data) < newline + 5:
         return None
@@ -50,7 +50,7 @@ def pub(data: bytes, start: int, limit: int) -> tuple[bytes, bytes, int] | None:
 
 
 def mpub(data: bytes, start: int, max_msg_size: int, max_body_size: int) -> tuple[bytes, list[bytes], int, int] | None:
-    """A complete MPUB of messages of one size: topic, bodies, bytes of body, where the next byte is."""
+    """Return topic, bodies, bytes of bodies and the next position of a complete MPUB whose messages have one size, or None."""
     newline = data.find(b"\n", start, start + 80)
     if newline < 0 or len(data) < newline + 13:
         return None
@@ -65,14 +65,14 @@ def mpub(data: bytes, start: int, max_msg_size: int, max_body_size: int) -> tupl
 
 
 def equal_bodies(data: bytes, start: int, end: int, max_msg_size: int) -> list[bytes] | None:
-    """Count and messages of one size that fill start..end exactly: their bodies; None if it is anything else."""
+    """Return the bodies if a count and that many messages of one size fill start..end exactly; None otherwise."""
     if end - start < 9:
         return None
     count, size = _MPUB_HEAD.unpack_from(data, start)
     first, stride = start + 4, size + 4
     if not (0 < size <= max_msg_size and count > 0 and first + count * stride == end):
         return None
-    for column in range(4):  # all lengths are the first one's
+    for column in range(4):  # all lengths must equal the first one
         if data[first + column : end : stride].count(data[first + column]) != count:
             return None
     return parts_of(data, first, count, size, 4)

@@ -1,4 +1,4 @@
-"""IDENTIFY: what a client asks for, checked in the original's order, and the answer (specs/nsq.md a7)."""
+"""Handle IDENTIFY: what a client asks for, checked in the original's order, and the answer (specs/nsq.md a7)."""
 
 import json
 from dataclasses import dataclass, field, replace
@@ -31,13 +31,13 @@ _FIELDS: dict[str, type] = {
     "snappy": bool,
     "topology_region": str,
     "topology_zone": str,
-    "deduplication": bool,  # ours
+    "deduplication": bool,  # an addition of Penstock
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What is agreed with a client. Times in ns; 0 means off."""
+    """What was agreed with a client. Times are in ns; 0 means off."""
 
     client_id: str = ""
     hostname: str = ""
@@ -47,7 +47,7 @@ class Identity:
     output_buffer_timeout: int = 250 * MILLISECOND
     sample_rate: int = 0  # percent; 0: all messages
     msg_timeout: int = 60 * SECOND
-    negotiates: bool = field(default=False, compare=False)  # the answer is JSON, not just OK
+    negotiates: bool = field(default=False, compare=False)  # True: the answer is JSON, not just OK
     upgrade: Upgrade = field(default_factory=Upgrade)
     topology_region: str = ""
     topology_zone: str = ""
@@ -55,7 +55,7 @@ class Identity:
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """The body's fields, names in lower case, types checked as Go's decoder does. Raises WireError."""
+    """Parse the body's fields, with names in lower case and types checked as Go's decoder does. Raises WireError."""
     try:
         pairs = json.loads(body.decode("utf-8", "replace"), object_pairs_hook=_Pairs, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -78,11 +78,11 @@ def decode(body: bytes) -> dict[str, Any]:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as it was written: Go assigns fields in that order, whatever their case."""
+    """A JSON object as a list of pairs in the order written, because Go assigns fields in that order, whatever their case."""
 
 
 def _decode_failed() -> WireError:
-    """A new one each time: an exception that is raised again and again keeps every frame it came through."""
+    """Return a new exception each time: one that is raised again and again keeps every frame it came through."""
     return WireError("E_BAD_BODY", "IDENTIFY failed to decode JSON body")
 
 
@@ -91,7 +91,10 @@ def _refuse(constant: str) -> None:
 
 
 def apply(asked: dict[str, Any], settings: Settings) -> tuple[Identity, WireError | None]:
-    """The identity that results. With an error, what was checked before it still holds, as in the original."""
+    """Return the identity that results, and the first error or None.
+
+    With an error, everything that was checked before it still holds, as in the original.
+    """
     identity = Identity(
         client_id=asked.get("client_id", ""),
         hostname=asked.get("hostname", ""),
@@ -181,7 +184,7 @@ def _upgrade(identity: Identity, asked: dict[str, Any], settings: Settings) -> I
 
 
 def answer(identity: Identity, settings: Settings) -> bytes:
-    """What IDENTIFY is answered with: OK, or what was agreed, in the original's key order."""
+    """Return the answer to IDENTIFY: OK, or a JSON object of what was agreed, in the original's key order."""
     if not identity.negotiates:
         return b"OK"
     upgrade = identity.upgrade
@@ -200,7 +203,7 @@ def answer(identity: Identity, settings: Settings) -> bytes:
         "output_buffer_size": identity.output_buffer_size,
         "output_buffer_timeout": identity.output_buffer_timeout // MILLISECOND,
     }
-    if settings.topology_region or settings.topology_zone:  # the release of 1.3.0 does not know them
+    if settings.topology_region or settings.topology_zone:  # the release of 1.3.0 does not know these keys
         agreed |= {"topology_region": settings.topology_region, "topology_zone": settings.topology_zone}
     if identity.deduplication:
         agreed["deduplication"] = True

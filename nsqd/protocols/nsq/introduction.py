@@ -1,4 +1,4 @@
-"""Who a client is: what IDENTIFY agrees on, the layers that it asks for, and what AUTH allows it.
+"""Establish who a client is: what IDENTIFY agrees on, the layers that the client asks for, and what AUTH allows it.
 
 An IDENTIFY may come again, but some of what the first one agreed on holds for good (as in the original).
 """
@@ -18,7 +18,11 @@ from shared.tls_info import TlsInfo
 
 
 class Introduction:
-    """See above. Commands take the buffer and where the command and its body begin; they raise WireError, NeedMore, Waiting."""
+    """The introduction of one client.
+
+    Commands take the buffer and the positions at which the command and its body begin; they raise WireError, NeedMore and
+    Waiting.
+    """
 
     __slots__ = (
         "_ask",
@@ -45,14 +49,15 @@ class Introduction:
             output_buffer_timeout=settings.output_buffer_timeout,
             msg_timeout=settings.msg_timeout,
         )
-        self.agreed = self.identity  # the first IDENTIFY's, whatever later ones say: heartbeats, delivery (quirk)
+        # what the first IDENTIFY agreed on, whatever later ones say: heartbeats, delivery (quirk)
+        self.agreed = self.identity
         self.identified = False
-        self.tls: TlsInfo | None = None  # of the handshake, once it is done
+        self.tls: TlsInfo | None = None  # details of the handshake, once it is done
         self.access = Access(settings.auth_required, self._ask_servers)
         self.liveness = Liveness(now, settings.identify_timeout, self.identity.heartbeat_interval)
 
     def identify(self, data: bytes, start: int, at: int, now: int) -> tuple[bytes, int]:
-        """IDENTIFY: the answer, and where the command ends."""
+        """Handle IDENTIFY: return the answer, and where the command ends."""
         limit = min(MAX_IDENTIFY, self._settings.max_body_size)
         body, end = read_body(data, start, at, IDENTIFY_BODY, limit)
         self.identity, failure = apply(decode(body), self._settings)
@@ -68,21 +73,21 @@ class Introduction:
         return answer(self.identity, self._settings), end
 
     def upgraded(self, tls: TlsInfo | None) -> None:
-        """The next layer stands, TLS (`tls`) or compression."""
+        """Take note that the next layer is in place: TLS if `tls` is given, else compression."""
         if tls is not None:
             self.tls = tls
             self.liveness.handshake_due = NEVER
             self._transport.timer_changed()  # heartbeats begin
 
     def auth(self, words: list[bytes], data: bytes, start: int, at: int) -> tuple[bytes, int]:
-        """AUTH: the answer, and where the command ends."""
+        """Handle AUTH: return the answer, and where the command ends."""
         if len(words) != 1:
             raise WireError("E_INVALID", "AUTH invalid number of parameters")
         secret, end = read_body(data, start, at, AUTH_BODY, self._settings.max_body_size)
         return self.access.auth(secret), end
 
     def _ask_servers(self, secret: bytes) -> None:
-        """Have the authorization servers asked, and the command at hand wait for what they say."""
+        """Have the authorization servers asked, and suspend the connection until they answer."""
         common_name = self.tls.common_name if self.tls else ""
         question = Question(self._remote_ip, self.tls is not None, common_name, secret)
 

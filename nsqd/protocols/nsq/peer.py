@@ -1,11 +1,11 @@
-"""One client's connection: bytes in, commands done, bytes out.
+"""Serve one client's connection: bytes in, commands done, bytes out.
 
-Bytes come in by `receive`, go out by `take_output`; a Transport is told when there is something to send or a time to
-wait for. It opens no socket and reads no clock. Replies come strictly in the order of the commands; messages and heartbeats
+Bytes come in by `receive` and go out by `take_output`; a Transport is told when there is something to send or a time to wait
+for. The peer opens no socket and reads no clock. Replies come strictly in the order of the commands; messages and heartbeats
 stand between them. TLS and compression are the transport's: the peer agrees on them and sees plain bytes.
 
-`closing` means that the connection ends when its output is sent. `waiting`: the command at hand waits for an authorization
-server, or for nsqlookupd to know a new topic, and nothing behind it is looked at.
+`closing` means that the connection ends when its output is sent. `waiting` means that the command at hand waits for an
+authorization server, or for nsqlookupd to know a new topic, and that no input behind the command is looked at.
 """
 
 from collections.abc import Callable
@@ -25,14 +25,14 @@ from nsqd.protocols.transport import NEVER, Transport
 from shared.tls_info import TlsInfo
 
 MAGIC = b"  V2"
-_F, _PUBLISHES = ord("F"), b"PM"  # the letters that FIN, and PUB and MPUB, begin with
-# Commands in a row, or stretches of fast ones: the dearest take 10 us, and a turn has other clients (16,384 RDYs in 64 KiB
-# were 30 ms).
+_F, _PUBLISHES = ord("F"), b"PM"  # the first letters of FIN, and of PUB and MPUB
+# Commands, or stretches of fast ones, that are handled in a row: the most expensive take 10 us, and a turn has other clients
+# (16,384 RDYs in 64 KiB took 30 ms).
 MOST_COMMANDS = 1024
 
 
 class Peer:
-    """See above."""
+    """The state machine of one NSQ client. Implements nsqd.protocols.conversation.Conversation."""
 
     __slots__ = (
         "_buffer",
@@ -64,26 +64,26 @@ class Peer:
         self.remote_ip = remote_ip  # "" for a unix socket
         self.port = port
         self.connected = wall  # ns since the epoch
-        self.waiting = False  # input is kept, not looked at, until `resume`
-        self.buffered = 0  # bytes that the command at hand takes when it is complete; 0: none is half-received
+        self.waiting = False  # True: input is kept, not looked at, until `resume`
+        self.buffered = 0  # bytes that the command at hand takes when it is complete; 0: no command is half-received
         self.body_since = -1  # ns: when its body began to come; -1: its line is not complete
-        # True: `receive` has stopped at MOST_COMMANDS, or in a large MPUB; call it again, with nothing, next turn
+        # True: `receive` has stopped at MOST_COMMANDS, or in a large MPUB; call it again in the next turn, with no data.
         self.has_more = False
-        self.at_eof: WireError | None = None  # what to say if the peer stops sending in the middle of a command
+        self.at_eof: WireError | None = None  # the error to send if the peer stops sending in the middle of a command
         self.outbox = Outbox(transport)
         self.introduction = Introduction(context, transport, remote_ip, now)
         self._liveness = self.introduction.liveness
         topics, access = Topics(context, transport), self.introduction.access
         self._publisher = Publisher(broker, topics, settings, access, self.outbox)
         self.subscription = Subscription(topics, settings, access, self.outbox)
-        self._started = False  # True: the magic was right
+        self._started = False  # True: the client sent the right magic
         self._buffer = bytearray()  # input of a command that is not complete
-        self._need = 4  # bytes of it without which parsing is pointless
+        self._need = 4  # bytes that the buffer needs before parsing makes sense
 
     # input
 
     def receive(self, data: bytes, now: int) -> None:
-        """Handle the complete commands in `data` and what was kept before, up to MOST_COMMANDS; keep the rest."""
+        """Handle the complete commands in `data` and in input kept before, up to MOST_COMMANDS; keep the rest."""
         self.has_more = False
         if self._buffer or self.waiting:
             self._buffer += data
@@ -99,7 +99,7 @@ class Peer:
             self._buffer += data[position:] if position else data
 
     def _handle(self, data: bytes, position: int, now: int) -> int:
-        """Handle the complete commands from `position` on, up to MOST_COMMANDS. Returns where the rest begins."""
+        """Handle the complete commands from `position` on, up to MOST_COMMANDS. Return where the rest begins."""
         size, outbox = len(data), self.outbox
         for _ in range(MOST_COMMANDS):
             if (position >= size and self._publisher.batch is None) or outbox.closing:
@@ -111,7 +111,7 @@ class Peer:
             except Later as later:
                 self._need = 0
                 self.has_more = True
-                if self._publisher.scan is None and self._publisher.batch is None:  # it ended a command
+                if self._publisher.scan is None and self._publisher.batch is None:  # the exception ended a command
                     self._done(now)
                 return later.start
             except Waiting:
@@ -126,7 +126,7 @@ class Peer:
         return position
 
     def _keep(self, more: NeedMore, position: int, now: int) -> int:
-        """The command at `position` is not complete. Returns from where on input is kept."""
+        """Note what the incomplete command at `position` needs. Return the position from which on input is kept."""
         self._need = more.size
         self.at_eof = more.at_eof
         self.body_since = -1 if more.at_eof is None else self._body_began(now)
@@ -134,36 +134,36 @@ class Peer:
         return max(position, more.start)
 
     def _note_scan(self, scan: MpubScan, now: int) -> None:
-        """A large MPUB is on its way, or is read in portions: it keeps what it has reserved."""
+        """Account for a large MPUB that still arrives, or is read in portions: it keeps the memory that it has reserved."""
         self.buffered = max(scan.memory, scan.size + self.buffered)
         if self.has_more:
             self.at_eof = scan.need(b"", 0).at_eof
         self.body_since = self._body_began(now)
 
     def receive_eof(self) -> None:
-        """The peer sends no more."""
+        """Fail a command that stays incomplete, and close: the client sends no more."""
         if self.at_eof is not None and not self.closing:
             fail(self.outbox, self.at_eof)
         self.outbox.closing = True
 
     def break_off(self) -> None:
-        """End the connection without a word: what came is not of this protocol, TLS or compression."""
+        """End the connection without a word, because the input is not valid for this protocol, TLS or compression."""
         self.outbox.break_off()
 
     def resume(self, now: int) -> None:
-        """Go on with the command that waited for somebody outside."""
-        self._publisher.forget()  # the authorization servers may have spoken: what was allowed before
+        """Go on with the command that waited for another server."""
+        self._publisher.forget()  # the authorization servers may have answered, so earlier permissions may not hold
         self.waiting = False
         self._need = 0
         self.receive(b"", now)
 
     def upgraded(self, tls: TlsInfo | None = None) -> None:
-        """The next layer stands, TLS (`tls`) or compression: the client is told so through it."""
+        """Tell the client, through the next layer, that this layer is in place: TLS if `tls` is given, else compression."""
         self.introduction.upgraded(tls)
         self.outbox.reply(OK)
 
     def disconnected(self) -> None:
-        """The connection is gone; what is in flight waits for its time-out, and nothing else is kept."""
+        """Release everything: the connection is gone. Messages in flight wait for their time-out."""
         self.outbox.closing = True
         self._buffer.clear()
         self.buffered = 0
@@ -185,11 +185,11 @@ class Peer:
         return len(MAGIC)
 
     def _body_began(self, now: int) -> int:
-        """When the body at hand began to come: now, if a command was completed since another one did."""
+        """Return when the body at hand began to come: now, if a command was completed since the last body began."""
         return now if self._liveness.last_activity >= self.body_since else self.body_since
 
     def _command(self, data: bytes, start: int, now: int) -> int:
-        """Handle the command at `start`, or several alike; return where the next one begins."""
+        """Handle the command at `start`, or several of the same kind; return where the next one begins."""
         self.at_eof = None
         scan, batch = self._publisher.scan, self._publisher.batch
         if batch is not None:
@@ -210,14 +210,14 @@ class Peer:
         return end
 
     def _done(self, now: int) -> None:
-        """A command was completed: from the first one on, heartbeats keep the connection."""
+        """Note that a command was completed: from the first one on, heartbeats keep the connection."""
         liveness = self._liveness
         first, liveness.last_activity = liveness.last_activity < 0, now
         if first:
             self._transport.timer_changed()
 
     def _slow(self, data: bytes, start: int, now: int) -> int:
-        """Any command, exactly."""
+        """Handle any command by its exact reading; return where the next one begins."""
         words, at = read_line(data, start)
         if self._settings.tls_required and self.introduction.tls is None and words[0] != b"IDENTIFY":
             raise WireError("E_INVALID", b"cannot %s in current state (TLS required)" % words[0])
@@ -226,7 +226,8 @@ class Peer:
             raise WireError("E_INVALID", b"invalid command " + words[0])
         return handler(self, words, data, start, at, now)
 
-    # commands: (words of the line, the buffer, where the command began, where its line ended, now) -> where it ended
+    # Commands take (words of the line, the buffer, where the command began, where its line ended, now) and return where they
+    # end.
 
     def _identify(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
         require(self.state == INIT and not self.introduction.identity.upgrade.changes, "IDENTIFY")
@@ -237,7 +238,7 @@ class Peer:
         if not identity.upgrade.changes:
             return end
         self._transport.upgrade(identity.upgrade)
-        return len(data)  # what was sent ahead of the upgrade did not come through it: it is not believed
+        return len(data)  # input sent ahead of the upgrade did not pass through it, so it is discarded
 
     def _auth(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
         require(self.state == INIT, "AUTH")
@@ -284,13 +285,13 @@ class Peer:
     # output
 
     def take_output(self) -> list[bytes]:
-        """Everything that waits to be sent."""
+        """Take everything that waits to be sent."""
         return self.outbox.take()
 
     # time
 
     def next_timer(self) -> int:
-        """When tick has something to do (ns)."""
+        """Return when `tick` has something to do (monotonic ns)."""
         if self.closing:
             return NEVER
         if not self._liveness.is_established:
@@ -298,7 +299,7 @@ class Peer:
         return min(self._liveness.heartbeat_due, self._read_deadline(), self.outbox.flush_due)
 
     def tick(self, now: int) -> None:
-        """Send a heartbeat or what was held back, or give up on a silent client, if it is time."""
+        """Send a heartbeat or the held messages, or give up on a silent client, if it is time."""
         if self.closing:
             return
         if now >= self._read_deadline():
@@ -314,8 +315,8 @@ class Peer:
             self.subscription.tick(now)
 
     def _read_deadline(self) -> int:
-        """When a client that sends nothing is given up."""
-        if self.waiting or self.has_more:  # it has sent something, and we have not come to it
+        """Return when a client that sends nothing is given up (ns)."""
+        if self.waiting or self.has_more:  # the client has sent something that is not handled yet
             return NEVER
         return self._liveness.deadline()
 
@@ -323,31 +324,31 @@ class Peer:
 
     @property
     def closing(self) -> bool:
-        """True if no more input is read, and the connection ends with its output."""
+        """Return True if no more input is read, and the connection ends with its output."""
         return self.outbox.closing
 
     @property
     def patience(self) -> int:
-        """ns that the network may take nothing; 0: as usual."""
+        """Return for how many ns the network may take nothing; 0: the usual limit."""
         return self._liveness.interval
 
     def network_ready(self) -> None:
-        """There may be room for messages again."""
+        """Offer the consumer messages again, for there may be room now."""
         self.subscription.network_ready()
 
     @property
     def state(self) -> int:
-        """INIT, SUBSCRIBED or CLOSING."""
+        """Return the state of the subscription: INIT, SUBSCRIBED or CLOSING."""
         return self.subscription.state
 
     @property
     def consumer(self) -> Consumer | None:
-        """From SUB on, until the connection or the channel goes."""
+        """Return the consumer: there is one from SUB until the connection or the channel is gone."""
         return self.subscription.consumer
 
     @property
     def pub_counts(self) -> dict[str, int]:
-        """Messages published, by topic."""
+        """Return how many messages were published, by topic."""
         return self._publisher.counts
 
 

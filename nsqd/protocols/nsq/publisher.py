@@ -1,11 +1,11 @@
-"""What one client publishes: PUB, MPUB and DPUB, each with its fast shape and its exact reading.
+"""Handle what one client publishes: PUB, MPUB and DPUB, each with its fast shape and its exact reading.
 
-A topic's permission is asked for once: `_known` remembers it. An MPUB is collected as it arrives, and a large one is published
-in portions over several turns.
+The permission for a topic is asked for once: `_known` remembers it. An MPUB is collected as it arrives, and a large one is
+published in portions over several turns.
 
-If IDENTIFY agreed on `deduplication`, a line may end in a key, or in a producer and a sequence; what was published under that
-already is not again, and its OK waits for what the first one waited for (nsqd/core/sequence/seen.py). Of an MPUB the key is
-that of all its messages together, and the sequence that of the first:
+If IDENTIFY agreed on `deduplication`, a command line may end in a key, or in a producer and a sequence. Messages that were
+published under that key or sequence before are not published again, and the OK waits for what the first one's OK waited for
+(nsqd/core/sequence/seen.py). In an MPUB the key is that of all its messages together, and the sequence is that of the first:
 
     PUB <topic> [<key> | <producer> <sequence>]
     DPUB <topic> <ms> [...]
@@ -38,14 +38,17 @@ from nsqd.protocols.nsq.errors import WireError
 from nsqd.protocols.nsq.settings import MILLISECOND, Settings
 from nsqd.protocols.outbox import Outbox
 
-COST_OF_DELAY, COST_OF_TOPIC = 16, 64  # of a DPUB, and of a new topic, in messages of an MPUB
-MOST_KNOWN = 256  # topics a connection remembers: honest producers have a few
+COST_OF_DELAY, COST_OF_TOPIC = 16, 64  # what a DPUB, and a new topic, cost, in messages of an MPUB
+MOST_KNOWN = 256  # topics that a connection remembers: honest producers have a few
 _PUB, _MPUB = b"PUB ", b"MPUB "
 
 
 class Publisher:
-    """See above. Commands take (words of the line, buffer, where the command began, where its line ended, now) and return
-    where the next one begins; they raise WireError, NeedMore and Waiting."""
+    """The publishing side of one client.
+
+    Commands take (words of the line, buffer, where the command began, where its line ended, now) and return where the next one
+    begins; they raise WireError, NeedMore and Waiting.
+    """
 
     __slots__ = (
         "_access",
@@ -68,17 +71,21 @@ class Publisher:
         self._settings = settings
         self._access = access
         self._outbox = outbox
-        # topics whose names need no check: all there are, or, where each needs a permission, those published to
+        # Topics whose names need no check: all topics of the node or, where each needs a permission, those published to.
         self._known: dict[bytes, Topic] = {} if settings.auth_required else broker.named
         self.counts: dict[str, int] = {}  # messages published, by topic
-        self.scan: MpubScan | None = None  # an MPUB whose messages are still coming
-        self.batch: Batch | None = None  # a large MPUB that is complete, and published in portions
-        self._batch_topic = ""  # its topic's name
-        self._spent = 0  # since a turn was last told to go on without this client: messages, and what costs as much
+        self.scan: MpubScan | None = None  # an MPUB whose messages are still coming; None: there is none
+        # a large MPUB that is complete and is published in portions; None: there is none
+        self.batch: Batch | None = None
+        self._batch_topic = ""  # the topic's name of that batch
+        self._spent = 0  # messages, and equal costs, since Later last ended this client's share of a turn
         self.deduplicates = False  # as IDENTIFY agreed
 
     def fast(self, data: bytes, start: int, now: int) -> int:
-        """A PUB or MPUB of the common shape to a known topic, whole in the buffer: where it ends. 0: read it exactly."""
+        """Publish a PUB or MPUB of the common shape to a known topic, if it is whole in the buffer. Return where it ends.
+
+        Returns 0 if the command must be read exactly.
+        """
         if now >= self._access.until or self._broker.refusal:
             return 0
         settings = self._settings
@@ -102,7 +109,7 @@ class Publisher:
         return 0
 
     def pub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        """PUB topic, and a body."""
+        """Handle PUB: a topic and a body."""
         if len(words) < 2:
             raise WireError("E_INVALID", "PUB insufficient number of parameters")
         name = read_name(words[1], "E_BAD_TOPIC", "PUB topic")
@@ -113,11 +120,11 @@ class Publisher:
         return self._spend(1, end)
 
     def _attributes(self, words: list[bytes], command: str) -> Attributes:
-        """Of words that the original does not look at."""
+        """Return the attributes in words that the original ignores; NONE without deduplication."""
         return read_attributes(words, command) if self.deduplicates else NONE
 
     def dpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        """DPUB topic ms, and a body."""
+        """Handle DPUB: a topic, a delay in ms, and a body."""
         if len(words) < 3:
             raise WireError("E_INVALID", "DPUB insufficient number of parameters")
         name = read_name(words[1], "E_BAD_TOPIC", "DPUB topic")
@@ -141,10 +148,10 @@ class Publisher:
         return self._spend(COST_OF_DELAY, end)
 
     def mpub(self, words: list[bytes], data: bytes, start: int, at: int, now: int) -> int:
-        """MPUB topic, and many bodies."""
+        """Handle MPUB: a topic and many bodies."""
         if len(words) < 2:
             raise WireError("E_INVALID", "MPUB insufficient number of parameters")
-        name = read_name(words[1], "E_BAD_TOPIC", "E_BAD_TOPIC MPUB topic")  # the code really stands twice
+        name = read_name(words[1], "E_BAD_TOPIC", "E_BAD_TOPIC MPUB topic")  # the original's text repeats the code, too
         attributes = self._attributes(words[2:], "MPUB")
         self._access.check("MPUB", name, "", now)
         self._topic(name, "MPUB")
@@ -155,7 +162,7 @@ class Publisher:
         return self.go_on(self.scan, data, at)
 
     def go_on(self, scan: MpubScan, data: bytes, at: int) -> int:
-        """More of an MPUB's messages."""
+        """Take more of an MPUB's messages, and publish them when all have arrived. Raises Later, NeedMore."""
         before = len(scan.bodies)
         at = scan.feed(data, at)
         if not scan.complete:
@@ -164,12 +171,15 @@ class Publisher:
         if len(scan.bodies) > PORTION:
             self._begin(scan.topic, Batch(scan.bodies, scan.attributes))
         else:
-            # what was scanned cannot be read again, so it does not wait
+            # a scan cannot be read again, so this command does not wait
             self._publish(self._topic(scan.topic, "MPUB", may_wait=False), scan.bodies, scan.size, scan.attributes)
         return self._spend(len(scan.bodies), at)
 
     def _spend(self, cost: int, end: int) -> int:
-        """A command that ends at `end` is done. Raises Later if that is enough for a turn: after a PORTION of messages."""
+        """Account for a command that ends at `end`, and return `end`.
+
+        Raises Later after a PORTION: that is enough for a turn.
+        """
         self._spent += cost
         if self._spent >= PORTION:
             self._spent = 0
@@ -177,12 +187,12 @@ class Publisher:
         return end
 
     def _begin(self, name: str, batch: Batch) -> None:
-        """A large MPUB is complete: `publish_more` publishes it."""
+        """Hand a complete large MPUB to `publish_more`."""
         self.batch = batch
         self._batch_topic = name
 
     def publish_more(self, batch: Batch, at: int) -> int:
-        """The next portion of a large MPUB; OK follows the last. Raises Later if there is more, and WireError."""
+        """Publish the next portion of a large MPUB; OK follows the last. Raises Later if there is more, and WireError."""
         self.batch = None
         topic = self._topic(self._batch_topic, "MPUB", may_wait=False)
         count = 0 if batch.skip_known(topic) else batch.publish(topic)
@@ -194,7 +204,7 @@ class Publisher:
         raise Later(at)
 
     def forget(self) -> None:
-        """The permissions may have changed, or the client is gone: nothing is known any more."""
+        """Forget the known topics, because the permissions may have changed or the client is gone."""
         if self._settings.auth_required:
             self._known.clear()
 
@@ -209,7 +219,7 @@ class Publisher:
             raise WireError(f"E_{command}_FAILED", f"{command} failed {full}") from None
         if self._settings.auth_required:
             if len(self._known) >= MOST_KNOWN:
-                self._known.clear()  # deleted ones among them are not kept for ever
+                self._known.clear()  # so deleted topics among them are not kept forever
             self._known[name.encode()] = topic
         return topic
 

@@ -1,21 +1,22 @@
-"""The limits and defaults that a connection is held to. Built once from the options of nsqd; times are in ns."""
+"""The limits and defaults that a connection is held to. They are built once from the options of nsqd; times are in ns."""
 
 from dataclasses import dataclass
 
 MILLISECOND = 1_000_000
 SECOND = 1_000_000_000
 
-CLIENT_TIMEOUT = 60 * SECOND  # without IDENTIFY: heartbeats at half of it, closed after all of it (not a flag in NSQ)
+# without IDENTIFY: heartbeats come at half of it, the connection closes after all of it (not a flag in NSQ)
+CLIENT_TIMEOUT = 60 * SECOND
 DEFAULT_OUTPUT_BUFFER = 16 * 1024  # bytes
-MAX_LINE = 16 * 1024  # bytes of a command line, its newline included: the original's read buffer
-MAX_PENDING_OUTPUT = 256 * 1024  # bytes: no message is taken for a consumer that has so many waiting
-MAX_IDENTIFY = 64 * 1024  # bytes of its body: reading 5 MB of odd JSON takes most of a second
+MAX_LINE = 16 * 1024  # bytes of a command line, including its newline: the original's read buffer
+MAX_PENDING_OUTPUT = 256 * 1024  # bytes: a consumer with that much waiting output is given no message
+MAX_IDENTIFY = 64 * 1024  # bytes of an IDENTIFY's body: reading 5 MB of odd JSON takes most of a second
 HANDSHAKE_TIMEOUT = 5 * SECOND  # for TLS, as in the original
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """See nsqd/options.py for the flags of the same names."""
+    """The settings in force. See nsqd/options.py for the flags of the same names."""
 
     version: str = "1.3.0"  # the NSQ release whose protocol this is
     max_rdy_count: int = 2500
@@ -30,12 +31,13 @@ class Settings:
     min_output_buffer_timeout: int = 25 * MILLISECOND
     output_buffer_timeout: int = 250 * MILLISECOND
     max_channel_consumers: int = 0  # 0: no limit
-    identify_timeout: int = 10 * SECOND  # from connecting to the end of the first command: silence is not kept (T12)
+    # from connecting to the end of the first command; a silent connection is closed (T12)
+    identify_timeout: int = 10 * SECOND
     tls: bool = False  # there is a certificate: clients may ask for TLS
-    tls_required: bool = False  # nothing but IDENTIFY before TLS
+    tls_required: bool = False  # True: before TLS only IDENTIFY is allowed
     deflate: bool = True
     max_deflate_level: int = 6
     snappy: bool = True
-    auth_required: bool = False  # AUTH before SUB, PUB, MPUB and DPUB
-    topology_region: str = ""  # where this node is
+    auth_required: bool = False  # True: SUB, PUB, MPUB and DPUB need AUTH first
+    topology_region: str = ""  # the region and zone of this node
     topology_zone: str = ""

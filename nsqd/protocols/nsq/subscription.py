@@ -1,6 +1,6 @@
-"""What one client consumes: SUB, RDY, FIN, REQ, TOUCH and CLS, and the messages on their way to it.
+"""Handle what one client consumes: SUB, RDY, FIN, REQ, TOUCH and CLS, and the messages on their way to it.
 
-State (specs/nsq.md a4): INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING. It is the Sink of its consumer.
+The states (specs/nsq.md a4) are INIT -> SUB -> SUBSCRIBED -> CLS -> CLOSING. A Subscription is the Sink of its consumer.
 """
 
 from nsqd.core.channel import commands
@@ -19,11 +19,11 @@ from nsqd.protocols.outbox import Outbox
 from shared.budget import FREE
 
 INIT, SUBSCRIBED, CLOSING = 0, 3, 4
-MOST_FAILURES = 500  # FINs that fail in a turn: some 5 ms, for an error costs ten times as much as a FIN
+MOST_FAILURES = 500  # FINs that fail in a turn: some 5 ms, because an error costs ten times as much as a FIN
 
 
 class Subscription:
-    """See above. Commands take the words of their line, and raise WireError or Waiting."""
+    """The consuming side of one client. Commands take the words of their line, and raise WireError or Waiting."""
 
     __slots__ = (
         "_access",
@@ -44,18 +44,21 @@ class Subscription:
         self._settings = settings
         self._access = access
         self._outbox = outbox
-        self._agreed = Identity()  # what delivery keeps to, once subscribed
-        self._failures = 0  # FINs that failed since the last Later for them
-        self._msg_timeout = 0  # ns that TOUCH gives
+        self._agreed = Identity()  # the identity that delivery keeps to, once subscribed
+        self._failures = 0  # FINs that failed since failures last raised Later
+        self._msg_timeout = 0  # ns from a TOUCH to the message's new time-out
         self._tick_due = 0  # ns: the first tick of the output buffer's clock at which nothing was sent yet
         self.state = INIT
-        self.consumer: Consumer | None = None  # from SUB on, until the connection or the channel goes
-        self._channel: Channel  # of that consumer; not set before SUB
+        self.consumer: Consumer | None = None  # set from SUB until the connection or the channel is gone
+        self._channel: Channel  # the channel of that consumer; not set before SUB
 
     # commands
 
     def sub(self, words: list[bytes], agreed: Identity, identity: Identity, now: int) -> None:
-        """SUB topic channel. `agreed` is the first IDENTIFY's, to which delivery keeps; `identity` the last one's (quirk)."""
+        """Handle SUB: a topic and a channel.
+
+        `agreed` is the first IDENTIFY's identity, to which delivery keeps; `identity` is the last one's (quirk).
+        """
         require(self.state == INIT, "SUB")
         if not identity.heartbeat_interval:
             raise WireError("E_INVALID", "cannot SUB with heartbeats disabled")
@@ -80,9 +83,9 @@ class Subscription:
         self._outbox.reply(OK)
 
     def rdy(self, words: list[bytes]) -> None:
-        """RDY count."""
+        """Handle RDY: set how many messages may be in flight to the client."""
         if self.state == CLOSING:
-            return  # silently: the client may not know yet
+            return  # without an error: the client may not know yet
         require(self.state == SUBSCRIBED, "RDY")
         count = parse_number(words[1]) if len(words) > 1 else 1
         if count is None:
@@ -94,9 +97,10 @@ class Subscription:
             commands.set_ready(self._channel, self.consumer, count)
 
     def fast_fin(self, data: bytes, start: int) -> int:
-        """As many whole FINs as follow each other at `start`: where they end. 0: read the command exactly.
+        """Finish as many whole FINs as follow each other at `start`. Return where they end; 0: read the command exactly.
 
-        The caller has seen that it begins with "F". Raises Later after MOST_FAILURES that failed: that is enough for a turn.
+        The caller has seen that the first one begins with "F". Raises Later after MOST_FAILURES failures: that is enough for a
+        turn.
         """
         consumer = self.consumer
         if consumer is None:
@@ -116,13 +120,13 @@ class Subscription:
         return end
 
     def fin(self, words: list[bytes]) -> None:
-        """FIN id."""
+        """Handle FIN: finish the message with the id."""
         consumer, message_id = self._in_flight_command("FIN", 2, words)
         for failed, why in commands.finish(self._channel, consumer, message_id):
             self._failed("FIN", failed, why)
 
     def req(self, words: list[bytes], now: int) -> None:
-        """REQ id ms."""
+        """Handle REQ: requeue a message, after a delay in ms."""
         consumer, message_id = self._in_flight_command("REQ", 3, words)
         delay = parse_number(words[2])
         if delay is None:
@@ -133,7 +137,7 @@ class Subscription:
             self._failed("REQ", message_id, why)
 
     def touch(self, words: list[bytes], now: int) -> None:
-        """TOUCH id."""
+        """Handle TOUCH: give a message more time before its time-out."""
         consumer, message_id = self._in_flight_command("TOUCH", 2, words)
         longest = self._settings.max_msg_timeout
         why = commands.touch(self._channel, consumer, message_id, self._msg_timeout, longest, now)
@@ -141,7 +145,7 @@ class Subscription:
             self._failed("TOUCH", message_id, why)
 
     def cls(self) -> None:
-        """CLS: no more messages, please."""
+        """Handle CLS: deliver no more messages to the client."""
         require(self.state == SUBSCRIBED, "CLS")
         self.state = CLOSING
         if self.consumer is not None:
@@ -149,20 +153,20 @@ class Subscription:
         self._outbox.reply(CLOSE_WAIT)
 
     def disconnected(self) -> None:
-        """The connection is gone; what is in flight waits for its time-out."""
+        """Remove the consumer: the connection is gone. Messages in flight wait for their time-out."""
         if self.consumer is not None:
             consumer, self.consumer = self.consumer, None
             self._topics.unsubscribe(self._channel, consumer)
 
     def network_ready(self) -> None:
-        """There may be room for messages again."""
+        """Offer the consumer messages again, for there may be room now."""
         if self.consumer is not None:
             self._channel.refresh(self.consumer)
 
     # Sink of the consumer
 
     def deliver(self, frames: list[bytes], size: int, now: int) -> None:
-        """Messages for the client. Held back as it asked for; sent at once when its window or its buffer is full."""
+        """Take messages for the client, held back as it asked for, or sent at once when its window or its buffer is full."""
         outbox, consumer, agreed = self._outbox, self.consumer, self._agreed
         is_full = outbox.size + size >= min(agreed.output_buffer_size, MAX_PENDING_OUTPUT)
         flush = is_full or consumer is None or consumer.in_flight >= consumer.ready
@@ -175,22 +179,25 @@ class Subscription:
         outbox.hold(frames, size, flush=flush)
 
     def tick(self, now: int) -> None:
-        """The output buffer's clock has ticked: what is held back is sent.
+        """Send the held messages: the output buffer's clock has ticked.
 
-        A tick that finds nothing waits for the next message, as in the original: after a quiet time a lone message is sent
-        at once.
+        A tick that finds nothing waits for the next message, as in the original: after a quiet time a lone message is sent at
+        once.
         """
         if self._agreed.output_buffer_timeout:
             self._advance_tick(now)
         self._outbox.flush()
 
     def _advance_tick(self, now: int) -> None:
-        """The clock ticks next at a multiple of its interval."""
+        """Set the next tick to a multiple of the clock's interval."""
         interval = self._agreed.output_buffer_timeout
         self._tick_due = now + interval - (now - self._tick_due) % interval
 
     def room(self) -> int:
-        """Bytes of messages that may be taken for the client now; 0: Peer.network_ready follows when there may be room."""
+        """Return how many bytes of messages may be taken for the client now.
+
+        After 0, Peer.network_ready follows when there may be room.
+        """
         outbox = self._outbox
         room = MAX_PENDING_OUTPUT - outbox.size - outbox.unsent
         if room > 0 and not outbox.closing and (outbox.unsent <= FREE or not outbox.is_scarce):
@@ -199,35 +206,35 @@ class Subscription:
         return 0
 
     def flush(self) -> None:
-        """The client has stopped being ready: nothing is held back."""
+        """Hold nothing back: the client has stopped being ready."""
         self._outbox.flush()
 
     def evicted(self) -> None:
-        """The channel was deleted: so is the connection."""
+        """End the connection, because the channel was deleted."""
         self.consumer = None
         self._outbox.end()
 
     # helpers
 
     def _in_flight_command(self, command: str, count: int, words: list[bytes]) -> tuple[Consumer, bytes]:
-        """The consumer and the message id of a FIN, REQ or TOUCH."""
+        """Check a FIN, REQ or TOUCH, and return the consumer and the message id. Raises WireError."""
         require(self.state in (SUBSCRIBED, CLOSING), command)
         if len(words) < count:
             raise WireError("E_INVALID", f"{command} insufficient number of params")
         if len(words[1]) != ID_SIZE:
             raise WireError("E_INVALID", "invalid message ID")
-        if self.consumer is None:  # the channel was deleted under it; the connection is about to close
+        if self.consumer is None:  # the channel was deleted under the consumer; the connection is about to close
             raise WireError("E_INVALID", f"cannot {command} in current state")
         return self.consumer, words[1]
 
     def _failed(self, command: str, message_id: bytes, why: str) -> None:
-        """FIN, REQ or TOUCH of a message that the client does not have."""
+        """Answer a FIN, REQ or TOUCH of a message that the client does not have."""
         text = b"%s %s failed %s" % (command.encode(), message_id, why.encode())
         fail(self._outbox, WireError(f"E_{command}_FAILED", text))
 
 
 def _distance(settings: Settings, identity: Identity) -> int:
-    """Where a client is, as seen from this node."""
+    """Return how far away a client is from this node: SAME_ZONE, SAME_REGION or ELSEWHERE."""
     if settings.topology_zone and settings.topology_zone == identity.topology_zone:
         return SAME_ZONE
     region = settings.topology_region
@@ -235,5 +242,5 @@ def _distance(settings: Settings, identity: Identity) -> int:
 
 
 def _signed(number: int) -> int:
-    """A uint64 as the int64 with the same bits, as the original prints it."""
+    """Return a uint64 as the int64 with the same bits, as the original prints it."""
     return number - (1 << 64) if number >> 63 else number

@@ -1,7 +1,7 @@
-"""A copy of a running node's log: meanwhile no file goes, and each is copied up to where it was durable at the beginning.
+"""A copy of a running node's log: no file is removed meanwhile, and each is copied up to its durable end at the beginning.
 
-Segments that are full are never changed, the newest one only grows. So the copy is the log as it was at one moment. Its last
-group states that all of it is durable.
+Full segments never change, and the newest one only grows. So the copy is the log at one moment. Its last group states that all
+of it is durable.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,12 @@ from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import Writer
 
-LEASE = 60_000_000_000  # ns
+LEASE = 60_000_000_000  # ns for which `begin` or `go_on` keeps files from being removed
 
 
 @dataclass(frozen=True, slots=True)
 class LogPart:
-    """Implements nsqd.core.retention.backup.Part."""
+    """One file of a copy of the log. Implements nsqd.core.retention.backup.Part."""
 
     disk: Disk
     name: str
@@ -33,14 +33,14 @@ class LogPart:
 
 
 class LogBackup:
-    """Implements nsqd.core.retention.backup.Backup."""
+    """Copies of a log that is in use. Implements nsqd.core.retention.backup.Backup."""
 
     def __init__(self, disk: Disk, writer: Writer, syncer: Syncer, tidying: Tidying) -> None:
         self._disk = disk
         self._writer = writer
         self._syncer = syncer
         self._tidying = tidying
-        self._number = 0  # of the copy that was begun last
+        self._number = 0  # number of the copy that was begun last
 
     def begin(self) -> tuple[int, list[LogPart]]:
         if self._tidying.held:

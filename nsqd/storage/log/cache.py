@@ -1,9 +1,10 @@
-"""Which messages are in memory, and how the others come back. A turn never waits for the disk: a thread reads.
+"""Which messages are in memory, and how the others are read back. A turn never waits for the disk: a thread reads.
 
-Every frame is on disk as well, so memory is a cache, with one budget for the whole log. What was published last and no channel
-is near is given up first: a channel that lags behind keeps what comes next for it, a channel that keeps up has had the rest.
-What was read back is given up when the channels have passed. What the system has in its own memory is read in the turn, because
-handing it to the thread and back costs more. The thread reads the extent that was asked for and the next one behind it.
+Every frame is on disk as well, so memory is a cache, with one budget for the whole log. Extents that were published last and
+that no channel is near are given up first: a channel that lags behind keeps the extents that it reads next, and a channel that
+keeps up has read the others. Extents that were read back are given up when the channels have passed them. Data in the operating
+system's page cache is read in the turn, because handing the read to the thread and back costs more. The thread reads the extent
+that was asked for and the next one after it.
 """
 
 import threading
@@ -20,57 +21,57 @@ from nsqd.storage.sequence import Sequence
 from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
 
-KEPT_NEW = 4  # what was published last may have one part in so many of the budget
-TOLD = 100  # one in so many retries is logged: every ten seconds
-MOST_INLINE = 8  # extents that are read in a turn: 2 ms
-PAUSE = 0.1  # s between two tries while the machine is out of descriptors or memory
+KEPT_NEW = 4  # the newest extents may have one part in this many of the budget
+TOLD = 100  # one in this many retries is logged: every ten seconds
+MOST_INLINE = 8  # extents that are read in a turn, at most: 2 ms
+PAUSE = 0.1  # s between two tries after a failed read
 
 
 @dataclass(slots=True)
 class Read:
-    """An extent that is being read back."""
+    """A request to read an extent back, and its result."""
 
     topic: int
     sequence: Sequence
     held: Held
-    pieces: list[Piece]  # where it stood when it was asked for
-    found: Found | None = None  # the result; None: not read yet, or it failed
+    pieces: list[Piece]  # where the extent stood when the read was requested
+    found: Found | None = None  # the result; None: the read is not done yet, or it failed
     failure: OSError | None = None
-    lost: set[int] = field(default_factory=set)  # indexes of messages that are owed and were not read
+    lost: set[int] = field(default_factory=set)  # indexes of messages that are owed and could not be read
 
 
 class Cache:
-    """The frames in memory. All methods are for the reactor's thread but `_work` and `_do`."""
+    """The frames in memory. All methods are for the reactor's thread except `_work` and `_do`."""
 
     def __init__(self, disk: Disk, log_id: bytes, budget: int, wake: Callable[[], None]) -> None:
-        self.budget = budget  # bytes of frames
-        self.limit = budget  # of it, what is left to frames; beyond it, `keep_to_budget`
-        self.held_bytes = 0  # of frames in memory; in extents that live, freed frames count as well
-        # called when what was asked for of a topic can be read
+        self.budget = budget  # bytes of frames, at most
+        self.limit = budget  # the part of the budget that is left to frames; past it, call `keep_to_budget`
+        self.held_bytes = 0  # bytes of frames in memory; an extent that is still owed counts with its freed frames
+        # called with the topic's number when an extent that was requested can be read
         self.on_read: Callable[[int], None] = lambda topic: None
-        self.just_read: list[Held] = []  # read back in this turn; not empty: `keep_to_budget` takes note of them
-        self.done: deque[Read] = deque()  # by the thread; if there are some, `collect`
-        self.inline = 0  # extents read in this turn; whoever begins a turn sets it to 0
-        self.failures = 0  # messages that are damaged or gone
-        self.retries = 0  # reads that failed and were tried again
-        self.generations: dict[int, int] = {}  # of segments that were cleaned, by base
+        self.just_read: list[Held] = []  # extents read back in this turn; if there are any, call `keep_to_budget`
+        self.done: deque[Read] = deque()  # filled by the thread; if there are any, call `collect`
+        self.inline = 0  # extents read in this turn; the code that begins a turn sets it to 0
+        self.failures = 0  # number of messages that were found damaged or missing
+        self.retries = 0  # number of reads that failed and were tried again
+        self.generations: dict[int, int] = {}  # generation of each segment that was cleaned, by base
         self._disk = disk
         self._log_id = log_id
         self._wake = wake
-        # the extents published last, with the bytes that each grew by: channels that keep up read them in a moment
+        # The extents published last, with the bytes by which each grew. Channels that keep up will read them in a moment.
         self._new: OrderedDict[Held, int] = OrderedDict()
-        self._new_bytes = 0  # of them
-        self._old: dict[Held, None] = {}  # those published before, as far as they are in memory
-        self._read_back: OrderedDict[Held, None] = OrderedDict()  # extents that came back, the oldest first
-        self._reading: dict[int, Read] = {}  # by id of the Held
-        self._jobs: deque[Read | None] = deque()  # for the thread; None: end
+        self._new_bytes = 0  # bytes of the extents in `_new`
+        self._old: dict[Held, None] = {}  # extents published before those, as far as they are in memory
+        self._read_back: OrderedDict[Held, None] = OrderedDict()  # extents that were read back, the oldest first
+        self._reading: dict[int, Read] = {}  # reads under way, by id() of the Held
+        self._jobs: deque[Read | None] = deque()  # reads for the thread; None tells it to end
         self._there_are_jobs = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
 
-    # what comes in and goes out
+    # What enters and leaves the memory
 
     def added(self, held: Held, size: int) -> None:
-        """`size` bytes more of frames are in memory, in the newest extent of some topic."""
+        """Note that the newest extent of some topic has `size` bytes more of frames in memory."""
         self.held_bytes += size
         self._new_bytes += size
         self._new[held] = self._new.get(held, 0) + size
@@ -85,21 +86,21 @@ class Cache:
                 self._old[oldest] = None
 
     def share(self, others: int) -> None:
-        """Other things take `others` bytes of the budget. An eighth of it is left to frames in any case."""
+        """Reserve `others` bytes of the budget for other uses. At least an eighth of the budget is left to frames."""
         self.limit = self.budget - min(others, self.budget // 8 * 7)
         self._age()
 
     def dropped(self, held: Held) -> None:
-        """All messages of the extent are finished, or it was replaced: forget it."""
+        """Forget an extent whose messages are all finished, or that was replaced."""
         if held.extent is not None:
             self.held_bytes -= held.size
-            held.extent = None  # a read of it may be under way
+            held.extent = None  # a read of the extent may be under way
         self._new_bytes -= self._new.pop(held, 0)
         self._old.pop(held, None)
         self._read_back.pop(held, None)
 
     def forget(self, sequence: Sequence) -> None:
-        """The topic is deleted: forget its extents."""
+        """Forget the extents of a topic that is deleted."""
         for held in sequence.live():
             self.dropped(held)
             held.freed = held.count
@@ -107,8 +108,8 @@ class Cache:
     def keep_to_budget(self, unwritten: Container[Held]) -> None:
         """Give up extents until there is some room again, or nothing more can be given up.
 
-        To be called at the end of a turn if `held_bytes` is beyond `limit`, or extents were `just_read`.
-        Of the `unwritten` extents something is nowhere but in memory: they stay.
+        Call this at the end of a turn if `held_bytes` exceeds `limit`, or if extents are in `just_read`. Extents in `unwritten`
+        have messages that exist only in memory: they stay.
         """
         if self.held_bytes > self.limit:
             room = self.limit - self.limit // 8
@@ -123,13 +124,13 @@ class Cache:
     def _give_up(self, held: Held, unwritten: Container[Held]) -> None:
         if held.extent is None or not held.pieces or held.freed == held.count or held in unwritten:
             return
-        held.extent = None  # a channel that stands in it keeps the object it has
+        held.extent = None  # a channel that stands in the extent keeps its own reference
         self.held_bytes -= held.size
 
-    # reading back
+    # Reading back
 
     def fetch(self, topic: int, sequence: Sequence, place: int) -> None:
-        """Read back the extent at `place` of the sequence, and the next one: it is wanted soon."""
+        """Start to read back the extent at index `place` of the sequence, and the next one, which is wanted soon."""
         for held in sequence.held[place : place + 2]:
             if held.extent is None and held.freed < held.count and id(held) not in self._reading:
                 read = Read(topic, sequence, held, list(held.pieces))
@@ -137,13 +138,13 @@ class Cache:
                 self._start(read)
 
     def read_now(self, topic: int, sequence: Sequence, held: Held) -> Extent | None:
-        """Return the extent if the system has it in memory and this turn has the time; else None."""
+        """Return the extent if the page cache holds it and this turn may read one more, otherwise None."""
         if self.inline >= MOST_INLINE or not held.pieces or id(held) in self._reading:
             return None
         self.inline += 1
         try:
             found = find_cached(self._disk, self._log_id, self.generations, topic, held, held.pieces)
-        except OSError:  # the thread tries again, and deals with it
+        except OSError:  # the thread tries again, and handles the error
             return None
         if found is None:
             return None
@@ -173,16 +174,16 @@ class Cache:
             self._wake()
 
     def _do(self, read: Read) -> None:
-        """Read one extent from its pieces: `found` or `failure` is the result. (any thread)"""
+        """Read one extent from its pieces, and set `found` or `failure`. Any thread may call this."""
         try:
             read.found = find(self._disk, self._log_id, self.generations, read.topic, read.held, read.pieces)
         except OSError as error:
             read.failure = error
             if not isinstance(error, FileNotFoundError):
-                time.sleep(PAUSE)  # it is tried again
+                time.sleep(PAUSE)  # the read is tried again
 
     def collect(self) -> list[Read]:
-        """Take over what the thread has read. Returns reads with messages that are `lost`: damaged, or gone."""
+        """Take over the extents that the thread has read. Returns the reads with `lost` messages: damaged or missing."""
         failed = []
         topics = dict[int, None]()
         while self.done:
@@ -204,10 +205,10 @@ class Cache:
         return failed
 
     def _may_succeed_later(self, read: Read) -> bool:
-        """True if the read failed, and is to be tried again.
+        """Return True if the read failed and should be tried again.
 
-        The machine may be out of descriptors, and the disk may come back. But a segment that is not there comes back only if it
-        was cleaned meanwhile: then the extent stands elsewhere.
+        The machine may be out of descriptors, or the disk may come back. But a missing segment comes back only if it was
+        cleaned in the meantime: then the extent stands elsewhere.
         """
         if read.failure is None:
             return False
@@ -219,7 +220,7 @@ class Cache:
         return True
 
     def _install(self, read: Read) -> None:
-        """All messages that are owed were read: the extent is in memory."""
+        """Put an extent into memory, all of whose owed messages were read."""
         held, found = read.held, read.found
         assert found is not None
         for index in _given_and_freed(read):
@@ -231,14 +232,14 @@ class Cache:
         self.just_read.append(held)
 
     def close(self) -> None:
-        """End the thread."""
+        """End the thread that reads, after its queued reads."""
         if self._thread is not None:
             self._start(None)
             self._thread.join()
 
 
 def _given_and_freed(read: Read) -> Iterator[int]:
-    """Yield the indexes of the messages that were given to channels and are owed by none."""
+    """Yield the indexes of the messages that were given to channels and that no channel owes."""
     held = read.held
     if not held.freed:
         return iter(())

@@ -1,13 +1,13 @@
-"""Checkpoints: all state written once more, so that replay need not begin at the beginning, and old segments can go.
+"""Checkpoints: all state is written once more, so that replay can begin there, and old segments can be removed.
 
-A checkpoint begins a segment with a STATE record; then, some topics a turn, each topic's state, and what it remembers of
-publishers in parts; then STATE_END. It is fuzzy: what is recorded of a topic before its own state is in that state already,
-and replay passes over it. The two newest complete
-ones are kept: should the newest be damaged, the one before it will do. What is older than both is Tidying's.
+A checkpoint begins a segment with a STATE record. Then follow, some topics in each turn, the state of each topic and, in parts,
+what the topic remembers of publishers; then STATE_END. A checkpoint is fuzzy: records of a topic between STATE and the topic's
+own state are included in that state, and replay skips them. The two newest complete checkpoints are kept: if the newest is
+damaged, replay uses the one before it. Segments older than both are the business of Tidying.
 
-Under load a checkpoint follows upon so many bytes or records. A quiet node writes one if it gives back more space than is
-wanted: a finished backlog goes behind two checkpoints, whether anything is published after it or not. With no traffic at all
-there are no more than these two, for then only they themselves are behind the older one.
+Under load, a checkpoint follows after a number of bytes or records. A quiet node writes one if that frees more bytes than are
+still wanted: a finished backlog is removed once two checkpoints follow it, even if nothing is published after it. With no
+traffic at all there are only these two checkpoints, because then nothing but checkpoints stands after the older one.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,29 +20,30 @@ from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import SEGMENT_SIZE, Writer
 
-SLICE = 1_000_000  # ns of a turn for describing topics; but for its publishers one topic is never cut
-SHARE = 20  # of the time, one part in so many may go into checkpoints that are not urgent
-FULL_PAUSE = 2_000_000_000  # ns between checkpoints that shall make space on a full disk
-OVERDUE_PAUSE = 60_000_000_000  # ns between those for the sake of messages that were retained long enough
-SHORT_TAIL = 256 * 1024  # bytes that a start may as well replay
-# ns between looks at how much of the log is finished, while the node is quiet. It is the same whatever a look takes: on a busy
-# machine that is mostly the time of others.
+SLICE = 1_000_000  # ns of a turn for describing topics; one topic is never divided, except for its publishers
+SHARE = 20  # checkpoints that are not urgent may take one part in this many of the time
+FULL_PAUSE = 2_000_000_000  # ns between checkpoints that are to free space on a full disk
+OVERDUE_PAUSE = 60_000_000_000  # ns between checkpoints that are to release messages whose retention is over
+SHORT_TAIL = 256 * 1024  # bytes: a shorter tail is left to the replay of the next start
+# ns between looks at how much of the log is finished, while the node is quiet. It does not depend on how long
+# a look takes: on a busy machine other processes take most of that time.
 LOOK_EVERY = 15_000_000_000
-INSPECT_EVERY = 100_000_000  # ns between looks at what depends on time alone, while nothing else is to be done
-QUIET = 4  # the node is quiet if it writes less than this part of Tail.cheap between two looks
+INSPECT_EVERY = 100_000_000  # ns between looks at conditions that depend on time alone, while nothing else is due
+QUIET = 4  # the node is quiet if it writes less than one part in this many of Tail.cheap between two looks
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """How much may stand behind the last checkpoint."""
+    """Limits for the part of the log after the last checkpoint."""
 
-    records: int = 200_000  # replaying them takes a second
-    most: int = 256 * 1024 * 1024  # bytes; likewise: they are read through
-    cheap: int = SEGMENT_SIZE  # bytes, if checkpoints cost little: what is finished takes space until two are behind it
+    records: int = 200_000  # number of records; replaying them takes a second
+    most: int = 256 * 1024 * 1024  # bytes; reading through them takes time as well
+    # bytes, if checkpoints cost little: finished messages take space until two checkpoints follow them
+    cheap: int = SEGMENT_SIZE
 
 
 class Checkpoints:
-    """See above. Called once a turn, after the commit."""
+    """Decides when to write a checkpoint, and writes it in parts. `turn` is called once a turn, after the commit."""
 
     def __init__(
         self,
@@ -55,8 +56,11 @@ class Checkpoints:
         monotonic: Callable[[], int],
         wake: Callable[[], None],
     ) -> None:
-        """`roots`: bases of segments that begin with a complete checkpoint, ascending; `wake`: have another turn soon."""
-        self.written = 0  # checkpoints
+        """Prepare for checkpoints of the state in `source`.
+
+        `roots`: bases of segments that begin with a complete checkpoint, ascending; `wake`: requests another turn soon.
+        """
+        self.written = 0  # number of checkpoints written
         self._source = source
         self._writer = writer
         self._syncer = syncer
@@ -65,31 +69,32 @@ class Checkpoints:
         self._monotonic = monotonic
         self._wake = wake
         self._roots = roots[-2:]
-        self._contents: Iterator[tuple[Kind, bytes]] | None = None  # what is still to be written; None: nothing is
-        self._root = 0  # of the one being written
-        self._ended = 0  # position that must be durable before the one that was written counts; 0: none
+        # records still to be written; None: no checkpoint is under way
+        self._contents: Iterator[tuple[Kind, bytes]] | None = None
+        self._root = 0  # base of the segment with which the current checkpoint begins
+        self._ended = 0  # position that must be durable before the written checkpoint counts; 0: none
         before = [*tidying.segments[:1], *roots]
-        # position of the last one, or of the log's beginning
+        # log position of the last checkpoint, or of the log's beginning
         self._since = before[-1] if before else writer.written.position
-        self._size = 0  # bytes of the last one
-        self._size_before = 0  # likewise, of the one before it
-        self._quiet = False  # little was written between the last two looks
+        self._size = 0  # bytes of the last checkpoint
+        self._size_before = 0  # bytes of the checkpoint before the last one
+        self._quiet = False  # True: little was written between the last two looks
         self._look_at = 0  # time of the next look (monotonic ns)
         self._looked = writer.written.position  # the log's end at the last look
-        self._counted = -1  # records that are not of checkpoints, when what is finished was counted last
-        self._records = writer.records  # written before it
-        self._own = 0  # records of checkpoints
-        self._others = (-1, -1)  # records of all else there were when each of the last two began
-        self._began = 0  # when the last one did (monotonic ns)
-        self._took = 0  # ns of turns that it has taken
-        self._now = 0  # of the last turn that had something to do
-        self._due = 0  # until then (monotonic ns) `turn` has nothing to do ...
-        self._due_end = self._due_records = 0  # ... unless the log ends behind that, or has more records
+        self._counted = -1  # number of records outside of checkpoints at the last count of finished messages
+        self._records = writer.records  # records written before the last checkpoint
+        self._own = 0  # number of records that belong to checkpoints
+        self._others = (-1, -1)  # numbers of other records when each of the last two checkpoints began
+        self._began = 0  # when the last checkpoint began (monotonic ns)
+        self._took = 0  # ns that the last checkpoint has taken of turns
+        self._now = 0  # time of the last turn that had something to do (monotonic ns)
+        self._due = 0  # until this time (monotonic ns) `turn` has nothing to do ...
+        self._due_end = self._due_records = 0  # ... unless the log's end or its number of records exceeds these
 
     def turn(self, now: int) -> None:
-        """Go on with a checkpoint, or begin one if it is time. Most turns end with the first comparisons: nothing is due.
+        """Continue a checkpoint, or begin one if it is time. Most turns end with the first comparisons: nothing is due.
 
-        `now`: monotonic ns, of the turn.
+        `now`: time of the turn, monotonic ns.
         """
         writer = self._writer
         if (
@@ -117,7 +122,7 @@ class Checkpoints:
         self._plan()
 
     def _plan(self) -> None:
-        """Note until when, and up to which position and number of records, `turn` has nothing to do."""
+        """Set the time, the position and the number of records up to which `turn` has nothing to do."""
         tail = self._tail
         busy = self._contents is not None or self._ended or self._tidying.busy
         self._due = 0 if busy else self._now + INSPECT_EVERY
@@ -125,7 +130,7 @@ class Checkpoints:
         self._due_records = self._records + tail.records
 
     def finish(self) -> bool:
-        """The node stops: leave a checkpoint behind from which the next start is quick. False if there is no need."""
+        """Leave a checkpoint when the node stops, so that the next start is quick. Returns False if there is no need."""
         writer = self._writer
         if writer.failure or (
             self._contents is None and writer.written.position - self._since - self._size < SHORT_TAIL
@@ -154,20 +159,20 @@ class Checkpoints:
             return True
         if not self._syncer.space.full or since < FULL_PAUSE:
             return False
-        return writer.records - self._own > self._others[0]  # what was finished since the older of the two began may go
+        return writer.records - self._own > self._others[0]  # messages finished since the older checkpoint began may go
 
     def _is_worth_it(self) -> bool:
-        """Most of what stands behind the older checkpoint is finished, as far as the last census tells."""
+        """Return True if most of the log after the older checkpoint is finished, according to the last census."""
         tidying = self._tidying
         return tidying.finished - self._own_bytes > tidying.wanted_recent + self._tail.cheap
 
     @property
     def _own_bytes(self) -> int:
-        """Of the two checkpoints that are kept."""
+        """Return the size of the two checkpoints that are kept, in bytes."""
         return self._size + self._size_before
 
     def _look(self) -> None:
-        """Have what is finished counted, if the node is quiet, something has changed, and it may be enough to matter."""
+        """Have the finished messages counted, if the node is quiet, something has changed, and it may be enough to matter."""
         tidying, writer = self._tidying, self._writer
         others = writer.records - self._own
         self._quiet = writer.written.position - self._looked < self._tail.cheap // QUIET
@@ -180,11 +185,11 @@ class Checkpoints:
     def _begin(self) -> None:
         self._began, self._took = self._now, 0
         self._due = 0
-        self._tidying.finished = 0  # until it is counted anew
+        self._tidying.finished = 0  # until the next census counts anew
         self._others = self._others[1], self._writer.records - self._own
         self._own += 2
         self._writer.begin_state(records.STATE.pack(self._source.highest, self._source.leased))
-        self._writer.append_anchor()  # replay may begin here
+        self._writer.append_anchor()  # replay may begin here, and needs the clocks
         self._writer.write()
         self._root = self._writer.base
         self._since, self._records = self._writer.written.position, self._writer.records
@@ -208,7 +213,7 @@ class Checkpoints:
         self._size += self._writer.written.position - before
 
     def _complete(self) -> None:
-        """It is durable: what only older checkpoints need can go."""
+        """Note that the checkpoint is durable. Segments that only older checkpoints need can go."""
         self._ended = 0
         self._roots = [*self._roots, self._root][-2:]
         if len(self._roots) == 2:

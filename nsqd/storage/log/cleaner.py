@@ -1,8 +1,9 @@
-"""Cleaning in place: a segment of which little is wanted is rewritten with only that, as its own next generation.
+"""Cleaning in place: a sparse segment is rewritten with only its wanted messages, as its own next generation.
 
-Ids and order stay as they are, and a publish never comes behind the records of what was done with it. A thread rewrites, from a
-copy of what the reactor's thread knows; that one then exchanges the places. Only segments before both checkpoints are cleaned:
-replay never begins before them, so none of their records is needed but those of wanted messages.
+Ids and order do not change, and a publish never moves behind the records of what was done with its messages. A thread rewrites
+the segment from a copy of what the reactor's thread knows; then the reactor's thread exchanges the places. Only segments before
+both checkpoints are cleaned: replay never begins before them, so none of their records is needed except those of wanted
+messages.
 """
 
 import contextlib
@@ -22,12 +23,12 @@ from nsqd.storage.log.writer import segment_name
 from nsqd.storage.sequence import Sequence
 from shared.log import log
 
-WRITE_SIZE = 1024 * 1024  # bytes written at a time
+WRITE_SIZE = 1024 * 1024  # bytes that are written at a time, approximately
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An extent with messages that are wanted."""
+    """An extent that has wanted messages."""
 
     topic: int
     sequence: Sequence
@@ -36,62 +37,62 @@ class Wanted:
 
 @dataclass(slots=True)
 class Part:
-    """The part of an extent that stands in the segment."""
+    """The part of an extent that stands in the segment to be cleaned."""
 
     topic: int
     held: Held
-    pieces: list[Piece]  # in that segment
-    wanted: bytes  # for each message of the extent, 0 if nobody owes it and it is not retained
-    place: Piece | None = None  # where it stands in the new file
-    records: int = 0  # it has there
+    pieces: list[Piece]  # pieces of the extent in that segment
+    wanted: bytes  # for each message of the extent, 0 if no reader owes it and it is not retained
+    place: Piece | None = None  # place of the part in the new file
+    records: int = 0  # number of records of the part in the new file
 
 
 @dataclass(slots=True)
 class Job:
-    """A segment to be cleaned."""
+    """One segment that is being cleaned, and the result."""
 
     base: int
-    generation: int  # of the file that is read
+    generation: int  # generation of the file that is read
     parts: list[Part]
     failure: str = ""
-    damaged: bool = False  # then there is no sense in another try
+    damaged: bool = False  # True: the segment is damaged, and another try would fail as well
     size: int = 0  # bytes of the new file
-    records: int = 0  # in it
+    records: int = 0  # number of records in the new file
     done: threading.Event = field(default_factory=threading.Event)
 
 
 class Cleaner:
-    """Rewrites one segment at a time: `take` it, then `start`, then `finish`."""
+    """Rewrites one segment at a time: call `take`, then `start`, then `finish`."""
 
     def __init__(
         self, disk: Disk, identity: LogIdentity, generations: dict[int, int], wake: Callable[[], None]
     ) -> None:
-        self.cleaned = 0  # segments
-        self.records = 0  # that were rewritten
+        self.cleaned = 0  # number of segments that were cleaned
+        self.records = 0  # number of records that were rewritten
         self._disk = disk
         self._identity = identity
-        self._generations = generations  # of segments that were cleaned, by base; the cache reads by it, too
+        self._generations = generations  # generation of each cleaned segment, by base; the cache reads by it, too
         self._wake = wake
         self._job: Job | None = None
-        self.refused: set[int] = set()  # segments that cannot be cleaned
-        self.size = 0  # bytes of the one that was cleaned last
+        self.refused: set[int] = set()  # bases of segments that cannot be cleaned
+        self.size = 0  # bytes of the segment that was cleaned last
 
     @property
     def busy(self) -> bool:
-        """True from `take` on until `finish` returns the segment or gives it up."""
+        """Return True from `take` on until `finish` returns the segment or gives it up."""
         return self._job is not None
 
     def take(self, base: int, wanted: list[Wanted]) -> None:
         """Choose a segment to be cleaned. `wanted`: every extent with wanted messages in it."""
         parts = []
-        for one in sorted(wanted, key=lambda one: (one.topic, one.held.first)):  # in the order in which it is read back
+        for one in sorted(wanted, key=lambda one: (one.topic, one.held.first)):  # in the order of reading back
             pieces = [piece for piece in one.held.pieces if piece[0] == base]
             if pieces:
                 parts.append(Part(one.topic, one.held, pieces, _wanted(one.held, one.sequence)))
         self._job = Job(base, self._generations.get(base, 0), parts)
 
     def start(self) -> None:
-        """Begin with the chosen segment, if there is one. That its unwanted messages were finished must be durable."""
+        """Begin to clean the chosen segment, if there is one. The records that made its messages unwanted must be durable."""
         if self._job is not None:
             self._start(self._job)
 
@@ -101,7 +102,7 @@ class Cleaner:
     def _work(self, job: Job) -> None:
         try:
             self._rewrite(job)
-        except OSError as error:  # no space or descriptor, say: the next checkpoint tries again
+        except OSError as error:  # for example, no space or no descriptor: the next checkpoint tries again
             job.failure = str(error)
             self._discard(job)
         except LogError as error:
@@ -111,12 +112,12 @@ class Cleaner:
         self._wake()
 
     def _discard(self, job: Job) -> None:
-        """Remove the unfinished file: it takes space. (the thread)"""
-        with contextlib.suppress(OSError):  # it was not begun, or has its name already; else the next start tidies up
+        """Remove the unfinished file, because it takes space. Runs in the cleaner's thread."""
+        with contextlib.suppress(OSError):  # there is no such file, or the next start removes it
             self._disk.remove(f"{segment_name(job.base, job.generation + 1)}.tmp")
 
     def _rewrite(self, job: Job) -> None:
-        """Write the new file beside the old one, whole and durable, then give it its name. (the thread)"""
+        """Write the new file beside the old one, sync it, and then rename it. Runs in the cleaner's thread."""
         header = SegmentHeader(self._identity.node, job.generation + 1, self._identity.log_id, job.base, 0)
         name = segment_name(job.base, job.generation + 1)
         file = self._disk.create(f"{name}.tmp")
@@ -141,12 +142,15 @@ class Cleaner:
         self._disk.sync_directory()
 
     def _records(self, part: Part, generation: int, seed: int, at: int) -> list[bytes]:
-        """The wanted messages of an extent as PUBLISH records, one a run of equal attributes, to stand at `at`."""
+        """Return the wanted messages of an extent as PUBLISH records that will stand at offset `at`.
+
+        Each run of messages with equal attributes becomes one record.
+        """
         held = part.held
         found = nothing(held.first, len(part.wanted))
         for piece in part.pieces:
             if not collect(self._disk, self._identity.log_id, generation, piece, part.topic, found):
-                raise LogError("it is damaged")  # it stays as it is: somebody may want to look at it
+                raise LogError("it is damaged")  # the segment stays unchanged: an operator may want to examine it
         frames = found.frames
         attributes = found.attributes()
         pieces: list[bytes] = []
@@ -193,11 +197,11 @@ class Cleaner:
 def _end_of_run(frames: list[bytes], wanted: bytes, attributes: list[bytes], start: int) -> int:
     """Return the end of the run of wanted messages with equal attributes from `start` on; `start` if there is none.
 
-    Unwanted messages may be among them where they take less than the attributes would once more: a segment does not become
-    larger by being cleaned.
+    A run may include unwanted messages where they take fewer bytes than repeating the attributes would: cleaning never makes a
+    segment larger.
     """
     own = attributes[start]
-    spare = len(own) + records.PUBLISH.size if own else 0  # bytes that the gap before `at` may have
+    spare = len(own) + records.PUBLISH.size if own else 0  # bytes that a gap of unwanted messages before `at` may have
     stop, gap = start, 0
     for at in range(start, len(frames)):
         if not frames[at] or attributes[at] != own:
@@ -212,7 +216,10 @@ def _end_of_run(frames: list[bytes], wanted: bytes, attributes: list[bytes], sta
 
 
 def _wanted(held: Held, sequence: Sequence) -> bytes:
-    """Return a byte for each message of the extent: 0 if it was given to channels, none owes it, and it is not retained."""
+    """Return a byte for each message of the extent, 0 for an unwanted one.
+
+    A message is unwanted if it was given to channels, none owes it, and it is not retained.
+    """
     if held.freed == held.count:
         wanted = bytes(held.count)
     else:

@@ -1,8 +1,8 @@
-"""The log's own time: it goes on from start to start, and nobody sets it.
+"""The log's own time: it continues from start to start, and setting a clock does not change it.
 
-While the process lives it follows the monotonic clock. Once a second the log notes it beside two others, an anchor: the clock
-of the machine's boot, which tells how long nobody was there if the machine was not started anew, and the wall clock for when it
-was. So a wall clock that is set while we live, or between two lives on one boot, moves no delay.
+While the process lives, the log's time follows the monotonic clock. Once a second the log notes it with two other clocks, in an
+anchor. The clock of the machine's boot tells how long the daemon was down if the machine was not restarted, and the wall clock
+tells it otherwise. So setting the wall clock, while the daemon runs or between two runs on one boot, moves no delay.
 """
 
 import time
@@ -12,54 +12,58 @@ from pathlib import Path
 
 from shared.log import log
 
-ANCHOR_EVERY = 1_000_000_000  # ns
-ABSURD = 400 * 86_400 * 1_000_000_000  # ns that nobody was there: surely a clock was wrong
-JUMP = 1_000_000_000  # ns by which the wall clock may differ from what the boot clock tells before it is said
+ANCHOR_EVERY = 1_000_000_000  # ns between two anchors
+ABSURD = 400 * 86_400 * 1_000_000_000  # ns of downtime above which a clock was surely wrong
+JUMP = 1_000_000_000  # ns by which wall and boot clock may disagree about the downtime before a warning
 NO_BOOT = bytes(16)
 
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """What the machine tells."""
+    """The clocks of the machine, as functions that read them."""
 
     monotonic: Callable[[], int]  # ns
     wall: Callable[[], int]  # ns since the epoch
     boot: Callable[[], int]  # ns since the machine was started
-    boot_id: bytes  # 16 bytes, another after each start of the machine; NO_BOOT: not known
+    boot_id: bytes  # 16 bytes, different after each start of the machine; NO_BOOT: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """Three clocks at one time."""
+    """The readings of three clocks at one time."""
 
-    steady: int  # the log's
+    steady: int  # the log's time, ns
     wall: int
     boot: int
     boot_id: bytes
 
 
 class LogClock:
-    """See above."""
+    """The clock of one log, which converts monotonic times to the log's time and back."""
 
     def __init__(self, clocks: Clocks) -> None:
         self.clocks = clocks
-        self.offset = clocks.wall() - clocks.monotonic()  # from the monotonic clock; a log begins at the wall's time
-        self.anchor_due = 0  # when the next anchor is to be noted (monotonic ns): a second after the last one
+        # ns from the monotonic clock to the log's time; a new log begins at the wall's time
+        self.offset = clocks.wall() - clocks.monotonic()
+        self.anchor_due = 0  # when the next anchor is due (monotonic ns): a second after the last one
 
     def now(self) -> int:
-        """ns."""
+        """Return the log's time in ns."""
         return self.clocks.monotonic() + self.offset
 
     def at(self, monotonic: int) -> int:
-        """The log's time of a monotonic one; 0 stays 0."""
+        """Convert a monotonic time to the log's time; 0 stays 0."""
         return monotonic + self.offset if monotonic else 0
 
     def monotonic(self, steady: int) -> int:
-        """The other way; 0 stays 0."""
+        """Convert a time of the log to a monotonic time; 0 stays 0."""
         return steady - self.offset if steady else 0
 
     def resume(self, anchor: Anchor | None, last: int) -> None:
-        """Go on from the log's last time, `last`, which may be later than its last anchor; and from what that tells."""
+        """Continue from the log's last time, `last`, and from the downtime since `anchor`, the log's last anchor.
+
+        `last` may be later than the anchor.
+        """
         wall = self.clocks.wall()
         if anchor is None:  # format 1: the log's time was the wall clock's
             anchor = Anchor(last, last, 0, NO_BOOT)
@@ -77,13 +81,13 @@ class LogClock:
         self.offset = max(last, anchor.steady + max(0, away)) - self.clocks.monotonic()
 
     def anchor(self) -> Anchor:
-        """What the three clocks tell now, to be noted in the log."""
+        """Return the current readings of the three clocks, to be noted in the log."""
         self.anchor_due = self.clocks.monotonic() + ANCHOR_EVERY
         return Anchor(self.now(), self.clocks.wall(), self.clocks.boot(), self.clocks.boot_id)
 
 
 def system_clocks() -> Clocks:
-    """Those of this machine."""
+    """Return the clocks of this machine."""
     try:
         boot_id = bytes.fromhex(Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", ""))
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
-"""What of the log is whose: counted when somebody asks, never while messages come and go, so that these cost nothing more.
+"""How much of the log belongs to which topic. This is counted on request, so that publishing and finishing cost no more.
 
-A message's bytes are not noted one by one: an extent of which half the messages are wanted counts as half its records, and one
-that lies among others' records as its frames and what a record takes beside them.
+Bytes are not counted message by message: an extent of which half the messages are wanted counts as half its records. An extent
+whose records lie among others' counts as its frames plus what a record takes beside them.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ RECORD = 16  # bytes that a message takes beside its frame, about: more in a rec
 
 
 class LogCount:
-    """Implements nsqd.core.retention.contents.Count."""
+    """A count of the log's space, made in steps. Implements nsqd.core.retention.contents.Count."""
 
     def __init__(self, store: LogStore, tidying: Tidying, writer: Writer, topics: list[int]) -> None:
         self._store = store
@@ -28,8 +28,9 @@ class LogCount:
         self._writer = writer
         self._walk = self._all(topics)
         self._topics: list[TopicContent] = []
-        self._live: dict[int, float] = {}  # by segment: bytes
-        self._first: dict[int, int] = {}  # likewise: when the first message was published
+        self._live: dict[int, float] = {}  # wanted bytes, by the segment's base
+        # when the first message was published (ns since the epoch), by the segment's base
+        self._first: dict[int, int] = {}
 
     def go_on(self, most: int) -> bool:
         return any(True for _ in islice(self._walk, most - 1, most))
@@ -50,7 +51,7 @@ class LogCount:
         return FileContent(number, name, size, live, self._first.get(base, 0))
 
     def _all(self, topics: list[int]) -> Iterator[None]:
-        """A step for each extent and each topic."""
+        """Count all topics. Yields after each extent and each topic, so that the caller can pause."""
         for topic in topics:
             sequence = self._store.known_sequence(topic)
             if sequence is not None:
@@ -69,7 +70,7 @@ class LogCount:
             self._topics.append(TopicContent(topic, round(live), owed, retained))
 
     def _count(self, sequence: Sequence, held: Held) -> float:
-        """Bytes of an extent that are wanted."""
+        """Add an extent to the counts. Returns its wanted bytes."""
         part = sequence.wanted(held)
         live = 0.0
         reach = sum(end - start for _, _, start, end in held.pieces)  # records of others may lie in between
@@ -85,7 +86,7 @@ class LogCount:
 
 
 class LogContents:
-    """Implements nsqd.core.retention.contents.Contents."""
+    """What takes the log's space. Implements nsqd.core.retention.contents.Contents."""
 
     def __init__(self, store: LogStore, tidying: Tidying, writer: Writer, disk: Disk) -> None:
         self._store = store

@@ -1,7 +1,7 @@
-"""The log's files. No other code of the log makes system calls; the simulator has a Disk of its own.
+"""The log's files. No other code of the log makes system calls; the simulator substitutes a Disk of its own.
 
-A call that fails raises its OSError, and is not tried again here. A change of the directory is durable after `sync_directory`,
-a file's content after `sync`.
+A call that fails raises its OSError, and this module does not retry it. A change of the directory is durable after
+`sync_directory`, a file's content after `sync`.
 """
 
 import os
@@ -10,67 +10,67 @@ from typing import Protocol
 
 from shared.files import sync_directory
 
-_RESERVE = "reserve"  # a file's name
-_MOST_PIECES = 512  # of one writev: half of what Linux takes
+_RESERVE = "reserve"  # name of the file that reserves space
+_MOST_PIECES = 512  # pieces of one writev: half of the number that Linux accepts
 
 
 class File(Protocol):
-    """An open file."""
+    """An open file in the log's directory."""
 
     def append(self, pieces: list[bytes], at: int) -> None:
-        """Write the pieces one behind the other from `at` on. After an OSError any part of them may be there."""
+        """Write the pieces one after the other from offset `at` on. After an OSError any part of them may be in the file."""
 
     def sync(self) -> None:
-        """Make the content durable. After an OSError nothing that was not durable before can be trusted."""
+        """Make the content durable. After an OSError, nothing that was not durable before can be trusted."""
 
     def read(self, at: int, size: int) -> bytes:
-        """Up to `size` bytes; fewer at the end of the file."""
+        """Return up to `size` bytes from offset `at` on; fewer at the end of the file."""
 
     def read_cached(self, at: int, size: int) -> bytes | None:
-        """Exactly `size` bytes; None if reading may have to wait for the disk. For the reactor's thread only."""
+        """Return exactly `size` bytes, or None if reading may have to wait for the disk. For the reactor's thread only."""
 
     def truncate(self, size: int) -> None:
-        """Cut off the end."""
+        """Cut the file off at `size` bytes."""
 
     def close(self) -> None: ...
 
 
 class Disk(Protocol):
-    """One directory of files."""
+    """The directory that holds one log's files."""
 
     def names(self) -> list[str]:
-        """All files, sorted."""
+        """Return the names of all files, sorted."""
 
     def create(self, name: str) -> File:
-        """A new, empty file, or an existing one emptied."""
+        """Create an empty file, or empty the existing one, and return it open."""
 
     def open(self, name: str) -> File:
-        """An existing file, to be read and written."""
+        """Open an existing file for reading and writing."""
 
     def size(self, name: str) -> int:
-        """Bytes in a file."""
+        """Return the size of a file in bytes."""
 
     def rename(self, old: str, new: str) -> None: ...
     def remove(self, name: str) -> None: ...
     def sync_directory(self) -> None: ...
     def free(self) -> int:
-        """Bytes that can still be written."""
+        """Return how many bytes can still be written."""
 
     def total(self) -> int:
-        """Bytes of the whole file system."""
+        """Return the size of the whole file system in bytes."""
 
     def reserved(self) -> int:
-        """Bytes of the file that holds space for when the disk is full; 0: there is none."""
+        """Return the size in bytes of the file that reserves space for a full disk; 0 if there is no such file."""
 
     def reserve(self, size: int) -> None:
-        """Make that file, of `size` bytes."""
+        """Create the file that reserves space, with `size` bytes."""
 
     def release(self) -> None:
-        """Remove it."""
+        """Remove the file that reserves space."""
 
 
 def read_from(disk: Disk, name: str, at: int, size: int) -> bytes:
-    """Up to `size` bytes of a file; fewer at its end. Raises OSError."""
+    """Return up to `size` bytes of a file from offset `at` on; fewer at the end of the file. Raises OSError."""
     file = disk.open(name)
     try:
         return file.read(at, size)
@@ -78,16 +78,16 @@ def read_from(disk: Disk, name: str, at: int, size: int) -> bytes:
         file.close()
 
 
-_MOST_CACHED = 4 * 1024 * 1024  # bytes read at once in a turn
+_MOST_CACHED = 4 * 1024 * 1024  # bytes that a turn reads with one call, at most
 
 
 class RealFile:
-    """Implements File."""
+    """A file of the operating system. Implements File."""
 
     __slots__ = ("_buffer", "_fd")
 
     def __init__(self, fd: int, buffer: bytearray) -> None:
-        """`buffer`: what `read_cached` reads into; it grows."""
+        """Wrap a file descriptor. `buffer` is the memory that `read_cached` reads into; it grows as needed."""
         self._fd = fd
         self._buffer = buffer
 
@@ -97,7 +97,7 @@ class RealFile:
             size = sum(map(len, part))
             written = os.pwritev(self._fd, part, at)
             at += size
-            if written < size:  # a disk that is nearly full, or 2 GiB at once
+            if written < size:  # the disk is nearly full, or the write was 2 GiB or more
                 rest = memoryview(b"".join(part))[written:]
                 while rest:
                     written = os.pwrite(self._fd, rest, at - len(rest))
@@ -124,7 +124,7 @@ class RealFile:
         try:
             count = os.preadv(self._fd, [part], at, os.RWF_NOWAIT)
             return bytes(part) if count == size else None
-        except OSError:  # EAGAIN, or the file system cannot tell
+        except OSError:  # EAGAIN, or the file system does not support RWF_NOWAIT
             return None
         finally:
             part.release()
@@ -137,16 +137,16 @@ class RealFile:
 
 
 class RealDisk:
-    """Implements Disk over a directory, which is made if it is not there. Raises OSError."""
+    """A Disk over a directory, which is created if it does not exist. Raises OSError."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         if not path.is_dir():
             path.mkdir(mode=0o700)
             sync_directory(path.parent)
-        # for as long as the process lives: a sync must not fail because there is no descriptor left
+        # The descriptor stays open while the process lives: a sync must not fail because no descriptor is left.
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        # for all files, which one thread reads: new memory each time costs as much as reading
+        # One thread reads all files, so they share a buffer: allocating memory for each read costs as much as reading.
         self._buffer = bytearray()
 
     def names(self) -> list[str]:

@@ -1,10 +1,10 @@
-"""A disk that is looked at, and not changed."""
+"""A disk whose files can be read and are never changed."""
 
 from nsqd.storage.log.disk import Disk, File
 
 
 class _FrozenFile:
-    """A File of which nothing is changed."""
+    """An open File that ignores changes."""
 
     def __init__(self, file: File) -> None:
         self._file = file
@@ -29,7 +29,7 @@ class _FrozenFile:
 
 
 class _NoFile:
-    """A new File that nobody keeps."""
+    """A new File that holds nothing and ignores writes."""
 
     def append(self, pieces: list[bytes], at: int) -> None:
         pass
@@ -51,7 +51,7 @@ class _NoFile:
 
 
 class FrozenDisk:
-    """A Disk of which nothing is changed: what a start would repair stays as it is."""
+    """A Disk that ignores all changes: a start on it leaves what it would repair as it is on disk."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk

@@ -1,7 +1,7 @@
-"""Reading a topic back from the log: planned in the reactor's thread, read in any other from the files.
+"""Reading a topic back from the log: planned in the reactor's thread, read from the files in any other thread.
 
-A plan names byte ranges of segments. The frames in them are handed out as they lie there, a record at a time: no work is done
-for each message. A segment that was cleaned meanwhile is found under its new name, or the plan is made again.
+A plan names byte ranges of segments. Their frames are handed out as they stand in the file, a record at a time: there is no
+work for each message. If a segment was cleaned in the meantime, it is found under its new name, or the plan is made again.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -20,17 +20,17 @@ from nsqd.storage.log.watches import Watch
 
 @dataclass(frozen=True, slots=True)
 class LogPlan:
-    """Implements nsqd.core.retention.history.Plan."""
+    """A plan to read messages of one topic. Implements nsqd.core.retention.history.Plan."""
 
     disk: Disk
     log_id: bytes
-    generations: Mapping[int, int]  # the cache's own: it changes while we read
+    generations: Mapping[int, int]  # the cache's own mapping, which changes while the plan is read
     topic: int
     start: int
     end: int
-    most: int  # bytes
-    pieces: list[Piece]  # none twice, in the order of their messages
-    upto: int  # offset before which everything is in the pieces
+    most: int  # bytes to read, at most
+    pieces: list[Piece]  # each piece once, in the order of the messages
+    upto: int  # ordinal before which all messages are in the pieces
 
     def read(self) -> tuple[list[Batch], int]:
         batches: list[Batch] = []
@@ -47,7 +47,7 @@ class LogPlan:
         return batches, max(position, self.upto)
 
     def _in(self, piece: Piece, first: int) -> Iterator[Batch]:
-        """What a piece has of first..end."""
+        """Yield the batches of messages first..end in a piece. Raises Gone if the segment's file is missing."""
         generation = self.generations.get(piece[0], 0)
         try:
             data, begin = read_piece(self.disk, generation, piece)
@@ -64,7 +64,7 @@ class LogPlan:
 
 
 class LogHistory:
-    """Implements nsqd.core.retention.history.History."""
+    """What can be read back from the log. Implements nsqd.core.retention.history.History."""
 
     def __init__(self, store: LogStore, disk: Disk, log_id: bytes, generations: Mapping[int, int]) -> None:
         self._store = store
@@ -119,6 +119,7 @@ class LogHistory:
         return window.next, self._plan(topic, window.next, window.next, 0, [])
 
     def _plan(self, topic: int, start: int, end: int, most: int, chosen: list[Held]) -> LogPlan:
-        pieces = dict.fromkeys(piece for held in chosen for piece in held.pieces)  # a record may be of several extents
+        # one record may belong to several extents
+        pieces = dict.fromkeys(piece for held in chosen for piece in held.pieces)
         upto = max(start, min(end, chosen[-1].end)) if chosen else end
         return LogPlan(self._disk, self._log_id, self._generations, topic, start, end, most, list(pieces), upto)

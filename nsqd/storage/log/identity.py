@@ -1,4 +1,4 @@
-"""`log.id`: whose log a directory holds, once more beside the segments' headers, which can be rebuilt from it.
+"""The file `log.id`: a second copy of the log's identity. A damaged segment header can be rebuilt from it.
 
     file, 32 bytes, numbers big-endian
        0   8  magic "penlogid"
@@ -7,7 +7,7 @@
       12  16  log id
       28   4  CRC-32 of the 28 bytes before it
 
-It holds no position, so it cannot disagree with the segments on anything but the log they belong to.
+The file holds no position, so it can disagree with the segments only about the log they belong to.
 """
 
 import zlib
@@ -26,20 +26,20 @@ _CRC = Struct(">I")
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """Whose log it is."""
+    """The identity of a log: the node that owns it, and the log's id."""
 
     node: int
     log_id: bytes  # 16 bytes
 
 
 def encode_identity(identity: LogIdentity) -> bytes:
-    """What `log.id` holds: SIZE bytes."""
+    """Return the content of `log.id`: SIZE bytes, including the CRC."""
     head = _HEAD.pack(_MAGIC, _VERSION, identity.node, identity.log_id)
     return head + _CRC.pack(zlib.crc32(head))
 
 
 def decode_identity(data: bytes) -> LogIdentity | None:
-    """What the file says; None if it is damaged or of another version."""
+    """Return the identity in the file's content; None if the content is damaged or of another version."""
     if len(data) != SIZE or _CRC.pack(zlib.crc32(data[: _HEAD.size])) != data[_HEAD.size :]:
         return None
     magic, version, node, log_id = _HEAD.unpack_from(data)
@@ -47,12 +47,12 @@ def decode_identity(data: bytes) -> LogIdentity | None:
 
 
 def read_identity(disk: Disk) -> LogIdentity | None:
-    """What the directory's file says; None if there is none, or it is damaged. Raises OSError."""
+    """Return the identity in the directory's `log.id`; None if the file is missing or damaged. Raises OSError."""
     return decode_identity(read_from(disk, NAME, 0, SIZE + 1)) if NAME in disk.names() else None
 
 
 def write_identity(disk: Disk, identity: LogIdentity) -> None:
-    """Write the file, durably. Raises OSError."""
+    """Write `log.id` durably: a new file is synced, then renamed. Raises OSError."""
     file = disk.create(UNFINISHED)
     try:
         file.append([encode_identity(identity)], 0)

@@ -1,7 +1,8 @@
-"""What becomes of a topic and of its readers, each verb a record in the commit log.
+"""Journals of a topic and its readers: each verb of the core becomes a record in the commit log.
 
-FINs, cursors and jobs are collected: one record a reader and turn. What a promise waits for is the topic's to say: in the mode
-`always` a sync, else the write. What is ephemeral has nsqd/storage/memory.py instead of this.
+FINs, cursors and jobs are collected: one record of each kind for a reader and turn. The topic's durability mode decides what a
+promise waits for: a sync in the mode `always`, otherwise the write. Ephemeral topics and readers use nsqd/storage/memory.py
+instead of this module.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -24,14 +25,14 @@ _NO_CURSOR = -1
 
 
 class Modes(Protocol):
-    """How durable the topics are: for whoever decides when to sync."""
+    """The durability modes of all topics, for the code that decides when to sync."""
 
     def set_mode(self, topic: int, mode: Durability | None) -> tuple[Mark, ...]:
-        """The topic is in that mode; None: it is gone. Returns what its replies wait for."""
+        """Set the topic's mode; None means that the topic is gone. Returns the marks that its replies wait for."""
 
 
 class LogTopic(KeptExtents):
-    """See above. Implements TopicJournal."""
+    """The journal of a logged topic. Implements TopicJournal."""
 
     __slots__ = ("_cursors", "_logged", "_mode", "_modes", "_recorder", "_retained", "_retention", "marks", "number")
 
@@ -45,11 +46,11 @@ class LogTopic(KeptExtents):
         self._modes = modes
         self._mode = mode
         self._cursors: Mapping[str, Cursor] = {}
-        self._retained: Retained | None = None  # it keeps finished messages
-        self._logged: set[int] = set()  # readers that are not ephemeral
-        self.marks = modes.set_mode(number, mode)  # what replies about it wait for
+        self._retained: Retained | None = None  # not None: the topic retains finished messages
+        self._logged: set[int] = set()  # numbers of the readers that are not ephemeral
+        self.marks = modes.set_mode(number, mode)  # marks that replies about the topic wait for
 
-    # reading
+    # Reading
 
     def read(self, ordinal: int) -> Extent | None:
         sequence = self.sequence
@@ -70,14 +71,15 @@ class LogTopic(KeptExtents):
         if held is None:
             return 0
         pieces = held.pieces or [(writer.base, 0, 0, 1)]
-        at = (ordinal - held.first) * sum(end - start for _, _, start, end in pieces) // held.count  # about
+        # an estimate of the byte at which the message stands
+        at = (ordinal - held.first) * sum(end - start for _, _, start, end in pieces) // held.count
         for base, _, start, end in pieces:
             at -= end - start
             if at < 0:
                 return writer.number_of(base)
         return 0
 
-    # messages
+    # Messages
 
     def promise(self) -> None:
         self._recorder.promise(self.marks)
@@ -120,7 +122,8 @@ class LogTopic(KeptExtents):
 
     def owe_again(self, first: int, end: int) -> list[tuple[int, int, bool]]:
         for held in self.sequence.owe_again(first, end):
-            self._recorder.cache.dropped(held)  # frames that nobody owed are gone in memory
+            # frames that no reader owed are gone in memory, so the extent is read back
+            self._recorder.cache.dropped(held)
         return list(self.sequence.kinds(first, end))
 
     def hole(self, first: int, end: int) -> None:
@@ -128,11 +131,11 @@ class LogTopic(KeptExtents):
         self._record(Kind.HOLE, records.HOLE.pack(self.number, first, end))
 
     def _record(self, kind: Kind, content: bytes) -> None:
-        """A record that somebody waits for."""
+        """Append a record that a reply waits for."""
         self._recorder.append((kind, content, b""))
         self.promise()
 
-    # readers
+    # Readers
 
     def reader(self, number: int, name: str, kind: int, start: int) -> "LogReader | MemoryReader":
         if is_ephemeral(name):
@@ -144,11 +147,11 @@ class LogTopic(KeptExtents):
         return LogReader(self, number)
 
     def forget_reader(self, number: int) -> None:
-        """It is gone."""
+        """Forget the number of a reader that is gone."""
         self._recorder.known.discard(number)
         self._logged.discard(number)
 
-    # the topic itself
+    # The topic itself
 
     def pause(self, paused: bool) -> None:
         self._record(Kind.PAUSE, records.PAUSE.pack(self.number, 0, paused))
@@ -182,7 +185,7 @@ class LogTopic(KeptExtents):
         return self.marks
 
     def write_first(self) -> None:
-        """Note from where on finished messages are retained."""
+        """Append a record of the ordinal from which on finished messages are retained."""
         first = records.UNRETAINED if self.sequence.first is None else self.sequence.first
         self._recorder.append((Kind.FIRST, records.FIRST.pack(self.number, first), b""))
 
@@ -201,7 +204,7 @@ class LogTopic(KeptExtents):
 
 
 class LogReader:
-    """See above. Implements ReaderJournal."""
+    """The journal of a logged reader. Implements ReaderJournal."""
 
     __slots__ = ("_cursor", "_finished", "_is_collecting", "_jobs", "_number", "_recorder", "_sequence", "_topic")
 
@@ -210,15 +213,15 @@ class LogReader:
         self._number = number
         self._recorder = topic._recorder
         self._sequence = topic.sequence
-        self._is_collecting = False  # True: the recorder knows that something is to be flushed
-        self._cursor = _NO_CURSOR  # how far it has delivered in this turn
-        self._finished: list[tuple[int, int]] = []  # runs of this turn
-        self._jobs: list[bytes] = []  # ordinals and rows of jobs that have changed in this turn
+        self._is_collecting = False  # True: the recorder will call `flush` in this turn
+        self._cursor = _NO_CURSOR  # ordinal up to which the reader has delivered in this turn
+        self._finished: list[tuple[int, int]] = []  # runs (first, count) finished in this turn
+        self._jobs: list[bytes] = []  # ordinals and rows of the jobs that changed in this turn
 
     def promise(self) -> None:
         self._topic.promise()
 
-    # collected
+    # Collected
 
     def finish(self, first: int, count: int) -> None:
         self._sequence.finish(first, first + count)
@@ -253,13 +256,16 @@ class LogReader:
             append((Kind.FINISH, records.CHANNEL_OF.pack(topic, number) + records.runs(finished), b""))
 
     def _write_cursor(self) -> None:
-        """What was delivered must be known to be before what came of it: a group may be cut off in the middle."""
+        """Append the cursor's record.
+
+        A delivery must be recorded before its consequences, because a torn group may end in the middle.
+        """
         if self._cursor != _NO_CURSOR:
             content = records.ADVANCE.pack(self._topic.number, self._number, self._cursor)
             self._cursor = _NO_CURSOR
             self._recorder.append((Kind.ADVANCE, content, b""))
 
-    # at once
+    # Recorded at once
 
     def requeue(self, ordinal: int, attempts: int, due: int) -> None:
         self._write_cursor()
@@ -273,7 +279,7 @@ class LogReader:
         self._recorder.append((Kind.BURY, head + reason.encode(), b""))
 
     def finish_all(self, end: int, owed: Iterable[tuple[int, int]]) -> None:
-        self._recorder.flush()  # what was finished before is not finished by this
+        self._recorder.flush()  # FINs collected earlier in the turn are recorded before this
         for first, count in owed:
             self._sequence.finish(first, first + count)
         self._recorder.append((Kind.FINISH_ALL, records.FINISH_ALL.pack(self._topic.number, self._number, end), b""))

@@ -1,28 +1,29 @@
-"""Up to where a topic's messages are durable: what is read back must not be taken back by a power cut."""
+"""Where the durable part of a topic ends: a message that was read back must not vanish in a power cut."""
 
 from collections import deque
 
-MOST = 4096  # marks that are remembered
+MOST = 4096  # pairs that are remembered, at most
 
 
 class Marks:
-    """Ends of a topic's sequence, each with the log's position from which on it is durable."""
+    """The ends of a topic's sequence over time, each with the log position that must be durable for it."""
 
     __slots__ = ("_end", "_waiting")
 
     def __init__(self, end: int) -> None:
-        """Everything before `end` is durable."""
+        """Begin with everything before the ordinal `end` durable."""
         self._end = end
         self._waiting: deque[tuple[int, int]] = deque()
 
     def add(self, position: int, end: int) -> None:
-        """The sequence ends at `end`, as of the log's `position`."""
-        if len(self._waiting) >= MOST:  # nothing is synced for long: what is durable is known more coarsely then
+        """Note that the sequence ends at ordinal `end` when the log ends at `position`."""
+        # no sync for a long time: remember every other pair only, so the durable end is coarser
+        if len(self._waiting) >= MOST:
             self._waiting = deque(list(self._waiting)[1::2])
         self._waiting.append((position, end))
 
     def look(self, durable: int) -> int:
-        """The log is durable up to there: the end of what is."""
+        """Return the ordinal up to which messages are durable, given that the log is durable up to `durable`."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= durable:
             self._end = waiting.popleft()[1]

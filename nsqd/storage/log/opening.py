@@ -1,4 +1,4 @@
-"""Opening a log: read what is there, repair its end, go on behind it. Any number of logs may be open in one process."""
+"""Opening a log: read its content, repair its end, and continue after it. One process may open any number of logs."""
 
 import os
 from collections.abc import Callable
@@ -30,24 +30,24 @@ from nsqd.storage.log.upkeep import Upkeep
 from nsqd.storage.log.writer import SEGMENT_SIZE, Writer
 from shared.log import log
 
-SEGMENTS_ON_DISK = 8  # at least so many fill it
+SEGMENTS_ON_DISK = 8  # segments are small enough that at least this many fit on the disk
 SMALLEST_SEGMENT = 256 * 1024  # bytes
 
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What the operator says of a log."""
+    """The operator's settings for a log."""
 
-    node: int  # its number
-    durability: Durability  # of topics that have no mode of their own
+    node: int  # number of the node
+    durability: Durability  # durability of topics that have no mode of their own
     sync_every: int  # messages after which the mode `interval` syncs
-    budget: int  # bytes of messages in memory
-    segment_size: int = 0  # bytes; 0: the usual
+    budget: int  # bytes that messages may take in memory
+    segment_size: int = 0  # bytes; 0: the default
 
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What a simulator replaces."""
+    """The parts of a log that a simulator can replace."""
 
     clocks: Clocks = field(default_factory=system_clocks)
     segment_size: int = SEGMENT_SIZE  # bytes
@@ -60,7 +60,7 @@ class Simulated:
 
 @dataclass(slots=True)
 class OpenLog:
-    """A log that is ready to be written: its parts, what the start found, and what keeps it small once there is a broker."""
+    """A log that is ready to be written: its parts, the results of the start, and the upkeep once there is a broker."""
 
     disk: Disk
     identity: LogIdentity
@@ -72,17 +72,17 @@ class OpenLog:
     tidying: Tidying
     found: Found
     tail: Tail
-    wake: Callable[[], None]  # have another turn soon; may be called in any thread
-    picture: LogPicture | None  # the broker's state; None: the log is new, or the state was taken
+    wake: Callable[[], None]  # requests another turn of the reactor soon; may be called in any thread
+    picture: LogPicture | None  # the broker's state; None: the log is new, or `take_picture` took it
     upkeep: Upkeep | None = None
 
     def take_picture(self) -> LogPicture | None:
-        """Return the broker's state as the log tells it. It may be large: it is given away, and can be had once."""
+        """Return the broker's state as the log tells it. It may be large, so the log keeps no copy: call this once."""
         picture, self.picture = self.picture, None
         return picture
 
     def serve(self, broker: Broker) -> None:
-        """The broker is built: from now on what it does is kept, and kept small."""
+        """Begin the log's upkeep for a broker that was built: checkpoints, syncs by time, and the memory limit."""
         monotonic = self.clock.clocks.monotonic
         checkpoints = Checkpoints(
             LiveSource(broker, self.store),
@@ -97,24 +97,27 @@ class OpenLog:
         self.upkeep = Upkeep(broker, self.store, self.syncer, self.cache, checkpoints, monotonic)
 
     def timer(self, due: bool = True) -> None:
-        """To be called every second or more often. `due`: sync what was written and nobody waits for."""
+        """Do what is due by time. Call it every second or more often.
+
+        `due`: sync records that no reply waits for.
+        """
         assert self.upkeep is not None
         self.upkeep.timer(due)
 
     def history(self) -> LogHistory:
-        """What can be read back."""
+        """Return the interface that reads messages back from the log."""
         return LogHistory(self.store, self.disk, self.identity.log_id, self.cache.generations)
 
     def backup(self) -> LogBackup:
-        """Copies of it."""
+        """Return the interface that copies the log while it runs."""
         return LogBackup(self.disk, self.writer, self.syncer, self.tidying)
 
     def contents(self) -> LogContents:
-        """What takes its space."""
+        """Return the interface that counts what takes the log's space."""
         return LogContents(self.store, self.tidying, self.writer, self.disk)
 
     def figures(self) -> LogFigures:
-        """Its size, its memory, what was lost and how long syncs took, as of now."""
+        """Return the log's current size, memory, losses and sync durations."""
         assert self.upkeep is not None
         return LogFigures(
             size=self.tidying.size,
@@ -131,27 +134,30 @@ class OpenLog:
         )
 
     def files(self) -> tuple[int, int, int, int, int]:
-        """As beanstalkd's clients are told: the numbers of the oldest and the newest file, records moved and written since the
-        start, and bytes of a file."""
+        """Return the figures that beanstalkd's clients are told.
+
+        These are the numbers of the oldest and the newest file, records moved and records written since the start, and bytes of
+        a file.
+        """
         writer = self.writer
         oldest = self.tidying.segments[0] if self.tidying.segments else writer.base
         moved, size = self.tidying.moved, writer.segment_size
         return writer.number_of(oldest), writer.number_of(writer.base), moved, writer.records, size
 
     def close(self) -> None:
-        """Leave a checkpoint, give back the leased ids, sync what is left, state that it is durable, and close the files."""
+        """Leave a checkpoint, give back the leased ids, sync the rest, state that it is durable, and close the files."""
         if self.upkeep is not None:
             self.upkeep.finish()
-        self.syncer.settle()  # a start believes no checkpoint without the mark
+        self.syncer.settle()  # a start trusts no checkpoint without the durable mark
         self.cache.close()
         self.syncer.close()
         self.writer.close()
 
 
 def open_log(disk: Disk, options: LogOptions, wake: Callable[[], None], simulated: Simulated | None = None) -> OpenLog:
-    """Read the log on a disk, and make it ready to be written. A log is begun if there is none.
+    """Read the log on a disk, and make it ready to be written. Begin a log if there is none.
 
-    `wake` has the reactor make another turn; it may be called in any thread. Raises LogError: one line says what is wrong.
+    `wake` requests another turn of the reactor; any thread may call it. Raises LogError, whose one line says what is wrong.
     """
     parts = simulated or Simulated()
     try:
@@ -183,7 +189,10 @@ def open_log(disk: Disk, options: LogOptions, wake: Callable[[], None], simulate
 
 
 def _identify(disk: Disk, node: int, reading: LogReading) -> LogIdentity:
-    """Whose log it is from now on. Writes `log.id` if it is missing or damaged; if that fails, the next start tries again."""
+    """Return the identity of the log from now on. Write `log.id` if it is missing or damaged.
+
+    If that write fails, the next start tries again.
+    """
     log_id = reading.identity.log_id if reading.identity else os.urandom(16)
     identity = LogIdentity(node, log_id)
     if reading.reader.files.stored is None:

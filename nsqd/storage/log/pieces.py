@@ -1,6 +1,6 @@
-"""Where messages stand on disk: an extent's records as byte ranges of segments, and reading them back.
+"""Where messages stand on disk: an extent's records as byte ranges of segments (pieces), and reading them back.
 
-Records of other topics may lie between; a range goes over a small gap, a larger one begins a new range.
+Records of other topics may lie in between. A piece spans a small gap; a larger gap begins a new piece.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,22 +17,23 @@ from nsqd.storage.log.reader import resume
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode, seed_of
 from nsqd.storage.log.writer import segment_name
 
-_ID = slice(FRAME_HEADER - ID_SIZE, FRAME_HEADER)  # of a frame
+_ID = slice(FRAME_HEADER - ID_SIZE, FRAME_HEADER)  # the message id in a frame
 OVERHEAD = 64  # bytes that a message takes in memory beside its frame
 
 
 @dataclass(slots=True)
 class Found:
-    """What was read of an extent, or of a part of it."""
+    """The messages that were read of an extent, or of a part of it."""
 
-    first: int  # ordinal of the first
-    frames: list[bytes]  # b"" where there is none
-    ids: bytearray  # of the frames, 16 bytes each, end to end; zeros where there is none
+    first: int  # ordinal of the first message
+    frames: list[bytes]  # b"" where no frame was found
+    ids: bytearray  # ids of the frames, 16 bytes each, end to end; zeros where no frame was found
     largest: int = 0  # bytes of the largest frame
-    attributed: list[tuple[int, int, bytes]] = field(default_factory=list)  # of first..end, packed, if they have any
+    # (first, end, attributes): packed attributes of the messages that have any
+    attributed: list[tuple[int, int, bytes]] = field(default_factory=list)
 
     def attributes(self) -> list[bytes]:
-        """Of each, packed."""
+        """Return the packed attributes of each message; b"" for a message without any."""
         attributes = [b""] * len(self.frames)
         for first, end, packed in self.attributed:
             for ordinal in range(max(first, self.first), min(end, self.first + len(attributes))):
@@ -40,7 +41,7 @@ class Found:
         return attributes
 
     def put(self, ordinal: int, frames: list[bytes], largest: int) -> None:
-        """These were found; as many of them as belong here."""
+        """Store the frames of messages from `ordinal` on, as far as they belong to the extent."""
         low, high = max(self.first, ordinal), min(self.first + len(self.frames), ordinal + len(frames))
         if low >= high:
             return
@@ -53,14 +54,14 @@ class Found:
 
 
 def nothing(first: int, count: int) -> Found:
-    """Nothing of so many messages yet."""
+    """Return a result with no frames yet, for `count` messages."""
     return Found(first, [b""] * count, bytearray(count * ID_SIZE))
 
 
 def find(
     disk: Disk, log_id: bytes, generations: Mapping[int, int], topic: int, held: Held, pieces: list[Piece]
 ) -> Found:
-    """The extent's messages, as far as they are where the pieces say. Raises OSError."""
+    """Read the extent's messages, as far as they stand where `pieces` say. Raises OSError."""
     found = nothing(held.first, held.count)
     for piece in pieces:
         collect(disk, log_id, generations.get(piece[0], 0), piece, topic, found)
@@ -70,7 +71,7 @@ def find(
 def find_cached(
     disk: Disk, log_id: bytes, generations: Mapping[int, int], topic: int, held: Held, pieces: list[Piece]
 ) -> Found | None:
-    """The same, all of it, if nothing has to wait for the disk and nothing is wrong; else None. Raises OSError."""
+    """Return the result of `find` if it is complete and needs no wait for the disk, otherwise None. Raises OSError."""
     found = nothing(held.first, held.count)
     for piece in pieces:
         segment, generation, start, end = piece
@@ -87,16 +88,19 @@ def find_cached(
 
 
 def collect(disk: Disk, log_id: bytes, generation: int, piece: Piece, topic: int, found: Found) -> bool:
-    """Put the topic's frames in a range into their places. False if something in the range is damaged.
+    """Put the topic's frames in a piece into their places. Returns False if something in the piece is damaged.
 
-    A segment that was cleaned since is looked through as a whole.
+    If the segment was cleaned since the piece was noted, the whole segment is searched.
     """
     data, start = read_piece(disk, generation, piece)
     return _take(data, start, seed_of(log_id, piece[0], generation), topic, found)
 
 
 def read_piece(disk: Disk, generation: int, piece: Piece) -> tuple[bytes, int]:
-    """What stands in the range, and where it begins; all of a segment that was cleaned since. Raises OSError."""
+    """Return the bytes of a piece, and the offset in the file at which they begin. Raises OSError.
+
+    If the segment was cleaned since the piece was noted, this returns the whole segment.
+    """
     segment, when_noted, start, end = piece
     name = segment_name(segment, generation)
     if generation != when_noted:
@@ -105,7 +109,7 @@ def read_piece(disk: Disk, generation: int, piece: Piece) -> tuple[bytes, int]:
 
 
 def _take(data: bytes, start: int, seed: int, topic: int, found: Found) -> bool:
-    """Find the topic's messages in what stands at `start` of a segment. False if something is damaged."""
+    """Put the topic's messages from `data`, at offset `start` of a segment, into `found`. Returns False if some are damaged."""
     whole = True
     for published in publishes(data, start, seed, topic):
         if published is None:
@@ -122,10 +126,10 @@ Published = tuple[int, int, int, bytes, int, int]
 
 
 def publishes(data: bytes, start: int, seed: int, topic: int) -> Iterator[Published | None]:
-    """What was published to the topic in what stands at `start` of a segment, as its records tell.
+    """Yield the topic's PUBLISH records in `data`, which stands at offset `start` of a segment.
 
-    For each: first ordinal, count, bytes of the largest frame, attributes (packed), and from where to where in `data` its
-    frames stand. None: something is damaged; what is whole behind it follows.
+    For each record this yields the first ordinal, the count, bytes of the largest frame, the attributes (packed), and the start
+    and end of its frames in `data`. None stands for damaged bytes; the intact records after them follow.
     """
     at = 0
     while at < len(data):

@@ -1,8 +1,9 @@
-"""Copies of what a start cuts off or cannot read, in files beside the segments: an operator may still find messages in them.
+"""Copies of the bytes that a start cuts off or cannot read, in files beside the segments. They may still hold messages.
 
-`<segment>.<offset>.torn` was cut off the log's end, `<segment>.<offset>.damaged` was passed over. A copy is durable before
-anything is cut. The copies together take at most MOST_BYTES in MOST_FILES files. Of torn ones the oldest make room for a new
-one; a damaged one is never removed. What finds no room, or no space on the disk, is not copied, and the start goes on.
+`<segment>.<offset>.torn` was cut off the log's end, `<segment>.<offset>.damaged` was skipped. A copy is durable before anything
+is cut. The copies together take at most MOST_BYTES in MOST_FILES files. The oldest torn copies make room for a new torn one; a
+damaged copy is never removed. If there is no room for a copy, or no space on the disk, nothing is copied, and the start goes
+on.
 """
 
 import re
@@ -19,13 +20,13 @@ _UNFINISHED = ".tmp"
 
 
 class Quarantine:
-    """The copies in one log's directory."""
+    """The quarantined copies in one log's directory."""
 
     def __init__(self, disk: Disk) -> None:
-        """Look at what is there, and remove what was not copied to its end. Raises OSError."""
-        self.notes: dict[tuple[str, int], str] = {}  # what became of each piece of this start, by segment and offset
+        """List the existing copies, and remove those that were not finished. Raises OSError."""
+        self.notes: dict[tuple[str, int], str] = {}  # what became of each piece in this start, by segment and offset
         self._disk = disk
-        self._sizes: dict[str, int] = {}  # by name
+        self._sizes: dict[str, int] = {}  # bytes of each copy, by file name
         for name in disk.names():
             if _NAME.fullmatch(name):
                 self._sizes[name] = disk.size(name)
@@ -34,11 +35,11 @@ class Quarantine:
 
     @property
     def copies(self) -> list[tuple[str, int]]:
-        """Name and bytes of each, by position in the log."""
+        """Return the name and the bytes of each copy, by position in the log."""
         return sorted(self._sizes.items())
 
     def keep(self, segment: str, at: int, data: bytes, kind: str) -> None:
-        """Copy `data`, which stands at that offset of the segment, unless the same copy is there. Raises OSError."""
+        """Copy `data`, which stands at offset `at` of the segment, unless the same copy exists. Raises OSError."""
         if (segment, at) in self.notes:
             return
         name, exists = self._name(segment, at, kind, data)
@@ -52,7 +53,7 @@ class Quarantine:
             self.notes[segment, at] = "there is no copy: the copies take all the room they may, move them away"
 
     def move(self, segment: str, size: int) -> None:
-        """Take a whole segment away from the log's end, `size` bytes, and keep it if there is room. Raises OSError."""
+        """Take a whole segment of `size` bytes away from the log's end. Keep it if there is room. Raises OSError."""
         name, _ = self._name(segment, 0, TORN, None)
         if self._make_room(size, TORN):
             self._disk.rename(segment, name)
@@ -63,7 +64,7 @@ class Quarantine:
             self.notes[segment, 0] = "the segment is removed: the copies take all the room they may, move them away"
 
     def free_name(self, name: str) -> str:
-        """The name, with a number behind it if there is a file of that name."""
+        """Return the name, with a number appended if a file of that name exists."""
         names, free, number = set(self._disk.names()), name, 1
         while free in names:
             number += 1
@@ -71,7 +72,10 @@ class Quarantine:
         return free
 
     def _name(self, segment: str, at: int, kind: str, data: bytes | None) -> tuple[str, bool]:
-        """The name for a copy, and whether exactly that copy is there. Something else may have stood at that place before."""
+        """Return the name for a copy, and whether exactly that copy exists already.
+
+        An earlier start may have copied other bytes from the same place.
+        """
         name, number = f"{segment}.{at}.{kind}", 1
         while name in self._sizes:
             if (
@@ -85,7 +89,7 @@ class Quarantine:
         return name, False
 
     def _make_room(self, size: int, kind: str) -> bool:
-        """Remove as many of the oldest torn copies as it takes. Returns False, and removes none, if that is not enough."""
+        """Remove as many of the oldest torn copies as needed. Returns False, and removes none, if that is not enough."""
         torn = [name for name, _ in self.copies if name.endswith(TORN)] if kind == TORN else []
         count, total, leaving = len(self._sizes) + 1, sum(self._sizes.values()) + size, list[str]()
         while total > MOST_BYTES or count > MOST_FILES:
@@ -99,7 +103,7 @@ class Quarantine:
         return True
 
     def _write_file(self, name: str, data: bytes) -> None:
-        """Write and sync it, or remove what was written of it. Raises OSError."""
+        """Write and sync the file; if that fails, remove the part that was written. Raises OSError."""
         try:
             file = self._disk.create(name)
             try:
@@ -108,7 +112,7 @@ class Quarantine:
             finally:
                 file.close()
         except OSError:
-            with suppress(OSError):  # it was not created, or the next start removes it
+            with suppress(OSError):  # the file was not created, or the next start removes it
                 self._disk.remove(name)
             raise
 
@@ -117,7 +121,7 @@ class Quarantine:
         try:
             self._write_file(unfinished, data)
         except OSError as error:
-            if error.errno in NO_SPACE and self._disk.reserved():  # it is reserved again when there is space
+            if error.errno in NO_SPACE and self._disk.reserved():  # the space is reserved again when the disk has room
                 self._disk.release()
                 self._write(segment, at, name, data)
                 return

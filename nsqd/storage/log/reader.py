@@ -1,13 +1,16 @@
-"""Reads segments back into records, and decides where bytes are wrong whether they are damaged or torn.
+"""Read segments back into records, and decide for wrong bytes whether they are damaged or torn.
 
-Below the highest durable mark that any group states, a wrong record is damage: it is copied, counted and passed over, and
-everything that is whole is served. The next record is looked for where its length says, else up to the next group.
+Below the highest durable mark that any group states, a wrong record is damage: it is copied, counted and skipped, and every
+intact record is served. The next record is looked for where the wrong one's length says, or else between the wrong record and
+the next group.
 
-At or past that mark the log ends with the first wrong record. A power cut keeps any part of what was not synced, so whole
-records behind it prove nothing. But there may have been none, and the bytes may have been acknowledged: in a mode that does not
-wait for the sync, or before the mark was stated. So what is cut off is copied and counted, apart from damage.
+At or past that mark the log ends with the first wrong record. A power cut keeps an arbitrary part of what was not synced, so
+intact records after the wrong one prove nothing. But perhaps there was no power cut, and the bytes were acknowledged: in a mode
+that does not wait for the sync, or before the mark was stated. So the bytes that are cut off are copied and counted, separately
+from damage.
 
-A file may reach beyond its records (spare.py), with zeros: a segment ends where the next one begins, the last with the log.
+A file may be longer than its records (spare.py), filled with zeros: a segment ends where the next one begins, and the last
+segment ends with the log.
 """
 
 import re
@@ -21,70 +24,76 @@ from nsqd.storage.log.quarantine import DAMAGED, TORN, Quarantine
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
 from nsqd.storage.log.segments import Segments
 
-MOST_CHECKED = 64 * 1024 * 1024  # bytes of what may be records that are checked behind a wrong one: 0.1 s
+MOST_CHECKED = 64 * 1024 * 1024  # bytes of candidate records that are checked after a wrong one, at most: 0.1 s
 _ZEROS = bytes(65536)
 _GROUP_RECORD = re.compile(
     re.escape((GROUP.size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((Kind.GROUP,))), re.DOTALL
 )
-# shorter than 64 MiB
+# The pattern finds candidates for records shorter than 64 MiB.
 _ANY_RECORD = re.compile(b"(?=[\\0-\\3].{7}[\\1-%s])" % re.escape(bytes((max(Kind),))), re.DOTALL)
 
 
 class Record(NamedTuple):
-    """A record, and where it stands. A start makes one for each record: a frozen dataclass would cost three times as much."""
+    """A record with its place in the log.
+
+    A start makes one for each record: a frozen dataclass would cost three times as much.
+    """
 
     kind: int
-    content: bytes  # what follows the kind
-    segment: int  # base of the segment it stands in
-    start: int  # of the record, in the segment's file
+    content: bytes  # the bytes after the kind
+    segment: int  # base of the segment that holds the record
+    start: int  # start of the record, as an offset in the segment's file
     end: int
 
     @property
     def position(self) -> int:
-        """Where it begins in the log."""
+        """Return the log position at which the record begins."""
         return self.segment + self.start - HEADER_SIZE
 
 
 @dataclass(slots=True)
 class Damage:
-    """What is wrong below the durable mark."""
+    """The parts of the log below the durable mark that are damaged."""
 
     spots: list[tuple[str, int, int]] = field(default_factory=list)  # (segment, from, to)
     headers: list[str] = field(default_factory=list)  # segments whose headers were rebuilt
 
     @property
     def size(self) -> int:
-        """How many bytes are damaged."""
+        """Return how many bytes are damaged, counting a rebuilt header as a whole."""
         return sum(end - start for _, start, end in self.spots) + HEADER_SIZE * len(self.headers)
 
 
 class Reader:
-    """Reads a log once, from one of its roots to the last record, and repairs its end."""
+    """A reader that reads a log once, from one of its roots to the last record, and repairs the log's end."""
 
     def __init__(self, disk: Disk) -> None:
-        """Look at the files. Raises LogError, OSError."""
+        """List the files and rebuild damaged headers. Raises LogError, OSError."""
         self._disk = disk
         self.quarantine = Quarantine(disk)
         self.files = files = Segments(disk, self.quarantine)
         self.segments = files.found
         self.damage = Damage()
-        self.end = self.segments[0].base if self.segments else 0  # log position behind the last good record
-        self.cuts: list[tuple[str, int, int]] = []  # what was cut off at the end: (segment, from, to)
+        self.end = self.segments[0].base if self.segments else 0  # log position after the last good record
+        self.cuts: list[tuple[str, int, int]] = []  # ranges that were cut off at the end: (segment, from, to)
         self.stated = 0  # the highest durable mark that was read
-        self.content_end = self.end  # log position behind the last record that belongs to no mark
-        self._mark = -1  # the highest of all groups, read or not; -1: not looked for yet
+        self.content_end = self.end  # log position after the last record that is no GROUP or ANCHOR
+        self._mark = -1  # the highest durable mark of all groups, read or not; -1: unknown
 
     @property
     def torn(self) -> int:
-        """How many bytes at the end of the log were cut off: they may have been acknowledged."""
+        """Return how many bytes at the end of the log were cut off or set aside. They may have been acknowledged."""
         return sum(end - start for _, start, end in self.cuts) + self.files.unreadable_bytes
 
     def roots(self) -> list[int]:
-        """Return the places in `segments` where replay may begin: checkpoints, complete or not, the latest first; then 0."""
+        """Return the indexes in `segments` where replay may begin: checkpoints, complete or not, the latest first; then 0."""
         return [place for place in range(len(self.segments) - 1, 0, -1) if self.segments[place].header.state] + [0]
 
     def records(self, begin: int = 0) -> Iterator[Record]:
-        """Yield every good record from a root on, in order. Then `end`, `torn`, `damage` are known, and the end repaired."""
+        """Yield every good record from the root `begin` on, in order.
+
+        After the last one, `end`, `torn` and `damage` are known, and the log's end is repaired.
+        """
         self.damage.spots.clear()
         self.content_end = self.segments[begin].base if self.segments else 0
         for place, segment in enumerate(self.segments[begin:], begin):
@@ -97,11 +106,12 @@ class Reader:
                 break
         mark = self._mark if self._mark >= 0 else self.stated
         bases = {segment.name: segment.base for segment in self.segments}
-        self.damage.headers = [name for name in self.files.rebuilt if bases.get(name, mark) < mark]  # else it was torn
+        # past the mark, a header was torn and not damaged
+        self.damage.headers = [name for name in self.files.rebuilt if bases.get(name, mark) < mark]
         self._sync()
 
     def _of(self, place: int, data: bytes) -> Iterator[Record]:
-        """Yield the good records of one segment, up to its end or to where the log ends."""
+        """Yield the good records of one segment, up to the segment's end or the log's end."""
         segment = self.segments[place]
         seed, base = segment.header.seed, segment.base - HEADER_SIZE
         at = min(HEADER_SIZE, len(data))
@@ -127,7 +137,11 @@ class Reader:
             at = end
 
     def _pass_gap(self, place: int) -> bool:
-        """The segment before does not reach up to this one. False: nothing between them was promised, so the log ends there."""
+        """Handle a previous segment that does not end where this one begins. Returns False if the log ends there.
+
+        The log ends at the gap if nothing in it was promised, that is, if no durable mark lies past it. Otherwise the gap is
+        damage.
+        """
         if self.end >= self._highest_mark(place, 0):
             self._remove_from(place)
             return False
@@ -137,7 +151,7 @@ class Reader:
         return True
 
     def _sync(self) -> None:
-        """Sync all segments: what the process before us wrote and did not sync was not promised, but is served from now on."""
+        """Sync all segments. The previous process may have left bytes unsynced; they are served from now on."""
         for segment in self.segments:
             file = self._disk.open(segment.name)
             try:
@@ -147,7 +161,7 @@ class Reader:
         self._disk.sync_directory()
 
     def _read(self, place: int) -> bytes:
-        """Return a segment up to its end. The file may reach beyond it: a crash kept it from being cut off."""
+        """Return a segment's bytes up to its end. The file may be longer if a crash kept it from being cut off."""
         segment = self.segments[place]
         size = self._disk.size(segment.name)
         if place + 1 < len(self.segments):
@@ -155,9 +169,10 @@ class Reader:
         return read_from(self._disk, segment.name, 0, size)
 
     def _highest_mark(self, place: int, at: int) -> int:
-        """Return the highest durable mark that any group states. What is before `at` in the segment at `place` was read.
+        """Return the highest durable mark that any group states.
 
-        Marks never fall, so it is one of those not read yet, or the last that was. Those are looked for once.
+        Everything before offset `at` of the segment at index `place` was read already. Marks never fall, so the highest mark is
+        either in the part not read yet or the last one that was read. The unread part is searched once.
         """
         if self._mark < 0:
             marks = [_highest_mark(self._read(place), at, self.segments[place].header.seed)]
@@ -167,7 +182,7 @@ class Reader:
         return self._mark
 
     def _cut(self, place: int, data: bytes) -> None:
-        """The log ends at `end`, in that segment: cut off what stands behind it, and keep a copy."""
+        """Cut off the bytes after `end`, where the log ends in the segment at index `place`, and keep a copy of them."""
         segment = self.segments[place]
         at = self.end - segment.base + HEADER_SIZE
         filled = _filled(data)
@@ -183,12 +198,12 @@ class Reader:
             file.close()
 
     def _note_cut(self, name: str, start: int, end: int) -> None:
-        """Note it once: where nothing is really cut off (frozen.py), each root that is tried meets the same place."""
+        """Note a cut once. On a disk that does not change (frozen.py), each root that is tried meets the same place."""
         if (name, start, end) not in self.cuts:
             self.cuts.append((name, start, end))
 
     def _remove_from(self, place: int) -> None:
-        """Remove the segments from `place` on, the last one first, so that no crash leaves a gap that was not there."""
+        """Remove the segments from index `place` on, the last one first, so that a crash cannot leave a new gap."""
         reached = self.segments[-1].base
         for segment in reversed(self.segments[place:]):
             filled = _filled(read_from(self._disk, segment.name, 0, self._disk.size(segment.name)))
@@ -199,14 +214,14 @@ class Reader:
                 self._disk.remove(segment.name)
             self._disk.sync_directory()
         del self.segments[place:]
-        if reached > self.end and not self.cuts:  # the log went on up to there, though none of it is left
+        if reached > self.end and not self.cuts:  # the log reached that position, though none of those bytes is left
             last = self.segments[-1]
             at = self.end - last.base + HEADER_SIZE
             self.cuts.append((last.name, at, at + reached - self.end))
 
 
 def resume(data: bytes, at: int, seed: int, start: int = 0) -> int:
-    """Return where the next good record begins behind a wrong one at `at`; the end of `data` if there is none.
+    """Return where the next good record begins after a wrong one at `at`; the end of `data` if there is none.
 
     `start`: offset of `data` in the file.
     """
@@ -220,7 +235,7 @@ def resume(data: bytes, at: int, seed: int, start: int = 0) -> int:
 
 
 def _first_record(data: bytes, at: int, end: int, seed: int, start: int) -> int:
-    """Return where the first good record from `at` on begins that ends before `end`; `end` if none is found."""
+    """Return the start of the first good record between `at` and `end`; `end` if none is found."""
     checked = 0
     for match in _ANY_RECORD.finditer(data, at, end):
         place = match.start()
@@ -235,7 +250,7 @@ def _first_record(data: bytes, at: int, end: int, seed: int, start: int) -> int:
 
 
 def _filled(data: bytes) -> int:
-    """Return where the zeros at its end begin."""
+    """Return the offset at which the trailing zeros of `data` begin."""
     end = len(data)
     while end > len(_ZEROS) and data[end - len(_ZEROS) : end] == _ZEROS:
         end -= len(_ZEROS)

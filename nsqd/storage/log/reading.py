@@ -1,4 +1,4 @@
-"""The start of a log: its files are read once, its end is repaired, and what happened in it is replayed."""
+"""The start of a log: its files are read once, its end is repaired, and its records are replayed."""
 
 import time
 from dataclasses import dataclass
@@ -20,56 +20,56 @@ MISSING = "they are missing"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is remembered of a start for as long as the log is open."""
+    """The results of a start that are kept for as long as the log is open."""
 
-    lease: int  # message ids below it may have been issued
-    roots: list[int]  # base of the segment that replay began with, if that was a complete checkpoint
+    lease: int  # message ids below this may have been issued
+    roots: list[int]  # base of the segment with which replay began, if that was a complete checkpoint
     damage: Damage
-    torn: int  # bytes that the start cut off at the log's end, and that may have been acknowledged
-    seconds: float  # that reading took
+    torn: int  # bytes that the start cut off at the log's end; they may have been acknowledged
+    seconds: float  # duration of reading
 
 
 class LogReading:
-    """A log that was read, as far as opening it needs that; it may be large, and is dropped afterwards."""
+    """The content of a log, as far as opening the log needs it. It may be large, and is dropped after the log is open."""
 
     def __init__(self, disk: Disk) -> None:
-        """Read all of it and repair its end. Raises LogError, OSError."""
+        """Read and replay the whole log, and repair its end. Raises LogError, OSError."""
         began = time.perf_counter()
         self.reader = Reader(disk)
         self.replay, root = replayed(self.reader)
-        self.messages = self.replay.sequences  # by topic
+        self.messages = self.replay.sequences  # sequences by the topic's number
         seconds = time.perf_counter() - began
         roots = [root] if self.replay.complete else []
         self.found = Found(first_id(self.reader, self.replay), roots, self.reader.damage, self.reader.torn, seconds)
 
     @property
     def identity(self) -> LogIdentity | None:
-        """Whose log it is; None if there is none, or it was only begun."""
+        """Return the identity of the log; None if there is no log, or it was only begun."""
         return self.reader.files.identity
 
     @property
     def bases(self) -> list[int]:
-        """Log positions at which the segments begin."""
+        """Return the log positions at which the segments begin."""
         return [segment.base for segment in self.reader.segments]
 
     @property
     def generations(self) -> dict[int, int]:
-        """How often each segment was rewritten, by base; those that never were are left out."""
+        """Return how often each segment was rewritten, by base, without the segments that never were."""
         headers = [segment.header for segment in self.reader.segments]
         return {header.base: header.generation for header in headers if header.generation}
 
     def resume(self, clock: LogClock) -> LogPicture | None:
-        """Let the clock go on from the log's last time. Returns the state of the broker; None if the log is new."""
+        """Set the clock to continue from the log's last time. Returns the state of the broker; None if the log is new."""
         if self.replay.last:
             clock.resume(self.replay.anchor, self.replay.last)
-        if not self.reader.end:  # a log that was only begun knows nothing
+        if not self.reader.end:  # a log that was only begun holds no state
             return None
         replay = self.replay
         replay.settle()
         return LogPicture(list(replay.topics.values()), replay.highest + 1, clock.offset)
 
     def report(self) -> None:
-        """Log what was read, repaired and lost."""
+        """Write to the daemon's log what was read, repaired and lost."""
         reader = self.reader
         notes = reader.quarantine.notes
         for name in reader.files.unreadable:
@@ -88,7 +88,7 @@ class LogReading:
 
 
 def widened(record: Record, node: int) -> Record:
-    """The record of a segment before WHOLE_IDS as it would be now. `node`: the segment's."""
+    """Return a record from a segment older than WHOLE_IDS in today's form. `node`: the segment's node number."""
     if record.kind == Kind.JOB:
         step = records.ORDINAL.size + ROW.size
         content = record.content
@@ -104,10 +104,10 @@ def widened(record: Record, node: int) -> Record:
 
 
 def replayed(reader: Reader) -> tuple[Replay, int]:
-    """Replay the log from the latest good checkpoint on, else from its beginning.
+    """Replay the log from the latest good checkpoint on, or else from its beginning.
 
     Returns the state with its messages, and the base of the segment where replay began. A checkpoint is good if it is complete
-    and undamaged, and what stands before it was durable: else messages that it speaks of may be lost.
+    and undamaged, and everything before it was durable: otherwise messages that it mentions may be lost.
     """
     headers = [segment.header for segment in reader.segments]
     narrow = {header.base: header.node for header in headers if header.version < WHOLE_IDS}
@@ -127,11 +127,12 @@ def replayed(reader: Reader) -> tuple[Replay, int]:
 
 
 def first_id(reader: Reader, replay: Replay) -> int:
-    """The lowest message id that was surely never issued.
+    """Return the lowest message id that was surely never issued.
 
-    What a clean stop gave back is believed only if the whole log could be read, and no segment was begun behind that of the
-    stop, as each life begins one: in a record that is missing there, ids may have been leased again. The highest lease counts
-    then, and that is more than was issued even if the newest one is missing: a lease is renewed when half of it is used up.
+    A clean stop gives back the ids that were leased and not issued. Its record counts only if the whole log could be read, and
+    no segment was begun after that of the stop, as each life of the process begins one: a record that is missing there may have
+    leased the ids again. Otherwise the highest lease counts. That is more than was issued even if the newest lease is missing,
+    because a lease is renewed when half of it is used up.
     """
     whole = not (reader.torn or reader.damage.spots or reader.files.unreadable)
     if replay.next_id and whole and replay.stopped_in == reader.segments[-1].base:

@@ -1,4 +1,8 @@
-"""The records of a turn: most at once, one of a kind for each reader at its end; and where messages stand that were written."""
+"""The records of a turn, and where their messages stand once they are written.
+
+Most records are appended at once. FINs, cursors and jobs are collected, and become one record of a kind for each reader at the
+end of the turn.
+"""
 
 from typing import Protocol
 
@@ -11,52 +15,52 @@ from nsqd.storage.log.writer import Writer
 
 
 class Collector(Protocol):
-    """What collects during a turn, and becomes records at its end."""
+    """An object that collects changes during a turn, which become records at the turn's end."""
 
     def flush(self) -> None:
-        """Append the records."""
+        """Append records of what was collected to the group."""
 
 
 class Recorder:
-    """See above."""
+    """The collector of one log's records: those of the current turn, and the promises that they must keep."""
 
     __slots__ = ("append", "awaited", "cache", "clock", "collecting", "interval", "known", "unplaced", "wall", "writer")
 
     def __init__(self, writer: Writer, clock: LogClock, cache: Cache) -> None:
         self.writer = writer
-        self.append = writer.group.append  # adds a record to the turn's group
+        self.append = writer.group.append  # appends a record to the turn's group
         self.clock = clock
-        self.wall = 0  # ns since the epoch, of the turn
+        self.wall = 0  # time of the turn, ns since the epoch
         self.cache = cache
-        self.awaited: list[tuple[Mark, ...]] = []  # what somebody waits for in this turn
-        self.interval = 0  # messages of this turn of topics in the mode `interval`
-        self.collecting: list[Collector] = []  # with something to flush
-        self.known: set[int] = set()  # numbers of topics and readers whose making is in the log
+        self.awaited: list[tuple[Mark, ...]] = []  # marks that replies of this turn wait for
+        self.interval = 0  # messages of this turn in topics of the mode `interval`
+        self.collecting: list[Collector] = []  # collectors with something to flush
+        self.known: set[int] = set()  # numbers of topics and readers whose creation is in the log
         self.unplaced: list[tuple[int, list[Held]]] = []  # (messages, extents) of each PUBLISH that is not written yet
 
     def promise(self, marks: tuple[Mark, ...]) -> None:
-        """Somebody waits for these to come to the turn's records."""
+        """Note that a reply waits until these marks reach the turn's records."""
         if not self.awaited or self.awaited[-1] is not marks:
             self.awaited.append(marks)
 
     def take_awaited(self) -> set[Mark]:
-        """All that somebody waits for in this turn."""
+        """Return and forget all marks that replies of this turn wait for."""
         if not self.awaited:
             return set()
         awaited, self.awaited = self.awaited, []
         return {mark for marks in awaited for mark in marks}
 
     def flush(self) -> None:
-        """What was collected becomes records."""
+        """Turn everything that was collected into records."""
         if self.collecting:
             collecting, self.collecting = self.collecting, []
             for one in collecting:
                 one.flush()
 
     def place(self, now: int) -> None:
-        """Note where messages of the groups just written stand; they may be given up in memory from now on.
+        """Note where the messages of the groups just written stand. From now on memory may give up their frames.
 
-        `now`: the turn's, monotonic ns.
+        `now`: time of the turn, monotonic ns.
         """
         places = self.writer.places
         placed, self.unplaced = self.unplaced[: len(places)], self.unplaced[len(places) :]
@@ -65,10 +69,10 @@ class Recorder:
             size = (end - start + count * OVERHEAD) // len(extents)
             for held in extents:
                 held.place(segment, start, end, size, wall, logged)
-                if held.extent is not None:  # else nobody owes it any more: dropped as soon as published
+                if held.extent is not None:  # None: all readers finished it in the turn in which it was published
                     added(held, size)
         places.clear()
 
     def unwritten(self) -> set[Held]:
-        """Extents of which something is nowhere but in memory."""
+        """Return the extents with messages that exist only in memory."""
         return {held for _, extents in self.unplaced for held in extents} if self.unplaced else set()

@@ -1,31 +1,32 @@
-"""What is on disk, byte for byte. Sans-IO: bytes in, bytes out.
+"""Encode and decode segment headers and records, byte for byte. The module is sans-IO: bytes go in, bytes come out.
 
-A segment is a file: a header, then records, end to end. All numbers are big-endian.
+A segment is a file that holds a header and then records, end to end. All numbers are big-endian.
 
     segment header, 64 bytes
        0   8  magic "penstock"
-       8   2  format version, 7 (6: without the node number in ids of jobs; 5: without READER, a STATE_TOPIC was another;
+       8   2  format version, 7 (6: without the node number in ids of jobs; 5: without READER, STATE_TOPIC had another content;
               4: without the owners of a PUBLISH, and NEXT_ID; 3: without attributes, SEEN, JOB and JOBS; 2: without CURSOR;
               1: without CONFIG, FIRST and ANCHOR, a GROUP's time was the wall clock's)
       10   2  node number
       12   4  generation: how often the segment was rewritten
       16  16  log id, made with the log
-      32   8  base: the log position of its first record
-      40   8  made at, ns since the epoch
-      48   1  1: its first record is a STATE
+      32   8  base: the log position of the segment's first record
+      40   8  time at which the segment was made, ns since the epoch
+      48   1  1 if the first record is a STATE
       49  11  zero
       60   4  CRC-32 of the 60 bytes before it
 
     record
-       0   4  length of what follows the CRC
-       4   4  CRC-32 of what follows it, begun with that of log id, base and generation, XOR the record's offset in the file:
-              bytes of another segment, or from elsewhere in this one, are no record
+       0   4  length of everything after the CRC
+       4   4  CRC-32 of everything after it. The initial value is the CRC-32 of log id, base and generation, XOR the record's
+              offset in the file, so bytes copied from another segment, or from elsewhere in this one, do not pass as a record
        8   1  kind
        9   .  content, by kind
 
-A log position counts bytes of records over all segments. Every commit begins with a GROUP record; it says up to where the log
-was known to be durable when it was written, so that a torn tail (at or past the highest such mark) can be told from damage.
-Times are ns of the log's own clock (clocks.py), which is near the time since the epoch; where it says wall, since the epoch.
+A log position counts the bytes of records over all segments. Every commit begins with a GROUP record. It states up to where the
+log was known to be durable when the record was written, so that a reader can tell a torn tail (at or past the highest such
+mark) from damage. Times are ns of the log's own clock (clocks.py), which is near the time since the epoch; a time called wall
+is ns since the epoch.
 """
 
 import zlib
@@ -37,11 +38,11 @@ from nsqd.core.records import Kind
 
 MAGIC = b"penstock"
 VERSION = 7
-WHOLE_IDS = 7  # the version from which on the rows of jobs have whole ids
-_READABLE = range(1, VERSION + 1)  # versions
+WHOLE_IDS = 7  # since this version the rows of jobs have whole ids
+_READABLE = range(1, VERSION + 1)  # versions that this code can read
 HEADER_SIZE = 64
 PREFIX_SIZE = 8  # length and CRC of a record
-MAX_RECORD = 1 << 30  # bytes: no record is longer; a turn's publishes are cut into records far below it
+MAX_RECORD = 1 << 30  # bytes: no record is longer; the publishes of a turn are cut into records far below it
 
 _KINDS = [bytes((kind,)) for kind in range(256)]
 _HEADER = Struct(">8sHHI16sQQ?11x")
@@ -54,7 +55,7 @@ Record = tuple[int, bytes, bytes]  # kind, content, frames
 
 
 class NotASegment(Exception):
-    """The header is none of ours, or damaged."""
+    """The header is not that of a segment of this log format, or it is damaged."""
 
 
 class WrongVersion(Exception):
@@ -63,18 +64,18 @@ class WrongVersion(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """What a segment says of itself."""
+    """The header of a segment, with its fields decoded."""
 
     node: int
     generation: int
     log_id: bytes
-    base: int  # log position of its first record
+    base: int  # log position of the segment's first record
     made: int  # ns since the epoch
-    state: bool = False  # its first record is a STATE: replay may begin here
+    state: bool = False  # the segment's first record is a STATE: replay may begin here
     version: int = VERSION
 
     def encode(self) -> bytes:
-        """64 bytes."""
+        """Return the header as 64 bytes, including the CRC."""
         head = _HEADER.pack(
             MAGIC, self.version, self.node, self.generation, self.log_id, self.base, self.made, self.state
         )
@@ -82,17 +83,20 @@ class SegmentHeader:
 
     @property
     def seed(self) -> int:
-        """With what the CRC of each of its records begins. It is known without the header, too: from the segment's name."""
+        """Return the initial CRC value of the segment's records.
+
+        It also follows from the segment's name, without the header.
+        """
         return seed_of(self.log_id, self.base, self.generation)
 
 
 def seed_of(log_id: bytes, base: int, generation: int) -> int:
-    """With what the CRC of each record of that segment begins."""
+    """Return the initial CRC value of the records in the segment with this log id, base and generation."""
     return zlib.crc32(_SEED.pack(log_id, base, generation))
 
 
 def decode_header(data: bytes) -> SegmentHeader:
-    """The header at the beginning of a file. Raises NotASegment, WrongVersion."""
+    """Return the header at the beginning of a file. Raises NotASegment, WrongVersion."""
     if len(data) < HEADER_SIZE or data[:8] != MAGIC:
         raise NotASegment("it does not begin like one")
     _, version, node, generation, log_id, base, made, state = _HEADER.unpack_from(data)
@@ -104,7 +108,7 @@ def decode_header(data: bytes) -> SegmentHeader:
 
 
 def repaired(data: bytes) -> bytes:
-    """A header of which one bit may be wrong, with that bit put right; what cannot be helped is as it was."""
+    """Return the header with a single wrong bit corrected. If no single bit explains the error, return `data` unchanged."""
     if len(data) < HEADER_SIZE or _is_right(data) or not any(data):
         return data
     number = int.from_bytes(data, "big")
@@ -121,7 +125,7 @@ def _is_right(data: bytes) -> bool:
 
 
 def encode(seed: int, at: int, kind: int, content: bytes, frames: bytes = b"") -> list[bytes]:
-    """A record that will stand at `at` in the file, in pieces to be written one behind the other.
+    """Encode one record that will stand at offset `at` of the file. Returns the pieces to write one after the other.
 
     `frames` follow the content, and are not copied.
     """
@@ -129,9 +133,9 @@ def encode(seed: int, at: int, kind: int, content: bytes, frames: bytes = b"") -
 
 
 def encode_all(seed: int, at: int, records: Iterable[Record]) -> tuple[list[bytes], list[tuple[int, int]], int]:
-    """Encode records that will stand one behind the other from offset `at` of the file on.
+    """Encode records that will stand one after the other from offset `at` of the file on.
 
-    Returns the pieces to be written, where each PUBLISH begins and ends, and where the last record ends (offsets in the file).
+    Returns the pieces to write, the start and end of each PUBLISH, and the end of the last record (offsets in the file).
     """
     pieces: list[bytes] = []
     published: list[tuple[int, int]] = []
@@ -150,7 +154,10 @@ def encode_all(seed: int, at: int, records: Iterable[Record]) -> tuple[list[byte
 
 
 def decode(data: bytes, at: int, seed: int, start: int = 0) -> int:
-    """Where the record at `at` ends; 0 if there is no whole and right one. `start`: offset of `data` in the file."""
+    """Return the end of the record at `at`, or 0 if no complete and correct record is there.
+
+    `at` and the result are offsets in `data`; `start` is the offset of `data` in the file.
+    """
     if at + PREFIX_SIZE > len(data):
         return 0
     length, crc = _PREFIX.unpack_from(data, at)

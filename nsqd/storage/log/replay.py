@@ -1,9 +1,9 @@
-"""Records back into state: what there was when the last one was written.
+"""Replay: records are turned back into the state that existed when the last one was written.
 
-Replay knows no rules of topics and readers: it hands each record to the topic's state (nsqd/core/topic_state.py) and keeps the
-topic's extents. Of messages it notes where they stand on disk; they are read when somebody wants them.
+Replay knows no rules of topics and readers: it hands each record to the topic's state (nsqd/core/topic_state.py) and maintains
+the topic's extents. Of messages it notes only where they stand on disk; they are read when a reader wants them.
 
-Ephemeral topics and channels are never logged. What was handed out only to an ephemeral channel is owed by nobody.
+Ephemeral topics and channels are never logged. No reader owes a message that was distributed to an ephemeral channel only.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,23 +24,24 @@ from nsqd.storage.sequence import Sequence
 
 
 class Replay:
-    """See above. `apply` every record, in order; then `settle`."""
+    """The state that the records applied so far describe. Call `apply` for every record, in order, and then `settle`."""
 
     def __init__(self) -> None:
-        self.topics: dict[int, TopicState] = {}  # by number; times are the log's
-        self.sequences: dict[int, Sequence] = {}  # of each of these topics: its messages
-        self.lease = 1  # ids below it may have been issued
-        # Ids from this one on were never issued, for a clean stop was the last that happened; 0: it was not.
+        self.topics: dict[int, TopicState] = {}  # by number; their times are in the log's time
+        self.sequences: dict[int, Sequence] = {}  # messages of each of these topics, by the topic's number
+        self.lease = 1  # message ids below this may have been issued
+        # Message ids from this one on were never issued, because the last lease record was followed by a clean stop; 0: there
+        # is no such stop.
         self.next_id = 0
-        self.stopped_in = -1  # base of the segment in which the last clean stop stands; -1: there is none
-        self.last = 0  # time of the last group: when the node was alive last; 0: there was none
-        self.anchor: Anchor | None = None  # the last one
-        self.messages = 0  # published
-        self.complete = False  # a checkpoint was read to its end
-        self.highest = 0  # number of a topic or reader
+        self.stopped_in = -1  # base of the segment that holds the last clean stop's record; -1: none
+        self.last = 0  # time of the last group, when the node was last alive; 0: there was none
+        self.anchor: Anchor | None = None  # the last anchor
+        self.messages = 0  # number of messages published
+        self.complete = False  # True: a checkpoint was read to its end
+        self.highest = 0  # highest number of a topic or reader
 
     def apply(self, record: Record) -> bool:
-        """Apply a record. Returns False if its kind is not known."""
+        """Apply a record. Returns False if its kind is unknown."""
         if record.kind == Kind.PUBLISH:
             self._publish(record)
             return True
@@ -60,14 +61,15 @@ class Replay:
         return True
 
     def settle(self) -> None:
-        """Every record was applied: draw the conclusions. Applying may go on afterwards."""
+        """Derive the final state of all topics after every record was applied. More records may be applied afterwards."""
         for number in self.topics:
             self.settled(number)
 
     def settled(self, number: int) -> TopicState | None:
-        """A topic's state, with the conclusions drawn; None: there is no such topic.
+        """Return a topic's state in its final form; None if there is no such topic.
 
-        Applying may go on afterwards. Not while the checkpoint that replay began with is being read.
+        More records may be applied afterwards. Do not call this while the checkpoint that replay began with is still being
+        read.
         """
         topic = self.topics.get(number)
         if topic is not None:
@@ -75,14 +77,14 @@ class Replay:
         return topic
 
     def _release(self, number: int, spans: Iterable[Span]) -> None:
-        """One reader less owes each span of a topic's messages, as far as they are there: some may be damaged."""
+        """Note that one reader no longer owes each span of a topic's messages. Damage may have removed some of them."""
         for first, end in spans:
             sequence = self.sequences[number]
             for held, start, stop in sequence.present_spans(first, end):
                 if held.freed < held.count:
                     sequence.finish(held.first + start, held.first + stop)
 
-    # records of the log itself
+    # Records of the log itself
 
     def _group(self, content: bytes) -> None:
         self.last = records.GROUP.unpack_from(content)[1]
@@ -103,14 +105,17 @@ class Replay:
         self.lease = max(self.lease, lease)
 
     def _state_topic(self, content: bytes) -> None:
-        """What was recorded of the topic before is in this, or was passed over for want of the topic."""
+        """Load a topic from a checkpoint.
+
+        Earlier records of the topic are included in this state, or were skipped because the topic was unknown.
+        """
         state, sequence = decode_topic(content, self.topics)
         self.topics[state.number], self.sequences[state.number] = state, sequence
 
     def _state_end(self, content: bytes) -> None:
         self.complete = True
 
-    # records of topics that concern their extents
+    # Records of topics that concern their extents
 
     def _topic(self, content: bytes) -> None:
         (number,) = records.TOPIC.unpack_from(content)
@@ -124,7 +129,7 @@ class Replay:
         self.sequences.pop(number, None)
 
     def _channel(self, content: bytes) -> None:
-        """Format 5 and before: a reader's kind was its name."""
+        """Create a reader from a record of format 5 or before, in which the name told the reader's kind."""
         number, reader, start = records.CHANNEL.unpack_from(content)
         name = content[records.CHANNEL.size :].decode()
         self._create_reader(ReaderKind.WORK_QUEUE if name == WORK else ReaderKind.CHANNEL, number, reader, start, name)
@@ -143,7 +148,7 @@ class Replay:
         self.highest = max(self.highest, reader)
 
     def _publish(self, record: Record) -> None:
-        """The messages stay on disk until somebody wants them."""
+        """Add messages to a topic. Their frames stay on disk until a reader wants them."""
         content = record.content
         number, first, count, due, _, flags = records.PUBLISH.unpack_from(content)
         topic = self.topics.get(number)
@@ -164,7 +169,7 @@ class Replay:
             topic.publish(content, at, unpack(attributes, first), created, self.last)
         if not flags & records.DISTRIBUTED:
             return
-        if not flags & records.OWNED and len(extents) == 1 and topic.readers:  # nearly always
+        if not flags & records.OWNED and len(extents) == 1 and topic.readers:  # this is nearly always the case
             topic.distributed = sequence.edge = topic.end
             extents[0].owe(extents[0].count - count, extents[0].count, len(topic.readers))
         else:
@@ -177,12 +182,12 @@ class Replay:
             self._hand_out(topic, first, end, None)
 
     def _hand_out(self, topic: TopicState, first: int, end: int, owners: frozenset[int] | None) -> None:
-        """`owners`: the numbers of the only readers that owe the messages; None: all of them."""
+        """Distribute messages first..end. `owners`: the numbers of the only readers that owe them; None: all readers do."""
         owing, sequence = topic.distribute(first, end, owners), self.sequences[topic.number]
         sequence.edge = end
         for held, start, stop in sequence.present_spans(first, end):
             held.owe(start, stop, max(1, owing))
-        if not owing:  # there was an ephemeral one, which nobody remembers
+        if not owing:  # only ephemeral readers existed, and the log does not remember them
             self._release(topic.number, [(first, end)])
 
     def _hole(self, content: bytes) -> None:
@@ -198,7 +203,7 @@ class Replay:
             self.sequences[number].retain(None if first == records.UNRETAINED else first)
 
 
-# What a topic's state applies; each content begins with the topic's number.
+# Kinds of records that a topic's state applies; each content begins with the topic's number.
 _OF_A_TOPIC: dict[int, Kind] = {
     kind: kind
     for kind in (
@@ -216,7 +221,8 @@ _OF_A_TOPIC: dict[int, Kind] = {
         Kind.SEEN,
     )
 }
-_HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {  # not bound to a Replay: it may hold much, and is no cycle so
+# The handlers are not bound to a Replay: it may hold much memory, and this way it is in no reference cycle.
+_HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {
     Kind.GROUP: Replay._group,
     Kind.LEASE: Replay._lease,
     Kind.NEXT_ID: Replay._next_id,

@@ -1,4 +1,4 @@
-"""Finished messages that stay: how long, for whom, and up to where they can be read back."""
+"""Retention of finished messages: how long they stay, for which cursors, and up to where they can be read back."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,30 +15,37 @@ UNBOUNDED = 1 << 62  # bytes
 
 
 class Retained:
-    """A topic that keeps finished messages."""
+    """A topic that retains finished messages."""
 
     __slots__ = ("_clock", "_durable", "cursors", "keeping", "sequence")
 
     def __init__(self, sequence: Sequence, keeping: Keeping, cursors: Mapping[str, Cursor], clock: LogClock) -> None:
         self.sequence = sequence
         self.keeping = keeping
-        self.cursors = cursors  # the core's own: they change
+        self.cursors = cursors  # the core's own mapping, which changes
         self._clock = clock
         self._durable = Marks(sequence.end)
 
     def retire(self, now: int) -> bool:
-        """What is retained for longer than the topic says may go. True if there is something. `now`: monotonic ns."""
+        """Release messages that are retained for longer than the topic says. `now`: monotonic ns.
+
+        Returns True if there are any.
+        """
         oldest = self._clock.at(now) - self.keeping.retention if self.keeping.retention else 0
         return self.sequence.retire(oldest, self.keeping.retention_bytes or UNBOUNDED, self._holds(now))
 
     def is_overdue(self, now: int) -> bool:
-        """Something is retained for longer than the topic says, by time, and no cursor holds it."""
+        """Return True if some message is past the topic's retention time, and no cursor holds it."""
         kept = self.sequence.kept if self.keeping.retention else []
         late = self._clock.at(now) - self.keeping.retention
         return bool(kept) and kept[0].logged_last < late and not self._is_held(kept[0], now)
 
     def _holds(self, now: int) -> list[tuple[int, int, int]]:
-        """For each cursor that holds something: from where on, published since when, and how many bytes of the newest."""
+        """Return (offset, oldest, bytes) for each cursor that holds messages.
+
+        Such a cursor holds messages from `offset` on that were published at `oldest` (the log's time) or later and are among
+        the newest `bytes`.
+        """
         at = self._clock.at(now)
         return [
             (cursor.offset, at - cursor.hold if cursor.hold else 0, cursor.hold_bytes or UNBOUNDED)
@@ -47,21 +54,24 @@ class Retained:
         ]
 
     def _is_held(self, held: Held, now: int) -> bool:
-        """Some cursor holds a part of it, though the topic's own retention is over."""
+        """Return True if a cursor holds a part of the extent, though the topic's own retention is over."""
         return any(offset < held.end and held.logged_last >= oldest for offset, oldest, _ in self._holds(now))
 
     def note(self, position: int, durable: int) -> None:
-        """The sequence ends where it does as of the log's `position`."""
+        """Note that the sequence has its current end when the log ends at `position`.
+
+        `durable`: the position up to which the log is durable.
+        """
         self._durable.look(durable)
         self._durable.add(position, self.sequence.end)
 
     def durable_end(self, durable: int) -> int:
-        """Messages before it survive a power cut, for the log is durable up to `durable`."""
+        """Return the ordinal up to which messages survive a power cut, given that the log is durable up to `durable`."""
         return self._durable.look(durable)
 
 
 class Retention:
-    """All topics that keep finished messages, by number."""
+    """All topics that retain finished messages, by number."""
 
     def __init__(self, writer: Writer, clock: LogClock, want_sync: Callable[[], None]) -> None:
         self.topics: dict[int, Retained] = {}
@@ -72,15 +82,15 @@ class Retention:
         self._want_sync = want_sync
 
     def retire(self, now: int) -> list[int]:
-        """What is retained for too long may go: the topics of which something may."""
+        """Release messages that are retained for too long. Returns the topics that have such messages."""
         return [number for number, topic in self.topics.items() if topic.retire(now)]
 
     def is_overdue(self, now: int) -> bool:
-        """Something is retained for longer than its topic says."""
+        """Return True if some message is retained for longer than its topic says."""
         return any(topic.is_overdue(now) for topic in self.topics.values())
 
     def written(self, position: int) -> None:
-        """A group was written: what was published to these topics is durable when the log is durable up to there."""
+        """Note that a group was written: what it publishes is durable when the log is durable up to `position`."""
         for number in self.grown:
             topic = self.topics.get(number)
             if topic is not None:
@@ -88,11 +98,14 @@ class Retention:
         self.grown.clear()
 
     def durable_end(self, number: int, sequence: Sequence | None) -> int:
-        """Messages of the topic before it survive a power cut, as far as they are of interest."""
+        """Return the ordinal up to which a topic's messages survive a power cut.
+
+        For a topic that retains nothing this is the end of its sequence. If messages are not durable yet, this asks for a sync.
+        """
         topic = self.topics.get(number)
         if topic is None or sequence is None:
             return sequence.end if sequence is not None else 0
         end = topic.durable_end(self._writer.durable.position)
         if end < sequence.end:
-            self._want_sync()  # whoever asks shall see it soon, in whatever mode the topic is
+            self._want_sync()  # the caller shall soon see these messages, whatever the topic's mode
         return end

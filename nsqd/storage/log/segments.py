@@ -1,6 +1,6 @@
-"""The files of a log: which segments there are, and of which log. A damaged header is rebuilt and written again.
+"""The files of a log: which segments exist, and which log they belong to. A damaged header is rebuilt and written again.
 
-All segments and `log.id` (identity.py) name the same log. So a header that cannot be read follows from any of them, from the
+All segments and `log.id` (identity.py) name the same log. So an unreadable header can be rebuilt from any of them, from the
 file's name (base and generation), and from the first records. Files with other names are left alone.
 """
 
@@ -28,44 +28,44 @@ from nsqd.storage.log.records import (
 from nsqd.storage.log.writer import segment_name
 
 UNFINISHED = 4096  # bytes: the first write to a log is far smaller, and is synced before the second
-END_OF_ALL = 1 << 64  # no log position is as high
-FIRST_RECORDS = 4096  # bytes in which a checkpoint's first records stand
+END_OF_ALL = 1 << 64  # every log position is below this
+FIRST_RECORDS = 4096  # bytes at a file's beginning that include a checkpoint's first records
 _NAME = re.compile(r"(\d{20})\.(\d{1,9})\.log")
 
 
 class LogError(Exception):
-    """The log cannot be used; one line says why and what to do."""
+    """The log cannot be used. The one-line text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A file of the log."""
+    """One segment file of the log."""
 
     name: str
     header: SegmentHeader
 
     @property
     def base(self) -> int:
-        """Log position of its first record."""
+        """Return the log position of the segment's first record."""
         return self.header.base
 
 
 class Segments:
-    """The files of one log as they are found at its start."""
+    """The files of one log as they are found at a start."""
 
     def __init__(self, disk: Disk, quarantine: Quarantine) -> None:
-        """Find them, rebuild damaged headers, and remove what a cleaning left. Raises LogError, OSError."""
-        self.stored = read_identity(disk)  # what `log.id` says; None: it is missing or damaged
-        self.identity = self.stored  # of the log; None: there is no log, or it was only begun
+        """Find the segments, rebuild damaged headers, and remove leftovers of a cleaning. Raises LogError, OSError."""
+        self.stored = read_identity(disk)  # the content of `log.id`; None: the file is missing or damaged
+        self.identity = self.stored  # the log's identity; None: there is no log, or it was only begun
         self.rebuilt: list[str] = []  # segments whose headers were damaged
-        self.unreadable: list[str] = []  # files that were set aside
-        self.unreadable_bytes = 0  # in them
+        self.unreadable: list[str] = []  # files that were renamed and set aside
+        self.unreadable_bytes = 0  # bytes in the unreadable files
         self._disk = disk
         self._quarantine = quarantine
         self.found = self._find()
 
     def _find(self) -> list[Segment]:
-        """Return the highest generation of each segment, by position."""
+        """Return the highest generation of each segment, ascending by position."""
         newest: dict[int, int] = {}
         matches = [match for name in self._disk.names() if (match := _NAME.fullmatch(name))]
         names = [match for match in matches if int(match[1]) < END_OF_ALL]
@@ -96,15 +96,15 @@ class Segments:
             )
 
     def _tidy(self, replaced: list[str]) -> None:
-        """Remove what a cleaning left, which is older generations and a file that it had begun, and other unfinished files."""
-        if replaced:  # their successors were synced before they got their names, which a kill may have left unsynced
+        """Remove the older generations and unfinished files that a cleaning left, and other unfinished files."""
+        if replaced:  # a kill may have left the names of their synced successors not durable
             self._disk.sync_directory()
         begun = [name for name in self._disk.names() if name.endswith(".log.tmp") or name == UNFINISHED_IDENTITY]
         for name in (*replaced, *begun):
             self._disk.remove(name)
 
     def _header(self, base: int, generation: int) -> SegmentHeader | None:
-        """Return the header of a segment; None if it is damaged by more than one bit. Raises LogError."""
+        """Return the header of a segment; None if more than one bit of it is wrong. Raises LogError."""
         name = segment_name(base, generation)
         try:
             header = decode_header(repaired(read_from(self._disk, name, 0, HEADER_SIZE)))
@@ -117,9 +117,9 @@ class Segments:
         return header
 
     def _rebuild(self, base: int, generation: int) -> SegmentHeader:
-        """Return the header that a segment of that name had, without the time at which it was made.
+        """Return the header that a segment of that name must have had, except for the time at which it was made.
 
-        Its version is unknown. The ids in its rows of jobs may lack the node's number: it is added where it does (widened).
+        The format version is unknown, so the rows of jobs are read as rows whose ids may lack the node number.
         """
         assert self.identity is not None
         log_id = self.identity.log_id
@@ -130,7 +130,7 @@ class Segments:
         return SegmentHeader(self.identity.node, generation, log_id, base, 0, state, WHOLE_IDS - 1)
 
     def _written(self, name: str, header: SegmentHeader) -> SegmentHeader:
-        """Write the header to its file if another one stands there. A file that holds nothing stays as it is."""
+        """Write the header to the file if the one there is damaged. A file that holds nothing stays unchanged."""
         data = read_from(self._disk, name, 0, HEADER_SIZE)
         try:
             decode_header(data)
@@ -150,7 +150,10 @@ class Segments:
         self.rebuilt.append(name)
 
     def _set_aside(self, name: str) -> None:
-        """Rename a segment that is small enough to have only been begun: no file tells its log. Raises LogError for others."""
+        """Rename a segment that is small enough to have only been begun.
+
+        No other file tells which log it belongs to. Raises LogError for a larger segment.
+        """
         size = self._disk.size(name)
         if size > UNFINISHED:
             raise LogError(

@@ -1,4 +1,4 @@
-"""Whose state a checkpoint holds: a broker's, or what records were only applied to."""
+"""Sources of a checkpoint's state: a live broker, or a copy of a log that only applies records."""
 
 from collections.abc import Iterator
 from typing import Protocol
@@ -13,37 +13,37 @@ from nsqd.storage.sequence import Sequence
 
 
 class Source(Protocol):
-    """The state of a log's topics."""
+    """The state of a log's topics, as a checkpoint needs it."""
 
     @property
     def is_whole(self) -> bool:
-        """All topics of the log are there. A checkpoint that did not know of one would lose it."""
+        """Return True if all topics of the log are loaded. A checkpoint that misses a topic would lose it."""
 
     @property
     def overdue(self) -> bool:
-        """Something is retained for longer than its topic says."""
+        """Return True if some message is retained for longer than its topic says."""
 
     @property
     def highest(self) -> int:
-        """The highest number of a topic or reader."""
+        """Return the highest number of any topic or reader."""
 
     @property
     def leased(self) -> int:
-        """Message ids below it may have been issued."""
+        """Return the id below which message ids may have been issued."""
 
     @property
     def offset(self) -> int:
-        """From the states' clock to the log's (ns)."""
+        """Return the offset from the states' clock to the log's time, in ns."""
 
     def topics(self) -> list[int]:
-        """The numbers of the topics."""
+        """Return the numbers of all topics of the log."""
 
     def describe(self, topic: int) -> tuple[TopicState, Sequence | None] | None:
-        """A topic's state, settled, and its messages, as they are now. None: the topic is gone."""
+        """Return a topic's final state and its messages as they are now; None if the topic is gone."""
 
 
 class LiveSource:
-    """A broker, and the store that it writes to. Implements Source."""
+    """The state of a broker, and of the store to which it writes. Implements Source."""
 
     def __init__(self, broker: Broker, store: LogStore) -> None:
         self._broker = broker
@@ -80,18 +80,21 @@ class LiveSource:
 
 
 class AppliedSource:
-    """States that records were applied to, and no broker has: a copy of another node's log.
+    """The state that records of a copied log add up to, without a broker. The log is another node's.
 
     Implements Source, and Messages (tidying.py).
     """
 
     is_whole = True
-    overdue = False  # whoever owns the log says what is not retained any more
+    overdue = False  # the node that owns the log decides what is not retained any more
     reshaped = 0
     offset = 0
 
     def __init__(self, replay: Replay) -> None:
-        """`replay` began with a complete checkpoint, or with the log; more records may be applied to it meanwhile."""
+        """Wrap a replay that began with a complete checkpoint or at the log's beginning.
+
+        More records may be applied to it meanwhile.
+        """
         self._replay = replay
 
     @property
@@ -119,7 +122,7 @@ class AppliedSource:
 
 
 def contents(source: Source) -> Iterator[tuple[Kind, bytes]]:
-    """The records of a checkpoint behind STATE, each as things are when it is asked for."""
+    """Yield the records of a checkpoint after STATE. Each describes the state at the time when it is asked for."""
     for number in source.topics()[::-1]:
         described = source.describe(number)
         if described is not None:

@@ -1,13 +1,14 @@
-"""Whether the disk has room. Publishing leaves a reserve for FINs, checkpoints and cleaning, and a file holds half of that.
+"""Whether the disk has room. Publishing leaves a reserve for FINs, checkpoints and cleaning; a file holds half of it.
 
-Others may fill the disk to its last byte. Then the file is given up, so that all but publishes still find room.
+Other programs may fill the disk to the last byte. Then the file is removed, so that everything except publishing still has
+room.
 """
 
 from nsqd.storage.log.disk import Disk
 from shared.log import log
 
-RESERVE = 128 * 1024 * 1024  # bytes that publishing leaves free or held
-MOST_OF_DISK = 16  # on a small disk, one part in so many instead
+RESERVE = 128 * 1024 * 1024  # bytes that publishing leaves free or held by the file
+MOST_OF_DISK = 16  # on a small disk, the reserve is one part in this many of it
 LOOK_AFTER = 1024 * 1024  # bytes written until the next look, at most: a burst uses up a reserve within a second
 
 
@@ -17,12 +18,12 @@ class Space:
     def __init__(self, disk: Disk) -> None:
         self.full = ""  # why nothing may be published; "": there is enough room
         self._disk = disk
-        self._held = disk.reserved()  # bytes of the file
+        self._held = disk.reserved()  # bytes of the file that holds space
         self._look_after = LOOK_AFTER
         self.look_at = 0  # log position at which `look` is to be called again
 
     def look(self, end: int) -> None:
-        """See how much room there is. `end`: the log's end now."""
+        """Check how much room there is, and adjust `full` and the file. `end`: the log's current end."""
         self.look_at = end + self._look_after
         try:
             free, reserve = self._disk.free(), min(RESERVE, self._disk.total() // MOST_OF_DISK)
@@ -44,7 +45,7 @@ class Space:
             log.info("LOG: there is space again")
 
     def give_up(self) -> bool:
-        """Remove the file, because a write found no space. Returns False if there is none."""
+        """Remove the file, because a write found no space. Returns False if there is no file, or removing it failed."""
         if not self._held:
             return False
         try:

@@ -1,9 +1,9 @@
-"""The next segment's file, made ahead: a block that was written before is synced in less time than a new one.
+"""The next segment's file, made ahead: syncing a block that was written before takes less time than a new block.
 
-A block that is new in its file costs an entry in the file system's journal with its sync (0.22 ms against 0.15 for 200 kB on
-the machine where this was measured), and space that is only allocated costs the same. So while somebody waits for syncs, a
-thread fills a file with zeros, and the next segment takes it over. What stands behind the records is cut off when a segment
-ends or, after a crash, when the log is opened.
+A block that is new in its file adds an entry to the file system's journal when it is synced (0.22 ms against 0.15 for 200 kB on
+the machine where this was measured), and space that is only allocated costs the same. So while replies wait for syncs, a thread
+fills a file with zeros, and the next segment uses it. The zeros after the records are cut off when a segment ends or, after a
+crash, when the log is opened.
 """
 
 import threading
@@ -12,25 +12,25 @@ from contextlib import suppress
 from nsqd.storage.log.disk import Disk, File
 from shared.log import log
 
-# a number follows, for no name is used twice: after a power cut the directory may have changed in any order
+# A number follows, because no name is used twice: after a power cut the directory may have changed in any order.
 NAME = "spare."
 CHUNK = 4 * 1024 * 1024  # bytes that are filled and synced at a time
-ROOM = 8  # times its size must be free on the disk
+ROOM = 8  # this many times the file's size must be free on the disk
 
 
 class Spare:
-    """Makes the next segment's file. Its methods are for the reactor's thread, but for `_fill`."""
+    """Makes the next segment's file. Its methods are for the reactor's thread, except for `_fill`."""
 
     def __init__(self, disk: Disk, size: int) -> None:
-        """Remove what a process before us left. `size`: bytes to be made ahead. Raises OSError."""
+        """Remove the files that a previous process left. `size`: bytes to be made ahead. Raises OSError."""
         self._disk = disk
         self._size = size
-        self._file: File | None = None  # being filled, or ready
+        self._file: File | None = None  # the file that is being filled, or is ready
         self._closed = False
         self._failed = False
         self._thread: threading.Thread | None = None
-        self.ready = False  # the file can be taken
-        self._asked = False  # `prepare` was called since the last file was taken
+        self.ready = False  # True: the file can be taken
+        self._asked = False  # True: `prepare` was called since the last file was taken
         self._number = 0
         for name in disk.names():
             if name.startswith(NAME):
@@ -41,7 +41,7 @@ class Spare:
         return f"{NAME}{self._number}"
 
     def prepare(self) -> None:
-        """Begin to make a file, unless that was done already."""
+        """Begin to make a file, unless one was begun already."""
         if not self._asked:
             self._asked = True
             self._start()
@@ -51,7 +51,7 @@ class Spare:
         self._thread.start()
 
     def _fill(self) -> None:
-        """Make the file. (the thread)"""
+        """Create the file and fill it with zeros. Runs in a thread of its own."""
         try:
             if self._disk.free() < ROOM * self._size:
                 self._failed = True
@@ -70,8 +70,8 @@ class Spare:
             self._failed = True
 
     def take(self, name: str) -> File | None:
-        """Return the file, renamed to `name`; None if there is none. Whoever takes it cuts off what it does not use."""
-        if self._failed:  # another try, with the next segment
+        """Return the file, renamed to `name`; None if there is none. The caller cuts off the part that it does not use."""
+        if self._failed:  # the next segment gets another try
             self._failed = self._asked = False
         if not self.ready:
             return None
@@ -98,5 +98,5 @@ class Spare:
         if self._file is not None:
             self._file.close()
             self._file = None
-            with suppress(OSError):  # else the next start removes it
+            with suppress(OSError):  # if this fails, the next start removes the file
                 self._disk.remove(self._name)

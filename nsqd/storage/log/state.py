@@ -1,12 +1,12 @@
-"""A checkpoint's record of a topic: its state, and where its messages stand on disk; in msgpack.
+"""The record of a topic in a checkpoint: the topic's state, and where its messages stand on disk. The format is msgpack.
 
     [state, extents, first, kept, offset]
     state     as nsqd/core/topic_state.py and the readers beside it dump it
     extent    [first, count, delayed, size, pieces, oldest, newest, attributed, logged_first, logged_last]
     pieces    (segment, generation, from, to)
     first     finished messages from here on are retained; nil: none are
-    kept      extents of which nothing is owed, and something is retained
-    offset    to be added to a due that is not 0: then it is the log's time; 0 is at once
+    kept      extents that no reader owes and of which something is retained
+    offset    to be added to each due time that is not 0, which gives the log's time; 0 means at once
 
 `oldest` and `newest`, when messages of an extent were published, are ns since the epoch; `logged_first` and `logged_last` are
 the same in the log's time.
@@ -16,11 +16,12 @@ Formats 1 to 5 had one array, and no kinds of readers:
     [number, name, paused, end, distributed, delayed, channels, extents, config, first, kept, cursors, offset]
     channel   [number, name, paused, start, cursor, holes, returned, buried, far]
 
-of which `far` had the pages of what waited for long and `returned` all else that waited, packed end to end. A tube was a
-channel of the name ":work" with its edge for the cursor and, in `buried`, (ordinal, priority, ttr, delay, due) of what had been
-put and was no job yet. Before format 5 the last two of an extent were missing, before format 4 `attributed`, before format 3
-`cursors`. In format 1 so were `far`, `oldest`, `newest`, and the last five of a topic, and what waits was not packed: delayed
-held (ordinal, due) from the edge on, returned (ordinal, attempts, due), with all that was delayed before the edge.
+In it, `far` had the pages of messages that waited for long, and `returned` all other waiting messages, packed end to end. A
+tube was a channel of the name ":work" with its edge for the cursor and, in `buried`, (ordinal, priority, ttr, delay, due) of
+messages that had been put and were no jobs yet. Before format 5 the last two fields of an extent were missing, before format 4
+`attributed`, before format 3 `cursors`. In format 1, `far`, `oldest`, `newest`, and the last five fields of a topic were
+missing as well, and waiting messages were not packed: `delayed` held (ordinal, due) from the edge on, and `returned` held
+(ordinal, attempts, due), with everything that was delayed before the edge.
 """
 
 from __future__ import annotations
@@ -36,12 +37,15 @@ from nsqd.core.topic_state import TopicState
 from nsqd.storage.held import EXTENT_BYTES, Held
 from nsqd.storage.sequence import Sequence
 
-WORK = ":work"  # the name that told a tube from a channel before format 6
+WORK = ":work"  # the name that distinguished a tube from a channel before format 6
 _FIELDS, _FIELDS_OF_5, _FIELDS_OF_2, _FIELDS_OF_1 = 5, 13, 12, 8
 
 
 def encode_topic(state: TopicState, sequence: Sequence | None, offset: int) -> bytes:
-    """The record's content. `sequence`: None if the topic has no messages; `offset`: from the state's clock to the log's."""
+    """Return the record's content. `sequence`: None if the topic has no messages.
+
+    `offset`: from the state's clock to the log's time, in ns.
+    """
     extents = [_extent(held) for held in sequence.live()] if sequence else []
     kept = [_extent(held) for held in sequence.retained()] if sequence else []
     packed: bytes = msgpack.packb([state.dump(), extents, sequence.first if sequence else None, kept, offset])
@@ -49,9 +53,10 @@ def encode_topic(state: TopicState, sequence: Sequence | None, offset: int) -> b
 
 
 def decode_topic(content: bytes, known: Mapping[int, TopicState]) -> tuple[TopicState, Sequence]:
-    """The state, in the log's time, and the topic's messages. `known`: what was known of topics before, by number.
+    """Return the topic's state, in the log's time, and its messages.
 
-    Raises ValueError for anything else; a record with a right CRC was written by us.
+    `known`: earlier states of topics, by number. Raises ValueError if the content is of no known format; a record with a
+    correct CRC was written by this program.
     """
     fields = msgpack.unpackb(content, strict_map_key=False)
     if isinstance(fields, list) and len(fields) in (_FIELDS_OF_5, _FIELDS_OF_2, _FIELDS_OF_1):
@@ -76,7 +81,7 @@ def decode_topic(content: bytes, known: Mapping[int, TopicState]) -> tuple[Topic
 
 
 def _upgraded(fields: list[Any]) -> list[Any]:
-    """The fields of formats 1 to 5 as they are now."""
+    """Convert the fields of formats 1 to 5 to the current format."""
     if len(fields) == _FIELDS_OF_1:
         lane = b"".join([pack(ordinal, due, 0) for ordinal, due in fields[5]])
         for channel in fields[6]:
@@ -108,7 +113,10 @@ def _extent(held: Held) -> list[Any]:
 
 
 def sequence_of(extents: list[list[Any]], edge: int, end: int) -> Sequence:
-    """A topic's extents, on disk only, owed by nobody yet. `edge`: channels were given what is before; `end`: of all."""
+    """Return a topic's extents, on disk only and owed by no reader yet.
+
+    `edge`: ordinal before which messages were given to channels; `end`: ordinal after the last message.
+    """
     sequence = Sequence()
     sequence.edge, sequence.end = edge, end
     for extent in extents:
@@ -125,14 +133,16 @@ def _held(extent: list[Any]) -> Held:
     held.count, held.size = count, size
     held.oldest, held.newest = more[:2] or (0, 0)
     held.attributed = bool(more[2:] and more[2])
-    held.logged_first, held.logged_last = more[3:] or more[:2] or (0, 0)  # the log's time is near that since the epoch
+    # before format 5 the wall time stands in: the log's time is near it
+    held.logged_first, held.logged_last = more[3:] or more[:2] or (0, 0)
     held.pieces = [(segment, generation, start, end) for segment, generation, start, end in pieces]
-    held.bulk = EXTENT_BYTES  # it grows no more: the segment of its first messages may go before others are done with
+    # the extent grows no more: the segment of its first messages may be removed before others are finished
+    held.bulk = EXTENT_BYTES
     return held
 
 
 def retained(extent: list[Any]) -> Held:
-    """One of `kept`."""
+    """Return an extent of `kept`, which no reader owes."""
     held = _held(extent)
     held.retain_only()
     return held

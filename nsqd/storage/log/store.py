@@ -1,8 +1,8 @@
-"""The Store of a node that keeps what it acknowledged: the turn of the commit log.
+"""The Store of a node that keeps acknowledged messages: the turn of the commit log.
 
-A topic's verbs become records in its journal (journal.py). Here a turn of all topics begins, its records become a group, and
-the group is written and synced as far as somebody waits for that: a turn whose records promise nobody anything waits for no
-sync.
+The verbs of a topic become records in its journal (journal.py). This module begins a turn of all topics, makes their records a
+group, and writes and syncs the group as far as replies wait for that: a turn whose records promise nothing to a client waits
+for no sync.
 """
 
 from collections.abc import Callable, Iterable
@@ -25,31 +25,32 @@ from shared.log import log
 
 
 class LogStore:
-    """See above. Implements nsqd.core.sequence.store.Store."""
+    """A Store over the commit log. Implements nsqd.core.sequence.store.Store."""
 
     def __init__(
         self, writer: Writer, syncer: Syncer, cache: Cache, clock: LogClock, recovered: dict[int, Sequence]
     ) -> None:
-        """`recovered`: the messages that the log remembers, by the topic's number."""
+        """Connect the parts of the log. `recovered`: the messages that the log remembers, by the topic's number."""
         self._writer = writer
         self._syncer = syncer
         self._cache = cache
         self._clock = clock
-        self._now = 0  # monotonic ns, of the turn
+        self._now = 0  # time of the turn, monotonic ns
         self._recorder = Recorder(writer, clock, cache)
-        self._recovered = recovered  # of topics that nobody has asked for yet
-        self._topics: dict[int, LogTopic] = {}  # that are logged
-        self._modes: dict[int, Durability] = {}  # of them
-        self._strict = 0  # of them, those whose records somebody has to sync
+        self._recovered = recovered  # sequences of topics that `topic` was not called for yet
+        self._topics: dict[int, LogTopic] = {}  # topics that are logged, by number
+        self._modes: dict[int, Durability] = {}  # durability mode of each logged topic
+        self._strict = 0  # number of logged topics whose records must be synced (not in the mode `os`)
         self.retention = Retention(writer, clock, syncer.want)
-        self._to_be_synced, self._to_be_written = (self.durable,), (self.written,)  # what replies wait for, by mode
-        self._owes_sync = False  # somebody waits for the sync of a group that could not be written
-        self.reshaped = 0  # how often extents that are older than the newest were replaced by others
-        self.leased = 0  # message ids below it may be issued
-        # follows a commit of the turn at `now`: checkpoints
+        # marks that replies wait for, by mode
+        self._to_be_synced, self._to_be_written = (self.durable,), (self.written,)
+        self._owes_sync = False  # True: a reply waits for the sync of a group that could not be written
+        self.reshaped = 0  # how often extents older than the newest were replaced by others
+        self.leased = 0  # message ids below this may be issued
+        # Called after the commit of the turn at `now`; the upkeep installs checkpoints here.
         self.after_commit: Callable[[int], None] = lambda now: None
 
-    # the turn
+    # The turn
 
     def begin(self, now: int, wall: int) -> None:
         self._now = now
@@ -80,50 +81,50 @@ class LogStore:
             cache.keep_to_budget(recorder.unwritten())
         awaited = recorder.take_awaited()
         wants_sync = self._owes_sync or writer.durable in awaited
-        self._owes_sync = wants_sync and not is_written  # whoever waits for what could not be written waits on
+        self._owes_sync = wants_sync and not is_written  # replies that wait for an unwritten group keep waiting
         published, recorder.interval = recorder.interval, 0
         self._syncer.written(wants_sync, published)
-        if self.retention.watches.waiting:  # it may have been synced in this turn; if not, somebody has to
+        if self.retention.watches.waiting:  # the log may have been synced in this turn; if not, `look` asks for a sync
             self.retention.watches.look(self._now, self._is_readable)
         self.after_commit(self._now)
         return [Promise(mark, position) for mark in awaited if mark.position < position] if awaited else []
 
     def write_anchor(self) -> None:
-        """Note what the clocks tell."""
+        """Add an ANCHOR record with the current clocks to the next group."""
         self._writer.append_anchor()
 
     @property
     def durable(self) -> Mark:
-        """How far the log survives a power cut."""
+        """Return the mark up to which the log survives a power cut."""
         return self._writer.durable
 
     @property
     def written(self) -> Mark:
-        """How far the log survives the process."""
+        """Return the mark up to which the log survives the end of the process."""
         return self._writer.written
 
     @property
     def refusal(self) -> str:
         return self._syncer.space.full or self._writer.failure
 
-    # message ids
+    # Message ids
 
     def lease(self, ceiling: int) -> bool:
-        """Make durable that message ids below `ceiling` may be issued. False: it could not be done."""
+        """Make durable that message ids below `ceiling` may be issued. Returns False if that failed."""
         self.leased = ceiling
         self._recorder.append((Kind.LEASE, records.LEASE.pack(ceiling), b""))
         position = self._writer.write()
         return self._syncer.now() and self._writer.durable.position >= position
 
     def give_back(self, next_id: int) -> None:
-        """The node stops: message ids from `next_id` on were never issued."""
+        """Record that message ids from `next_id` on were never issued. Called when the node stops."""
         self._recorder.append((Kind.NEXT_ID, records.NEXT_ID.pack(next_id), b""))
         self._writer.write()
 
-    # topics
+    # Topics
 
     def know(self, numbers: Iterable[int]) -> None:
-        """These topics and readers are in the log already."""
+        """Note that the log holds the creation of these topics and readers already."""
         self._recorder.known.update(numbers)
 
     def topic(self, number: int, name: str) -> LogTopic | MemoryTopic:
@@ -140,7 +141,10 @@ class LogStore:
         return topic
 
     def set_mode(self, topic: int, mode: Durability | None) -> tuple[Mark, ...]:
-        """The topic is in that mode; None: it is gone. Returns what replies about its messages wait for."""
+        """Set the topic's durability mode; None means that the topic is gone.
+
+        Returns the marks that replies about its messages wait for.
+        """
         before = self._modes.pop(topic, Durability.OS)
         if mode is not None:
             self._modes[topic] = mode
@@ -153,10 +157,10 @@ class LogStore:
     def _marks_of(self, mode: Durability | None) -> tuple[Mark, ...]:
         return self._to_be_synced if mode is Durability.ALWAYS else self._to_be_written
 
-    # the messages there are
+    # The messages in the log
 
     def known_sequence(self, topic: int) -> Sequence | None:
-        """The topic's extents; None: there is no such topic in the log."""
+        """Return the topic's extents; None if the log has no such topic."""
         known = self._topics.get(topic)
         return known.sequence if known is not None else None
 
@@ -166,20 +170,26 @@ class LogStore:
         return not self._recovered
 
     def logged(self) -> list[int]:
-        """The topics whose messages are in the log."""
+        """Return the numbers of the topics whose messages are in the log."""
         return list(self._topics)
 
     def durable_end(self, topic: int) -> int:
-        """Messages of the topic before it survive a power cut."""
+        """Return the ordinal up to which the topic's messages survive a power cut."""
         return self.retention.durable_end(topic, self.known_sequence(topic))
 
     def _is_readable(self, topic: int, end: int) -> bool:
-        """Everything before `end` is durable, or the topic is gone. Nothing is synced before so much is published."""
+        """Return True if everything before `end` is durable, or the topic is gone.
+
+        This asks for a sync only once messages up to `end` were published.
+        """
         sequence = self.known_sequence(topic)
         return sequence is None or (sequence.end >= end and self.durable_end(topic) >= end)
 
     def _give_up(self, read: Read) -> None:
-        """What cannot be read back is lost to its channels: better said than waited for. What stands beside it is not."""
+        """Drop the messages that a read could not bring back, and log that they are lost.
+
+        Channels must not wait for them forever. Messages beside them in the extent are kept.
+        """
         why = str(read.failure or "damaged on disk")
         log.error("LOG: DAMAGE: %d messages of topic %d are lost: %s", len(read.lost), read.topic, why)
         read.sequence.without(read.held, read.lost)
@@ -187,7 +197,7 @@ class LogStore:
         self.reshaped += 1
 
     def retire(self) -> bool:
-        """What is retained for longer than its topic says may go. True if there is something."""
+        """Release messages that are retained for longer than their topic says. Returns True if there are any."""
         retired = self.retention.retire(self._now)
         for number in retired:
             self._topics[number].write_first()
@@ -195,10 +205,10 @@ class LogStore:
 
     @property
     def overdue(self) -> bool:
-        """Something is retained for longer than its topic says."""
+        """Return True if some message is retained for longer than its topic says."""
         return self.retention.is_overdue(self._now)
 
     @property
     def clock_offset(self) -> int:
-        """From the monotonic clock to the log's."""
+        """Return the offset from the monotonic clock to the log's time, in ns."""
         return self._clock.offset

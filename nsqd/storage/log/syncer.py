@@ -1,10 +1,10 @@
-"""When the log is synced, and by which thread: in the turn while a sync is quick, by a thread of its own when it is not.
+"""When the log is synced, and by which thread: in the turn while a sync is quick, otherwise by a thread of its own.
 
-In every mode at most MOST_UNSYNCED bytes are left to the system. What nobody waits for, such as FINs, is synced within a second
-after it was written, unless all topics leave it to the system.
+In every mode at most MOST_UNSYNCED bytes are left for the operating system to write. Records that no reply waits for, such as
+FINs, are synced within a second after they were written, unless all topics leave syncing to the operating system.
 
 The log is idle when nothing was written from one tick of the timer to the next. Then everything is synced in every mode, and
-one more group states how far the log is durable, because a start takes damage behind the highest stated mark for a torn tail.
+one more group states how far the log is durable, because a start takes damage past the highest stated mark for a torn tail.
 """
 
 import threading
@@ -18,9 +18,9 @@ from nsqd.storage.log.writer import SyncJob, Writer
 from shared.histogram import Histogram
 from shared.log import log
 
-MOST_UNSYNCED = 32 * 1024 * 1024  # bytes: if the kernel has to write more at once, the turn that writes next stalls
-MOST_TICKS_BEHIND = 10  # of the timer, about a second each: what a wrong bit may take with it in the mode `os`
-QUICK = 0.000_3  # s: below it, a sync in the turn costs less than handing it to a thread, and delays nobody noticeably
+MOST_UNSYNCED = 32 * 1024 * 1024  # bytes: if the kernel has to write more at once, the next turn that writes stalls
+MOST_TICKS_BEHIND = 10  # ticks, about a second each: in the mode `os`, a wrong bit may cost this much of the log's end
+QUICK = 0.000_3  # s: below it, a sync in the turn costs less than handing it to a thread, with no noticeable delay
 
 
 class Syncer:
@@ -29,32 +29,32 @@ class Syncer:
     def __init__(
         self, writer: Writer, space: Space, durability: Durability, every: int, wake: Callable[[], None]
     ) -> None:
-        """`durability`: the node's mode; `every`: messages after which the mode `interval` syncs."""
+        """Prepare to sync. `durability`: the node's mode; `every`: messages after which the mode `interval` syncs."""
         self.durability = durability
         self.space = space
-        self.relaxed = False  # all topics leave it to the system when what nobody waits for is synced
-        self.latencies = Histogram()  # ns that syncs took
-        self.done: deque[tuple[SyncJob, float, OSError | None]] = deque()  # by the thread; if there are some, `collect`
+        self.relaxed = False  # True: all topics leave syncing to the operating system
+        self.latencies = Histogram()  # duration of each sync, ns
+        self.done: deque[tuple[SyncJob, float, OSError | None]] = deque()  # filled by the thread, for `collect`
         self._writer = writer
         self._every = every
         self._wake = wake
-        self._average = 0.0  # s that recent syncs took
+        self._average = 0.0  # moving average of the duration of recent syncs, s
         self._unsynced = 0  # messages published in the mode `interval` since the last sync began
-        self._running: SyncJob | None = None  # in the thread
-        self._jobs: deque[SyncJob | None] = deque()  # for the thread; None: end
+        self._running: SyncJob | None = None  # the job that the thread runs
+        self._jobs: deque[SyncJob | None] = deque()  # jobs for the thread; None tells it to end
         self._there_are_jobs = threading.Semaphore(0)
-        self._idle = threading.Event()  # set when the thread has done a job: maybe the one before, for it may be late
+        self._idle = threading.Event()  # set when the thread has done a job; it may be set late, for the job before
         self._thread: threading.Thread | None = None
-        self._wanted = False  # somebody waits for what the running job does not cover
-        self._end = writer.written.position  # at the last tick of the timer, or behind the mark written since
-        self._idle_tick = False  # nothing was written between the last two ticks
+        self._wanted = False  # a sync was requested that the running job does not cover
+        self._end = writer.written.position  # the log's end at the last tick, or after the mark written since
+        self._idle_tick = False  # True: nothing was written between the last two ticks
         self._durable = writer.durable.position  # the durable mark when it last moved, as the timer saw it
-        self._ticks_behind = 0  # calls of the timer since then, while something is not durable
+        self._ticks_behind = 0  # ticks since then, while something is not durable
 
     def written(self, promised: bool, published: int) -> None:
-        """Sync what was written, if it is time. Called once a turn.
+        """Sync what was written, if a sync is due. Called once a turn.
 
-        `promised`: somebody waits for the sync; `published`: messages of this turn in topics of the mode `interval`.
+        `promised`: a reply waits for the sync; `published`: messages of this turn in topics of the mode `interval`.
         """
         self._unsynced += published
         writer = self._writer
@@ -71,7 +71,10 @@ class Syncer:
             self.space.look(writer.written.position)
 
     def timer(self, due: bool = True) -> None:
-        """To be called every second or more often. `due`: sync what nobody waits for, unless `relaxed`."""
+        """Do what is due by time. Call it every second or more often.
+
+        `due`: sync records that no reply waits for, unless `relaxed`.
+        """
         end = self._writer.written.position
         self._idle_tick, self._end = end == self._end, end
         if due and not self.relaxed:
@@ -81,7 +84,7 @@ class Syncer:
         self.space.look(self._writer.written.position)
 
     def _catch_up(self) -> None:
-        """Sync after MOST_TICKS_BEHIND, in every mode: a log may never be idle and never have MOST_UNSYNCED bytes."""
+        """Sync after MOST_TICKS_BEHIND ticks in every mode. A log may never be idle and never reach MOST_UNSYNCED bytes."""
         writer = self._writer
         if writer.durable.position != self._durable or writer.durable.position >= writer.written.position:
             self._durable, self._ticks_behind = writer.durable.position, 0
@@ -91,7 +94,7 @@ class Syncer:
             self._sync(in_turn=False)
 
     def _rest(self) -> None:
-        """If the log is idle, make it durable, and state that it is. Does nothing once that is done."""
+        """If the log is idle, make it durable, and state that it is. Do nothing if that is done already."""
         if not self._idle_tick or self._writer.written.position != self._end:
             return
         if self._writer.unstated and self._writer.write_mark():
@@ -99,11 +102,11 @@ class Syncer:
         self._sync(in_turn=False)
 
     def want(self) -> None:
-        """Sync soon, whatever the mode."""
+        """Start a sync in the thread, whatever the mode. If one is running, another follows it."""
         self._sync(in_turn=False)
 
     def collect(self) -> None:
-        """Take over the syncs that the thread has done."""
+        """Take over the results of the syncs that the thread has done."""
         while self.done:
             job, took, error = self.done.popleft()
             self._running = None
@@ -119,7 +122,7 @@ class Syncer:
             self._rest()
 
     def now(self) -> bool:
-        """Sync all that is written, in the turn, after what the thread is doing. Returns False if that failed."""
+        """Sync everything that is written, in the turn, after the thread's running job. Returns False if that failed."""
         self._wanted = False
         while self._running is not None:
             self._wait()
@@ -128,7 +131,7 @@ class Syncer:
 
     def settle(self) -> bool:
         """Write all records, sync them, and state that they are durable, in the turn. Returns False if a sync failed."""
-        self._writer.write()  # records of a turn that is not over would keep the mark from being stated
+        self._writer.write()  # records of an unfinished turn would keep the mark from being stated
         if not self.now():
             return False
         if self._writer.unstated:
@@ -140,7 +143,7 @@ class Syncer:
         self._idle.clear()
 
     def close(self) -> None:
-        """End the thread, and sync the rest."""
+        """End the thread, and sync the rest of the log."""
         if self._thread is not None:
             self._jobs.append(None)
             self._there_are_jobs.release()
@@ -183,12 +186,12 @@ class Syncer:
         self._there_are_jobs.release()
 
     def _note(self, took: float) -> None:
-        """A sync took so many seconds."""
-        self._average += (min(took, 2 * QUICK) - self._average) / 8  # one that took long says little of the next
+        """Record the duration of a sync, in seconds."""
+        self._average += (min(took, 2 * QUICK) - self._average) / 8  # a single long sync says little about the next
         self.latencies.record(round(took * 1e9))
 
     def _report(self) -> None:
-        """A sync has failed."""
+        """Log that a sync has failed and that nothing is acknowledged any more."""
         log.critical("LOG: %s: nothing is acknowledged any more", self._writer.failure)
 
     def _work(self) -> None:
@@ -203,7 +206,7 @@ class Syncer:
 
 
 def _run(job: SyncJob) -> tuple[float, OSError | None]:
-    """Run it. Returns how many seconds that took, and the error if there was one."""
+    """Run the job. Returns how many seconds it took, and the error if there was one."""
     began = time.perf_counter()
     try:
         job.run()

@@ -1,8 +1,8 @@
-"""What becomes of old segments: empty ones are removed, sparse ones are rewritten with only the messages that are wanted.
+"""What becomes of old segments: empty ones are removed, and sparse ones are rewritten with only the wanted messages.
 
-A segment is old if it stands before both checkpoints that are kept. A census counts what is wanted of old segments, some topics
-a turn. What it decides is carried out when the records by which messages became unwanted are durable. A census is taken when a
-checkpoint is complete, and now and then while the node is quiet.
+A segment is old if it stands before both checkpoints that are kept. A census counts the wanted bytes of old segments, some
+topics in each turn. Its decisions are carried out when the records by which messages became unwanted are durable. A census is
+taken when a checkpoint is complete, and from time to time while the node is quiet.
 """
 
 from collections.abc import Callable
@@ -16,41 +16,41 @@ from nsqd.storage.log.writer import Writer, segment_name
 from nsqd.storage.sequence import Sequence
 from shared.log import log
 
-SLICE = 1_000_000  # ns of a turn for the census; one topic is never cut
-SPARSE = 0.5  # of a segment is wanted: less, and it is written again
-UNKNOWN = -1.0  # density of a segment that was cleaned after the last census
+SLICE = 1_000_000  # ns of a turn for the census; one topic is never divided
+SPARSE = 0.5  # a segment with a smaller wanted part than this is rewritten
+UNKNOWN = -1.0  # density (wanted part) of a segment that was cleaned after the last census
 
 
 class Messages(Protocol):
-    """The messages of a log, as a census asks for them. A broker may live on them or not."""
+    """The messages of a log, as a census asks for them, with or without a live broker."""
 
     @property
     def reshaped(self) -> int:
-        """How often extents that are older than the newest were replaced by others."""
+        """Return how often extents older than the newest were replaced by others."""
 
     def logged(self) -> list[int]:
-        """The topics whose messages are in the log."""
+        """Return the numbers of the topics whose messages are in the log."""
 
     def known_sequence(self, topic: int) -> Sequence | None:
-        """The extents of a topic; None: it has none."""
+        """Return the extents of a topic; None if it has none."""
 
     def retire(self) -> bool:
-        """Give up what was retained for long enough, by records that are to be written. True if there was something."""
+        """Release messages whose retention is over, by records that are to be written. Returns True if there are any."""
 
 
 @dataclass(slots=True)
 class Census:
-    """What is wanted of the old segments, as far as topics were asked."""
+    """The wanted bytes of the old segments, as far as topics have been counted."""
 
-    topics: list[int]  # to be asked still
-    old: frozenset[int]  # bases
-    reshaped: int  # Messages.reshaped when it began: should that change, it begins anew
-    total: float = 0.0  # bytes wanted, of all segments
-    share: dict[int, float] = field(default_factory=dict)  # old base -> bytes wanted
-    wanted: dict[int, list[Wanted]] = field(default_factory=dict)  # old base -> whose they are
+    topics: list[int]  # topics that are still to be counted
+    old: frozenset[int]  # bases of the old segments
+    reshaped: int  # Messages.reshaped when the census began: if it changes, the census begins anew
+    total: float = 0.0  # wanted bytes of all segments
+    share: dict[int, float] = field(default_factory=dict)  # old base -> wanted bytes
+    wanted: dict[int, list[Wanted]] = field(default_factory=dict)  # old base -> the extents with wanted messages in it
 
     def ask(self, topic: int, sequence: Sequence) -> None:
-        """Count one topic's extents."""
+        """Count the extents of one topic, owed or retained."""
         for held in (*sequence.live(), *sequence.retained()):
             part = sequence.wanted(held)
             self.total += held.disk_bytes * part
@@ -64,7 +64,10 @@ class Census:
 
 
 class Tidying:
-    """Removes and rewrites old segments. `turn` is called once a turn, `begin` when a checkpoint has made segments old."""
+    """Removes and rewrites old segments.
+
+    `turn` is called once a turn, `begin` when a checkpoint has made segments old.
+    """
 
     def __init__(
         self,
@@ -77,13 +80,13 @@ class Tidying:
         segments: list[int],
         monotonic: Callable[[], int],
     ) -> None:
-        """`segments`: where those begin that there are; `generations`: how often each was rewritten, if it was."""
+        """Prepare to tidy a log. `segments`: bases of its segments; `generations`: how often some were rewritten, by base."""
         self.segments = segments
-        self.wanted_bytes = 0  # at the last census
-        self.wanted_recent = 0  # likewise, of segments that are not old
-        # Bytes of those segments that nobody wants, at the last census. 0 while a checkpoint is written.
+        self.wanted_bytes = 0  # wanted bytes of all segments at the last census
+        self.wanted_recent = 0  # wanted bytes of segments that are not old, at the last census
+        # Unwanted bytes of the segments that are not old, at the last census. 0 while a checkpoint is written.
         self.finished = 0
-        self._held_until = 0  # monotonic ns: until then a copy is made, and no file is removed or renamed
+        self._held_until = 0  # monotonic ns: a backup runs until then, and no file is removed or renamed
         self._messages = messages
         self._writer = writer
         self._syncer = syncer
@@ -91,65 +94,66 @@ class Tidying:
         self._cleaner = cleaner
         self._monotonic = monotonic
         self._generations = generations
-        self._census: Census | None = None  # under way
-        self._again = False  # another census is due
-        self._oldest_root = 0  # segments before it are old
+        self._census: Census | None = None  # the census under way
+        self._again = False  # True: another census is due
+        self._oldest_root = 0  # segments before this base are old
         self._decided = 0  # position that must be durable before anything is removed; 0: nothing is to be removed
-        self._unneeded: list[int] = []  # segments to be removed then
-        self.sizes = {base: self._file_size(base) for base in segments}  # bytes
-        self._dense: dict[int, float] = {}  # of segments that were cleaned: what the next census took for their density
+        self._unneeded: list[int] = []  # bases of segments to be removed then
+        self.sizes = {base: self._file_size(base) for base in segments}  # bytes of each segment's file, by base
+        # density of each cleaned segment, as the first census after the cleaning found it
+        self._dense: dict[int, float] = {}
 
     @property
     def size(self) -> int:
-        """Bytes of all segments."""
+        """Return the size of all segments, in bytes."""
         return self._size_from(0)
 
     def _size_from(self, first: int) -> int:
-        """Bytes of the segments that begin at that position or behind it."""
+        """Return the size in bytes of the segments that begin at position `first` or later."""
         newest = self.segments[-1] if self.segments else 0
         full = sum(self.sizes.get(base, 0) for base in self.segments[:-1] if base >= first)
         return full + self._writer.written.position - newest
 
     @property
     def active(self) -> bool:
-        """True if there is something to be done that waits for nothing."""
+        """Return True if there is work to do that waits for nothing."""
         waits = self._cleaner.busy or self._decided
         return not self.held and (self._census is not None or (self._again and not waits))
 
     @property
     def held(self) -> bool:
-        """True while no file may be removed or renamed."""
+        """Return True while no file may be removed or renamed."""
         return self._held_until > 0 and self._monotonic() < self._held_until
 
     def hold_for(self, ns: int) -> None:
-        """Remove and rename no file for so long from now on. 0: it may be done again."""
+        """Remove and rename no file for `ns` nanoseconds from now on. 0 ends such a hold."""
         self._held_until = self._monotonic() + ns if ns else 0
 
     @property
     def moved(self) -> int:
-        """How many records were rewritten since the start."""
+        """Return how many records were rewritten since the start."""
         return self._cleaner.records
 
     def file_name(self, base: int) -> str:
-        """Return the name of a segment's file."""
+        """Return the name of the file of the segment at `base`."""
         return segment_name(base, self._generations.get(base, 0))
 
     def begin(self, oldest_root: int) -> None:
-        """Segments before that one are old: no checkpoint needs them."""
+        """Note that segments before the base `oldest_root` are old: no checkpoint needs them."""
         self._oldest_root = oldest_root
         self._again = True
 
     def look_again(self) -> None:
-        """Messages were finished since the last census: take another one."""
+        """Request another census, because messages were finished since the last one."""
         self._again = True
 
     @property
     def busy(self) -> bool:
-        """True while something is to be done, or waits for the disk or the cleaner."""
+        """Return True while there is work to do, or work waits for the disk or the cleaner."""
         return self._census is not None or self._again or self._decided > 0 or self._cleaner.busy
 
     def turn(self) -> None:
-        """Do a part of what is to be done."""
+        """Do a part of the work that is due."""
         self.note_segments()
         if self.held:
             return
@@ -157,7 +161,7 @@ class Tidying:
             cleaned = self._cleaner.finish()
             if cleaned is not None:
                 self.sizes[cleaned], self._dense[cleaned] = self._cleaner.size, UNKNOWN
-                self._again = True  # there may be more
+                self._again = True  # there may be more segments to clean
         if self._decided and self._writer.durable.position >= self._decided:
             self._carry_out()
         elif self._census is not None:
@@ -178,7 +182,7 @@ class Tidying:
     def _file_size(self, base: int) -> int:
         try:
             return self._disk.size(self.file_name(base))
-        except OSError as error:  # somebody has removed it: whoever reads it says what is lost
+        except OSError as error:  # the file was removed from outside: a read of it reports what is lost
             log.error("LOG: cannot look at a segment: %s", error)
             return 0
 
@@ -213,12 +217,16 @@ class Tidying:
         if sparse and min(sparse)[0] < SPARSE:
             base = min(sparse)[1]
             self._cleaner.take(base, census.wanted[base])
-        if self._unneeded or self._cleaner.busy:  # the FINs by which they became so must not be lost behind them
+        # the FINs that made messages unwanted must not be lost after the messages are gone
+        if self._unneeded or self._cleaner.busy:
             self._decided = self._writer.written.position
             self._syncer.want()
 
     def _density(self, census: Census, base: int) -> float:
-        """Return the part (0 to 1) of a segment that a census found wanted. One that was just cleaned is wanted as a whole."""
+        """Return the wanted part (0 to 1) of a segment, relative to its part when it was last cleaned.
+
+        A segment that was just cleaned counts as wanted as a whole.
+        """
         density = census.share[base] / max(1, self.sizes[base])
         if self._dense.get(base) == UNKNOWN:
             self._dense[base] = density
@@ -226,7 +234,7 @@ class Tidying:
         return density / when_cleaned if when_cleaned else 1.0
 
     def _carry_out(self) -> None:
-        """What made messages unwanted is durable: remove segments, and have the sparsest one rewritten."""
+        """Remove unneeded segments, and have the sparsest one rewritten. The records that decided this are durable."""
         self._decided = 0
         for base in self._unneeded:
             self._remove(base)

@@ -1,4 +1,4 @@
-"""What an open log needs while a broker lives on it: checkpoints, syncs by time, and a limit to the memory that frames take."""
+"""The upkeep of an open log that serves a broker: checkpoints, syncs by time, and a limit to the memory that frames take."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,11 @@ from nsqd.storage.log.checkpoint import Checkpoints
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.syncer import Syncer
 
-COUNT_EVERY = 1_000_000_000  # ns between counts of the memory that is taken by what waits
+COUNT_EVERY = 1_000_000_000  # ns between counts of the memory that waiting messages take
 
 
 class Upkeep:
-    """See above. In the reactor's thread."""
+    """The periodic work on a log that serves a broker. For the reactor's thread."""
 
     def __init__(
         self,
@@ -23,7 +23,7 @@ class Upkeep:
         checkpoints: Checkpoints,
         monotonic: Callable[[], int],
     ) -> None:
-        """From now on a checkpoint may follow each commit. `monotonic`: a clock in ns."""
+        """Begin the upkeep: from now on a checkpoint may follow each commit. `monotonic`: a clock in ns."""
         self.checkpoints = checkpoints
         self._broker = broker
         self._store = store
@@ -35,7 +35,10 @@ class Upkeep:
         store.after_commit = checkpoints.turn
 
     def timer(self, due: bool) -> None:
-        """To be called every second or more often. `due`: sync what was written and nobody waits for."""
+        """Do what is due by time. Call it every second or more often.
+
+        `due`: sync records that no reply waits for.
+        """
         self._syncer.timer(due)
         now = self._monotonic()
         if now >= self._count_at:
@@ -43,6 +46,6 @@ class Upkeep:
             self._cache.share(self._broker.waiting_bytes)
 
     def finish(self) -> None:
-        """The node stops: leave a checkpoint, and give back the message ids that were leased and not issued."""
+        """Leave a checkpoint when the node stops, and give back the message ids that were leased and not issued."""
         self.checkpoints.finish()
         self._store.give_back(self._broker.ids.next)

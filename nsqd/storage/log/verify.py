@@ -1,7 +1,7 @@
-"""Looking through a log without changing it: each record of each segment, and what a start would find.
+"""Check a log without changing it: every record of every segment, and what a start would find.
 
-A start believes checkpoints and reads only what is behind the last one; this reads everything. What is wrong below the highest
-durable mark is damage. What is wrong behind it is torn: a start cuts it off, though it may have been acknowledged.
+A start trusts checkpoints and reads only what follows the last one; this module reads everything. Wrong bytes below the highest
+durable mark are damage. Wrong bytes past it are torn: a start cuts them off, though they may have been acknowledged.
 """
 
 from collections.abc import Callable
@@ -19,45 +19,49 @@ from nsqd.storage.sequence import Sequence
 
 @dataclass(frozen=True, slots=True)
 class TopicFindings:
-    """What a start would find of a topic."""
+    """The state that a start would find for a topic."""
 
     name: str
-    published: int  # messages, ever
-    not_distributed: int  # of them, those that no reader was given yet
-    live: int  # of them, those that a reader owes, or that no reader was given yet
-    retained: int  # of them, those that are only retained
-    # of each its kind, its name, and how many messages are in which state
+    published: int  # number of messages ever published
+    not_distributed: int  # of these, messages that no reader was given yet
+    live: int  # of these, messages that a reader owes, or that no reader was given yet
+    retained: int  # of these, messages that are only retained
+    # for each reader: its kind, its name, and the number of messages by state
     readers: list[tuple[Kind, str, dict[str, int]]]
 
 
 @dataclass(slots=True)
 class Findings:
-    """What there is."""
+    """The results of checking a log."""
 
     log_id: str = ""
     segments: int = 0
-    size: int = 0  # bytes
-    torn: int = 0  # bytes at the end that a start would cut off or set aside, and that may have been acknowledged
-    cuts: list[tuple[str, int, int]] = field(default_factory=list)  # where they stand: (segment, from, to)
-    damage: list[tuple[str, int, int]] = field(default_factory=list)  # likewise, what is damaged
+    size: int = 0  # bytes of all segments
+    torn: int = 0  # bytes at the end that a start would cut off or set aside; they may have been acknowledged
+    # ranges that a start would cut off: (segment, from, to)
+    cuts: list[tuple[str, int, int]] = field(default_factory=list)
+    damage: list[tuple[str, int, int]] = field(default_factory=list)  # ranges that are damaged: (segment, from, to)
     headers: list[str] = field(default_factory=list)  # segments with damaged headers that a start rebuilds
     unreadable: list[str] = field(default_factory=list)  # files that are no segments
-    copies: list[tuple[str, int]] = field(default_factory=list)  # that earlier starts have made: name, bytes
+    copies: list[tuple[str, int]] = field(default_factory=list)  # copies that earlier starts have made: (name, bytes)
     topics: list[TopicFindings] = field(default_factory=list)
 
     @property
     def damaged(self) -> bool:
-        """Bytes are wrong that were durable."""
+        """Return True if bytes are wrong that were durable."""
         return bool(self.damage or self.headers)
 
     @property
     def whole(self) -> bool:
-        """Nothing is damaged, and nothing must be cut off."""
+        """Return True if nothing is damaged, and nothing must be cut off."""
         return not self.damaged and not self.torn
 
 
 def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
-    """Look through all of it. `progress` is told segments done, and how many there are. Raises LogError, OSError."""
+    """Check the whole log.
+
+    `progress` is called with the number of segments done and of all segments. Raises LogError, OSError.
+    """
     frozen = FrozenDisk(disk)
     reader = Reader(frozen)
     files = reader.files
@@ -89,7 +93,7 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
 
 
 def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int, int]]:
-    """Where a segment is damaged, up to the log's end."""
+    """Return the damaged ranges of a segment, up to the log's end."""
     data = read_from(disk, segment.name, 0, min(disk.size(segment.name), HEADER_SIZE + end - segment.base))
     spots, at, seed = [], HEADER_SIZE, segment.header.seed
     while at < len(data):
@@ -102,7 +106,7 @@ def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int,
 
 
 def _counted(sequence: Sequence) -> tuple[int, int]:
-    """How many of a topic's messages are live, and how many are only retained."""
+    """Return how many of a topic's messages are live, and how many are only retained."""
     live = sum(held.count - held.freed for held in sequence.live())
     first = sequence.first
     if first is None:

@@ -1,4 +1,4 @@
-"""Readers that wait until there is more of a topic to read."""
+"""Readers that wait until a topic has more messages to read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,26 +6,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """One of them."""
+    """One reader that waits for messages of a topic."""
 
     topic: int
-    end: int  # everything before it is waited for
-    until: int  # monotonic ns; not longer
+    end: int  # ordinal: the reader waits for every message before it
+    until: int  # monotonic ns at which the reader stops waiting
     ready: Callable[[], None]
 
 
 class Watches:
-    """All of them. In the reactor's thread."""
+    """All readers that wait. For the reactor's thread."""
 
     def __init__(self) -> None:
         self.waiting: list[Watch] = []
 
     def add(self, watch: Watch) -> None:
-        """Its `ready` will be called once."""
+        """Add a watch. Its `ready` is called once."""
         self.waiting.append(watch)
 
     def look(self, now: int, is_there: Callable[[int, int], bool]) -> None:
-        """Tell those that need not wait any longer. `is_there`: whether everything of a topic before an ordinal is."""
+        """Call `ready` of the watches that are over, and drop them.
+
+        `is_there(topic, end)` tells whether every message of a topic before that ordinal can be read.
+        """
         waiting, self.waiting = self.waiting, []
         for watch in waiting:
             if now >= watch.until or is_there(watch.topic, watch.end):

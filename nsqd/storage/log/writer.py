@@ -1,7 +1,7 @@
-"""The end of the log: records are collected in groups, a group is one write, and segments follow upon each other.
+"""The end of the log: records are collected in groups, each group is one write, and segments follow one another.
 
-A group that cannot be written stays, and is tried again together with the next one: nothing overtakes it, and whoever waits
-for it waits on. Nobody knows what a failed sync leaves on the disk: after one, nothing becomes durable any more.
+A group that cannot be written is kept and written together with the next one, so nothing overtakes it, and replies that wait
+for it keep waiting. A failed sync leaves the disk in an unknown state: after one, nothing becomes durable any more.
 """
 
 import errno
@@ -20,21 +20,21 @@ from nsqd.storage.log.spare import Spare
 from shared.log import log
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-SEGMENT_SIZE = 64 * 1024 * 1024  # bytes; a group is never split, so a segment may be longer by one
-SPARE_AFTER = 16  # the next segment is made ahead when this part of one is filled
-NEVER = 1 << 63  # no log position is as high
+SEGMENT_SIZE = 64 * 1024 * 1024  # bytes; a group is never split, so a segment may exceed this by one group
+SPARE_AFTER = 16  # the next segment is made ahead when one part in this many of the current one is filled
+NEVER = 1 << 63  # every log position is below this
 
 
 @dataclass(slots=True)
 class SyncJob:
-    """Files to be synced. Any thread may run it."""
+    """A set of files to be synced. Any thread may run it."""
 
-    position: int  # everything before it is durable afterwards
+    position: int  # everything before this position is durable after the sync
     files: list[File]
-    disk: Disk | None  # not None: a file is new in its directory
+    disk: Disk | None  # not None: a file is new in this directory, which is synced as well
 
     def run(self) -> None:
-        """Sync them. Raises OSError."""
+        """Sync the files and, if one of them is new, the directory. Raises OSError."""
         for file in self.files:
             file.sync()
         if self.disk is not None:
@@ -42,7 +42,7 @@ class SyncJob:
 
 
 class Writer:
-    """Writes a log and syncs it, in one thread. It raises nothing: `failure` says what is wrong."""
+    """The writer of a log, which also syncs it, for use by one thread. It raises nothing: `failure` says what is wrong."""
 
     def __init__(
         self,
@@ -57,45 +57,47 @@ class Writer:
         stated: int | None = None,
         content_end: int | None = None,
     ) -> None:
-        """The first group begins a segment at `position`. `bases`: where the segments begin that are there already.
+        """Prepare to begin a segment at `position` with the first group.
 
-        `stated` and `content_end` are what the log holds of the attributes of the same names; None: `position`.
+        `bases`: where the existing segments begin. `stated` and `content_end`: what the log holds of the attributes of the same
+        names; None: `position`.
         """
         self._disk = disk
         self._identity = identity
         self._clock = clock
         self._space = space
         self._spare = spare
-        self.segment_size = segment_size  # bytes, about, after which a segment is full
-        # Records for the next group: always this list, to which the recorder appends. Not empty after `write`: that failed.
+        self.segment_size = segment_size  # bytes, approximately, after which a segment is full
+        # Records of the next group. It is always the same list, to which the recorder appends. If it is not empty after
+        # `write`, the write failed.
         self.group: list[Record] = []
-        self.places: list[tuple[int, int, int]] = []  # see `write`
-        self.base = position  # of the newest segment
-        self._file: File | None = None  # likewise
+        self.places: list[tuple[int, int, int]] = []  # (segment, start, end) of PUBLISH records, see `write`
+        self.base = position  # base of the newest segment
+        self._file: File | None = None  # file of the newest segment; None: none was begun yet
         self._seed = 0
-        self._size = 0  # bytes in it
-        self._ahead = False  # its file was made ahead, and reaches beyond them
+        self._size = 0  # bytes written to the newest segment
+        self._ahead = False  # the newest segment's file was made ahead, and is longer than `_size`
         self._unsynced: list[File] = []  # older segments with bytes that are not durable
         self._new = False  # the newest segment's name is not durable
-        self.written = Mark("written", position)  # the log's end
+        self.written = Mark("written", position)  # its position is the log's end
         self.durable = Mark("durable", position)  # everything before it survives a power cut; broken by a failed sync
-        self.spare_due = NEVER  # behind this position it is worth making the next segment ahead, see `expect_syncs`
-        self.stated = position if stated is None else stated  # the highest durable mark in a group that was written
-        self.content_end = position if content_end is None else content_end  # the end of the last group that is no mark
-        self.failure = ""  # why the last write or sync failed; "": it did not
-        self.records = 0  # written, without those of marks
-        self.begun: list[int] = []  # bases of segments that nobody has taken note of
-        self._begins_state = False  # the next group begins a segment, with a STATE
+        self.spare_due = NEVER  # past this position it is worth making the next segment ahead, see `expect_syncs`
+        self.stated = position if stated is None else stated  # the highest durable mark that a written group states
+        self.content_end = position if content_end is None else content_end  # end of the last group with records
+        self.failure = ""  # why the last write or sync failed; "": it succeeded
+        self.records = 0  # records written, not counting those of groups that only state a mark
+        self.begun: list[int] = []  # bases of new segments; the tidying takes them over and empties the list
+        self._begins_state = False  # True: the next group begins a segment, with a STATE record
         self._numbers = {one: number for number, one in enumerate(bases, 1)}
 
     def append(self, kind: int, content: bytes, frames: bytes = b"") -> None:
-        """Add a record to the next group."""
+        """Add a record to the next group; `write` writes it."""
         self.group.append((kind, content, frames))
 
     def write(self) -> int:
-        """Write the group. Returns the position behind it: when `durable` is there, the group is durable.
+        """Write the group. Returns the position after it: when `durable` reaches that position, the group is durable.
 
-        `places` gets (segment, start, end) of each PUBLISH record in it, in their order; whoever publishes empties the list.
+        `places` receives (segment, start, end) of each PUBLISH record in the group, in order; the recorder empties the list.
         """
         if not self.group:
             return self.written.position
@@ -107,9 +109,9 @@ class Writer:
         except OSError as error:
             if error.errno in NO_SPACE and self._space.give_up():
                 log.error("LOG: the disk is full to the last byte: what was reserved is used now")
-                return self.write()  # once: there is no second reserve
+                return self.write()  # this recurses once: there is no second reserve
             self._failed(error)
-            return self.written.position + 1  # the group will end beyond that
+            return self.written.position + 1  # the group will end past this position
         if self.failure and not self.durable.broken:
             self.failure = ""
             log.info("LOG: it can be written again")
@@ -117,13 +119,13 @@ class Writer:
 
     @property
     def unstated(self) -> bool:
-        """True if records are durable and no group says so: a start would take damage to them for a torn tail."""
+        """Return True if records are durable and no group says so: a start would take damage to them for a torn tail."""
         return self.durable.position >= self.content_end > self.stated and not self.group and not self.failure
 
     def write_mark(self) -> bool:
-        """Write a group that only states the durable mark, while there are no records to be written.
+        """Write a group that only states the durable mark. The caller makes sure that no records wait to be written.
 
-        Returns False if the disk does not take it: then the next group states the mark. The reserve is not used for it.
+        Returns False if the write fails: then the next group states the mark. This write does not use the reserve.
         """
         content_end, records = self.content_end, self.records
         if self._clock.clocks.monotonic() >= self._clock.anchor_due:
@@ -131,20 +133,20 @@ class Writer:
         try:
             if self._file is None:
                 self._begin_segment()
-            self._write_group()  # never in a segment of its own: behind a clean stop none may be begun
-        except OSError:  # nobody waits for this group
+            self._write_group()  # never in a segment of its own: no segment may begin after a clean stop
+        except OSError:  # no reply waits for this group
             self.group.clear()
             return False
         self.content_end, self.records = content_end, records
         return True
 
     def append_anchor(self) -> None:
-        """Add what the clocks tell to the next group."""
+        """Add an ANCHOR record with the current clocks to the next group."""
         anchor = self._clock.anchor()
         self.append(Kind.ANCHOR, ANCHOR.pack(anchor.steady, anchor.wall, anchor.boot, anchor.boot_id))
 
     def expect_syncs(self) -> None:
-        """Somebody waits for each group's sync: behind `spare_due`, make the next segment ahead."""
+        """Make the next segment ahead once the log is past `spare_due`. Called when a reply waits for a group's sync."""
         if self.written.position > self.spare_due:
             self.spare_due = NEVER
             self._spare.prepare()
@@ -171,7 +173,10 @@ class Writer:
         self.group.clear()
 
     def begin_state(self, content: bytes) -> None:
-        """Begin a checkpoint: the next group, to which nothing was added yet, begins a segment with a STATE record."""
+        """Begin a checkpoint: the next group begins a segment with a STATE record.
+
+        The group must be empty when this is called.
+        """
         self.group.insert(0, (Kind.STATE, content, b""))
         self._begins_state = True
 
@@ -200,40 +205,43 @@ class Writer:
         self._begins_state = False
 
     def _cut_end(self) -> None:
-        """Give back the part of the file that was made ahead and not used."""
+        """Truncate the unused rest of the file that was made ahead."""
         assert self._file is not None
         self._file.truncate(self._size)
         self._ahead = False
 
     def number_of(self, base: int) -> int:
-        """Return the number of the segment that begins there: found at the start or begun since, counted from 1. 0: unknown."""
+        """Return the number of the segment that begins at `base`, or 0 if it is unknown.
+
+        Numbers count from 1, first the segments found at the start, then those begun since.
+        """
         return self._numbers.get(base, 0)
 
-    # durability
+    # Durability
 
     def sync_job(self) -> SyncJob | None:
-        """Return what is to be synced now; None if all is durable, or nothing becomes durable any more."""
+        """Return the files to sync now; None if everything is durable, or nothing becomes durable any more."""
         if self.durable.broken or self._file is None or self.durable.position >= self.written.position:
             return None
         return SyncJob(self.written.position, [*self._unsynced, self._file], self._disk if self._new else None)
 
     def synced(self, job: SyncJob) -> None:
-        """The job was run: what it covers is durable."""
+        """Note that the job was run: everything that it covers is durable."""
         self.durable.position = max(self.durable.position, job.position)
         for file in job.files[:-1]:
-            if file in self._unsynced:  # else somebody synced it meanwhile, in the turn
+            if file in self._unsynced:  # otherwise `sync` has synced it meanwhile, in the turn
                 self._unsynced.remove(file)
                 file.close()
         if job.disk is not None and job.files[-1] is self._file:
             self._new = False
 
     def sync_failed(self, error: OSError) -> None:
-        """The sync failed. From now on nothing becomes durable."""
+        """Note that a sync failed. From now on nothing becomes durable."""
         self.durable.broken = True
         self.failure = f"cannot sync the log: {error.strerror or error}"
 
     def sync(self) -> bool:
-        """Make all that is written durable, here and now. Returns False if that fails, or a sync failed before."""
+        """Make everything that was written durable, in this call. Returns False if this sync or an earlier one failed."""
         if self.durable.broken or self._file is None or self.durable.position >= self.written.position:
             return not self.durable.broken
         try:
@@ -252,15 +260,15 @@ class Writer:
         return True
 
     def close(self) -> None:
-        """Close the files. Nothing is synced."""
+        """Close the files without syncing them."""
         self._spare.close()
         if self._ahead:
-            with suppress(OSError):  # else the next start does it
+            with suppress(OSError):  # if this fails, the next start cuts the file off
                 self._cut_end()
         for file in (*self._unsynced, *([self._file] if self._file else [])):
             file.close()
 
 
 def segment_name(base: int, generation: int) -> str:
-    """Return the name of a segment's file."""
+    """Return the file name of the segment with this base and generation."""
     return f"{base:020d}.{generation}.log"
