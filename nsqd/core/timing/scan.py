@@ -1,12 +1,12 @@
 """The queue-scan worker pool. It alone times out messages in flight and releases deferred ones.
 
 The pool has max(1, min(readers / 4, --queue-scan-worker-pool-max)) cooperative workers, and is resized as readers, which are
-channels and tubes, come and go. A pass serves up to --queue-scan-selection-count queues: those due first, by the index of
-the earliest due times, then some chosen at random, as NSQ does. Each worker takes queues from the selection until it has moved
-WORKER_MESSAGES messages. Another pass follows in the same turn if more than a quarter of the queues was dirty (had something
-due), or if any queue in the index is still due. A turn ends after TURN_MESSAGES messages, and the next one goes on after the
-I/O. Unlike NSQ's pool, this one has no blind spot: a new channel is in the index with its first message, and the random choice
-only adds queues to look at.
+channels and tubes, come and go. A pass serves up to --queue-scan-selection-count queues: those due first, by the node-wide
+index of earliest due times, then some chosen at random, as NSQ does. Each worker takes queues from the selection until it has
+moved WORKER_MESSAGES messages. Another pass follows in the same turn if more than a quarter of the queues was dirty (had
+something due), or if any queue in the index is still due. A turn ends after TURN_MESSAGES messages, and the next one goes on
+after the I/O. Unlike NSQ's pool, this one has no blind spot: a new channel is in the index with its first message, and the
+random choice only adds queues to look at.
 """
 
 from collections import deque
