@@ -9,10 +9,7 @@ A channel moves its messages between four states, and each state has a class of 
 
 A finished message is in none of the four states. The *edge* is the ordinal up to which the topic has distributed messages to
 its readers, and the *cursor* is the ordinal up to which this channel has taken them. A channel *owes* a message until the
-message is finished or dropped.
-
-Consumers change a channel through commands.py and operators through acting.py; the topic and the clock call the methods in this
-file.
+message is finished or dropped. Consumers change a channel through commands.py and operators through acting.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -59,6 +56,7 @@ class Channel:
         "ephemeral",
         "in_flight",
         "journal",
+        "key",
         "latency",
         "measures",
         "name",
@@ -83,13 +81,10 @@ class Channel:
         outcomes: Outcomes | None,
         random_below: Callable[[int], int],
     ) -> None:
-        """Create an empty channel that starts at the topic's edge.
-
-        `ephemeral`: the channel is deleted when its last consumer leaves. `bounded`: the topic is ephemeral, so only memory
-        holds the messages and their number is limited. `random_below(n)` returns a number in 0..n-1.
-        """
+        """`ephemeral`: it is deleted when its last consumer leaves; `bounded`: its topic is ephemeral, so memory is limited."""
         self.name = name
         self.topic_name = parts.topic
+        self.key = parts.topic, name  # by which operators know the channel
         self.number = parts.number  # never used again on this node
         self.ephemeral = ephemeral
         self.edge = parts.edge
@@ -111,8 +106,7 @@ class Channel:
         self.spent: set[int] = set()  # ordinals of messages whose last allowed delivery the node's stop cut short
         self.consumers: dict[Owner, Consumer] = {}  # in the order of subscribing; each consumer is its own key
         self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
-        self.paused = False
-        self.deleted = False
+        self.paused = self.deleted = False
         self.watched: tuple[int, int] | None = None  # (due, handle) of this channel's entry in the agenda
         self.requeue_count = 0
         self.timeout_count = 0
@@ -128,26 +122,18 @@ class Channel:
         return consumer
 
     def unsubscribe(self, consumer: Consumer) -> bool:
-        """Remove a consumer. Return True if the channel is ephemeral and has no consumer left: then it is to be deleted.
-
-        The messages that the consumer had in flight stay so until they time out, unless the option to requeue them at once
-        is set (`Limits.requeue_on_disconnect`).
-        """
+        """Remove a consumer. Return True if the channel is ephemeral and has no consumer left: then it is to be deleted."""
         self.dispatch.remove(consumer)
         consumer.sink = GONE
         if self.consumers.pop(consumer, None) is None:
             return False  # the channel was deleted first
-        if self._limits.requeue_on_disconnect:
+        if self._limits.requeue_on_disconnect:  # else its messages stay in flight until they time out
             for run in self.in_flight.runs(consumer):
                 self.requeue_count += self._return(run, len(run), REQUEUED, "disconnected")
         return self.ephemeral and not self.consumers
 
     def refresh(self, consumer: Consumer) -> None:
-        """Look again whether a consumer can be given messages, and wake the channel if the consumer has become ready.
-
-        To be called when the RDY count, the number in flight or the room in the sink has changed; necessary if there was no
-        room before.
-        """
+        """Look again whether a consumer has room after its RDY count, sink or messages in flight changed; wake the channel."""
         if self.dispatch.refresh(consumer):
             self.wake()
 
@@ -327,10 +313,7 @@ class Channel:
             self.watch(due)
 
     def scan(self, now: int, limit: int) -> int:
-        """Time out messages in flight and release deferred ones that are due at `now` (monotonic ns).
-
-        Stop after about `limit` messages. Return how many were moved; 0 means that nothing was due.
-        """
+        """Time out and release what is due at `now` (monotonic ns), up to about `limit` messages. Return how many."""
         served = self.deferred.approach(now, limit)
         while served < limit and (run := self.in_flight.take_due(now)) is not None:
             count = self._return(run, limit - served, TIMED_OUT, "timed out")
@@ -351,10 +334,7 @@ class Channel:
         return min((due for due in (in_flight, deferred) if due is not None), default=None)
 
     def _return(self, run: Run, limit: int, what: str, reason: str) -> int:
-        """Take up to `limit` messages of a run out of flight; make them ready again, or bury them if they are given up.
-
-        `what` is the outcome to count (REQUEUED or TIMED_OUT), `reason` is kept with buried messages. Return how many.
-        """
+        """Make up to `limit` messages of a run ready again, or bury them for `reason`. `what`: an outcome. Return how many."""
         attempts, given_up = run.attempts, self.is_given_up(run.attempts)
         members = run.members(limit) if given_up or self.outcomes is not None else {}
         ordinals = self.in_flight.expire(run, limit)
@@ -396,11 +376,6 @@ class Channel:
     def message_count(self) -> int:
         """Return how many messages came to this channel since the process started."""
         return self.edge.put_count - self._messages_before
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Return the names by which operators know the channel: (topic, channel)."""
-        return self.topic_name, self.name
 
     def _owed(self) -> Iterator[tuple[int, int]]:
         """Yield every (first, count) that is not finished. This may walk the whole sequence: for `empty` and `delete` only."""
