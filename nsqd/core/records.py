@@ -79,7 +79,7 @@ FIRST = Struct(">IQ")  # topic, ordinal
 CURSOR = Struct(">IQQQQB")  # topic, offset, hold in ns, hold in bytes, updated (wall), length of the name in bytes
 SEEN = Struct(">I")  # topic
 ANCHOR = Struct(">QQQ16s")  # time, wall, ns since the machine booted, id of that boot
-DURABILITIES = (None, Durability.ALWAYS, Durability.INTERVAL, Durability.OS)  # by number, as in CONFIG; None: the node's
+DURABILITIES = (None, Durability.ALWAYS, Durability.INTERVAL, Durability.OS)  # by number; None: the node's
 UNRETAINED = GONE = (1 << 64) - 1
 
 
