@@ -12,7 +12,7 @@ from penstock.protocol.names import is_valid_name
 
 
 class Directory:
-    """All topics of one node."""
+    """All topics of one node, found by name or number."""
 
     def __init__(self, commons: Commons) -> None:
         self.commons = commons

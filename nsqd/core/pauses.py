@@ -13,7 +13,7 @@ Key = tuple[str, str]  # the names of the topic and the channel; "" for the chan
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """The details of one pause."""
+    """Who paused a topic or channel, and when the pause ends."""
 
     by: str = ""  # who paused it; "": not known
     at: int = 0  # when it was paused; 0: not known

@@ -309,7 +309,7 @@ class Topic:
     def may_go(self) -> bool:
         """Return True if the topic may be deleted with its empty tube.
 
-        Clients of beanstalkd made it and nobody else used it; it has no settings of its own, and nothing can be read back.
+        Clients of beanstalkd made it, no others used it, it has no settings of its own, and nothing can be read back.
         """
         retains = self.edge.end > 0 and self.config.over(self._commons.limits.keeping).retains
         plain = self.config == TopicConfig() and not self.cursors and not retains
