@@ -1,7 +1,7 @@
 """The broker: a node's topics, and the steps of a turn that concern them all.
 
-One object, one thread. Whoever calls a command runs inside a turn: `begin` set the clocks, `seal` gives what was published
-its place, `serve` hands out what can be handed out, `tick` does what is due, and `commit` writes all of that as one group.
+There is one broker, and one thread uses it. Every command runs inside a turn: `begin` sets the clocks, `seal` gives published
+messages their places, `serve` delivers what can be delivered, `tick` does what is due, and `commit` writes it all as one group.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ DRAINING = "DRAINING"  # why nothing can be published while the node drains
 
 
 class Broker:
-    """See above."""
+    """All topics of a node, with the steps of the turn."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Broker:
         random_below: Callable[[int], int],
         story: Story | None = None,
     ) -> None:
-        """`story`: where what happens to each message is noted; None: nowhere."""
+        """Make an empty broker. `story`: notes what happens to each message; None: nothing is noted."""
         self.limits = limits
         self.story = story
         self.store = store = told(store, story) if story is not None else store
@@ -54,20 +54,20 @@ class Broker:
         )
         self.directory = Directory(self.commons)
         self.topics = self.directory.topics
-        self.named = self.directory.named  # the same, by the names as protocols read them
-        self.topic = self.directory.topic  # finds or creates one
+        self.named = self.directory.named  # the same topics, by the names as protocols read them (bytes)
+        self.topic = self.directory.topic  # finds or creates a topic
         self.delete_topic = self.directory.delete
         self.tubes = Tubes(self.directory)
-        self._makers: dict[Kind, Callable[[Parts], Reader]] = {Kind.WORK_QUEUE: self.tubes.new_tube}  # of further kinds
-        self.refusal = ""  # why nothing can be published in this turn; "": it can
-        self.draining_since = 0  # ns since the epoch; 0: it does not drain
+        self._makers: dict[Kind, Callable[[Parts], Reader]] = {Kind.WORK_QUEUE: self.tubes.new_tube}  # of readers
+        self.refusal = ""  # why nothing can be published in this turn; "": publishing is possible
+        self.draining_since = 0  # ns since the epoch; 0: the node does not drain
 
     # the turn
 
     def begin(self, now: int, wall: int) -> None:
-        """A turn begins at `now` (monotonic ns, which never steps) and `wall` (ns since the epoch, which may).
+        """Begin a turn at `now` (monotonic ns, which never steps) and `wall` (ns since the epoch, which may step).
 
-        Said again, the same turn goes on with them.
+        A second call before `commit` continues the same turn with new times.
         """
         agenda = self.agenda
         if agenda.unsettled:
@@ -78,19 +78,19 @@ class Broker:
         self.refusal = self.store.refusal or (DRAINING if self.draining_since else "")
 
     def tick(self) -> int | None:
-        """Expire and release what is due. Returns when to come back at the latest (ns), or None."""
+        """Expire and release what is due. Returns by when to call again (monotonic ns), or None if nothing waits."""
         self.scan.turn(self.agenda.now)
         return self.agenda.now if self.agenda.awake else self.scan.next_turn()
 
     def commit(self) -> Sequence[Promise]:
-        """Write the turn's group: what was published, finished and delivered. Returns what Store.commit does."""
+        """Write the turn's group: what was published, finished and delivered. Returns the promises of Store.commit."""
         agenda = self.agenda
         if agenda.unsettled or agenda.unsealed:
             agenda.seal()
         return self.store.commit()
 
     def drain(self, draining: bool) -> bool:
-        """Take no more messages and jobs, and go on handing out what there is; or take them again. False: it is so already."""
+        """Stop taking messages and jobs while deliveries go on, or take them again. Returns False if nothing changes."""
         if draining == bool(self.draining_since):
             return False
         self.draining_since = self.agenda.wall if draining else 0
@@ -98,7 +98,7 @@ class Broker:
         return True
 
     def read_completed(self, topic_number: int) -> None:
-        """The store has what it answered None for."""
+        """Tell the topic's readers that the store has read what it answered None for."""
         topic = self.directory.by_number.get(topic_number)
         if topic is not None:
             for reader in list(topic.readers.values()):
@@ -107,7 +107,7 @@ class Broker:
     # pauses
 
     def pause(self, item: Topic | Channel, paused: bool, by: str = "", until: int = 0) -> None:
-        """Pause or resume a topic or a channel. `by`: who pauses it; `until`: s since the epoch; 0: it has no end."""
+        """Pause or resume a topic or a channel. `by`: who pauses it. `until`: s since the epoch; 0: the pause has no end."""
         item.pause(paused)
         key = item.key
         if paused:
@@ -117,59 +117,59 @@ class Broker:
         self.registry.tell(ChangeKind.PAUSED, *key)
 
     def end_pauses(self, at: int, limit: int) -> list[Key]:
-        """Resume up to `limit` of what was paused until `at` (s since the epoch) or before. Returns what."""
+        """Resume up to `limit` topics and channels whose pauses end by `at` (s since the epoch). Returns their keys."""
         ended = self.registry.pauses.take_due(at, limit)
         for key in ended:
             self.pause(self.paused_item(key), False)
         return ended
 
     def paused_item(self, key: Key) -> Topic | Channel:
-        """The topic or channel of that name. Raises KeyError if it is not there, or not paused."""
+        """Return the topic or channel of that key. Raises KeyError if it does not exist or is not paused."""
         topic = self.topics[key[0]]
         item = topic.channels[key[1]] if key[1] else topic
         if not item.paused:
             raise KeyError(key)
         return item
 
-    # what others ask
+    # readers and queries
 
     def revive(self, topic: Topic, kind: Kind, name: str, number: int) -> Reader:
-        """After a restart: the topic has a reader of that kind, which is still to be filled."""
+        """Make a reader of that kind that existed before the restart. The caller still has to fill it."""
         if kind is Kind.CHANNEL:
             return topic.revive_channel(name, number)
         return topic.attach(kind, name, self._makers[kind], number)
 
     def unsubscribe(self, channel: Channel, consumer: Consumer) -> None:
-        """The consumer is gone; an ephemeral channel, and with it an ephemeral topic, goes with its last one."""
+        """Remove a consumer. The last one takes an ephemeral channel with it, whose ephemeral topic may follow."""
         self.directory.unsubscribe(channel, consumer)
 
     def fetch_changes(self) -> list[Change]:
-        """What happened to the topology since the last call."""
+        """Return the changes of the topology since the last call."""
         return self.registry.fetch_changes()
 
     @property
     def now(self) -> int:
-        """Monotonic ns, of this turn."""
+        """Return the time of this turn, in monotonic ns."""
         return self.agenda.now
 
     @property
     def wall(self) -> int:
-        """ns since the epoch, of this turn."""
+        """Return the time of this turn, in ns since the epoch."""
         return self.agenda.wall
 
     @property
     def refused(self) -> Counter[str]:
-        """What a limit did not let in, by the limit."""
+        """Return how often each limit refused something, by the limit's name."""
         return self.registry.refused
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of memory, about, of what waits for a time. Looks at every channel."""
+        """Return about how many bytes of memory delayed and deferred messages take. Looks at every channel."""
         lanes = sum(topic.edge.lane.waiting.memory for topic in self.topics.values())
         return lanes + sum(c.deferred.memory for topic in self.topics.values() for c in topic.channels.values())
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence in the core is false. Tests call it last."""
+        """Raise AssertionError if an invariant of the core does not hold. Tests call it last."""
         self.scan.check()
         self.registry.pauses.check()
         for key in self.registry.pauses.known:

@@ -1,4 +1,4 @@
-"""What all topics of a node share: the leaves they are made with."""
+"""The objects that all topics of a node share: limits, store, ids, agenda, registry and scan."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from shared.histogram import Histogram
 
 @dataclass(slots=True)
 class Commons:
-    """See above."""
+    """The shared objects of one node."""
 
     limits: Limits
     store: Store
@@ -27,17 +27,17 @@ class Commons:
     registry: Registry
     scan: ScanPool
     events: Events
-    remembered: Remembered = field(default_factory=Remembered)  # by the topics, of their publishers
-    # of all messages finished, while percentiles are configured
+    remembered: Remembered = field(default_factory=Remembered)  # how much all topics remember of their publishers
+    # of all finished messages, while percentiles are configured
     latencies: Histogram = field(default_factory=Histogram)
 
     def new_latency(self) -> Latency | None:
-        """What a new channel measures with; None: nobody wants to know."""
+        """Return what a new channel measures latencies with, or None if no percentiles are configured."""
         limits = self.limits
         if not limits.latency_percentiles:
             return None
         return Latency(limits.latency_percentiles, limits.latency_window, self.latencies)
 
     def new_outcomes(self, topic: str, channel: str, producers: Producers | None) -> Outcomes | None:
-        """Likewise, for the statistics topic."""
+        """Return what a new channel counts outcomes with for the statistics topic, or None if nothing is measured."""
         return Outcomes(topic, channel, producers, self.events) if producers is not None else None

@@ -1,4 +1,4 @@
-"""The topics of a node, by name and by number: found, made and deleted."""
+"""The topics of a node, by name and by number, and how they are found, made and deleted."""
 
 from collections.abc import Callable
 
@@ -12,18 +12,18 @@ from penstock.protocol.names import is_valid_name
 
 
 class Directory:
-    """See above."""
+    """All topics of one node, found by name or number."""
 
     def __init__(self, commons: Commons) -> None:
         self.commons = commons
         self.topics: dict[str, Topic] = {}
-        self.named: dict[bytes, Topic] = {}  # the same, by the names as protocols read them
-        self.by_number: dict[int, Topic] = {}  # the same
-        self.ask_for_channels = False  # True: a new topic waits until Topic.start() (nsqlookupd is asked)
+        self.named: dict[bytes, Topic] = {}  # the same topics, by the names as protocols read them
+        self.by_number: dict[int, Topic] = {}  # the same topics, by number
+        self.ask_for_channels = False  # True: a new topic waits until Topic.start(), because nsqlookupd is asked first
         self.on_created: list[Callable[[Topic], None]] = []  # called with each new topic
 
     def topic(self, name: str) -> Topic:
-        """The topic of that name, created if it is not there. The name is valid: protocols check it. Raises TooMany."""
+        """Return the topic of that name, and create it if needed. The caller has checked the name. Raises TooMany."""
         topic = self.topics.get(name)
         if topic is None:
             registry = self.commons.registry
@@ -36,7 +36,7 @@ class Directory:
         return topic
 
     def adopt(self, name: str, number: int, config: TopicConfig | None = None) -> Topic:
-        """A topic with that number, which nobody is told of: as after a restart."""
+        """Make a topic with a number that it has already, as after a restart, without announcing it."""
         topic = self.topics[name] = Topic(name, number, self.commons, config)
         self.named[name.encode()] = topic
         self.by_number[number] = topic
@@ -58,12 +58,12 @@ class Directory:
             self.delete(topic.name)
 
     def unsubscribe(self, channel: Channel, consumer: Consumer) -> None:
-        """The consumer is gone. An ephemeral channel goes with its last one."""
+        """Remove a consumer. An ephemeral channel is deleted with its last consumer."""
         if channel.unsubscribe(consumer):
             self.delete_channel(self.topics[channel.topic_name], channel.name)
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of a topic or of the directory does not hold."""
         assert [name.encode() for name in self.topics] == list(self.named)
         assert list(self.by_number.values()) == list(self.topics.values())
         for name, topic in self.topics.items():

@@ -1,4 +1,4 @@
-"""What bounds the core, and what it measures: the options of the node, as the core sees them."""
+"""The options of the node as the core sees them: what bounds it, and what it measures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,28 +9,28 @@ from nsqd.core.sequence.seen import SeenLimits
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """See nsqd/options.py for the flags of the same names."""
+    """The options of one node. See nsqd/options.py for the flags of the same names."""
 
     mem_queue_size: int = 10_000  # messages
     queue_scan_selection_count: int = 20
     queue_scan_worker_pool_max: int = 4
     max_topics: int = 50_000
     max_channels: int = 100_000  # of all topics
-    max_attempts: Mapping[str, int] = field(default_factory=dict)  # by topic; "": of topics not named; 0: no limit
+    max_attempts: Mapping[str, int] = field(default_factory=dict)  # by topic; "": for all other topics; 0: no limit
     requeue_on_disconnect: bool = False
-    whole_job_ids: bool = False  # clients of beanstalkd name jobs by the whole message id, not by the sequence in it
-    topology_aware: bool = False  # consumers in the node's zone are served first, then those of its region
-    latency_percentiles: tuple[float, ...] = ()  # none: latencies are not measured
+    whole_job_ids: bool = False  # clients of beanstalkd see the whole message id as the job id, not only its sequence
+    topology_aware: bool = False  # True: consumers in the node's zone come first, then those in its region
+    latency_percentiles: tuple[float, ...] = ()  # empty: latencies are not measured
     latency_window: int = 600_000_000_000  # ns
-    measures: bool = False  # what becomes of messages, for the statistics topic
-    events: float = 0.0  # the share of messages of which each event is told
-    keeping: Keeping = field(default_factory=Keeping)  # of topics that have no word of their own
+    measures: bool = False  # True: outcomes of messages are counted for the statistics topic
+    events: float = 0.0  # the share of messages, 0 to 1, whose events are all reported
+    keeping: Keeping = field(default_factory=Keeping)  # for topics without a setting of their own
     seen: SeenLimits = field(default_factory=SeenLimits)
 
     def attempts(self, topic: str) -> int:
-        """Deliveries before a message of the topic is buried; 0: any number."""
+        """Return after how many deliveries a message of the topic is buried; 0: never."""
         return self.max_attempts.get(topic, self.max_attempts.get("", 0))
 
 
 class TooMany(Exception):
-    """There are as many topics or channels as the limits allow."""
+    """A limit of the node, such as the number of topics or channels, is reached."""

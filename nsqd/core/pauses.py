@@ -1,59 +1,59 @@
-"""Who paused a topic or a channel, when, and until when. Whether it is paused the topic or channel itself knows.
+"""Who paused a topic or a channel, when, and until when. The topic or channel itself knows whether it is paused.
 
-Times are s since the epoch, and come in: a pause ends by the clock on the wall, over restarts too, also where that is set.
+Times are s since the epoch, and callers pass them in: a pause ends by the wall clock, also after a restart or a clock change.
 """
 
 from dataclasses import dataclass
 
 from nsqd.core.timing.duequeue import DueQueue
 
-MOST_BY = 100  # characters, all printable, of who paused something
-Key = tuple[str, str]  # the topic's name, the channel's; "": it is the topic itself
+MOST_BY = 100  # characters, all printable, of the name of the one who paused something
+Key = tuple[str, str]  # the names of the topic and the channel; "" for the channel: the topic itself
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """What is known of one."""
+    """Who paused a topic or channel, and when the pause ends."""
 
-    by: str = ""  # who; "": nobody said so
+    by: str = ""  # who paused it; "": not known
     at: int = 0  # when it was paused; 0: not known
-    until: int = 0  # 0: until somebody resumes it
+    until: int = 0  # 0: until an operator resumes it
 
 
 NOT_KNOWN = Pause()
 
 
 class Pauses:
-    """Of a broker."""
+    """The details of all pauses on one node."""
 
     def __init__(self) -> None:
-        self.known: dict[Key, Pause] = {}  # of topics and channels that are there, and paused
-        self._ends: DueQueue[Key] = DueQueue()  # of all and only those with an end
-        self._handles: dict[Key, int] = {}  # their entries
+        self.known: dict[Key, Pause] = {}  # of topics and channels that exist and are paused
+        self._ends: DueQueue[Key] = DueQueue()  # exactly the pauses with an end
+        self._handles: dict[Key, int] = {}  # their entries in _ends
 
     def keep(self, key: Key, pause: Pause) -> None:
-        """It is paused, or once more; what was known before is forgotten."""
+        """Keep the details of a pause, in place of any earlier one of the same topic or channel."""
         self.forget(key)
         self.known[key] = pause
         if pause.until:
             self._handles[key] = self._ends.push(pause.until, key)
 
     def forget(self, key: Key) -> None:
-        """It is not paused, or not there, any more."""
+        """Forget the pause of a topic or channel that was resumed or deleted."""
         self.known.pop(key, None)
         handle = self._handles.pop(key, None)
         if handle is not None:
             self._ends.remove(handle)
 
     def take_due(self, at: int, limit: int) -> list[Key]:
-        """Forget up to `limit` whose time is over, the earliest first: they are to be resumed."""
+        """Forget up to `limit` pauses that end by `at`, the earliest first. Returns their keys; the caller resumes them."""
         due = self._ends.pop_due(at, limit)
         for key in due:
             self.forget(key)
         return due
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of the pauses does not hold."""
         self._ends.check()
         assert (
             {key for key, pause in self.known.items() if pause.until} == set(self._ends.values()) == set(self._handles)

@@ -1,7 +1,7 @@
-"""A reader: whatever takes messages out of a topic's sequence. A channel is one, a tube of beanstalkd another.
+"""The Reader protocol. A reader takes messages out of a topic's sequence: a channel of NSQ, or a tube of beanstalkd.
 
-A topic knows its readers by this protocol alone. A third kind adds its class, its durable state and its kind, and nothing in
-the topic, the broker or the log has to know of it.
+A topic knows its readers by this protocol alone. A third kind of reader adds its class, its durable state and a number in
+Kind. Topic and log do not change for it; the broker only gains its maker.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from nsqd.core.timing.deferred import Message
 
 
 class Kind(IntEnum):
-    """Of a reader. A byte in the log: numbers are never used again."""
+    """The kind of a reader. The log stores it as one byte, so a number is never used for another kind."""
 
     CHANNEL = 0
     WORK_QUEUE = 1
@@ -25,10 +25,10 @@ class Kind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What every reader is made with: the leaves it works on. It keeps those that it needs."""
+    """What the constructor of every reader receives. A reader keeps the parts that it needs."""
 
     topic: str  # the topic's name
-    number: int  # the reader's
+    number: int  # the reader's number
     edge: Edge
     extents: Extents
     journal: ReaderJournal
@@ -38,13 +38,13 @@ class Parts:
 
 
 class Batch(NamedTuple):
-    """Messages first..end that the edge has just passed."""
+    """The messages first..end (`end` excluded) that the edge of the topic has just passed."""
 
     first: int  # ordinal
     end: int
-    ordinary: int  # of them, those without a delay
-    delayed: int  # of them, those that wait in the topic's delay lane
-    # what they were put as, if they are exactly that and were put just now; None: they may be anything
+    ordinary: int  # how many of them have no delay
+    delayed: int  # how many of them wait in the topic's delay lane
+    # The jobs that a client has just put, if the batch is exactly these jobs; None: the batch may hold anything.
     puts: Puts | None
 
 
@@ -53,12 +53,15 @@ class Counts(NamedTuple):
 
     ready: int
     in_flight: int  # with a consumer; of jobs: reserved
-    deferred: int  # they wait for a time
+    deferred: int  # waiting for a time
     buried: int
 
 
 class Reader(Protocol):
-    """See above. It stands in the agenda while it can deliver, and while something in it waits for a time."""
+    """Anything that takes messages out of a topic.
+
+    A reader is in the agenda while it can deliver, and while one of its messages waits for a time.
+    """
 
     kind: Kind
     name: str
@@ -67,33 +70,36 @@ class Reader(Protocol):
     delayed: int  # messages in the topic's delay lane that will be released to it
     deleted: bool
     ephemeral: bool
-    watched: tuple[int, int] | None  # (due, handle) of its entry in the agenda
-    takes_terms: bool  # its messages are jobs: they have terms, and wait for their time in the reader itself
+    watched: tuple[int, int] | None  # (due, handle) of the reader's entry in the agenda
+    takes_terms: bool  # True: its messages are jobs, which have terms and wait for their time in the reader itself
 
-    # what the topic tells
+    # called by the topic
 
     def extend(self, batch: Batch) -> None:
-        """There is more: the edge is behind these messages now."""
+        """Take over the messages of `batch`, which the edge has just passed."""
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
-        """Messages first..end are not for this reader, or not any more; `ordinary` of them were counted as to come."""
+        """Leave out messages first..end, which this reader does not get. `Edge.ordinary` already counts `ordinary` of them."""
 
     def expect(self, first: int, count: int, terms: Terms) -> None:
-        """Messages `first`.. will come on these terms when the edge passes them. Asked only of a reader that `takes_terms`."""
+        """Note that `count` messages from `first` on come on these terms once the edge passes them.
+
+        The topic calls this only on a reader that `takes_terms`.
+        """
 
     def release(self, message: Message) -> None:
-        """A message's delay at the topic is over."""
+        """Make a message ready, because its delay in the topic's delay lane is over."""
 
     def own(self, due: int, message: Message, now: int) -> None:
-        """What waits in the topic's delay lane waits in this reader alone, until `due` (monotonic ns)."""
+        """Hold a message from the topic's delay lane in this reader alone, until `due` (monotonic ns)."""
 
     def read_completed(self) -> None:
-        """What was asked of the disk can be read now."""
+        """Go on reading: the store has loaded the extent for which its `read` returned None."""
 
     def delete(self) -> None:
-        """All messages are dropped, and whoever is connected goes. Called by the topic."""
+        """Drop all messages, and disconnect or release the clients. Called by the topic."""
 
-    # what the broker tells
+    # called by the broker
 
     def serve(self, now: int) -> None:
         """Give each consumer that has room its share, once."""
@@ -102,16 +108,16 @@ class Reader(Protocol):
         """Serve up to about `limit` messages that are due; return how many: 0 means that nothing was due."""
 
     def next_due(self) -> int | None:
-        """When `scan` has something to do (monotonic ns)."""
+        """Return when `scan` has something to do next (monotonic ns), or None if nothing waits for a time."""
 
-    # what others ask
+    # queries
 
     def counts(self) -> Counts:
-        """How many of its messages are in which state."""
+        """Return how many messages are in each state."""
 
     @property
     def coming(self) -> int:
-        """How many messages may have been handed out to it that are not among its counts yet."""
+        """Return at most how many messages the reader was given that `counts` does not include yet."""
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence about it is false."""
+        """Raise AssertionError if an invariant of the reader does not hold."""

@@ -1,7 +1,7 @@
-"""The durable state of a reader of a topic: what each kind of reader brings along.
+"""The durable state of a topic's reader: the base class that each kind of reader implements.
 
-Replay makes it from the log's records, a checkpoint holds it, a start makes a live reader of it; none of them knows a kind. The
-state of a kind stands beside its live class; nsqd/core/topic_state.py has the list of kinds.
+Replay builds the state from the log's records, a checkpoint stores it, and a start makes a live reader from it. None of these
+three knows the kinds of readers. Each kind defines its state beside its live class; nsqd/core/topic_state.py lists the kinds.
 """
 
 from abc import ABC, abstractmethod
@@ -17,31 +17,34 @@ from nsqd.core.sequence.finished import Span
 from nsqd.core.sequence.puts import Terms
 from nsqd.core.timing.pages import Page
 
-# What there is of the messages first..end of a topic: (first, end, whether it was published with a delay), ascending.
+# A function from first..end to the parts of it that a topic still holds, ascending: (first, end, published with a delay).
 Kinds = Callable[[int, int], Iterable[tuple[int, int, bool]]]
 
 
 @dataclass(slots=True)
 class ReaderState(ABC):
-    """See above. Ordinals are places in the topic; times are ns of one clock, the log's for what comes from the log."""
+    """What survives a restart of one reader.
+
+    Ordinals are places in the topic. All times are ns of one clock, which is the log's if the state comes from the log.
+    """
 
     kind: ClassVar[ReaderKind]  # a byte in the log
-    has_own_times: ClassVar[bool] = False  # what is published with a delay waits in the reader, not in the topic
+    has_own_times: ClassVar[bool] = False  # True: delayed messages wait in the reader, not in the topic's delay lane
 
     number: int
     name: str
-    start: int  # messages before it are not the reader's
+    start: int  # messages before this ordinal do not belong to the reader
 
     @abstractmethod
     def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
-        """A record that names the reader. Returns what it does not owe any more because of that, as (first, end)."""
+        """Apply a record that names the reader. Returns the spans (first, end) that the reader no longer owes."""
 
     @abstractmethod
     def finish(self, first: int, end: int) -> None:
-        """The reader is done with messages first..end: finished, dropped, or never meant for it."""
+        """Note that the reader is done with messages first..end: they were finished, dropped, or never meant for it."""
 
     def _finish(self, content: bytes) -> list[Span]:
-        """A FINISH record. Returns what it says."""
+        """Apply a FINISH record, and return its spans (first, end)."""
         spans = [(first, first + count) for first, count in records.RUN.iter_unpack(content[records.CHANNEL_OF.size :])]
         for first, end in spans:
             self.finish(first, end)
@@ -50,74 +53,80 @@ class ReaderState(ABC):
     def expect(  # noqa: B027 (most kinds have no use for it)
         self, first: int, count: int, terms: Terms, numbers: list[int], created: int
     ) -> None:
-        """Messages `first`.. were published on these terms. `numbers`: their ids, if the edge passed them at once; else []."""
+        """Note that `count` messages from `first` on were published on these terms, at `created` (ns since the epoch).
+
+        `numbers`: their ids as numbers, if they are jobs that the edge passed at once; else [].
+        """
 
     @abstractmethod
     def drop(self, edge: int) -> list[Span]:
-        """Everything it owes of what is before `edge`, the topic's."""
+        """Return the spans that the reader owes before `edge`, the topic's; the reader is being dropped."""
 
     @abstractmethod
     def settle(self, edge: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
         """Draw the conclusions from what was applied, before the state is dumped, compared or made live.
 
-        `edge`: the topic's; `delayed`: messages that were published with a delay, ordinal to due. Returns what is not owed.
-        Applying may go on afterwards.
+        `edge`: the topic's; `delayed`: messages that were published with a delay, ordinal to due. Returns the spans that
+        the reader turns out not to owe. More records may be applied afterwards.
         """
 
     @property
     @abstractmethod
     def reached(self) -> int:
-        """The ordinal behind the last message that the reader knows of."""
+        """Return the ordinal behind the last message that the reader knows of."""
 
     @abstractmethod
     def figures(self, edge: int, plain: list[Span]) -> dict[str, int]:
-        """How many messages of a settled state are in which state after a start. `plain`: as in `revive`."""
+        """Count the messages that a start will put into each state. The state is settled. `plain`: as in `revive`."""
 
     def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
-        """When those of the ordinals are due that still wait here for the delay they were published with.
+        """Return, by ordinal, when those of `ordinals` are due that still wait here for the delay of their publish.
 
-        Walks what waits. `delayed`: as in `settle`.
+        Walks everything that waits. `delayed`: as in `settle`.
         """
         return {}
 
     @abstractmethod
     def dump(self) -> list[Any]:
-        """What a checkpoint holds, for msgpack."""
+        """Return the array that a checkpoint holds, for msgpack."""
 
     def details(self, topic: int, offset: int) -> Iterator[tuple[Kind, bytes]]:
-        """The records that follow the topic's in a checkpoint. `offset`: from the state's clock to the log's."""
+        """Yield the records that follow the topic's in a checkpoint. `offset`: ns from the state's clock to the log's."""
         return iter(())
 
     @staticmethod
     @abstractmethod
     def begin(number: int, name: str, start: int) -> list[Any]:
-        """The same of a reader that was just made."""
+        """Return the array, as `dump` does, of a reader that was just made."""
 
     @classmethod
     @abstractmethod
     def load(cls, array: list[Any], offset: int, edge: int, lane: Page, kinds: Kinds) -> Self:
-        """What was dumped, with every time moved by `offset`. `lane`: what waits in the topic's delay lane before `edge`."""
+        """Return the state that `dump` returned as `array`, with every time moved by `offset` (ns).
 
-    def carry_over(self, before: Self) -> None:  # noqa: B027 (likewise)
-        """This was loaded from a checkpoint that may break off. `before`: the state up to it."""
+        `lane`: the messages before `edge`, the topic's, that wait in the topic's delay lane.
+        """
+
+    def carry_over(self, before: Self) -> None:  # noqa: B027 (most kinds have no use for it)
+        """Keep what is needed of `before`, the state before the checkpoint: the checkpoint may break off in the middle."""
 
     @abstractmethod
     def owed(self, edge: int, kinds: Kinds) -> Iterator[Span]:
-        """What a state that was just loaded owes, as (first, end), but for `flags`."""
+        """Yield the spans (first, end) that a state owes which was just loaded, except for the messages that `flags` tells."""
 
     def flags(self, first: int, end: int) -> bytes:
-        """For each of messages first..end 1 if it is owed by itself; b"" if none is."""
+        """Return a byte for each of messages first..end: 1 if the reader owes it individually. b"" if it owes none so."""
         return b""
 
     @classmethod
     @abstractmethod
     def of(cls, reader: Reader) -> Self:
-        """What of a live reader of this kind survives a restart, by the monotonic clock."""
+        """Return the part of a live reader of this kind that survives a restart, with monotonic times."""
 
     @abstractmethod
     def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
-        """Fill a live reader of this kind that was just made with the state, which is settled.
+        """Fill a live reader of this kind, which was just made, with this state, which is settled.
 
-        `plain`: what there is of the topic's messages that were published without a delay, up to the edge; the state's
-        times are later by `offset` than the monotonic clock's.
+        `plain`: the spans of the topic's remaining messages that were published without a delay, up to the edge. The
+        state's times are `offset` ns later than the monotonic clock's. `now`: monotonic ns.
         """

@@ -1,4 +1,4 @@
-"""The readers of a topic: made with their numbers and journals, known to the scan, and dropped."""
+"""The readers of one topic: how they get numbers and journals, are registered with the scan, and are dropped."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -16,14 +16,14 @@ R = TypeVar("R", bound=Reader)
 
 
 class Readers:
-    """See above."""
+    """All readers of one topic, of every kind."""
 
     __slots__ = ("_commons", "_edge", "_ephemeral", "_journal", "_producers", "_topic", "all", "channels")
 
     def __init__(
         self, topic: str, commons: Commons, edge: Edge, journal: TopicJournal, producers: Producers | None
     ) -> None:
-        """`topic`: its name; `producers`: of whom its messages are, if somebody wants to know."""
+        """Take the topic's name and parts. `producers`: who published which message; None: this is not measured."""
         self._topic = topic
         self._ephemeral = is_ephemeral(topic)
         self._commons = commons
@@ -31,16 +31,16 @@ class Readers:
         self._journal = journal
         self._producers = producers
         self.all: dict[int, Reader] = {}  # by number
-        self.channels: dict[str, Channel] = {}  # those of them that are channels, by name
+        self.channels: dict[str, Channel] = {}  # the readers that are channels, by name
 
     def new_channel(self, name: str, start: int) -> Channel:
-        """A new channel. `start`: the log is told that it begins there. Raises TooMany."""
+        """Make a new channel, which the log notes as beginning with message `start`. Raises TooMany."""
         registry = self._commons.registry
         registry.admit_channel()
         return self._make_channel(name, registry.next_number(), start)
 
     def revive_channel(self, name: str, number: int) -> Channel:
-        """After a restart: this one is there already, and is still to be filled."""
+        """Make a channel that existed before the restart, with its number. The caller still has to fill it."""
         return self._make_channel(name, number, self._edge.distributed)
 
     def _make_channel(self, name: str, number: int, start: int) -> Channel:
@@ -54,9 +54,9 @@ class Readers:
         return channel
 
     def attach(self, kind: Kind, name: str, make: Callable[[Parts], R], number: int) -> R:
-        """A reader of another kind, which starts at the edge. `number`: that it had before a restart; 0: it is new.
+        """Return a new reader of another kind, which starts at the edge. Raises TooMany.
 
-        Raises TooMany.
+        `number`: the number that it had before a restart; 0: it is new.
         """
         if not number:
             self._commons.registry.admit_channel()
@@ -75,7 +75,7 @@ class Readers:
         self._commons.scan.add(reader)
 
     def drop(self, reader: Reader) -> None:
-        """Drop a reader with all that it has."""
+        """Drop a reader with all its messages."""
         del self.all[reader.number]
         reader.delete()
         self._commons.scan.discard(reader)
@@ -87,7 +87,7 @@ class Readers:
         self._commons.registry.channel_deleted(self._topic, name)
 
     def fill_from_past(self, channel: Channel, start: int, now: int) -> None:
-        """A new channel owes everything from `start`, before the edge, on: all of it is retained."""
+        """Give a new channel all messages from `start` to the edge. All of them must be retained. `now`: monotonic ns."""
         edge = self._edge
         parts = self._journal.owe_again(start, edge.distributed)
         waiting = set(edge.lane.ordinals(start, edge.distributed))
@@ -99,7 +99,10 @@ class Readers:
             channel.take_back(Message(ordinal, 0), due, now)
 
     def _dues(self, ordinals: set[int]) -> dict[int, int]:
-        """When these, published with a delay, are due: the latest time that a channel has; 0: none waits. Walks what waits."""
+        """Return when these delayed messages are due, by ordinal: the latest time that any channel has; 0: none waits.
+
+        Walks everything that waits in the channels.
+        """
         found = dict.fromkeys(sorted(ordinals), 0)
         for channel in self.channels.values() if ordinals else ():
             for due, message in channel.deferred.items():

@@ -1,8 +1,8 @@
-"""What the records of the log say, field by field. Pure: bytes in, bytes out.
+"""The contents of the log's records, field by field. The functions are pure: bytes in, bytes out.
 
 The states of topics and readers (state.py beside each kind of reader) apply these contents, and the store packs them. How a
 record is framed, checked and placed in a segment is in nsqd/storage/log/records.py. All numbers are big-endian.
-Times are ns of the log's own clock, which is near the time since the epoch; where it says wall, since the epoch.
+Times are ns of the log's own clock, which is near the time since the epoch; a time marked "wall" is ns since the epoch.
 """
 
 from collections.abc import Collection, Iterable
@@ -15,39 +15,40 @@ from nsqd.core.retention.keeping import Durability, TopicConfig
 
 
 class Kind(IntEnum):
-    """What a record says. The content's fields are those of the Struct below that bears its name."""
+    """The kind of a record. The fields of its content are those of the Struct below with the same name."""
 
-    GROUP = 1  # a commit begins
+    GROUP = 1  # a group of records, the commit of a turn, begins
     LEASE = 2  # ids below this may be issued
-    TOPIC = 3  # a topic was made; then its name
-    CHANNEL = 4  # format 5 and before: a channel was made, or a tube, which had a name of its own; then its name
+    TOPIC = 3  # a topic was made; the name follows the fields
+    CHANNEL = 4  # up to format 5: a channel or tube was made; a tube had a name of its own; the name follows
     PAUSE = 5
-    # Then, if it is OWNED, the number of channels that owe the messages, and the channels; then, if it is ATTRIBUTED, the
-    # length of the attributes, and the attributes; then the frames, as they go to consumers.
+    # Messages were published. After the fields follow, if the record is OWNED, the number of channels that owe the messages and
+    # the channels; then, if it is ATTRIBUTED, the length of the attributes and the attributes; then the frames, as consumers
+    # get them.
     PUBLISH = 6
-    DISTRIBUTE = 7  # messages first..end belong to the channels there are
-    ADVANCE = 8  # the channel has delivered what is before this
-    FINISH = 9  # then runs of finished messages
-    REQUEUE = 10  # then the messages that were handed back or timed out
-    BURY = 11  # then the message's id and the reason
-    FINISH_ALL = 12  # the channel is done with everything before this
-    HOLE = 13  # messages that no channel was given are dropped
+    DISTRIBUTE = 7  # messages first..end belong to the channels that exist now
+    ADVANCE = 8  # the channel has delivered the messages before the cursor
+    FINISH = 9  # the channel finished messages; their runs follow
+    REQUEUE = 10  # messages were handed back, timed out, or delivered again; they follow
+    BURY = 11  # a message was buried; the reason follows
+    FINISH_ALL = 12  # the channel is done with everything before `end`
+    HOLE = 13  # messages that no channel was given yet are dropped
     DROP_CHANNEL = 14
     DROP_TOPIC = 15
-    # a checkpoint begins; then what it knows of all topics and channels: the highest number given, the lease
+    # A checkpoint begins. Its fields concern the node: the highest number given to a topic or reader, and the lease.
     STATE = 16
-    STATE_TOPIC = 17  # a topic as it is now (see state.py); what was recorded of it since STATE is in it
+    STATE_TOPIC = 17  # a topic as it is now (see state.py), including what was recorded of it since STATE
     STATE_END = 18  # the checkpoint is complete
     CONFIG = 19  # how a topic's messages are kept
-    FIRST = 20  # finished messages before this may go; at most UNRETAINED: all of them
-    ANCHOR = 21  # what the clocks tell
-    CURSOR = 22  # a cursor of a topic stands there; then its name's length, its name, its owner. At GONE: it is no more
-    SEEN = 23  # in a checkpoint: what a topic remembers of publishers; then a part of that, in msgpack (see state.py)
-    JOB = 24  # jobs of a tube are so from now on; then for each its ordinal and its row (jobs.py), due in log time
-    # in a checkpoint: all jobs of a tube with ordinals of a page; then their rows, due to be moved by `offset`
+    FIRST = 20  # finished messages before this ordinal may be freed; UNRETAINED: all of them
+    ANCHOR = 21  # the readings of the clocks
+    CURSOR = 22  # a cursor of a topic was set; its name and its owner follow. Offset GONE: it was deleted
+    SEEN = 23  # in a checkpoint: part of what a topic remembers of publishers follows, in msgpack
+    JOB = 24  # jobs of a tube changed; for each follow its ordinal and row (job.py), due in log time
+    # In a checkpoint: all jobs of a tube whose ordinals belong to one page. The rows follow; add `offset` to each due.
     JOBS = 25
-    NEXT_ID = 26  # a clean stop gives back what it had leased: ids from this one on were never issued
-    READER = 27  # a reader of a topic was made: a channel, or another kind; then its name
+    NEXT_ID = 26  # a clean stop gives back leased ids: the ids from this one on were never issued
+    READER = 27  # a reader of a topic was made: a channel or another kind; the name follows
 
 
 GROUP = Struct(">QQ")  # durable mark, time
@@ -58,13 +59,13 @@ CHANNEL = Struct(">IIQ")  # topic, channel, start
 READER = Struct(">IIQB")  # topic, reader, start, kind (nsqd/core/reader.py)
 PAUSE = Struct(">IIB")  # topic, channel or 0, paused
 PUBLISH = Struct(">IQIQIB")  # topic, first ordinal, count, due or 0, largest frame, flags
-# Flags of a PUBLISH. DISTRIBUTED: the messages were given to the channels at once; ATTRIBUTED: there are attributes
+# Flags of a PUBLISH. DISTRIBUTED: the channels got the messages at once; ATTRIBUTED: the record has attributes
 # (nsqd/core/message/attributes.py); OWNED: only the channels in the record owe the messages, and the others are done with them.
 DISTRIBUTED, ATTRIBUTED, OWNED = 1, 2, 4
-SIZE = Struct(">I")  # bytes of the attributes; also how many owners there are, and each owner
+SIZE = Struct(">I")  # bytes of the attributes; also the number of owners, and the number of each owner
 DISTRIBUTE = Struct(">IQQ")  # topic, first, end
 ADVANCE = Struct(">IIQ")  # topic, channel, cursor
-CHANNEL_OF = Struct(">II")  # topic, channel: how FINISH, REQUEUE, JOB and DROP_CHANNEL begin
+CHANNEL_OF = Struct(">II")  # topic, channel: the beginning of FINISH, REQUEUE, JOB and DROP_CHANNEL
 JOBS = Struct(">IIQq")  # topic, channel, number of the page, offset
 ORDINAL = Struct(">Q")
 RUN = Struct(">QI")  # first, count
@@ -73,12 +74,12 @@ BURY = Struct(">IIQHQ16s")  # topic, channel, ordinal, attempts, buried at (wall
 FINISH_ALL = Struct(">IIQ")  # topic, channel, end
 HOLE = Struct(">IQQ")  # topic, first, end
 STATE = Struct(">IQ")  # highest number, lease
-CONFIG = Struct(">IBqq")  # topic, durability (see below), ns and bytes that it retains; -1 in the latter: as the node
+CONFIG = Struct(">IBqq")  # topic, durability (see below), ns and bytes of retention; -1 in these two: the node's
 FIRST = Struct(">IQ")  # topic, ordinal
-CURSOR = Struct(">IQQQQB")  # topic, offset, hold, hold in bytes, updated (wall), bytes of the name
+CURSOR = Struct(">IQQQQB")  # topic, offset, hold in ns, hold in bytes, updated (wall), length of the name in bytes
 SEEN = Struct(">I")  # topic
-ANCHOR = Struct(">QQQ16s")  # time, wall, ns since the machine was started, its boot's id
-DURABILITIES = (None, Durability.ALWAYS, Durability.INTERVAL, Durability.OS)  # by number
+ANCHOR = Struct(">QQQ16s")  # time, wall, ns since the machine booted, id of that boot
+DURABILITIES = (None, Durability.ALWAYS, Durability.INTERVAL, Durability.OS)  # by number; None: the node's
 UNRETAINED = GONE = (1 << 64) - 1
 
 
@@ -92,7 +93,7 @@ def pack_publish(
     attributes: bytes,
     owners: Collection[int] | None = None,
 ) -> bytes:
-    """A PUBLISH record's content before the frames. `owners`: the only channels that owe the messages; None: all of them."""
+    """Pack a PUBLISH record's content up to the frames. `owners`: the only channels that owe the messages; None: all."""
     if not attributes and owners is None:
         return PUBLISH.pack(topic, first, count, due, largest, distributed)
     flags = distributed | (ATTRIBUTED if attributes else 0) | (OWNED if owners is not None else 0)
@@ -105,7 +106,7 @@ def pack_publish(
 
 
 def ordinals_of(kind: Kind, content: bytes) -> Iterable[int]:
-    """Return the messages of which a FINISH, REQUEUE or BURY record tells one by one; of another record none."""
+    """Return the ordinals of the messages in a FINISH, REQUEUE or BURY record; none for any other record."""
     if kind is Kind.FINISH:
         return chain.from_iterable(
             range(first, first + count) for first, count in RUN.iter_unpack(content[CHANNEL_OF.size :])
@@ -116,7 +117,7 @@ def ordinals_of(kind: Kind, content: bytes) -> Iterable[int]:
 
 
 def owners_of(data: bytes, content: int, flags: int) -> frozenset[int] | None:
-    """The only channels that owe the messages of the PUBLISH record whose content begins there. None: all channels do."""
+    """Return the only channels that owe the messages of the PUBLISH record at byte `content` of `data`. None: all owe them."""
     if not flags & OWNED:
         return None
     at = content + PUBLISH.size
@@ -125,7 +126,7 @@ def owners_of(data: bytes, content: int, flags: int) -> frozenset[int] | None:
 
 
 def attributes_of(data: bytes, content: int, flags: int) -> tuple[bytes, int]:
-    """The attributes of the PUBLISH record whose content begins there, and where its frames begin."""
+    """Return the attributes of the PUBLISH record whose content is at byte `content` of `data`, and where its frames begin."""
     at = content + PUBLISH.size
     if flags & OWNED:
         at += SIZE.size * (1 + SIZE.unpack_from(data, at)[0])
@@ -137,21 +138,21 @@ def attributes_of(data: bytes, content: int, flags: int) -> tuple[bytes, int]:
 
 
 def pack_config(topic: int, config: TopicConfig) -> bytes:
-    """A CONFIG record's content."""
+    """Pack the content of a CONFIG record for the topic with that number."""
     retention = -1 if config.retention is None else config.retention
     most = -1 if config.retention_bytes is None else config.retention_bytes
     return CONFIG.pack(topic, DURABILITIES.index(config.durability), retention, most)
 
 
 def unpack_config(content: bytes) -> tuple[int, TopicConfig]:
-    """The topic, and what it says."""
+    """Return the topic's number and the settings in a CONFIG record."""
     topic, durability, retention, most = CONFIG.unpack_from(content)
     own = DURABILITIES[durability], None if retention < 0 else retention, None if most < 0 else most
     return topic, TopicConfig(*own)
 
 
 def pack_cursor(topic: int, name: str, cursor: Cursor | None) -> bytes:
-    """A CURSOR record's content."""
+    """Pack the content of a CURSOR record. `cursor`: None if it was deleted."""
     named = name.encode()
     if cursor is None:
         return CURSOR.pack(topic, GONE, 0, 0, 0, len(named)) + named
@@ -160,7 +161,7 @@ def pack_cursor(topic: int, name: str, cursor: Cursor | None) -> bytes:
 
 
 def unpack_cursor(content: bytes) -> tuple[int, str, Cursor | None]:
-    """The topic, the cursor's name, and where it stands."""
+    """Return the topic's number, the cursor's name, and the cursor; None in its place if it was deleted."""
     topic, offset, hold, hold_bytes, updated, size = CURSOR.unpack_from(content)
     name = content[CURSOR.size : CURSOR.size + size].decode()
     owner = content[CURSOR.size + size :].decode()
@@ -168,7 +169,7 @@ def unpack_cursor(content: bytes) -> tuple[int, str, Cursor | None]:
 
 
 def runs(ranges: Iterable[tuple[int, int]]) -> bytes:
-    """(first, count) pairs as FINISH holds them; neighbours in one."""
+    """Pack (first, count) pairs as FINISH holds them, and join pairs that adjoin."""
     packed: list[bytes] = []
     start = end = -1
     for first, count in ranges:

@@ -1,6 +1,6 @@
-"""States that were read from a log become topics of a broker.
+"""Recovery: makes topics of a broker from the states that were read from a log.
 
-What was in flight is ready again; attempts, delays and burials are kept.
+Messages that were in flight are ready again. Attempts, delays and burials are kept.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from nsqd.core.topic_state import TopicState
 
 @dataclass(frozen=True, slots=True)
 class LogPicture:
-    """What a log remembers, for a broker that is to be filled with it."""
+    """The content of a log, with which a broker is to be filled."""
 
     topics: list[TopicState]  # settled
     next_number: int  # for the next topic or reader
-    offset: int  # ns: times are later by so much than the monotonic clock's
+    offset: int  # ns by which the states' times are later than the monotonic clock's
 
     def numbers(self) -> list[int]:
-        """Of all topics and readers."""
+        """Return the numbers of all topics and readers."""
         return [number for topic in self.topics for number in (topic.number, *topic.readers)]
 
 
 class NameTaken(Exception):
-    """The broker has a topic of that name already, or one of that number."""
+    """The broker already has a topic of that name or number."""
 
 
 class Recovery:
-    """Gives topics to a broker that may run already, some a turn. The broker's store has their messages.
+    """Adds topics to a broker, a few in each turn. The broker may run already, and its store has the messages.
 
-    Until all of them are there the log begins no checkpoint, which would not know of the others (LogStore.is_whole).
+    No checkpoint begins before all topics exist (LogStore.is_whole), because it would leave out the others.
     """
 
     def __init__(self, broker: Broker, picture: LogPicture) -> None:
-        """The states of `picture` are given away. Raises NameTaken; then nothing has changed."""
+        """Take over the states of `picture`. Raises NameTaken, and then nothing has changed."""
         self._broker = broker
         self._offset = picture.offset
         self._waiting = picture.topics[::-1]
@@ -44,9 +44,9 @@ class Recovery:
         broker.registry.continue_numbers(picture.next_number)
 
     def go_on(self, now: int, limit: int = 1) -> bool:
-        """Make up to `limit` topics. True if there are more; the first ones deliver meanwhile.
+        """Make up to `limit` topics, which deliver from then on. Returns True if more are to be made. `now`: monotonic ns.
 
-        Raises NameTaken if somebody has made a topic of that name since; once that is gone it may be tried again.
+        Raises NameTaken if a topic of that name was made since. Once that topic is deleted, the call may be repeated.
         """
         for _ in range(min(limit, len(self._waiting))):
             self._revive(self._waiting[-1], now)

@@ -1,7 +1,7 @@
-"""The story of a message: the last events that touched it, in words. For bug reports and failing simulations.
+"""The story of a message: the last events that touched it, in words, for bug reports and failing simulations.
 
-A ToldStore stands between the core and its store and notes what the core has recorded, also of what is ephemeral. A node
-without one pays nothing for it.
+A ToldStore stands between the core and its store, and notes everything that the core records, including what is ephemeral. A
+node that runs without a story pays nothing.
 """
 
 from collections import deque
@@ -20,39 +20,39 @@ MOST_LINES = 1000  # of one message
 
 
 class Event(NamedTuple):
-    """Something happened to messages first..end of a topic."""
+    """One event, which concerns messages first..end of a topic."""
 
     wall: int  # ns since the epoch
     topic: int  # the topic's number
-    where: str
-    what: str
+    where: str  # the topic, and the reader if it concerns one
+    what: str  # what happened, in words
     first: int
     end: int
     ids: bytes = b""  # of the messages, 16 bytes each, if they were just published
-    bodies: tuple[bytes, ...] = ()  # likewise, if the story keeps bodies
+    bodies: tuple[bytes, ...] = ()  # of the same messages, if the story keeps bodies
 
 
 class Story:
-    """What happened to messages lately. Knows only those that were published while it was there."""
+    """The latest events of messages that were published while the story was kept."""
 
     def __init__(self, *, keeps_bodies: bool = False) -> None:
-        """`keeps_bodies`: messages can be found by their bodies, too, which costs the memory of them."""
-        self.wall = 0  # ns since the epoch, of the turn
+        """Begin without events. `keeps_bodies`: keep bodies in memory, so that messages can be found by them."""
+        self.wall = 0  # ns since the epoch, of the current turn
         self.keeps_bodies = keeps_bodies
         self._events: deque[Event] = deque()
-        self._ids = 0  # in all events
+        self._ids = 0  # how many ids all events have together
 
     def note(self, topic: int, where: str, what: str, first: int, end: int) -> None:
-        """Something happened to messages first..end."""
+        """Note an event of messages first..end."""
         self._add(Event(self.wall, topic, where, what, first, end))
 
     def published(self, topic: int, where: str, what: str, first: int, frames: list[bytes], ids: bytes) -> None:
-        """Messages `first`.. came."""
+        """Note the publish of messages from `first` on."""
         bodies = tuple(frame[HEADER_SIZE:] for frame in frames) if self.keeps_bodies else ()
         self._add(Event(self.wall, topic, where, what, first, first + len(frames), ids, bodies))
 
     def events(self) -> tuple[Event, ...]:
-        """All that are kept, the oldest first."""
+        """Return all events that are kept, the oldest first."""
         return tuple(self._events)
 
     def _add(self, event: Event) -> None:
@@ -66,7 +66,7 @@ class Story:
 
 
 def story_of(events: Sequence[Event], message_id: bytes) -> list[str]:
-    """A line for each of the last MOST_LINES events that touched the message, the oldest first; none: it is not known."""
+    """Return a line for each of the last MOST_LINES events of the message, the oldest first; [] if it is not known."""
     for event in events:
         at = event.ids.find(message_id)
         while at >= 0 and at % ID_SIZE:
@@ -77,7 +77,7 @@ def story_of(events: Sequence[Event], message_id: bytes) -> list[str]:
 
 
 def story_of_body(events: Sequence[Event], body: bytes) -> list[str]:
-    """The same of every message with that body."""
+    """Return the lines, as `story_of` does, for the first message with that body in each publish event."""
     places = [(event.topic, event.first + event.bodies.index(body)) for event in events if body in event.bodies]
     return [line for place in places for line in _lines(events, *place)]
 
@@ -90,7 +90,7 @@ def _lines(events: Sequence[Event], topic: int, ordinal: int) -> list[str]:
 
 
 class ToldStore:
-    """Implements Store. Everything goes to the store behind it."""
+    """A Store that notes what it is told, and passes every call on to the store behind it."""
 
     def __init__(self, store: Store, story: Story) -> None:
         self._store = store
@@ -111,12 +111,12 @@ class ToldStore:
 
 
 def told(store: Store, story: Story) -> Store:
-    """The store, with everything that the core has recorded noted in the story."""
+    """Return a store that notes in the story everything that the core records."""
     return cast(Store, ToldStore(store, story))
 
 
 class _ToldTopic:
-    """A TopicJournal. What it does not say itself, the journal behind it says."""
+    """A TopicJournal that notes the messages' events, and passes every call on to the journal behind it."""
 
     def __init__(self, journal: TopicJournal, story: Story, number: int, name: str) -> None:
         self._journal = journal
@@ -169,7 +169,7 @@ class _ToldTopic:
 
 
 class _ToldReader:
-    """A ReaderJournal, likewise."""
+    """A ReaderJournal that does the same for one reader."""
 
     def __init__(self, journal: ReaderJournal, story: Story, topic: int, where: str, start: int) -> None:
         self._journal = journal

@@ -1,8 +1,9 @@
 """A topic: a sequence of messages, and the readers that take them out.
 
-What is published in a turn is sealed together: ids, frames, one record (intake.py). The edge says up to where messages belong
-to the readers (edge.py): it follows the end unless there is no reader, the topic is paused, or its channels are still being
-asked for. A new reader starts at the edge, so the first one gets what was published before it and later ones only what comes.
+The messages published in a turn are sealed together: they get ids, frames and one record (intake.py). The *edge* is the
+ordinal up to which messages belong to the readers (edge.py). It follows the end of the sequence unless the topic has no reader,
+is paused, or is still asking nsqlookupd for its channels. A new reader starts at the edge. So the first reader gets the
+messages published before it, and each later one gets only what comes after it.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -27,7 +28,7 @@ UNBOUNDED = 1 << 62  # messages
 
 
 class Topic:
-    """See above. Created by Directory.topic."""
+    """One topic of the node. Directory creates it."""
 
     __slots__ = (
         "_commons",
@@ -58,48 +59,48 @@ class Topic:
         self.name = name
         self.number = number  # never used again on this node
         self.ephemeral = is_ephemeral(name)
-        self.legal = is_valid_name(name)  # False: only clients of beanstalkd can name it
-        self.is_tubes_own = not self.legal  # clients of beanstalkd made it: it may go with its tube
+        self.legal = is_valid_name(name)  # False: NSQ does not allow the name, so only clients of beanstalkd can use it
+        self.is_tubes_own = not self.legal  # made by clients of beanstalkd: it may go with its tube
         self.edge = Edge(number)
         self.paused = False
-        self.starting = False  # True: nsqlookupd is being asked for its channels; nothing is distributed yet
+        self.starting = False  # True: nsqlookupd is being asked for the channels; nothing is distributed yet
         self.deleted = False
         self.watched: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
         producers = Producers() if limits.measures else None
         self.intake = Intake(self, commons.agenda, commons.ids, Seen(limits.seen, commons.remembered), producers)
-        self.publish = self.intake.publish  # the hot path: one call less
+        self.publish = self.intake.publish  # the hot path saves a call this way
         self.journal = commons.store.topic(number, name)
         self._readers = Readers(name, commons, self.edge, self.journal, producers)
-        self.readers = self._readers.all  # all that its messages are handed out to, by number
-        self.channels = self._readers.channels  # those of them that are channels, by name
-        self.cursors: dict[str, Cursor] = {}  # of those who read it back, by name
+        self.readers = self._readers.all  # all readers, by number
+        self.channels = self._readers.channels  # the readers that are channels, by name
+        self.cursors: dict[str, Cursor] = {}  # of clients that read the topic back, by name
         self.journal.hold(self.cursors)
-        self.marks: tuple[Mark, ...] = ()  # what a reply about its messages waits for
+        self.marks: tuple[Mark, ...] = ()  # a reply about the topic's messages waits for these marks
         self.keep(config or TopicConfig())
 
     # publishing
 
     def publish_deferred(self, body: bytes, due: int) -> None:
-        """Take one message that no channel delivers before `due` (monotonic ns)."""
+        """Take one message, which no channel delivers before `due` (monotonic ns)."""
         self.intake.publish_apart([body], NONE, due)
 
     def publish_with(self, bodies: list[bytes], attributes: Attributes, due: int = 0) -> int:
-        """As `publish`, or with `due` as `publish_deferred`, what has attributes: behind what has none in this turn.
+        """Take messages that have attributes, and with `due` (monotonic ns) a delay.
 
-        Returns how many of them, the first ones, were published before. They are not again; for them, too, this turn's
-        promise holds.
+        They come behind the messages of this turn that have no attributes. Returns how many of the first messages are
+        duplicates of earlier publishes and are not taken again. A reply about these waits for this turn's promise, too.
         """
         known = self.intake.admit(attributes, len(bodies))
         if known:
-            self.journal.promise()  # the first time's may not have been kept yet
+            self.journal.promise()  # the promise of the first publish may not be kept yet
         if known < len(bodies):
             self.intake.publish_apart(bodies[known:], attributes.behind(known), due)
         return known
 
     def publish_to(self, only: Channel, bodies: list[bytes], attributes: Attributes) -> int:
-        """As `publish_with`, for one of the channels; before what else is published in this turn.
+        """Take messages as `publish_with` does, but for one channel; they come before the turn's other publishes.
 
-        The topic is neither paused nor starting.
+        The topic must be neither paused nor starting. Returns how many of the first messages are duplicates.
         """
         known = self.intake.admit(attributes, len(bodies))
         self.journal.promise()
@@ -111,29 +112,29 @@ class Topic:
         return known
 
     def take_in(self, messages: list[tuple[int, bytes]], only: Channel | None, attributes: Attributes = NONE) -> None:
-        """Messages of another daemon (when they were published, ns since the epoch; body): for `only`, or as if published now.
+        """Append messages that keep the time of their publish, each (ns since the epoch, body), for all readers or `only` one.
 
-        The topic is neither paused nor starting. They exist from the turn's commit on.
+        The topic must be neither paused nor starting. The messages exist from the turn's commit on.
         """
         self._append(self.intake.seal_known(messages, self.edge.end, attributes), None, only)
 
     def knows(self, key: str) -> bool:
-        """Something was published with that key lately; if not, it is from now on."""
+        """Return True if the key was published within the window that is remembered; if not, remember it from now on."""
         return self.intake.admit(Attributes(key=key), 1) > 0
 
     def put(self, bodies: list[bytes], terms: Terms, key: str = "") -> int:
-        """Take jobs. Returns the first one's id as a number; the others' follow. They exist from Broker.settle on.
+        """Take jobs. Returns the id of the first as a number; the other ids follow it. The jobs exist from Broker.settle on.
 
-        `key`: of the one job that there is, as Attributes have it.
+        `key`: the key of a single job, as in Attributes; "": none.
         """
         return self.intake.put(bodies, terms, key)
 
     def put_known(self, body: bytes, terms: Terms, sequence: int, created: int) -> None:
-        """Take one job, at once, that was put at `created` and has its sequence. See Intake.put_known."""
+        """Append at once a job that was put elsewhere at `created` (ns since the epoch). See Intake.put_known."""
         self._seal_puts(self.intake.put_known(body, terms, sequence, created))
 
     def settle(self) -> None:
-        """What was put in this turn exists, ahead of what was published in it. A deleted topic takes nothing any more."""
+        """Append the jobs put in this turn, ahead of the messages published in it. A deleted topic appends nothing."""
         if self.deleted:
             return
         for puts in self.intake.take_puts():
@@ -143,25 +144,31 @@ class Topic:
         self._append(self.intake.seal_puts(puts, self.edge.end), puts, None)
 
     def seal(self, wall: int) -> None:
-        """Give this turn's messages their ids, frames and places, and hand them to the readers. Deleted: see settle."""
+        """Give this turn's messages ids, frames and places, and hand them to the readers. A deleted topic does nothing."""
         if self.deleted:
             return
         for sealed in self.intake.seal(wall, self.edge.end, self._room()):
             self._append(sealed, None, None)
 
     def _room(self) -> int:
-        """An ephemeral topic keeps mem-queue-size messages nobody has taken over; what is new is dropped beyond that."""
+        """Return how many messages the topic can take now.
+
+        An ephemeral topic holds mem-queue-size messages that no reader has been given yet, and drops newer ones.
+        """
         if not self.ephemeral or self._is_open:
             return UNBOUNDED
         return max(0, self._commons.limits.mem_queue_size - self.depth)
 
     @property
     def _is_open(self) -> bool:
-        """The edge follows the end."""
+        """Return True if the edge follows the end of the sequence."""
         return bool(self.readers) and not (self.paused or self.starting)
 
     def _append(self, sealed: Sealed, puts: Puts | None, only: Channel | None) -> None:
-        """Messages get their places, and are handed out if they may be. `puts`: what they were put as; `only`: for whom."""
+        """Append messages to the sequence, and distribute them if the topic may.
+
+        `puts`: the jobs that they are; None: they are not jobs. `only`: the one channel that gets them; None: all readers.
+        """
         edge, frames, due = self.edge, sealed.frames, sealed.due
         first, edge.end = edge.end, edge.end + len(frames)
         owing = len(self.readers) if self._is_open else 0
@@ -175,7 +182,7 @@ class Topic:
             self._expect(first, len(frames), puts.terms)
 
     def _append_delayed(self, first: int, count: int, due: int, puts: Puts | None) -> None:
-        """What has a delay waits in the lane, unless it is only for readers in which it waits itself."""
+        """Put delayed messages into the lane, unless they are jobs and every reader lets jobs wait in the reader itself."""
         if puts is None:
             self._expect(first, count, Terms(due=due))
         elif self._is_open and all(reader.takes_terms for reader in self.readers.values()):
@@ -188,20 +195,20 @@ class Topic:
             if reader.takes_terms:
                 reader.expect(first, count, terms)
 
-    # how its messages are kept
+    # durability, retention and cursors
 
     def configure(self, config: TopicConfig) -> None:
-        """From now on, and after restarts."""
+        """Use and record `config`, so that it also holds after restarts."""
         self.journal.configure(config)
         self.keep(config)
 
     def keep(self, config: TopicConfig) -> None:
-        """From now on."""
+        """Use `config` from now on, without recording it."""
         self.config = config
         self.marks = self.journal.keep(config.over(self._commons.limits.keeping))
 
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
-        """Somebody who reads the topic back stands there, or (None) does so no more."""
+        """Set the named cursor of a client that reads the topic back, or delete it (None)."""
         if cursor is None:
             del self.cursors[name]
         else:
@@ -211,17 +218,20 @@ class Topic:
     # after a restart
 
     def resume(self, end: int, distributed: int, paused: bool, delayed: Iterable[tuple[int, int]], now: int) -> None:
-        """It ends here. `delayed`: (ordinal, due) of the messages at or past the edge that have a delay."""
+        """Take over the state from the log: the end of the sequence, the edge `distributed`, and the pause.
+
+        `delayed`: (ordinal, due) of the delayed messages at or past the edge; `due` and `now` are monotonic ns.
+        """
         edge = self.edge
         edge.end, edge.distributed, self.paused = end, distributed, paused
-        edge.ordinary = distributed  # only differences to it count
+        edge.ordinary = distributed  # any value will do, because only differences to it count
         edge.lane.load(delayed, now)
         self._watch_lane()
 
     # distribution
 
     def distribute(self) -> None:
-        """Move the edge to the end, if it may."""
+        """Move the edge to the end of the sequence, unless something holds it."""
         first, end = self.edge.distributed, self.edge.end
         if first == end or not self._is_open:
             return
@@ -229,7 +239,7 @@ class Topic:
         self._extend(first, None, None)
 
     def _extend(self, first: int, puts: Puts | None, only: Channel | None) -> None:
-        """The edge, which stands at `first`, moves to the end: the readers are told. `only`: the messages are for that one."""
+        """Move the edge from `first` to the end, and tell the readers. `only`: the one channel that gets the messages."""
         edge = self.edge
         end = edge.distributed = edge.end
         delayed = edge.lane.pass_edge() if edge.lane.ahead else 0
@@ -246,7 +256,7 @@ class Topic:
             self._watch_lane()
 
     def start(self) -> None:
-        """The channels known elsewhere exist now."""
+        """Begin to distribute: the channels that nsqlookupd knows exist now."""
         self.starting = False
         self.distribute()
 
@@ -259,7 +269,7 @@ class Topic:
     # readers
 
     def channel(self, name: str) -> Channel:
-        """The channel of that name, created if it is not there. Raises TooMany."""
+        """Return the channel of that name, and create it if needed. Raises TooMany."""
         channel = self.channels.get(name)
         if channel is None:
             channel = self._readers.new_channel(name, self.edge.distributed)
@@ -267,7 +277,7 @@ class Topic:
         return channel
 
     def channel_from(self, name: str, start: int, now: int) -> Channel:
-        """A new channel that begins with message `start`, before the edge; from there on all is retained. Raises TooMany."""
+        """Return a new channel that begins with message `start`; all from there on must be retained. Raises TooMany."""
         assert name not in self.channels
         if start >= self.edge.distributed:
             return self.channel(name)
@@ -277,24 +287,30 @@ class Topic:
         return channel
 
     def revive_channel(self, name: str, number: int) -> Channel:
-        """After a restart: this one is there already, and is still to be filled."""
+        """Make a channel that existed before the restart, with its number. The caller still has to fill it."""
         return self._readers.revive_channel(name, number)
 
     def attach(self, kind: Kind, name: str, make: Callable[[Parts], R], number: int = 0) -> R:
-        """A reader of another kind, which starts at the edge. `number`: that it had before a restart. Raises TooMany."""
+        """Return a new reader of another kind, which starts at the edge. Raises TooMany.
+
+        `number`: the number that it had before a restart; 0: it is new.
+        """
         reader = self._readers.attach(kind, name, make, number)
         if not number:
             self.distribute()
         return reader
 
     def delete_channel(self, name: str) -> bool:
-        """Drop the channel, its messages and its connections. True if the topic, ephemeral, has lost its last one."""
+        """Drop the channel, its messages and its connections. Returns True if an ephemeral topic has lost its last channel."""
         self._readers.drop_channel(name)
         return self.ephemeral and not self.channels and not self.deleted
 
     @property
     def may_go(self) -> bool:
-        """Nothing is lost with it but a tube without jobs: no message can be read back."""
+        """Return True if the topic may be deleted with its empty tube.
+
+        Clients of beanstalkd made it, no others used it, it has no settings of its own, and nothing can be read back.
+        """
         retains = self.edge.end > 0 and self.config.over(self._commons.limits.keeping).retains
         plain = self.config == TopicConfig() and not self.cursors and not retains
         return self.is_tubes_own and not self.intake.is_foreign and not self.channels and plain
@@ -312,7 +328,7 @@ class Topic:
             reader.skip(first, end, 0)
 
     def delete(self) -> None:
-        """Drop everything. Called by the directory."""
+        """Drop all readers and messages. Called by the directory."""
         self.deleted = True
         self.intake.close()
         for name in list(self.channels):
@@ -326,7 +342,7 @@ class Topic:
     # time
 
     def scan(self, now: int, limit: int) -> int:
-        """Release up to `limit` messages whose delay is over. Returns how many it moved."""
+        """Release up to about `limit` messages whose delay is over. Returns how many the lane moved."""
         moved, released = self.edge.lane.release(now, limit, self.edge.distributed)
         for message in released:
             for reader in self.readers.values():
@@ -335,7 +351,7 @@ class Topic:
         return moved
 
     def hand_over(self, ordinals: Collection[int]) -> None:
-        """What of these waits in the delay lane waits in each of the readers from now on."""
+        """Move those of `ordinals` that wait in the delay lane into each reader, where they wait separately."""
         now = self._commons.agenda.now
         for due, message in self.edge.lane.take(ordinals, self.edge.distributed, now):
             for reader in self.readers.values():
@@ -343,7 +359,7 @@ class Topic:
                     reader.own(due, Message(message.ordinal, 0), now)
 
     def next_due(self) -> int | None:
-        """When scan has something to do."""
+        """Return when `scan` has something to do (monotonic ns), or None if nothing waits."""
         return self.edge.lane.waiting.wake_at()
 
     def _watch_lane(self) -> None:
@@ -355,26 +371,26 @@ class Topic:
 
     @property
     def key(self) -> tuple[str, str]:
-        """What operators call it."""
+        """Return the name by which operators pause the topic: its name, and no channel."""
         return self.name, ""
 
     @property
     def depth(self) -> int:
-        """Messages that no reader has been given yet."""
+        """Return how many messages no reader has been given yet."""
         return self.edge.end - self.edge.distributed
 
     @property
     def backend_depth(self) -> int:
-        """Of those, the ones that are on disk only."""
+        """Return how many of the messages in `depth` are on disk only."""
         return self.journal.cold(self.edge.distributed, self.edge.end)
 
     def frame(self, ordinal: int) -> bytes:
-        """A message's frame, as far as it can be read at once; b"" else."""
+        """Return the frame of a message that is owed, or b"" if it must be read from disk first."""
         extent = self.journal.read(ordinal)
         return extent.frames[ordinal - extent.first] if extent is not None else b""
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of the topic does not hold."""
         edge = self.edge
         edge.check()
         assert edge.distributed == edge.end or not self._is_open

@@ -1,12 +1,15 @@
-"""The durable state of a topic: what the log's records make of it, and what a checkpoint holds of it.
+"""The durable state of a topic: how the log's records change it, and how a checkpoint stores it.
 
-Its readers' states stand beside the readers. A checkpoint holds [number, name, paused, end, edge, delayed, readers, config,
-cursors]: delayed is what was published with a delay that is not over, or is over behind the edge, packed as in
-nsqd/core/timing/pages.py; a reader is [kind, ...], the rest as its kind says; config is [durability, retention,
-retention_bytes], nil: as the node's; cursors are (name, offset, owner, hold, hold_bytes, updated).
+The states of a topic's readers are defined beside the readers. A checkpoint holds [number, name, paused, end, edge, delayed,
+readers, config, cursors]:
+* delayed: the messages whose delay is not over, or is over at or past the edge, packed as in nsqd/core/timing/pages.py;
+* readers: each is [kind, ...], where the kind determines the rest;
+* config: [durability, retention, retention_bytes], where nil means the node's setting;
+* cursors: (name, offset, owner, hold, hold_bytes, updated).
 
-What it remembers of publishers (nsqd/core/sequence/seen.py) follows in SEEN records: behind the topic's number, in msgpack
-[keys, published at, producers, numbers], the first two and the last two side by side. Publishes since come before them.
+SEEN records follow with what the topic remembers of publishers (nsqd/core/sequence/seen.py). Behind the topic's number each
+has in msgpack [keys, published at, producers, numbers], which are two pairs of parallel lists. Newer publishes than the array
+may stand in the log before these records.
 """
 
 from __future__ import annotations
@@ -34,18 +37,18 @@ from nsqd.core.topic import Topic
 from nsqd.core.work_queue.state import TubeState
 
 READERS: dict[ReaderKind, type[ReaderState]] = {state.kind: state for state in (ChannelState, TubeState)}
-SEEN_AT_ONCE = 2000  # keys in a record: a fifth of a millisecond
+SEEN_AT_ONCE = 2000  # keys in one record, which takes a fifth of a millisecond
 
 
 @dataclass(slots=True)
 class Publishers:
-    """What a topic remembers of publishers, the oldest first."""
+    """What a topic remembers of publishers, with the oldest entries first."""
 
-    keys: dict[str, int] = field(default_factory=dict)  # when each was published
-    producers: dict[str, int] = field(default_factory=dict)  # the last number of each
+    keys: dict[str, int] = field(default_factory=dict)  # key -> when it was published, by the state's clock
+    producers: dict[str, int] = field(default_factory=dict)  # producer -> the number of its last message
 
     def note(self, attributes: Attributes, count: int, stamp: int) -> None:
-        """Some messages were published at `stamp`."""
+        """Remember `count` messages that were published together at `stamp`."""
         if attributes.key:
             self.keys.pop(attributes.key, None)
             self.keys[attributes.key] = stamp
@@ -54,13 +57,16 @@ class Publishers:
             self.producers[attributes.producer] = attributes.sequence + count - 1
 
     def over(self, before: Publishers) -> Publishers:
-        """Both, `before` first."""
+        """Return both together, with `before` as the older one."""
         return Publishers(_newest(before.keys, self.keys), _newest(before.producers, self.producers))
 
 
 @dataclass(slots=True)
 class TopicState:
-    """See above. Times are ns of one clock, the log's for states that come from the log."""
+    """The durable state of one topic.
+
+    All times are ns of one clock, which is the log's for states that come from the log.
+    """
 
     number: int
     name: str
@@ -70,19 +76,19 @@ class TopicState:
     config: TopicConfig = field(default_factory=TopicConfig)
     cursors: dict[str, Cursor] = field(default_factory=dict)
     readers: dict[int, ReaderState] = field(default_factory=dict)  # by number
-    delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of what was published with a delay
-    # ordinals of those that a reader's own record tells of: they have left the delay lane, if only by an operator's hand
+    delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of messages published with a delay
+    # ordinals in `delayed` that a reader's own record names: they have left the delay lane, if only by an operator's command
     handed_over: set[int] = field(default_factory=set)
-    lane: list[bytes] = field(default_factory=list)  # likewise, packed; it is owed by all readers that begin before it
-    seen: Publishers = field(default_factory=Publishers)  # since STATE_TOPIC
-    seen_before: Publishers = field(default_factory=Publishers)
+    lane: list[bytes] = field(default_factory=list)  # more of them, packed; owed by all readers that start before them
+    seen: Publishers = field(default_factory=Publishers)  # from the publishes since STATE_TOPIC
+    seen_before: Publishers = field(default_factory=Publishers)  # from the SEEN records, or from before the checkpoint
 
-    # what is recorded
+    # applying records
 
     def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
-        """A record that names the topic, and concerns none of its messages but what a reader of it owes.
+        """Apply a record that names the topic, and that does not change its sequence of messages.
 
-        Returns what one reader does not owe any more because of that, as (first, end).
+        Returns the spans (first, end) that one reader no longer owes because of the record.
         """
         if kind is Kind.CURSOR:
             _, name, cursor = records.unpack_cursor(content)
@@ -114,9 +120,9 @@ class TopicState:
         return reader.apply(kind, content)
 
     def publish(self, content: bytes, at: int, attributes: Attributes, created: int, stamp: int) -> None:
-        """A PUBLISH record of messages that have a delay or attributes. Its frames begin at `at`.
+        """Apply a PUBLISH record of messages that have a delay or attributes. The frames begin at byte `at` of `content`.
 
-        `created` and `stamp`: when they were published, ns since the epoch and by the state's clock.
+        `created`, `stamp`: when the messages were published, in ns since the epoch and in ns of the state's clock.
         """
         _, first, count, due, largest, flags = records.PUBLISH.unpack_from(content)
         self.seen.note(attributes, count, stamp)
@@ -132,18 +138,18 @@ class TopicState:
 
     @property
     def _readers_have_times(self) -> bool:
-        """No reader leaves what has a delay to the topic to hold back."""
+        """Return True if no reader leaves its delayed messages to the topic's delay lane."""
         return all(reader.has_own_times for reader in self.readers.values())
 
     @property
     def _own_until(self) -> int:
-        """What has a delay and stands before this message and the edge waits in the topic alone, for no reader."""
+        """Return the ordinal before which delayed messages that the edge has passed wait in the topic alone, for no reader."""
         return min((one.start for one in self.readers.values() if not one.has_own_times), default=self.distributed)
 
     def distribute(self, first: int, end: int, owners: Iterable[int] | None) -> int:
-        """The edge is behind messages first..end. Returns how many readers owe them.
+        """Move the edge behind messages first..end. Returns how many readers owe them.
 
-        `owners`: the numbers of the only ones; None: all of them.
+        `owners`: the numbers of the only readers that owe them; None: all readers do.
         """
         self.distributed = end
         if owners is None:
@@ -154,7 +160,7 @@ class TopicState:
         return len(self.readers) - len(others)
 
     def create_reader(self, kind: ReaderKind, number: int, name: str, start: int, kinds: Kinds) -> None:
-        """A reader was made that begins with message `start`, which may be before the edge."""
+        """Add a new reader that begins with message `start`, which may be before the edge."""
         dues: dict[int, int] = {}
         late = [(first, end) for first, end, delayed in kinds(start, self.distributed) if delayed]
         if late:
@@ -172,18 +178,18 @@ class TopicState:
                 self.readers[number].expect(ordinal, 1, Terms(due=due), [], 0)
 
     def hole(self, first: int, end: int) -> None:
-        """Messages first..end, which the edge had not passed, are dropped."""
+        """Drop messages first..end, which the edge had not passed, and move the edge to `end`."""
         self.distributed = end
         self.delayed = {ordinal: due for ordinal, due in self.delayed.items() if ordinal < first}
         for reader in self.readers.values():
             reader.finish(first, end)
 
-    # what follows from it
+    # conclusions
 
     def settle(self, kinds: Kinds) -> list[Span]:
-        """Draw the conclusions from what was applied. Returns what a reader does not owe because of that; see ReaderState.
+        """Draw the conclusions from the applied records. Returns the spans that readers turn out not to owe (ReaderState).
 
-        The edge is beyond the end only if the newest publishes are damaged: later records say that their numbers are used.
+        The edge lies beyond the end only if the newest publishes are damaged: later records show that their ordinals are used.
         """
         self.distributed = max([self.distributed, *(reader.reached for reader in self.readers.values())])
         self.end = max(self.end, self.distributed)
@@ -195,10 +201,10 @@ class TopicState:
         self.seen, self.seen_before = self.seen.over(self.seen_before), Publishers()
         return gone
 
-    # what a checkpoint holds
+    # checkpoints
 
     def dump(self) -> list[Any]:
-        """The array, of a state that is settled."""
+        """Return the array for a checkpoint. The state must be settled."""
         config = self.config
         durability = config.durability.value if config.durability else None
         return [
@@ -214,7 +220,7 @@ class TopicState:
         ]
 
     def details(self, offset: int) -> Iterator[tuple[Kind, bytes]]:
-        """The records that follow the array. `offset`: from the state's clock to the log's."""
+        """Yield the records that follow the array. `offset`: ns from the state's clock to the log's."""
         known, keys, producers = self.seen, list(self.seen.keys), list(self.seen.producers)
         for first in range(0, max(len(keys), len(producers)), SEEN_AT_ONCE):
             part = slice(first, first + SEEN_AT_ONCE)
@@ -227,9 +233,9 @@ class TopicState:
 
     @classmethod
     def load(cls, array: list[Any], offset: int, kinds: Kinds, before: TopicState | None = None) -> TopicState:
-        """The state that an array tells of, with every time moved by `offset`.
+        """Return the state that `dump` wrote as `array`, with every time moved by `offset` (ns).
 
-        `kinds`: what there is of its messages; `before`: what was known of it, for the checkpoint may break off.
+        `kinds`: see ReaderState. `before`: the state known before the checkpoint, which may break off in the middle.
         """
         number, name, paused, end, edge, delayed, readers, (durability, *rest), cursors = array
         state = cls(number, name, paused, end, edge, TopicConfig(Durability(durability) if durability else None, *rest))
@@ -251,7 +257,7 @@ class TopicState:
 
 
 def state_of(topic: Topic, now: int) -> TopicState:
-    """What of a live topic survives a restart, by the monotonic clock (`now`). What waits is copied as it lies in memory."""
+    """Return the part of a live topic that survives a restart, in monotonic ns as `now` is. Copies what waits, packed."""
     edge, seen = topic.edge, topic.intake.seen
     near, far = edge.lane.waiting.packed()
     readers = [READERS[reader.kind].of(reader) for reader in topic.readers.values() if not reader.ephemeral]
@@ -271,5 +277,5 @@ def state_of(topic: Topic, now: int) -> TopicState:
 
 
 def _newest(before: dict[str, int], since: dict[str, int]) -> dict[str, int]:
-    """Both, the oldest first."""
+    """Return both together, the oldest first; `since` replaces what `before` has of the same name."""
     return {name: value for name, value in before.items() if name not in since} | since

@@ -1,4 +1,4 @@
-"""The topology as it is written down: topics, channels, pauses; made from a broker, and a broker made from it."""
+"""The saved topology (topics, channels and pauses): how it is taken from a broker, and how a broker is restored from it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ChannelEntry:
-    """A channel as it is written down."""
+    """A channel in the saved topology."""
 
     name: str
     paused: bool
@@ -23,7 +23,7 @@ class ChannelEntry:
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """A topic as it is written down."""
+    """A topic in the saved topology."""
 
     name: str
     paused: bool
@@ -32,7 +32,7 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The topology at one time."""
+    """The topology at one moment, ready to be written."""
 
     number: int  # pictures taken later have higher ones
     topics: list[TopicEntry]
@@ -40,7 +40,7 @@ class Picture:
 
 
 def snapshot(broker: Broker) -> list[TopicEntry]:
-    """Topics and channels as they are to survive a restart: not what is ephemeral, or a tube with an odd name."""
+    """Return the topics and channels that survive a restart: no ephemeral ones, and no tubes whose names NSQ does not allow."""
     return [
         TopicEntry(
             topic.name,
@@ -57,14 +57,14 @@ def snapshot(broker: Broker) -> list[TopicEntry]:
 
 
 def pauses_to_keep(broker: Broker) -> tuple[tuple[Key, Pause], ...]:
-    """What is known of pauses, as it is to survive a restart: not of what is ephemeral."""
+    """Return the details of pauses that survive a restart: none of ephemeral topics and channels."""
     return tuple(entry for entry in broker.registry.pauses.known.items() if not any(map(is_ephemeral, entry[0])))
 
 
 def restore_pauses(broker: Broker, pauses: Iterable[tuple[Key, Pause]], now: int) -> int:
-    """Know again what was known of the pauses there are, and end those that should have ended by `now` (s since the epoch).
+    """Restore the details of pauses, and end those that should have ended by `now` (s since the epoch).
 
-    Returns how many are of nothing that is paused: they were written before it was resumed or deleted.
+    Returns how many entries name nothing that is paused: they were written before it was resumed or deleted.
     """
     unknown = 0
     for key, pause in pauses:
@@ -81,12 +81,12 @@ def restore_pauses(broker: Broker, pauses: Iterable[tuple[Key, Pause]], now: int
 
 
 def unpaused(topic: TopicEntry) -> TopicEntry:
-    """The same, with nothing of it paused."""
+    """Return the same topic and channels, with none of them paused."""
     return TopicEntry(topic.name, False, tuple(ChannelEntry(channel.name, False) for channel in topic.channels))
 
 
 def changes(before: Iterable[TopicEntry], after: Iterable[TopicEntry]) -> list[str]:
-    """What makes `after` of `before`, as NSQ's operators call it: "create topic t", "pause channel c of topic t"."""
+    """Return the steps from `before` to `after` in the words of NSQ's operators: "pause channel c of topic t"."""
     known, wanted = _states(before), _states(after)
     return [
         *(f"create {name}" for name in wanted if name not in known),
@@ -97,7 +97,7 @@ def changes(before: Iterable[TopicEntry], after: Iterable[TopicEntry]) -> list[s
 
 
 def _states(topics: Iterable[TopicEntry]) -> dict[str, bool]:
-    """Every topic and channel in words, and whether it is paused."""
+    """Return, for the words that name each topic and channel, whether it is paused."""
     states = {}
     for topic in topics:
         states[f"topic {topic.name}"] = topic.paused
@@ -106,7 +106,7 @@ def _states(topics: Iterable[TopicEntry]) -> dict[str, bool]:
 
 
 def restore(broker: Broker, topics: Iterable[TopicEntry]) -> None:
-    """Make what was written down, beyond the limits if need be. Nothing is delivered before all of it exists."""
+    """Make the saved topics and channels, beyond the limits if need be. Nothing is delivered before all exist."""
     broker.registry.is_open = True
     for entry in topics:
         topic = broker.topic(entry.name)

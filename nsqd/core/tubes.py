@@ -1,7 +1,7 @@
-"""All tubes of a node: what clients of beanstalkd do to them by name, and their jobs by id.
+"""All tubes of a node: what clients of beanstalkd do to tubes by name, and to jobs by number.
 
-The jobs of a tube are messages of the topic of its name. To use or watch a tube makes no topic: the topic, and with it the
-tube, is made by the first message. A tube that nobody uses or watches goes with its last job.
+The jobs of a tube are messages of the topic with the same name. Using or watching a tube makes no topic: the first message
+makes the topic, and with it the tube. A tube that no client uses or watches is deleted with its last job.
 """
 
 from collections import Counter
@@ -17,12 +17,12 @@ from nsqd.core.work_queue.tube_list import TubeList
 from nsqd.core.work_queue.waiters import Waiters
 from nsqd.core.work_queue.worker import DEFAULT, Worker
 
-MOST_WATCHED = 1000  # tubes of a worker: each reserve looks at all of them, which takes 2 ms
-RELEASED_AT_ONCE = 100  # jobs of a tube that are released for a worker whose time is over: about 1 ms
+MOST_WATCHED = 1000  # tubes that a worker may watch: each reserve looks at all of them, which takes 2 ms
+RELEASED_AT_ONCE = 100  # jobs of one tube that are released for a worker at its deadline: about 1 ms
 
 
 class Tubes:
-    """See above. One of a broker."""
+    """All tubes of one broker, and the workers that use and watch them."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
@@ -34,18 +34,18 @@ class Tubes:
         self.index: JobIndex[Tube] = JobIndex(self._limits.whole_job_ids)
         self.waiters: Waiters[Tube] = Waiters()
         self.listed: TubeList = TubeList()
-        self.commands: Counter[str] = Counter()  # that were understood
+        self.commands: Counter[str] = Counter()  # how often each known command came, by its name
         self.total = 0  # jobs put
         directory.on_created.append(self._topic_created)
 
-    # tubes come and go
+    # tubes
 
     def tube(self, name: str) -> Tube | None:
         """Return the tube of that name, if it has been made."""
         return self.waiters.queues.get(name)
 
     def made(self, name: str) -> Tube:
-        """Return the tube of that name, made if it is not there. Raises TooMany."""
+        """Return the tube of that name, and make it if needed. Raises TooMany."""
         tube = self.waiters.queues.get(name)
         if tube is not None:
             return tube
@@ -55,29 +55,29 @@ class Tubes:
         return self.attach(topic)
 
     def attach(self, topic: Topic) -> Tube:
-        """Return the topic's tube, made if it is not there. Raises TooMany."""
+        """Return the topic's tube, and make it if needed. Raises TooMany."""
         tube = self.waiters.queues.get(topic.name)
         return tube if tube is not None else topic.attach(Kind.WORK_QUEUE, WORK, self.new_tube)
 
     def new_tube(self, parts: Parts) -> Tube:
-        """Return a tube made of these parts, which is found by its name and number from now on."""
+        """Return a new tube made of these parts, and register it by its name and number."""
         tube = Tube(parts, self.index, self.waiters, self.listed)
         self.index.holders[tube.number] = self.waiters.queues[parts.topic] = tube
         self.listed.show(parts.topic)
         return tube
 
     def _topic_created(self, topic: Topic) -> None:
-        """Workers who use or watch a tube of the new topic's name find it there."""
+        """Make the tube of a new topic if workers already use or watch a tube of its name."""
         if topic.name in self.listed.users:
             self.attach(topic)
 
     def names_of_all(self) -> list[str]:
-        """Return the names of tubes that were made, and of those that somebody uses or watches other than `default`."""
+        """Return the names of tubes that were made or that workers use or watch; `default` is listed only if it was made."""
         made = self.waiters.queues
         return [*made, *(name for name in self.listed.users if name != DEFAULT and name not in made)]
 
     def _meet(self, name: str) -> None:
-        """Somebody is about to use or watch the tube: what the topic of that name has becomes jobs. Raises TooMany."""
+        """Prepare a tube that a worker is about to use or watch: the topic's messages become jobs. Raises TooMany."""
         topic = self._topics.get(name)
         most = self._limits.max_topics
         if topic is not None:
@@ -86,7 +86,7 @@ class Tubes:
             raise self._registry.exceeded("max_topics", f"tubes exceed limit of {most}")
 
     def leave_empty(self, name: str) -> None:
-        """If nobody uses or watches a tube without jobs it goes, and its topic too if that is nothing but the tube."""
+        """Remove a tube that has no jobs and no users or watchers, and its topic too if that serves the tube alone."""
         if name in self.listed.users or name == DEFAULT:
             return
         tube = self.tube(name)
@@ -100,12 +100,12 @@ class Tubes:
     # workers
 
     def join(self, worker: Worker) -> None:
-        """A client has come: it uses and watches `default`."""
+        """Add the worker of a new client, which uses and watches `default`."""
         self.listed.use(DEFAULT)
         self.listed.watch(DEFAULT)
 
     def leave(self, worker: Worker) -> None:
-        """A client is gone. What it has reserved is ready again."""
+        """Remove the worker of a client that is gone. Its reserved jobs are ready again."""
         self.waiters.leave(worker)
         for number, ordinal in list(worker.holds):
             tube = self.index.holders[number]
@@ -117,7 +117,7 @@ class Tubes:
             self.ignore(worker, name)
 
     def use(self, worker: Worker, name: str) -> None:
-        """What the worker puts goes to that tube from now on. Raises TooMany."""
+        """Direct the jobs that the worker puts to that tube from now on. Raises TooMany."""
         if name != worker.using:
             self._meet(name)
             self.listed.use(name)
@@ -129,7 +129,7 @@ class Tubes:
             self.leave_empty(worker.using)
 
     def watch(self, worker: Worker, name: str) -> None:
-        """The worker is given jobs of that tube, too. Raises TooMany."""
+        """Let the worker reserve jobs of that tube, too. Raises TooMany."""
         if name not in worker.watching:
             if len(worker.watching) >= MOST_WATCHED:
                 raise self._registry.exceeded("max_watched_tubes", f"watched tubes exceed limit of {MOST_WATCHED}")
@@ -138,19 +138,19 @@ class Tubes:
             worker.watching.add(name)
 
     def ignore(self, worker: Worker, name: str) -> None:
-        """The worker is given no more jobs of that tube."""
+        """Give the worker no more jobs of that tube."""
         if name in worker.watching:
             worker.watching.remove(name)
             if self.listed.ignore(name):
                 self.leave_empty(name)
 
     def has_ready(self, worker: Worker) -> bool:
-        """Some tube that the worker watches has a ready job, paused or not."""
+        """Return True if a tube that the worker watches has a ready job, even if the tube is paused."""
         tubes = map(self.tube, worker.watching)
         return any(tube is not None and tube.table.counts[JobState.READY] for tube in tubes)
 
     def match(self) -> None:
-        """Give jobs that are ready to those who wait, before anybody else asks."""
+        """Give ready jobs to the waiting workers before any other worker asks."""
         agenda = self._agenda
         if agenda.unsettled:
             agenda.settle()
@@ -159,9 +159,9 @@ class Tubes:
                 tube.serve(agenda.now)
 
     def release_due(self, worker: Worker, now: int) -> None:
-        """Make what is due in the tubes that the worker watches ready, and give it to those who wait.
+        """Make the due jobs of the tubes that the worker watches ready, and give them to waiting workers.
 
-        The scan comes by every 25 ms; a worker's deadline is exact. What a scan has released in this turn waits to be given.
+        The scan comes only every 25 ms, but a worker's deadline is exact. Jobs that a scan has just released are given, too.
         """
         queues, awake = self.waiters.queues, self.waiters.awake
         for name in worker.watching:
@@ -176,7 +176,7 @@ class Tubes:
     # jobs
 
     def number(self, job: Job) -> int:
-        """Return by which number clients name the job."""
+        """Return the number by which clients name the job."""
         return self.index.number(job.id)
 
     def find(self, number: int) -> tuple[Tube, Job] | None:
@@ -190,7 +190,7 @@ class Tubes:
         return tube, job
 
     def put(self, worker: Worker, bodies: list[bytes], terms: Terms) -> int:
-        """Put jobs into the tube that the worker uses. Returns the number of the first; the others' follow. Raises TooMany."""
+        """Put jobs into the tube that the worker uses. Returns the first job's number; the rest follow it. Raises TooMany."""
         job_id = self._topic(worker.using).intake.put(bodies, terms, "")
         self.total += len(bodies)
         if self.waiters.count:
@@ -198,7 +198,7 @@ class Tubes:
         return self.index.number(job_id)
 
     def put_unique(self, worker: Worker, body: bytes, terms: Terms, key: str) -> int:
-        """Put a job into the tube that the worker uses, unless that was given one with this key lately.
+        """Put a job into the tube that the worker uses, unless the topic still remembers one with this key.
 
         Returns the job's number, or 0 if none was put. Raises TooMany.
         """
@@ -212,20 +212,20 @@ class Tubes:
         return self.index.number(job_id)
 
     def put_to(self, name: str, body: bytes, terms: Terms) -> int:
-        """Put a job, which exists at once, into a tube. Returns its number. Raises TooMany."""
+        """Put a job into a tube so that it exists at once. Returns the job's number. Raises TooMany."""
         topic = self._topic(name)
         job_id = topic.intake.put([body], terms, "")
-        topic.settle()  # what follows, in the log too, may count upon it
+        topic.settle()  # what follows, also in the log, may rely on the job
         return self.index.number(job_id)
 
     def _topic(self, name: str) -> Topic:
-        """Return the topic of that name, which has a tube; both are made if they are not there. Raises TooMany."""
+        """Return the topic of that name with a tube, and make both if needed. Raises TooMany."""
         if name not in self.waiters.queues:
             self.made(name)
         return self._topics[name]
 
     def burn_id(self) -> None:
-        """Take an id that no job gets."""
+        """Use up an id without giving it to a job."""
         self._ids.one()
 
     # figures
@@ -236,11 +236,11 @@ class Tubes:
 
     @property
     def urgent(self) -> int:
-        """How many jobs of all tubes are ready and urgent."""
+        """Return how many jobs of all tubes are ready and urgent."""
         return sum(tube.table.urgent for tube in self.waiters.queues.values())
 
     def check(self) -> None:
-        """Raise AssertionError if a sentence above is false."""
+        """Raise AssertionError if an invariant of the tubes does not hold."""
         for part in (self.index, self.waiters, self.listed):
             part.check()
         made = self.waiters.queues

@@ -1,1 +1,1 @@
-"""What stays after it was finished: for how long, for whom, and how it is read back. Read `keeping.py` first."""
+"""Retention: how long finished messages stay, for whom, and how clients read them back. Read `keeping.py` first."""

@@ -1,39 +1,39 @@
-"""A copy of a running node, as storage makes it and HTTP sends it."""
+"""The protocol of backups: copies of a running node, which storage makes and HTTP sends."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 
 class Busy(Exception):
-    """Another copy is being made."""
+    """Another backup is in progress, so no second one can begin."""
 
 
 class Part(Protocol):
-    """A file, as far as it is to be copied."""
+    """The part of one file that is to be copied."""
 
     @property
     def name(self) -> str:
-        """Within the log's directory."""
+        """Return the file's name within the log's directory."""
 
     @property
     def size(self) -> int:
-        """Bytes to be copied."""
+        """Return how many bytes are to be copied."""
 
     def read(self, at: int, size: int) -> bytes:
-        """Exactly so much of it. Raises OSError. (any thread)"""
+        """Return exactly `size` bytes from `at` on. Raises OSError. Any thread may call it."""
 
 
 class Backup(Protocol):
-    """Its methods are for the trio thread."""
+    """The maker of backups. Its methods are for the trio thread."""
 
     def begin(self) -> tuple[int, Sequence[Part]]:
-        """The copy's number, and what is to be copied: it stays there as long as somebody calls `go_on`, until `end`.
+        """Begin a backup. Returns its number and the parts to copy, which stay as long as `go_on` is called, until `end`.
 
         Raises Busy, OSError.
         """
 
     def go_on(self, number: int) -> None:
-        """It is being copied still. Call it every few seconds: a copy that nobody makes any more holds nothing for ever."""
+        """Keep the backup alive. Call this every few seconds, so that an abandoned backup does not hold files for ever."""
 
     def end(self, number: int) -> None:
-        """It is copied, or not wanted any more."""
+        """End the backup, which is complete or no longer wanted."""

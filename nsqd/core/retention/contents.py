@@ -1,4 +1,4 @@
-"""What the commit log holds, by file and by topic: the shapes that storage gives and HTTP tells."""
+"""What the commit log holds, by file and by topic, in the form that storage returns and HTTP reports."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -6,43 +6,43 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class FileContent:
-    """Of a file."""
+    """The contents of one file of the log."""
 
-    number: int  # those that were there at the start from 1 on, then each that is begun
+    number: int  # the files of the start count from 1, then each new file
     name: str
     size: int  # bytes
-    live: int  # of them, about, of messages that are owed or retained
-    first: int  # when the first of those was published, about, ns since the epoch; 0: there is none, or nobody knows
+    live: int  # how many of them hold messages that are owed or retained, about
+    first: int  # when the first such message was published, about, ns since the epoch; 0: none, or not known
 
 
 @dataclass(frozen=True, slots=True)
 class TopicContent:
-    """Of a topic."""
+    """The contents of one topic in the log."""
 
-    topic: int  # its number
+    topic: int  # the topic's number
     live: int  # bytes, about, of messages that are owed or retained
-    owed: int  # messages that somebody is not done with, or that no channel was given yet
+    owed: int  # messages that a reader is not done with, or that no channel was given yet
     retained: int  # messages that can be read back, owed or not
 
 
 class Count(Protocol):
-    """Counting, some at a time. What goes on meanwhile may be in it, or not. In the trio thread."""
+    """A count that proceeds in portions, in the trio thread. It may or may not include changes made meanwhile."""
 
     def go_on(self, most: int) -> bool:
-        """Look at about so many extents. True if there are more."""
+        """Look at about `most` further extents. Returns True if there are more."""
 
     def topics(self) -> list[TopicContent]:
-        """Those of which something was found."""
+        """Return the topics that have something in the log."""
 
     def files(self, most: int) -> list[FileContent]:
-        """The newest of them."""
+        """Return the contents of the newest files, `most` at most, the oldest of them first."""
 
 
 class Contents(Protocol):
-    """The log, as somebody sees it who wonders what takes its space."""
+    """The contents of the log, for operators who want to know what takes its space."""
 
     def count(self, topics: list[int]) -> Count:
-        """Begin to count what these have. In the trio thread."""
+        """Begin to count the contents of the topics with these numbers. In the trio thread."""
 
     def room(self) -> tuple[int, int]:
-        """Bytes free on its disk, for whom it is, and in all. Raises OSError. In any thread."""
+        """Return how many bytes of the log's disk the daemon can still use, and its size. Raises OSError. In any thread."""

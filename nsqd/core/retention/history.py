@@ -1,7 +1,7 @@
-"""What can be read back of a topic, whoever has finished it: the shapes that storage gives and HTTP tells.
+"""Reading a topic back, finished messages included: the protocols and types between storage and HTTP.
 
-An offset is a message's place in its topic's sequence on this node: dense, ascending, never given twice. All that was published
-from `first` on is there; what is not yet durable is not told of. Reading changes nothing.
+An offset is a message's place in its topic's sequence on this node: dense, ascending, never given twice. Everything published
+from `first` on can be read, except messages that are not durable yet. Reading changes nothing.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,27 +14,27 @@ from nsqd.core.message.frame import cut, split
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What is there now."""
+    """The range of offsets that can be read now."""
 
-    log: str  # whose offsets these are: the log's id and the topic's number; others after a new data directory or topic
+    log: str  # what the offsets belong to: the log's id and the topic's number; new with each data directory or topic
     first: int  # the lowest offset that can be read
-    next: int  # the offset behind the last one
+    next: int  # the offset behind the last message that can be read
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """How much that is."""
+    """The amount of messages in a window."""
 
     size: int  # bytes on disk, about
-    oldest: int  # when the first was published, ns since the epoch; 0: nothing is there
-    newest: int  # likewise the last
+    oldest: int  # when the first message was published, ns since the epoch; 0: there is none
+    newest: int  # when the last message was published, ns since the epoch; 0: there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Consecutive messages."""
+    """Consecutive messages of a topic, which share their attributes."""
 
-    first: int  # offset
+    first: int  # offset of the first message
     count: int
     largest: int  # bytes of the largest frame
     frames: bytes  # end to end, as consumers get them (nsqd/core/message/frame.py)
@@ -42,59 +42,63 @@ class Batch:
 
     @property
     def attributes(self) -> Attributes:
-        """Those of the first message; but for a sequence they are those of all."""
+        """Return the attributes of the first message. All messages have the same, except for the producer's sequence."""
         return unpack(self.packed, self.first)
 
     @property
     def end(self) -> int:
-        """The offset behind the last."""
+        """Return the offset behind the last message."""
         return self.first + self.count
 
     def part(self, first: int, end: int) -> "Batch":
-        """The messages from the `first`th up to the `end`th, which is behind it."""
+        """Return the messages with the indexes first..end of this batch (`end` excluded)."""
         if end - first == self.count:
             return self
         frames = cut(self.frames, self.count, self.largest, first, end)
         return Batch(self.first + first, end - first, self.largest, frames, self.packed)
 
     def messages(self) -> Iterator[tuple[int, bytes]]:
-        """Each message's offset, and its frame."""
+        """Yield the offset and the frame of each message."""
         return enumerate(split(self.frames, 0, len(self.frames), self.count, self.largest), self.first)
 
 
 class Gone(Exception):
-    """What was to be read has been removed since it was planned."""
+    """The messages of a plan were removed after the plan was made."""
 
 
 class Plan(Protocol):
-    """A part of a topic that is to be read. In any thread."""
+    """A plan to read a part of a topic. Any thread may use it."""
 
     def read(self) -> tuple[list[Batch], int]:
-        """The messages, ascending, and the offset to go on at: before it, what is not among them is damaged.
+        """Return the messages, ascending, and the offset at which to continue.
 
-        Raises Gone, OSError.
+        Messages before that offset that are not among them are damaged. Raises Gone, OSError.
         """
 
 
 class History(Protocol):
-    """Its methods are for the trio thread."""
+    """The reader of topics' histories. Its methods are for the trio thread."""
 
     def window(self, topic: int) -> Window:
-        """What is there of the topic."""
+        """Return the range of the topic's offsets that can be read."""
 
     def amount(self, topic: int) -> Amount:
-        """How much there is. Looks at every extent."""
+        """Return how much can be read of the topic. Looks at every extent."""
 
     def watch(self, topic: int, end: int, until: int, ready: Callable[[], None]) -> None:
-        """Have `ready` called in the trio thread, once: when everything before `end` can be read, or the topic is gone, or in
-        the first turn from `until` (monotonic ns) on."""
+        """Call `ready` once, in the trio thread, when everything before `end` can be read or the topic is deleted.
+
+        At the latest `ready` is called in the first turn from `until` (monotonic ns) on.
+        """
 
     def plan(self, topic: int, start: int, end: int, most: int) -> Plan:
-        """To read from `start` up to `end` at the most: about `most` bytes, but at least one message if there is one."""
+        """Plan to read from `start` up to `end` at most: about `most` bytes, but at least one message if there is one."""
 
     def plans_of(self, topic: int, ordinals: list[int]) -> Sequence[Plan]:
-        """To read these messages, which somebody owes, and some beside them."""
+        """Plan to read these messages, which must be owed; the plans may cover messages between them."""
 
     def plan_for(self, topic: int, stamp: int) -> tuple[int, Plan]:
-        """Where the first message is that was published at `stamp` (ns since the epoch) or later: in this plan; if it is not
-        there, at this offset."""
+        """Locate the first message that was published at `stamp` (ns since the epoch) or later.
+
+        Returns an offset and a plan. If the message is not in the plan, it is the one at the offset.
+        """

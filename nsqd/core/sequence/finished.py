@@ -1,4 +1,4 @@
-"""Which messages of a topic's sequence a reader has finished: all before a floor, and runs behind it.
+"""The set of messages of a topic that a reader has finished: all before a floor, and runs behind the floor.
 
 The runs may overlap, so that adding one costs the same however many there are.
 """
@@ -8,23 +8,23 @@ from collections.abc import Iterable, Iterator
 
 from nsqd.core.sequence.spans import united
 
-Span = tuple[int, int]  # ordinals: the first, and the one behind the last
+Span = tuple[int, int]  # ordinals of messages: the first, and the one behind the last
 
 
 class Finished:
-    """See above. An ordinal is a message's place in its topic."""
+    """The ordinals that one reader has finished. An ordinal is a message's place in its topic."""
 
     __slots__ = ("floor", "runs")
 
     def __init__(self, floor: int, runs: Iterable[Span] = ()) -> None:
-        """Everything before `floor` is finished, and what is in the runs (first, end)."""
+        """Begin with everything before `floor` finished, and the runs (first, end)."""
         self.floor = floor
         self.runs: dict[int, int] = {}  # first -> end
         for first, end in runs:
             self.add(first, end)
 
     def add(self, first: int, end: int) -> None:
-        """Messages first..end are finished, too."""
+        """Add messages first..end to those that are finished."""
         runs = self.runs
         if first > self.floor:
             if end > max(first, runs.get(first, 0)):
@@ -37,13 +37,13 @@ class Finished:
         self.floor = end
 
     def add_all(self, end: int) -> None:
-        """Everything before `end` is finished."""
+        """Add everything before `end` to what is finished."""
         runs, self.runs, self.floor = self.runs, {}, max(self.floor, end)
         for first, stop in sorted(runs.items()):
             self.add(first, stop)
 
     def missing(self, end: int) -> Iterator[Span]:
-        """Every (first, end) before `end` that is not finished, ascending."""
+        """Yield the spans (first, end) before `end` that are not finished, ascending."""
         position = self.floor
         for first in sorted(self.runs):
             if first >= end:
@@ -55,7 +55,7 @@ class Finished:
             yield position, end
 
     def without(self, ordinals: Iterable[int]) -> list[int]:
-        """Those of the ordinals that are not finished."""
+        """Return those of the ordinals that are not finished."""
         runs = self.spans()
         firsts = [first for first, _ in runs]
 
@@ -66,13 +66,13 @@ class Finished:
         return [ordinal for ordinal in ordinals if not is_finished(ordinal)]
 
     def spans(self, start: int = 0) -> list[Span]:
-        """The runs from `start` on, disjoint and ascending."""
+        """Return the finished spans behind the floor, from `start` on, disjoint and ascending."""
         start = max(start, self.floor)
         return united((max(first, start), end) for first, end in sorted(self.runs.items()) if end > start)
 
     @property
     def end(self) -> int:
-        """The ordinal behind the last message that is known to be finished."""
+        """Return the ordinal behind the last finished message."""
         return max(self.floor, *self.runs.values()) if self.runs else self.floor
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""What is published to a topic in a turn, until it is sealed: bodies, their delays and attributes, and jobs.
+"""The messages and jobs published to a topic in a turn, until they are sealed.
 
-A batch of bodies becomes frames with ids when the turn is sealed. Jobs have their ids at once. What a publisher sends again is
-recognized here, and not taken again.
+A batch of bodies becomes frames with ids when the turn is sealed. Jobs have their ids at once. The intake recognizes what a
+publisher sends again, and does not take it again.
 """
 
 from typing import NamedTuple
@@ -16,17 +16,17 @@ from nsqd.core.timing.agenda import Agenda, Source
 
 
 class Sealed(NamedTuple):
-    """Messages that have their frames and ids, and get their places now: one record."""
+    """Messages that have frames and ids and are about to get their ordinals. They become one record of the log."""
 
     frames: list[bytes]
     ids: bytes  # 16 bytes each, end to end
     largest: int  # bytes of the largest frame
-    due: int = 0  # monotonic ns; 0: they have no delay
+    due: int = 0  # monotonic ns, when their delay is over; 0: they have no delay
     attributes: bytes = b""  # packed (nsqd/core/message/attributes.py)
 
 
 class _Gone:
-    """The source of an intake whose topic was deleted."""
+    """A source that does nothing, in place of a topic that was deleted."""
 
     def seal(self, wall: int) -> None:
         pass
@@ -36,7 +36,7 @@ class _Gone:
 
 
 class Intake:
-    """See above. Of one topic, which it enters into the agenda as soon as there is something to seal."""
+    """The intake of one topic. It enters the topic into the agenda as soon as there is something to seal."""
 
     __slots__ = (
         "_agenda",
@@ -59,21 +59,21 @@ class Intake:
         self._agenda = agenda
         self._ids = ids
         self.seen = seen
-        self.producers = producers  # of whom the messages are; None: nobody wants to know
-        self.is_foreign = False  # somebody published who is no client of beanstalkd
+        self.producers = producers  # who published which message; None: this is not measured
+        self.is_foreign = False  # True: messages came from others than clients of beanstalkd
         self.message_count = 0  # published since the process started
-        self.message_bytes = 0  # of bodies
+        self.message_bytes = 0  # of the bodies of these messages
         self.dropped_count = 0  # messages that an ephemeral topic had no room for
-        self.duplicate_count = 0  # messages that were published before, and so not again
+        self.duplicate_count = 0  # messages that were duplicates of earlier ones and were not taken
         self._pending: list[bytes] = []  # bodies published in this turn
-        # likewise, with a delay or attributes: due or 0, bodies, attributes
+        # messages of this turn with a delay or attributes: (due or 0, bodies, attributes)
         self._pending_apart: list[tuple[int, list[bytes], Attributes]] = []
         self._puts: list[Puts] = []  # jobs put in this turn
 
     # messages
 
     def publish(self, bodies: list[bytes], size: int) -> None:
-        """Take messages (`size` bytes of body in all); they exist from the turn's commit on."""
+        """Take messages, whose bodies have `size` bytes in all. They exist from the turn's commit on."""
         if not self._pending and not self._pending_apart:
             self._agenda.unsealed.append(self._topic)
             self.is_foreign = True
@@ -82,7 +82,7 @@ class Intake:
         self.message_bytes += size
 
     def publish_apart(self, bodies: list[bytes], attributes: Attributes, due: int) -> None:
-        """Take messages with attributes, or a delay until `due` (monotonic ns; 0: none): behind the others of this turn."""
+        """Take messages with attributes or a delay until `due` (monotonic ns; 0: none), behind the turn's plain messages."""
         if not self._pending and not self._pending_apart:
             self._agenda.unsealed.append(self._topic)
             self.is_foreign = True
@@ -90,24 +90,24 @@ class Intake:
         self.count(bodies)
 
     def count(self, bodies: list[bytes]) -> None:
-        """These were published."""
+        """Add published messages to the counts of messages and bytes."""
         self.message_count += len(bodies)
         self.message_bytes += sum(map(len, bodies))
 
     def admit(self, attributes: Attributes, count: int) -> int:
-        """`count` messages are to be published: how many of them, the first ones, were before. The rest is remembered."""
+        """Return how many of the first of `count` messages are duplicates of earlier ones. Remembers the others."""
         known = self.seen.admit(attributes, count, self._agenda.now)
         self.duplicate_count += known
         return known
 
     def recognizes(self, key: str) -> bool:
-        """Something was published with that key lately. Nothing is remembered."""
+        """Return True if the key was published within the window that is remembered. Remembers nothing itself."""
         return self.seen.knows(key, self._agenda.now)
 
     # jobs
 
     def put(self, bodies: list[bytes], terms: Terms, key: str) -> int:
-        """Take jobs. Returns the first one's id as a number; the others' follow. `key`: of the only job; "": none."""
+        """Take jobs. Returns the id of the first as a number; the others follow it. `key`: of a single job; "": none."""
         self.count(bodies)
         puts = self._puts[-1] if self._puts else None
         if puts is None or puts.terms != terms or puts.key or key:
@@ -118,23 +118,26 @@ class Intake:
         return puts.add(bodies, self._ids)
 
     def put_known(self, body: bytes, terms: Terms, sequence: int, created: int) -> Puts:
-        """One job that was put at `created` and has its sequence, higher than all before and lower than any to be issued."""
+        """Return a job put elsewhere at `created` (ns since the epoch), which keeps the sequence in its id.
+
+        The sequence must be higher than those of all earlier jobs, and lower than any that is still to be issued.
+        """
         self.count([body])
         puts = Puts(terms, created)
         puts.add_one(body, self._ids.number(sequence), self._ids.named(sequence))
         return puts
 
     def take_puts(self) -> list[Puts]:
-        """The jobs put since the last call."""
+        """Return the jobs put since the last call."""
         puts, self._puts = self._puts, []
         return puts
 
     # sealing
 
     def seal(self, wall: int, first: int, room: int) -> list[Sealed]:
-        """What was published since the last call, from ordinal `first` on, stamped with `wall` (ns since the epoch).
+        """Seal what was published since the last call: from ordinal `first` on, with the time `wall` (ns since the epoch).
 
-        `room`: the topic takes so many messages; those beyond that have a delay, or are dropped.
+        `room`: how many messages the topic takes. Messages beyond that are dropped unless they have a delay.
         """
         sealed: list[Sealed] = []
         end = first + room
@@ -155,7 +158,7 @@ class Intake:
     def _seal(
         self, sealed: list[Sealed], bodies: list[bytes], wall: int, first: int, room: int, attributes: Attributes
     ) -> int:
-        """Likewise, of messages without a delay. Returns the ordinal behind the last."""
+        """Seal messages without a delay into `sealed`. Returns the ordinal behind the last."""
         if len(bodies) > room:
             self.dropped_count += len(bodies) - max(0, room)
             bodies = bodies[: max(0, room)]
@@ -171,14 +174,14 @@ class Intake:
         return first + len(bodies)
 
     def _seal_one(self, body: bytes, wall: int, first: int, attributes: Attributes, due: int) -> Sealed:
-        """For a third of what a batch of one costs: many topics get no more than one message a turn."""
+        """Seal one message at a third of the cost of a batch of one: many topics get no more than one message a turn."""
         message_id = self._ids.one()
         frame = encode_one(body, message_id, wall)
         packed = self._pack(attributes, first) if attributes is not NONE or self.producers is not None else b""
         return Sealed([frame], message_id, len(frame), due, packed)
 
     def seal_known(self, messages: list[tuple[int, bytes]], first: int, attributes: Attributes) -> Sealed:
-        """Messages that were published elsewhere: (when, in ns since the epoch; body)."""
+        """Seal messages that keep the time of their publish: (ns since the epoch, body)."""
         ids = b"".join([block.joined for block in self._ids.take(len(messages))])
         frames = [
             encode_one(body, ids[index * ID_SIZE : (index + 1) * ID_SIZE], stamp)
@@ -187,7 +190,7 @@ class Intake:
         return Sealed(frames, ids, max(map(len, frames)), 0, self._pack(attributes, first))
 
     def seal_puts(self, puts: Puts, first: int) -> Sealed:
-        """Jobs, which have their frames already."""
+        """Seal jobs, which already have frames and ids, from ordinal `first` on."""
         terms = puts.terms
         puts.first = first
         self._pack(NONE, first)
@@ -198,18 +201,18 @@ class Intake:
         return Sealed(puts.frames, b"".join(puts.ids), puts.largest, terms.due, packed)
 
     def _pack(self, attributes: Attributes, first: int) -> bytes:
-        """Attributes of messages from `first` on, packed; whose they are is noted."""
+        """Pack the attributes of messages from `first` on, and note their producer."""
         if self.producers is not None:
             self.producers.note(first, attributes.producer)
         return attributes.pack(first) if attributes else b""
 
     def close(self) -> None:
-        """The topic is gone, and what was published in this turn with it."""
+        """Drop everything: the topic was deleted, together with what was published in this turn."""
         self._pending.clear()
         self._pending_apart.clear()
         self._puts.clear()
         self.seen.clear()
-        self._topic = _Gone()  # they hold each other, and the daemon never collects old garbage
+        self._topic = _Gone()  # topic and intake refer to each other, and the daemon never collects old garbage
 
     def __repr__(self) -> str:
         return f"<Intake: {len(self._pending)} + {len(self._pending_apart)} + {len(self._puts)} pending>"

@@ -1,7 +1,8 @@
-"""What the core has recorded, and what it reads back: storage bound to one topic, and to one of its readers.
+"""The protocols by which the core records changes and reads messages: storage bound to one topic or to one reader.
 
-The core states it and never looks behind it. Each verb is one record in the log, or nothing for what is ephemeral. Reading is
-an event: `read` answers at once what is in memory, or None, and Broker.read_completed is called later.
+The core defines these protocols and never looks behind them. Each verb is one record in the log, or nothing for what is
+ephemeral. Reading is asynchronous: `read` returns at once what is in memory, or None; in that case Broker.read_completed is
+called later.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -14,74 +15,85 @@ from nsqd.core.sequence.mark import Mark
 
 
 class Extents(Protocol):
-    """The messages of a topic, as far as somebody owes them."""
+    """The messages of a topic that at least one reader owes, or that no reader was given yet."""
 
     def read(self, ordinal: int) -> Extent | None:
-        """The extent that holds `ordinal`; if nobody owes that any more and it is gone, the next there is; at the end of the
-        sequence an empty one. None: it is being read, and `Broker.read_completed(topic)` will be called."""
+        """Return the extent that holds `ordinal`, or the next one that still exists, or an empty one at the end.
+
+        None: the extent is being read from disk, and `Broker.read_completed(topic)` will be called.
+        """
 
     def extents(self, first: int, end: int) -> Iterable[tuple[int, int, bool]]:
-        """The parts (first, end, delayed) of first..end of which something is owed, ascending; in memory or not.
+        """Return the parts (first, end, delayed) of first..end that still exist, in memory or not, ascending.
 
-        Looks as it goes: nothing may change meanwhile.
+        The sequence is examined during the iteration, so nothing may change meanwhile.
         """
 
     def cold(self, first: int, end: int) -> int:
-        """How many of messages first..end are on disk only."""
+        """Return how many of messages first..end are on disk only."""
 
     def look(self, ordinal: int, attributes: bool = True) -> bytes:
-        """The message's frame if it is in memory; else b"". Nothing is read for it. `attributes`: b"" also if it has any."""
+        """Return the message's frame if it is in memory, else b"". Reads nothing from disk.
+
+        `attributes`: return b"" also if messages of its extent have attributes, which are on disk only.
+        """
 
     def published(self, ordinal: int) -> int:
-        """When the message was published, ns since the epoch: exact if it is in memory, else about; 0: nobody owes it, or
-        knows. Nothing is read for it."""
+        """Return when the message was published (ns since the epoch): exact if it is in memory, else approximate.
+
+        0: the message is freed, or the time is not known. Reads nothing from disk.
+        """
 
     def published_plain(self, ordinal: int) -> int:
-        """The same of the first message from there on that somebody owes and that was published without a delay."""
+        """Return the same, of the first message from `ordinal` on that is not freed and was published without a delay."""
 
     def file_number(self, ordinal: int) -> int:
-        """The number of the file in which the message is, about, from 1 on; later ones are higher. 0: it is in none."""
+        """Return about which file holds the message: numbers count from 1, and later files have higher ones; 0: none."""
 
 
 class ReaderJournal(Protocol):
-    """What becomes of messages in one reader."""
+    """The journal of one reader: what happens to messages there."""
 
     def promise(self) -> None:
-        """Somebody will be told of what is recorded in this turn, once the topic's marks have come to it."""
+        """Note that a reply waits until the topic's marks have reached the records of this turn."""
 
     def finish(self, first: int, count: int) -> None:
-        """The reader is done with messages first..first+count."""
+        """Record that the reader is done with messages first..first+count."""
 
     def finish_all(self, end: int, owed: Iterable[tuple[int, int]]) -> None:
-        """The reader is done with everything before `end`. `owed`: the (first, count) it still owed of that."""
+        """Record that the reader is done with everything before `end`. `owed`: the (first, count) that it still owed."""
 
     def advance(self, cursor: int) -> None:
-        """It has delivered what is before `cursor` at least once. At most one a turn is recorded; never synced for."""
+        """Record that the reader has delivered everything before `cursor` at least once.
+
+        Calls of a turn are collected, and none of them asks for a sync.
+        """
 
     def requeue(self, ordinal: int, attempts: int, due: int) -> None:
-        """A message was handed back (by REQ or time-out) after `attempts` deliveries, to be ready at `due` (0: at once).
+        """Record that a message came back, by REQ or time-out, after `attempts` deliveries.
 
-        Or it is delivered again, for the `attempts`th time: should we end before its FIN, it is ready at once.
+        It is ready at `due` (monotonic ns; 0: at once). A redelivery, the `attempts`th delivery, is recorded in the same way:
+        if the process ends before the FIN, the message is ready at once.
         """
 
     def bury(self, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
-        """A message was given up on after `attempts` deliveries. It is still owed; `requeue` or `finish` takes it back."""
+        """Record that a message is buried after `attempts` deliveries. It stays owed; `requeue` or `finish` ends the burial."""
 
     def job(self, ordinal: int, row: bytes) -> None:
-        """A message is a job as `row` says (nsqd/core/work_queue/job.py), from now on."""
+        """Record the present state of a job: `row` is packed as in nsqd/core/work_queue/job.py."""
 
     def pause(self, paused: bool) -> None:
-        """The reader was paused or is not any more."""
+        """Record that the reader was paused or resumed."""
 
     def drop(self) -> None:
-        """The reader is gone; it was done with everything."""
+        """Record that the reader was deleted, after it was done with everything."""
 
 
 class TopicJournal(Extents, Protocol):
-    """What becomes of a topic."""
+    """The journal of one topic: its messages, readers, cursors and settings."""
 
     def promise(self) -> None:
-        """Somebody will be told of what is recorded in this turn, once the topic's marks have come to it."""
+        """Note that a reply waits until the topic's marks have reached the records of this turn."""
 
     def publish(
         self,
@@ -94,46 +106,51 @@ class TopicJournal(Extents, Protocol):
         owing: int,
         owners: Collection[int] | None = None,
     ) -> None:
-        """Messages `first`.. were published, to be held back until `due` (monotonic ns; 0: not at all).
+        """Record messages published from ordinal `first` on, to be held back until `due` (monotonic ns; 0: not at all).
 
-        `ids`: 16 bytes each, end to end; no frame is longer than `largest` bytes; `attributes`: packed (attributes.py).
-        `owing`: so many readers owe them from now on; 0: the edge has not passed them. `owners`: only the readers with these
-        numbers owe them, and the others are done with them: nobody calls `finish` for those. One record says all of it.
+        `ids`: 16 bytes each, end to end. No frame is longer than `largest` bytes. `attributes`: packed (attributes.py).
+        `owing`: how many readers owe the messages from now on; 0: the edge has not passed them. `owners`: only the readers
+        with these numbers owe them; the others are done with them, and `finish` is not called for them. One record holds all.
         """
 
     def distribute(self, first: int, end: int, owing: int) -> None:
-        """Messages first..end, published before, now belong to each of the topic's `owing` readers."""
+        """Record that messages first..end, published before, now belong to each of the topic's `owing` readers."""
 
     def owe_again(self, first: int, end: int) -> list[tuple[int, int, bool]]:
-        """One reader more owes all there is of messages first..end, whoever has finished them: they are retained.
+        """Let one more reader owe messages first..end, including finished ones, all of which must be retained.
 
-        Returns the parts (first, end, delayed). Follows upon `reader` with that start.
+        Returns the parts (first, end, delayed) that exist. Call `reader` with that start before.
         """
 
     def hole(self, first: int, end: int) -> None:
-        """Messages first..end, not distributed yet, are dropped for everybody."""
+        """Record that messages first..end, which were not distributed yet, are dropped."""
 
     def reader(self, number: int, name: str, kind: int, start: int) -> ReaderJournal:
-        """A reader with that number was made; messages before `start` are not its. A name that ends in #ephemeral is not
-        logged."""
+        """Record a new reader with that number, which begins with message `start`, and return its journal.
+
+        A reader is not logged if its name ends in #ephemeral, or if the log knows its number already.
+        """
 
     def pause(self, paused: bool) -> None:
-        """The topic was paused or is not any more."""
+        """Record that the topic was paused or resumed."""
 
     def keep(self, keeping: Keeping) -> tuple[Mark, ...]:
-        """This is how the topic's messages are kept from now on. Returns the marks that replies about them wait for.
+        """Set how the topic's messages are kept from now on. Returns the marks for which replies about them wait.
 
         Topics that wait for the same marks get the same tuple.
         """
 
     def configure(self, config: TopicConfig) -> None:
-        """The topic has these words of its own on that, also after a restart."""
+        """Record the topic's own settings of durability and retention, so that they hold after a restart."""
 
     def hold(self, cursors: Mapping[str, Cursor]) -> None:
-        """The topic's cursors: what they have not read stays while they hold it. They change; called once."""
+        """Give the topic's cursors, whose unread messages stay while the cursors hold them.
+
+        Called once: the mapping is the core's own, and changes.
+        """
 
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
-        """A cursor of the topic stands there, or (None) is gone."""
+        """Record that a cursor of the topic was set, or deleted (None)."""
 
     def drop(self) -> None:
-        """The topic is gone, with all its messages."""
+        """Record that the topic was deleted with all its messages."""

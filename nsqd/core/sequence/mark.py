@@ -1,8 +1,8 @@
-"""How far a log has come, and what replies wait for.
+"""Marks, which say how far a log has come, and promises, for which replies wait.
 
 A log has several marks: how far it is written, how far it is durable, and later how far other nodes have copied it. A reply
-names the marks that it waits for. When the turn's records are committed, each of them becomes a promise: this mark, that
-position. The reply leaves once all its promises are kept, whatever is recorded after it.
+names the marks for which it waits. When the turn's records are committed, each of these marks becomes a promise that it will
+reach a certain position. The reply leaves once all its promises are kept, whatever is recorded after it.
 """
 
 from collections.abc import Iterable
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 
 class Mark:
-    """How far one log has come in one respect."""
+    """The position up to which one property, such as "durable", holds for a log."""
 
     __slots__ = ("broken", "name", "position")
 
     def __init__(self, name: str, position: int = 0) -> None:
-        self.name = name  # of the respect, for example "durable"
-        self.position = position  # it holds of every record before this position; it never goes back
-        self.broken = False  # True: it will never move again
+        self.name = name  # of the property, for example "durable"
+        self.position = position  # the property holds for every record before this position, which never decreases
+        self.broken = False  # True: the mark will never move again
 
     def __repr__(self) -> str:
         return f"<Mark {self.name} {self.position}{' broken' if self.broken else ''}>"
@@ -25,7 +25,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """A reply may leave when the mark has reached the position."""
+    """A condition of a reply, which may leave when the mark has reached the position."""
 
     mark: Mark
     position: int
@@ -36,12 +36,12 @@ class Promise:
 
     @property
     def is_broken(self) -> bool:
-        """True if it will never be kept."""
+        """Return True if the promise will never be kept."""
         return self.mark.broken and not self.is_kept
 
 
 def are_kept(promises: Iterable[Promise]) -> bool:
-    """All of them are."""
+    """Return True if all the promises are kept."""
     for promise in promises:  # noqa: SIM110 (a generator and a property for each cost five times as much, for every reply)
         if promise.mark.position < promise.position:
             return False

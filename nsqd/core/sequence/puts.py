@@ -1,4 +1,4 @@
-"""Jobs that clients of beanstalkd put in a turn: they have their ids at once, and exist when the turn's are sealed together."""
+"""Jobs that clients of beanstalkd put in a turn: they get ids at once, and exist when the turn's jobs are sealed together."""
 
 from typing import NamedTuple
 
@@ -7,37 +7,37 @@ from nsqd.core.message.ids import IdSource
 
 
 class Terms(NamedTuple):
-    """The options with which a job is put."""
+    """The options with which a client puts a job."""
 
-    priority: int = 65_536  # what clients of beanstalkd use by default; a message that was published gets it, too
+    priority: int = 65_536  # the default of clients of beanstalkd, which published messages get, too
     ttr: int = 60  # s
     delay: int = 0  # s
     due: int = 0  # monotonic ns: when the delay is over; 0: there is none
-    was_put: bool = False  # by a client of beanstalkd: the message's record says so
+    was_put: bool = False  # True: a client of beanstalkd put it, as the message's record says
 
 
 USUAL = Terms()
 
 
 class Puts:
-    """Jobs of a topic, one behind the other, on the same terms: one record."""
+    """Consecutive jobs of a topic on the same terms, which become one record of the log."""
 
     __slots__ = ("created", "first", "frames", "ids", "key", "largest", "numbers", "terms")
 
     def __init__(self, terms: Terms, created: int, key: str = "") -> None:
         self.terms = terms
         self.created = created  # ns since the epoch
-        self.key = key  # by which a second put of the same job is recognized; "": none
-        self.first = -1  # ordinal of the first, once they are sealed
+        self.key = key  # recognizes a second put of the same job; "": none
+        self.first = -1  # ordinal of the first job, once the jobs are sealed
         self.numbers: list[int] = []  # their ids, as numbers, ascending
         self.frames: list[bytes] = []
-        self.ids: list[bytes] = []  # 16 bytes for each, end to end
+        self.ids: list[bytes] = []  # 16 bytes a job, in blocks end to end
         self.largest = 0  # bytes of the largest frame
 
     def add(self, bodies: list[bytes], ids: IdSource) -> int:
-        """Add jobs, which get the next ids. Returns the first of them as a number; the others follow it."""
+        """Add jobs, which get the next ids. Returns the first id as a number; the others follow it."""
         number = ids.number(ids.next)
-        if len(bodies) == 1:  # half of what a batch of one costs
+        if len(bodies) == 1:  # this costs half as much as a batch of one
             self.add_one(bodies[0], number, ids.one())
             return number
         blocks, sizes = ids.take(len(bodies)), set(map(len, bodies))
@@ -48,7 +48,7 @@ class Puts:
         return number
 
     def add_one(self, body: bytes, number: int, message_id: bytes) -> None:
-        """Add a job that has this id, which is `number`."""
+        """Add a job that has an id already; `number` is the id as a number."""
         frame = encode_one(body, message_id, self.created)
         self.ids.append(message_id)
         self.frames.append(frame)

@@ -1,8 +1,9 @@
-"""De-duplicated publish: what a topic remembers of messages that it was given, to know one that is sent again.
+"""De-duplicated publish: what a topic remembers of its messages, to recognize one that is sent again.
 
-A message has a key, or a producer that numbers its messages, ascending. Keys are remembered for some time; of a producer its
-last number, however old. A node remembers so many of both: beyond that a topic forgets its own oldest for each new one. What is
-remembered comes from the messages' attributes in the log, and from checkpoints: a retry after a kill is known as before it.
+A message has a key, or a producer that numbers its messages in ascending order. A topic remembers keys for some time, and the
+last number of each producer, however old. The node limits the number of keys and producers: at the limit a topic forgets its
+own oldest for each new one. Everything is restored from the messages' attributes in the log and from checkpoints, so a retry
+after a kill is recognized, too.
 """
 
 from collections import OrderedDict
@@ -11,39 +12,39 @@ from dataclasses import dataclass
 
 from nsqd.core.message.attributes import Attributes
 
-MOST_FORGOTTEN = 200  # keys that are too old, for each message: a turn shall not be spent on a hundred thousand
+MOST_FORGOTTEN = 200  # expired keys to forget with each message, so that no turn is spent on a hundred thousand
 
 
 @dataclass(frozen=True, slots=True)
 class SeenLimits:
-    """How much a node remembers."""
+    """The limits of what a node remembers of publishers."""
 
-    window: int = 600_000_000_000  # ns, of a key
+    window: int = 600_000_000_000  # ns for which a key is remembered
     keys: int = 100_000
     producers: int = 10_000
 
 
 @dataclass(slots=True)
 class Remembered:
-    """How much a node does remember, over all topics."""
+    """The number of keys and producers that all topics of a node remember."""
 
     keys: int = 0
     producers: int = 0
 
 
 class Seen:
-    """See above. Of a topic."""
+    """The keys and producers that one topic remembers."""
 
     __slots__ = ("_limits", "_total", "keys", "producers")
 
     def __init__(self, limits: SeenLimits, total: Remembered) -> None:
         self._limits = limits
         self._total = total
-        self.keys: OrderedDict[str, int] = OrderedDict()  # when each was published (monotonic ns), the first first
-        self.producers: OrderedDict[str, int] = OrderedDict()  # the last number of each; who published last is last
+        self.keys: OrderedDict[str, int] = OrderedDict()  # key -> when it was published (monotonic ns), oldest first
+        self.producers: OrderedDict[str, int] = OrderedDict()  # producer -> its last number, latest last
 
     def admit(self, attributes: Attributes, count: int, now: int) -> int:
-        """`count` messages are published. Returns how many of them, the first ones, were before; notes the rest."""
+        """Return how many of the first of `count` messages were published before, and remember the others."""
         if attributes.key:
             return count if self._is_known(attributes.key, now) else 0
         if not attributes.producer:
@@ -54,7 +55,7 @@ class Seen:
         return known
 
     def knows(self, key: str, now: int) -> bool:
-        """Something was published with that key lately. Notes nothing."""
+        """Return True if the key was published within the window. Remembers nothing itself."""
         stamp = self.keys.get(key)
         return stamp is not None and stamp >= now - self._limits.window
 
@@ -81,7 +82,7 @@ class Seen:
             self._total.producers -= 1
 
     def forget(self, now: int, most: int = 1 << 62) -> None:
-        """Up to `most` of the keys that are too old."""
+        """Forget up to `most` keys that are older than the window."""
         oldest = now - self._limits.window
         while self.keys and most > 0 and next(iter(self.keys.values())) < oldest:
             self._forget_first()
@@ -92,14 +93,14 @@ class Seen:
         self._total.keys -= 1
 
     def clear(self) -> None:
-        """All of it is forgotten."""
+        """Forget all keys and producers of the topic."""
         self._total.keys -= len(self.keys)
         self._total.producers -= len(self.producers)
         self.keys.clear()
         self.producers.clear()
 
     def restore(self, keys: Mapping[str, int], producers: Mapping[str, int], now: int) -> None:
-        """After a restart: this is what was known, the oldest first."""
+        """Remember, after a restart, what was known before it, the oldest first, and forget keys that are too old."""
         for key, stamp in keys.items():
             self._note_key(key, stamp)
         for producer, last in producers.items():

@@ -1,4 +1,4 @@
-"""Spans (first, end) of a sequence: parts of them, and what several have in common."""
+"""Functions on spans (first, end) of a sequence, where `end` is excluded."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 def without(first: int, end: int, holes: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The parts of first..end that are in no hole. Holes are ascending and disjoint."""
+    """Yield the parts of first..end that are in no hole. The holes must be ascending and disjoint."""
     for start, stop in holes:
         if stop <= first or start >= end:
             continue
@@ -19,7 +19,7 @@ def without(first: int, end: int, holes: Iterable[tuple[int, int]]) -> Iterator[
 
 
 def united(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ascending spans that may overlap, as disjoint ones."""
+    """Join ascending spans that may overlap into disjoint ones."""
     found: list[tuple[int, int]] = []
     for first, end in spans:
         if found and first < found[-1][1]:
@@ -30,7 +30,7 @@ def united(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def overlap(spans: list[tuple[int, int]], others: list[tuple[int, int]]) -> int:
-    """How many ordinals are in both. Each list is ascending and disjoint."""
+    """Count the ordinals that are in both lists, each of which must be ascending and disjoint."""
     total = place = 0
     for first, end in others:
         while place < len(spans) and spans[place][1] <= first:
@@ -43,7 +43,7 @@ def overlap(spans: list[tuple[int, int]], others: list[tuple[int, int]]) -> int:
 
 
 def remove(entries: dict[int, T], first: int, end: int) -> None:
-    """Drop the entries of ordinals first..end."""
+    """Remove the entries whose ordinals are in first..end."""
     ordinals = range(first, end) if end - first < len(entries) else [one for one in entries if first <= one < end]
     for ordinal in ordinals:
         entries.pop(ordinal, None)
