@@ -108,8 +108,7 @@ class Channel:
         self.dispatch = Dispatch(parts.limits.topology_aware, random_below)
         self.paused = self.deleted = False
         self.watched: tuple[int, int] | None = None  # (due, handle) of this channel's entry in the agenda
-        self.requeue_count = 0
-        self.timeout_count = 0
+        self.requeue_count = self.timeout_count = 0  # messages
         self.dropped_count = 0  # messages that a bounded channel had no room for
         self._messages_before = parts.edge.put_count
 
