@@ -62,9 +62,8 @@ class Topic:
         self.legal = is_valid_name(name)  # False: NSQ does not allow the name, so only clients of beanstalkd can use it
         self.is_tubes_own = not self.legal  # made by clients of beanstalkd: it may go with its tube
         self.edge = Edge(number)
-        self.paused = False
+        self.paused = self.deleted = False
         self.starting = False  # True: nsqlookupd is being asked for the channels; nothing is distributed yet
-        self.deleted = False
         self.watched: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
         producers = Producers() if limits.measures else None
         self.intake = Intake(self, commons.agenda, commons.ids, Seen(limits.seen, commons.remembered), producers)
@@ -151,10 +150,7 @@ class Topic:
             self._append(sealed, None, None)
 
     def _room(self) -> int:
-        """Return how many messages the topic can take now.
-
-        An ephemeral topic holds mem-queue-size messages that no reader has been given yet, and drops newer ones.
-        """
+        """Return how many messages the topic can take now: an ephemeral one holds mem-queue-size that no reader was given."""
         if not self.ephemeral or self._is_open:
             return UNBOUNDED
         return max(0, self._commons.limits.mem_queue_size - self.depth)
@@ -291,10 +287,7 @@ class Topic:
         return self._readers.revive_channel(name, number)
 
     def attach(self, kind: Kind, name: str, make: Callable[[Parts], R], number: int = 0) -> R:
-        """Return a new reader of another kind, which starts at the edge. Raises TooMany.
-
-        `number`: the number that it had before a restart; 0: it is new.
-        """
+        """Return a new reader of another kind, from the edge on. `number`: the same after a restart; 0: new. Raises TooMany."""
         reader = self._readers.attach(kind, name, make, number)
         if not number:
             self.distribute()

@@ -175,13 +175,13 @@ class Tubes:
 
     # jobs
 
-    def number(self, job: Job) -> int:
-        """Return the number by which clients name the job."""
-        return self.index.number(job.id)
+    def client_id(self, job: Job) -> int:
+        """Return the id by which clients name the job."""
+        return self.index.client_id(job.id)
 
-    def find(self, number: int) -> tuple[Tube, Job] | None:
-        """Return the job of that number and its tube, or None if there is none."""
-        found = self.index.find(number)
+    def find(self, client_id: int) -> tuple[Tube, Job] | None:
+        """Return the job that clients name so and its tube, or None if there is no such job."""
+        found = self.index.find(client_id)
         if found is None:
             return None
         tube, ordinal = found
@@ -190,17 +190,17 @@ class Tubes:
         return tube, job
 
     def put(self, worker: Worker, bodies: list[bytes], terms: Terms) -> int:
-        """Put jobs into the tube that the worker uses. Returns the first job's number; the rest follow it. Raises TooMany."""
+        """Put jobs into the tube that the worker uses. Returns the first client id; the others follow it. Raises TooMany."""
         job_id = self._topic(worker.using).intake.put(bodies, terms, "")
         self.total += len(bodies)
         if self.waiters.count:
             self.match()
-        return self.index.number(job_id)
+        return self.index.client_id(job_id)
 
     def put_unique(self, worker: Worker, body: bytes, terms: Terms, key: str) -> int:
         """Put a job into the tube that the worker uses, unless the topic still remembers one with this key.
 
-        Returns the job's number, or 0 if none was put. Raises TooMany.
+        Returns the job's client id, or 0 if none was put. Raises TooMany.
         """
         topic = self._topic(worker.using)
         if topic.knows(key):
@@ -209,14 +209,14 @@ class Tubes:
         job_id = topic.intake.put([body], terms, key)
         if self.waiters.count:
             self.match()
-        return self.index.number(job_id)
+        return self.index.client_id(job_id)
 
     def put_to(self, name: str, body: bytes, terms: Terms) -> int:
         """Put a job into a tube so that it exists at once. Returns the job's number. Raises TooMany."""
         topic = self._topic(name)
         job_id = topic.intake.put([body], terms, "")
         topic.settle()  # what follows, also in the log, may rely on the job
-        return self.index.number(job_id)
+        return self.index.client_id(job_id)
 
     def _topic(self, name: str) -> Topic:
         """Return the topic of that name with a tube, and make both if needed. Raises TooMany."""

@@ -5,7 +5,7 @@
     {"total": 3, "jobs": [{"id","state","priority","age","ttr","reserves","timeouts","releases","buries","kicks","body_size",
                            "body" or "body_base64"}], "pause_left": 0, "next": "..."}
 
-`pause_left` is how many s the tube stays paused; `id` is beanstalkd's number; `age`, `ttr` and, for jobs that are reserved or
+`pause_left` is how many s the tube stays paused; `id` is beanstalkd's; `age`, `ttr` and, for jobs that are reserved or
 delayed, `time_left` are in s. `total` counts all jobs in that state; `next` is present if there are more: give it as `after`.
 The order of the jobs is described in nsqd/core/work_queue/listing.py, and their bodies in nsqd/http/looking.py. A job that
 cannot be read has no body_size.
@@ -70,7 +70,7 @@ class Jobs:
             tube = existing_tube(broker, name)
             try:
                 told.jobs, told.following = listed(tube.table, state, page.after, page.limit)
-                told.numbers = [broker.tubes.number(job) for job in told.jobs]
+                told.client_ids = [broker.tubes.client_id(job) for job in told.jobs]
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
             told.total = tube.table.counts[state]
@@ -107,19 +107,19 @@ class _Told:
 
     def __init__(self) -> None:
         self.jobs: list[Job] = []
-        self.numbers: list[int] = []  # the numbers by which clients name the jobs
+        self.client_ids: list[int] = []  # the ids by which clients name the jobs
         self.following = ""
         self.total = self.pause_left = 0
         self.now = self.wall = 0  # when the tube was looked at, by both clocks, ns
 
     def pictures(self, look: Look, bodies: Bodies) -> list[dict[str, Any]]:
         """Return the jobs as dicts for JSON."""
-        named = zip(self.numbers, self.jobs, strict=True)
-        return [self._picture(number, job, look.frames[job.ordinal], bodies) for number, job in named]
+        named = zip(self.client_ids, self.jobs, strict=True)
+        return [self._picture(client_id, job, look.frames[job.ordinal], bodies) for client_id, job in named]
 
-    def _picture(self, number: int, job: Job, frame: bytes, bodies: Bodies) -> dict[str, Any]:
+    def _picture(self, client_id: int, job: Job, frame: bytes, bodies: Bodies) -> dict[str, Any]:
         picture: dict[str, Any] = {
-            "id": number,
+            "id": client_id,
             "state": STATES[job.state],
             "priority": job.priority,
             "age": max(0, self.wall - job.created) // SECOND,

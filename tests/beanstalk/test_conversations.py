@@ -208,7 +208,7 @@ def test_puts_of_one_piece_are_answered_one_by_one(wire: Wire) -> None:
     )
     tube = wire.node.broker.tubes.tube("default")
     assert tube is not None
-    found = [(tube.index.number(job.id), job.state, job.priority, tube.body(job)) for job in tube.jobs]
+    found = [(tube.index.client_id(job.id), job.state, job.priority, tube.body(job)) for job in tube.jobs]
     assert found[0] == (1, JobState.READY, 0, b"first")
     assert [job for job in found if job[3] == b"later"] == [(8, JobState.DELAYED, 0, b"later")]
     assert [job for job in found if job[3] == b"urgent"] == [(9, JobState.READY, 1, b"urgent")]

@@ -61,7 +61,7 @@ def told(node: SimNode) -> dict[int, int]:
     """Of each job of `default`, by the number by which clients know it: its node's number."""
     tubes = node.broker.tubes
     tubes.check()
-    return {tubes.number(job): job.id >> 48 for job in tubes.made("default").jobs}
+    return {tubes.client_id(job): job.id >> 48 for job in tubes.made("default").jobs}
 
 
 def next_of(node: SimNode, client: Worker) -> tuple[Tube, Job, bytes]:
@@ -99,7 +99,7 @@ def test_jobs_keep_their_numbers_when_the_node_gets_another_number(
     client = worker(node)
     for place, number in enumerate(numbers):  # whoever was put first is reserved first
         tube, job, body = next_of(node, client)
-        assert (node.broker.tubes.number(job), body) == (number, b"%d" % (place % 3))
+        assert (node.broker.tubes.client_id(job), body) == (number, b"%d" % (place % 3))
         tube.finish(job)
 
 

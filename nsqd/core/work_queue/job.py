@@ -33,7 +33,7 @@ class Job:
     """Everything that is known of a job except its body."""
 
     ordinal: int  # ordinal of its message in the topic's sequence
-    id: int  # id of its message: 64 bits; clients name the job by its number (job_index.py)
+    id: int  # id of its message: 64 bits; clients see the client id (job_index.py)
     priority: int  # 0 is the most urgent
     delay: int  # s, as the last put or release asked for it
     ttr: int  # time to run: s that a reservation lasts

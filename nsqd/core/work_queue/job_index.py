@@ -1,8 +1,8 @@
-"""An index of all jobs of a node by number: the tube that holds a job, and its ordinal there. 12 bytes a job, in pages.
+"""An index of all jobs of a node by client id: the tube that holds a job, and its ordinal there. 12 bytes a job, in pages.
 
-Clients of beanstalkd name a job by its number. The number is the sequence in the job's message id (nsqd/core/message/ids.py),
-so numbers begin with 1. Sequences are unique only within a log, so if the node holds jobs of other nodes' logs, the number is
-the whole id (Limits.whole_job_ids).
+The client id is the id by which clients of beanstalkd name a job. It is the sequence in the job's message id
+(nsqd/core/message/ids.py), so client ids begin with 1. Sequences are unique only within a log, so if the node holds jobs of
+other nodes' logs, the client id is the whole message id (Limits.whole_job_ids).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ H = TypeVar("H")  # the type of the holders of jobs
 
 _WHOLE = (1 << 64) - 1
 
-_PAGE = 64  # numbers per page
+_PAGE = 64  # client ids per page
 
 
 class JobIndex(Generic[H]):
@@ -25,46 +25,46 @@ class JobIndex(Generic[H]):
     __slots__ = ("_bits", "_counts", "_pages", "holders")
 
     def __init__(self, has_whole_ids: bool = False) -> None:
-        self._bits = _WHOLE if has_whole_ids else SEQUENCE  # mask of the bits of an id that are the job's number
+        self._bits = _WHOLE if has_whole_ids else SEQUENCE  # mask of the bits of an id that are the client id
         self.holders: dict[int, H] = {}  # by their numbers
         # by number of the page: ordinals + 1 (0: no job), and numbers of the holders
         self._pages: dict[int, tuple[array[int], array[int]]] = {}
         self._counts: dict[int, int] = {}  # number of jobs in each page
 
-    def number(self, job_id: int) -> int:
-        """Return the number by which clients name the job with this id."""
+    def client_id(self, job_id: int) -> int:
+        """Return the id by which clients name the job whose message has the id `job_id`."""
         return job_id & self._bits
 
-    def sequence(self, number: int) -> int:
-        """Return the sequence in the id of the job with this number."""
-        return number & SEQUENCE if self._bits == _WHOLE else number
+    def sequence(self, client_id: int) -> int:
+        """Return the sequence in the message id of the job that clients name by `client_id`."""
+        return client_id & SEQUENCE if self._bits == _WHOLE else client_id
 
-    def came(self, job_id: int, number: int, ordinal: int) -> None:
-        """Add a job: the holder with this number has it at this ordinal."""
-        name = job_id & self._bits
-        ordinals, numbers, at = self._page(name)
-        ordinals[at], numbers[at] = ordinal + 1, number
-        self._counts[name // _PAGE] += 1
+    def came(self, job_id: int, holder: int, ordinal: int) -> None:
+        """Add a job: the holder with the number `holder` has it at this ordinal."""
+        client_id = job_id & self._bits
+        ordinals, holders, at = self._page(client_id)
+        ordinals[at], holders[at] = ordinal + 1, holder
+        self._counts[client_id // _PAGE] += 1
 
-    def came_together(self, job_ids: list[int], number: int, first: int) -> None:
+    def came_together(self, job_ids: list[int], holder: int, first: int) -> None:
         """Add jobs of one holder, with consecutive ordinals from `first` on."""
         start, count = job_ids[0] & self._bits, len(job_ids)
         if job_ids != [*range(job_ids[0], job_ids[0] + count)]:
             for ordinal, job_id in enumerate(job_ids, first):
-                self.came(job_id, number, ordinal)
+                self.came(job_id, holder, ordinal)
             return
         done = 0
         while done < count:
-            ordinals, numbers, at = self._page(start + done)
+            ordinals, holders, at = self._page(start + done)
             end = min(_PAGE, at + count - done)
             ordinals[at:end] = array("Q", range(first + done + 1, first + done + 1 + end - at))
-            numbers[at:end] = array("I", (number,)) * (end - at)
+            holders[at:end] = array("I", (holder,)) * (end - at)
             self._counts[(start + done) // _PAGE] += end - at
             done += end - at
 
-    def _page(self, name: int) -> tuple[array[int], array[int], int]:
-        """Return the page for a job's number, created if necessary, as ordinals and holders, and the place of the job in it."""
-        page, at = divmod(name, _PAGE)
+    def _page(self, client_id: int) -> tuple[array[int], array[int], int]:
+        """Return the page of a client's id, created if necessary, as ordinals and holders, and the place of the job in it."""
+        page, at = divmod(client_id, _PAGE)
         found = self._pages.get(page)
         if found is None:
             found = self._pages[page] = array("Q", bytes(8 * _PAGE)), array("I", bytes(4 * _PAGE))
@@ -79,9 +79,9 @@ class JobIndex(Generic[H]):
         if not self._counts[page]:
             del self._pages[page], self._counts[page]
 
-    def find(self, name: int) -> tuple[H, int] | None:
-        """Return the holder of the job with this number, and the job's ordinal; or None if there is no such job."""
-        page, at = divmod(name, _PAGE)
+    def find(self, client_id: int) -> tuple[H, int] | None:
+        """Return the holder of the job that clients name so, and the job's ordinal; or None if there is no such job."""
+        page, at = divmod(client_id, _PAGE)
         found = self._pages.get(page)
         if found is None or not found[0][at]:
             return None

@@ -198,10 +198,10 @@ class Tube:
             self._offer()
         self._watch()
 
-    def behind(self, number: int) -> int:
-        """Return the ordinal behind the job that clients name by this number, even if the job is gone."""
-        found = self.index.find(number)
-        return found[1] + 1 if found is not None and found[0] is self else self.jobs.behind(self.index.sequence(number))
+    def behind(self, client_id: int) -> int:
+        """Return the ordinal behind the job that clients name so, even if the job is gone."""
+        found, sequence = self.index.find(client_id), self.index.sequence(client_id)
+        return found[1] + 1 if found is not None and found[0] is self else self.jobs.behind(sequence)
 
     # actions for workers
 
@@ -392,7 +392,7 @@ class Tube:
         assert self.jobs is self.table.jobs
         for job in self.jobs:
             assert (job.state is JobState.RESERVED) == (job.ordinal in self.reserved)
-            assert self.index.find(self.index.number(job.id)) == (self, job.ordinal)
+            assert self.index.find(self.index.client_id(job.id)) == (self, job.ordinal)
         assert len(self.reserved) == self.table.counts[JobState.RESERVED]
 
     def __repr__(self) -> str:

@@ -59,9 +59,9 @@ class Put:
     key: str = ""  # the key of a put-unique; "": there is none
 
 
-def job_reply(word: bytes, number: int, body: bytes) -> bytes:
+def job_reply(word: bytes, client_id: int, body: bytes) -> bytes:
     """Return a reply that contains a job."""
-    return b"%s %d %d\r\n%s\r\n" % (word, number, len(body), body)
+    return b"%s %d %d\r\n%s\r\n" % (word, client_id, len(body), body)
 
 
 class Client(ABC):
@@ -278,7 +278,7 @@ class Client(ABC):
 
     def reserved(self, job: Job, body: bytes) -> None:
         """Answer the waiting reserve with its job."""
-        self._answer(job_reply(b"RESERVED", self._broker.tubes.number(job), body))
+        self._answer(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
 
     def read_completed(self) -> None:
         """Handle the waiting command again now that the disk has answered.

@@ -47,7 +47,7 @@ class Operator(Client):
         if found is None or body is None:
             self._reply(NOT_FOUND)
         else:
-            self._reply(job_reply(b"FOUND", self._broker.tubes.number(found[1]), body))
+            self._reply(job_reply(b"FOUND", self._broker.tubes.client_id(found[1]), body))
 
     # operators
 
@@ -141,7 +141,7 @@ class Operator(Client):
             self._reply(NOT_FOUND)
             return
         found = islice(tube.jobs.in_state(wanted, tube.behind(after)), limit) if tube is not None else ()
-        self._reply(stats.listing(str(tubes.number(job)) for job in found))
+        self._reply(stats.listing(str(tubes.client_id(job)) for job in found))
 
     def _pause_tube(self, name: str, seconds: int) -> None:
         tubes = self._broker.tubes

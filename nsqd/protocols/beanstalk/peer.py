@@ -138,7 +138,7 @@ class Peer(Operator):
                 self._count(command)
                 tube, job, body = found
                 tube.reserve(job, worker, now)
-                self._reply(job_reply(b"RESERVED", self._broker.tubes.number(job), body))
+                self._reply(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
                 return
         self._count(command)
         if soon:
@@ -168,7 +168,7 @@ class Peer(Operator):
                 break
             tube, job, body = found
             tube.reserve(job, worker, self._now)
-            replies.append(job_reply(b"RESERVED", self._broker.tubes.number(job), body))
+            replies.append(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
         if replies:
             self._reply(b"RESERVED_BATCH %d\r\n" % len(replies) + b"".join(replies))
         else:  # no job is ready: wait for the first one, with the answers of reserve-with-timeout
@@ -185,7 +185,7 @@ class Peer(Operator):
         self.worker.works = True
         tube, job = found
         tube.reserve(job, self.worker, self._now)
-        self._reply(job_reply(b"RESERVED", self._broker.tubes.number(job), body))
+        self._reply(job_reply(b"RESERVED", self._broker.tubes.client_id(job), body))
 
     def _own(self, job_id: int) -> tuple[Tube, Job] | None:
         """Return the job if this worker has it reserved; else answer NOT_FOUND and return None."""

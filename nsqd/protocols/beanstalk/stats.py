@@ -136,7 +136,7 @@ def of_job(tube: Tube, job: Job, now: int, wall: int) -> dict[str, object]:
     """Return the figures of `stats-job`; `now` is monotonic ns, `wall` ns since the epoch."""
     left = (job.due - now) / SECOND if job.state in (JobState.RESERVED, JobState.DELAYED) else 0
     return {
-        "id": tube.index.number(job.id),
+        "id": tube.index.client_id(job.id),
         "tube": _quoted(tube.topic_name),
         "state": STATES[job.state],
         "pri": job.priority,

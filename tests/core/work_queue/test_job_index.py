@@ -54,7 +54,7 @@ def test_a_job_is_named_by_its_sequence_whichever_number_its_node_had() -> None:
     index.holders[3] = "three"
     ids = [900 << 48 | 1, 900 << 48 | 2, 5 << 48 | 3, 900 << 48 | 4, 5 << 48 | 5, 5 << 48 | 6]
     index.came_together(ids, 3, 70)
-    assert [index.number(job_id) for job_id in ids] == [1, 2, 3, 4, 5, 6]
+    assert [index.client_id(job_id) for job_id in ids] == [1, 2, 3, 4, 5, 6]
     assert [index.find(number) for number in range(8)] == [None, *(("three", 69 + n) for n in range(1, 7)), None]
     assert index.find(ids[0]) is None
     index.went(ids[3])
@@ -66,7 +66,7 @@ def test_jobs_of_several_nodes_are_named_by_their_whole_ids() -> None:
     index.holders[3] = "three"
     ids = [5 << 48 | 1, 9 << 48 | 1000, 5 << 48 | 3]
     index.came_together(ids, 3, 70)
-    assert [index.number(job_id) for job_id in ids] == ids
+    assert [index.client_id(job_id) for job_id in ids] == ids
     assert [index.find(job_id) for job_id in ids] == [("three", 70), ("three", 71), ("three", 72)]
     assert index.find(1) is None
     assert index.sequence(ids[1]) == 1000
