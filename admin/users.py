@@ -1,4 +1,6 @@
-"""The users file: who may log in, with which role and to which topics. One line each:
+"""The users file: who may log in, with which role and to which topics.
+
+Each user has a line:
 
     # name   role      topics       secret
     ann      admin     *            $argon2id$v=19$...      a password

@@ -39,7 +39,7 @@ class Bridge:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Run `function` in the trio thread and return its result, or raise its HttpError. (HTTP thread)"""
+        """Run `function` in the trio thread and return its result, or raise its HttpError. To be called in the HTTP thread."""
         if self._loop is None:
             import asyncio  # not at the top: the trio thread, which serves TCP, does not need asyncio
 
@@ -52,7 +52,7 @@ class Bridge:
         return await future
 
     async def wait(self, begin: Callable[[Callable[[], None]], None]) -> None:
-        """Run `begin` in the trio thread with a callback, and return when the callback was called there. (HTTP thread)"""
+        """Run `begin` in the trio thread with a callback, and return once it was called. To be called in the HTTP thread."""
         import asyncio
 
         future = asyncio.get_running_loop().create_future()
@@ -65,7 +65,7 @@ class Bridge:
         await future
 
     def serve(self) -> list[Call]:
-        """Run the waiting calls and return them for `deliver`. (trio thread)
+        """Run the waiting calls and return them for `deliver`. To be called in the trio thread.
 
         Calls that arrive meanwhile wait for the next wake-up, because the owner read its clock before they came. Only
         HttpError is an answer; any other exception is a bug and propagates.
@@ -82,18 +82,18 @@ class Bridge:
         return served
 
     def refuse(self, served: list[Call]) -> None:
-        """Answer 503 to all of these calls, because their effects cannot be promised. (trio thread)"""
+        """Answer 503 to all of these calls, because their effects cannot be promised. To be called in the trio thread."""
         for call in served:
             call.error = HttpError(503, "EXITING")  # the original's word for any failure to put
         self.deliver(served)
 
     def deliver(self, served: list[Call]) -> None:
-        """Pass the results back to the handlers, all in one hop. (trio thread)"""
+        """Pass the results back to the handlers, all in one hop. To be called in the trio thread."""
         if served:
             self.post(lambda: _resolve(served))
 
     def post(self, function: Callable[[], object]) -> None:
-        """Have `function` called in the HTTP thread. (trio thread)"""
+        """Have `function` called in the HTTP thread. To be called in the trio thread."""
         if self._loop is None:
             return
         try:
