@@ -45,7 +45,7 @@ class ReaderState(ABC):
 
     def _finish(self, content: bytes) -> list[Span]:
         """Apply a FINISH record, and return its spans (first, end)."""
-        spans = [(first, first + count) for first, count in records.RUN.iter_unpack(content[records.CHANNEL_OF.size :])]
+        spans = records.spans_of(content)
         for first, end in spans:
             self.finish(first, end)
         return spans

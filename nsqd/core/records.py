@@ -105,12 +105,15 @@ def pack_publish(
     return b"".join(parts)
 
 
+def spans_of(content: bytes) -> list[tuple[int, int]]:
+    """Return the spans (first, end) of the messages in a FINISH record."""
+    return [(first, first + count) for first, count in RUN.iter_unpack(content[CHANNEL_OF.size :])]
+
+
 def ordinals_of(kind: Kind, content: bytes) -> Iterable[int]:
     """Return the ordinals of the messages in a FINISH, REQUEUE or BURY record; none for any other record."""
     if kind is Kind.FINISH:
-        return chain.from_iterable(
-            range(first, first + count) for first, count in RUN.iter_unpack(content[CHANNEL_OF.size :])
-        )
+        return chain.from_iterable(range(first, end) for first, end in spans_of(content))
     if kind is Kind.REQUEUE:
         return [ordinal for ordinal, _, _ in RETURNED.iter_unpack(content[CHANNEL_OF.size :])]
     return (BURY.unpack_from(content)[2],) if kind is Kind.BURY else ()

@@ -165,7 +165,8 @@ class TopicState:
         late = [(first, end) for first, end, delayed in kinds(start, self.distributed) if delayed]
         if late:
             ordinals = {ordinal for first, end in late for ordinal in range(first, end)}
-            alone = {one for one in ordinals - self.handed_over if one < self._own_until}
+            own_until = self._own_until
+            alone = {one for one in ordinals - self.handed_over if one < own_until}
             dues = {one: self.delayed.get(one, 0) if one in alone else 0 for one in sorted(ordinals)}
             for reader in self.readers.values():  # an operator may have given one of them another time
                 for ordinal, due in reader.dues(ordinals, self.delayed).items():

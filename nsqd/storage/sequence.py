@@ -139,10 +139,6 @@ class Sequence:
             if self._dead > len(self.held) // 2:  # deleting each extent at once would cost the lists' length
                 self.sweep()
 
-    def present(self, first: int, end: int) -> list[tuple[int, int]]:
-        """Return the parts (first, end) of first..end that are present."""
-        return [(start, stop) for start, stop, _ in self.kinds(first, end)]
-
     def kinds(self, first: int, end: int) -> Iterator[tuple[int, int, bool]]:
         """Yield the present parts of first..end as (first, end, delayed). The sequence must not change meanwhile.
 

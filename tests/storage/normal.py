@@ -94,7 +94,7 @@ def _tube(state: TubeState, edge: int, sequence: Sequence, now: int) -> NormalTu
     owed = [
         ordinal
         for first, end in state.finished.missing(edge)
-        for start, stop in sequence.present(first, end)
+        for start, stop, _ in sequence.kinds(first, end)
         for ordinal in range(start, stop)
     ]
     jobs = {job.ordinal: _job(job, now) for job in state.jobs}
