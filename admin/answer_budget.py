@@ -33,7 +33,7 @@ class Answer(dict[str, Any]):
         self.memory = memory
 
 
-class Bounds:
+class AnswerBudget:
     """The limits of one nsqadmin, and how much of them current answers hold. For one event loop."""
 
     def __init__(self, most_bytes: int) -> None:

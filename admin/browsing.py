@@ -13,10 +13,10 @@ from starlette.responses import Response
 from admin.access import check_sees, who_asks
 from admin.api import parameters
 from admin.cluster import Producer
-from admin.frame import HEADERS, Fields, Frame
-from admin.looks import Looks
+from admin.layout import HEADERS, Fields, Frame
 from admin.merge import Told, number, objects, text
 from admin.options import AdminOptions
+from admin.queries import Queries
 from admin.roles import Role, Who
 from admin.upstreams import Gathered
 from admin.views import job_view, message_view, text_of, whole
@@ -53,7 +53,7 @@ class Browsing:
     """The request handlers of the browsing pages."""
 
     options: AdminOptions
-    looks: Looks
+    looks: Queries
     frame: Frame
 
     def routes(self) -> Routes:

@@ -18,20 +18,20 @@ from starlette.requests import Request
 
 from admin.access import Access
 from admin.actions import Actions, Notifier
+from admin.answer_budget import AnswerBudget
 from admin.api import JsonApi, Settings
 from admin.audit import Audit
-from admin.bounds import Bounds
 from admin.browsing import Browsing
 from admin.cluster import AllFailed, Cluster
+from admin.fallback import FallbackUpstreams
 from admin.forms import Forms
-from admin.frame import Fields, Frame
 from admin.history import History
+from admin.layout import Fields, Frame
 from admin.login import Login
-from admin.looks import Looks
 from admin.node_pages import NodePages
 from admin.options import PROGRAM, AdminOptions
 from admin.pages import Pages
-from admin.patient import Patient
+from admin.queries import Queries
 from admin.record_pages import RecordPages
 from admin.tasks import Tasks
 from admin.topic_pages import TopicPages
@@ -86,7 +86,7 @@ def application(options: AdminOptions, context: ssl.SSLContext) -> Api:
     named = [part.partition("=")[::2] for part in options.cluster]
     others = {name: f"{home}/clusters/{name}" for name, _ in named}
     clusters = ((options.cluster_name, home), *others.items()) if others else ()
-    bounds = Bounds(options.max_upstream_response)
+    bounds = AnswerBudget(options.max_upstream_response)
     first = _Shown(options, context, access, home, clusters, bounds)
     routes = {**first.routes(), **access.guarded(Login(access, first.frame, first.audit).routes(), first.frame.refuse)}
     found = dict(below(home, routes))
@@ -103,14 +103,14 @@ class _Shown:
 
     def __init__(
         self, options: AdminOptions, context: ssl.SSLContext, access: Access, home: str, clusters: tuple[tuple[str, str], ...],
-        bounds: Bounds, audit: Audit | None = None,
+        bounds: AnswerBudget, audit: Audit | None = None,
     ) -> None:  # fmt: skip
         settings = Settings(options.lookupd_http_address)
         times = Times(options.http_client_connect_timeout / SECOND, options.http_client_request_timeout / SECOND)
-        direct, patient = Upstreams(times, context, bounds), Patient(times, context, bounds)
+        direct, patient = Upstreams(times, context, bounds), FallbackUpstreams(times, context, bounds)
         cluster = Cluster(direct, lambda: settings.lookupds, options.nsqd_http_address)
         asked = Cluster(patient, lambda: settings.lookupds, options.nsqd_http_address)
-        looks = Looks(settings, asked, patient, direct)
+        looks = Queries(settings, asked, patient, direct)
         publish = partial(_publish, cluster, options.audit_topic) if options.audit_topic else None
         self.audit = audit or Audit(options.audit_file, publish)
         actions = Actions(cluster, Notifier(options.notification_http_endpoint), self.audit)

@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from admin.bounds import Answer, Bounds
+from admin.answer_budget import Answer, AnswerBudget
 from admin.upstreams import Arguments, Times, UpstreamError, Upstreams, question, retrieve
 
 PATIENCE = 1.0  # s to wait for a node that answered the last time
@@ -30,11 +30,11 @@ class _Slot:
     at: float = 0.0
 
 
-class Patient(Upstreams):
+class FallbackUpstreams(Upstreams):
     """Upstreams that return the last answer of a node that does not answer in time."""
 
     def __init__(
-        self, times: Times, context: ssl.SSLContext, bounds: Bounds, clock: Callable[[], float] = time.monotonic
+        self, times: Times, context: ssl.SSLContext, bounds: AnswerBudget, clock: Callable[[], float] = time.monotonic
     ) -> None:
         super().__init__(times, context, bounds)
         self._clock = clock

@@ -13,9 +13,9 @@ from admin.actions import CHANGES, Actions, counted_of
 from admin.api import parameters
 from admin.browsing import MANY, MANY_JOBS, one_number
 from admin.cluster import Outcome
-from admin.frame import Do, Form, Frame, Partly
-from admin.looks import Looks
+from admin.layout import Do, Form, Frame, Partly
 from admin.options import AdminOptions
+from admin.queries import Queries
 from admin.tasks import FASTEST, NotAllowed, Tasks, TooManyTasks
 from penstock.protocol.names import is_valid_name
 from shared.http.api import Routes
@@ -36,7 +36,7 @@ class Forms:
     """The request handlers of the forms."""
 
     options: AdminOptions
-    looks: Looks
+    looks: Queries
     frame: Frame
     access: Access
     actions: Actions

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from admin.access import COOKIE, Access, agent_of, check_origin, who_asks
 from admin.audit import DONE, Actor, Audit
-from admin.frame import HEADERS, Fields, Frame
+from admin.layout import HEADERS, Fields, Frame
 from admin.sessions import ADDRESS, NAME, PAIR, Key
 from admin.users import PASSWORD, User
 from shared.http.api import Handler, query

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from admin.access import who_asks
 from admin.api import JsonApi, Settings, parameters
 from admin.cluster import Producer
-from admin.frame import Fields, View
-from admin.looks import SELDOM, Looks
+from admin.layout import Fields, View
 from admin.merge import number, objects, text
 from admin.options import AdminOptions
+from admin.queries import SELDOM, Queries
 from admin.storage import drain_view, storage_view
 from admin.views import MOST_CURSORS, count, page_of, reader_rows, topic_row, whole
 from shared.http.api import query
@@ -28,7 +28,7 @@ class NodePages:
 
     options: AdminOptions
     settings: Settings
-    looks: Looks
+    looks: Queries
     api: JsonApi
 
     def views(self) -> Mapping[str, View]:

@@ -1,6 +1,6 @@
 """The pages: rendered by the server, so that they can be read without scripts. Looking at a page changes nothing.
 
-Each view returns the fields of its template (see admin.frame). Views, not templates, leave out what a user may not see.
+Each view returns the fields of its template (see admin.layout). Views, not templates, leave out what a user may not see.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from starlette.requests import Request
 
 from admin.access import who_asks
 from admin.cluster import AllFailed
-from admin.frame import EVERY, Fields, Frame
-from admin.looks import Looks
+from admin.layout import EVERY, Fields, Frame
 from admin.node_pages import NodePages
+from admin.queries import Queries
 from admin.record_pages import RecordPages
 from admin.topic_pages import TopicPages
 from admin.upstreams import UpstreamError
@@ -26,7 +26,7 @@ OFTEN = {"/tasks/{task}": 0.5}  # s between two refreshes of a page, if not EVER
 class Pages:
     """The request handlers of the pages."""
 
-    looks: Looks
+    looks: Queries
     frame: Frame
     topics: TopicPages
     nodes: NodePages

@@ -14,12 +14,12 @@ from typing import Any
 
 from admin.api import Settings
 from admin.cluster import AllFailed, Cluster, Producer, Producers, Stats
+from admin.fallback import FallbackUpstreams
 from admin.merge import Told, number, objects, text
 from admin.overview import Overview, overview_of, rows_of
-from admin.patient import Patient
+from admin.response_cache import Seen, Watch
 from admin.upstreams import Gathered, UpstreamError, Upstreams
 from admin.views import Row, topic_row
-from admin.watch import Seen, Watch
 from shared.http.errors import HttpError
 
 MOST_ROWS = 200  # topics in one request for rows
@@ -31,12 +31,12 @@ _LOG = "log"  # the capability that Penstock's nodes announce
 
 
 @dataclass(slots=True)
-class Looks:
+class Queries:
     """The questions of pages to the nodes of a cluster. `cluster` sends its requests through `patient`."""
 
     settings: Settings
     cluster: Cluster
-    patient: Patient
+    patient: FallbackUpstreams
     direct: Upstreams  # callers wait, and no answer is remembered: for messages
     watch: Watch = field(init=False)
     # By address: whether it is Penstock's nsqd, and until when that is assumed.

@@ -10,8 +10,8 @@ from starlette.requests import Request
 from admin.access import who_asks
 from admin.api import parameters
 from admin.audit import Audit
-from admin.frame import Fields, View
 from admin.history import GRAINS, History, history_view
+from admin.layout import Fields, View
 from admin.options import AdminOptions
 from admin.tasks import Tasks
 from admin.views import whole

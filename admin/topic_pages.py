@@ -12,11 +12,12 @@ from starlette.responses import Response
 from admin.access import who_asks
 from admin.api import Settings, parameters
 from admin.cluster import Stats
-from admin.frame import Fields, View
-from admin.looks import SELDOM, Looks
+from admin.layout import Fields, View
 from admin.merge import merged_channel, merged_topic, objects
 from admin.options import AdminOptions
 from admin.overview import COLUMNS, Overview, in_order, ordered, rates
+from admin.queries import SELDOM, Queries
+from admin.response_cache import Seen
 from admin.series import summed
 from admin.storage import disks
 from admin.views import (
@@ -31,7 +32,6 @@ from admin.views import (
     with_rate,
     with_rates,
 )
-from admin.watch import Seen
 from shared.http.api import json_response, query
 from shared.http.errors import HttpError
 
@@ -50,7 +50,7 @@ class TopicPages:
 
     options: AdminOptions
     settings: Settings
-    looks: Looks
+    looks: Queries
 
     def views(self) -> Mapping[str, View]:
         """Return the view function of each path."""

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 import httpx
 
-from admin.bounds import Answer, Bounds
+from admin.answer_budget import Answer, AnswerBudget
 from shared.http import extensions
 from shared.http.bounded import IDENTITY, AnswerError, parse_object, read_answer
 
@@ -70,7 +70,7 @@ class Times:
 class Upstreams:
     """A client for the nodes of a cluster. Make, use and close it in one event loop."""
 
-    def __init__(self, times: Times, context: ssl.SSLContext, bounds: Bounds) -> None:
+    def __init__(self, times: Times, context: ssl.SSLContext, bounds: AnswerBudget) -> None:
         timeout = httpx.Timeout(times.request, connect=times.connect)
         limits = httpx.Limits(
             max_connections=AT_ONCE + SILENT_AT_ONCE, max_keepalive_connections=AT_ONCE, keepalive_expiry=30

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import trio
 
-from lookupd.lobby import Lobby
-from lookupd.pace import Pace
+from lookupd.pending import PendingConnections
 from lookupd.producers import UNIX, host_of
 from lookupd.protocol import Session
+from lookupd.rate_limit import RateLimit
 from lookupd.registry import Registry
 from shared.listen import OUT_OF_RESOURCES, Listener, display
 from shared.log import log
@@ -71,8 +71,8 @@ class TcpServer:
         self._clock = clock  # ns since the epoch
         self._timeouts = timeouts
         self._unnamed = itertools.count(1)  # numbers for peers on a unix socket, which have no address
-        self._lobby = Lobby()
-        self._pace = Pace()
+        self._lobby = PendingConnections()
+        self._pace = RateLimit()
         self._connections = 0  # connections being served
         self._displaced = 0  # connections that a new one displaced from the lobby
 

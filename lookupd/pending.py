@@ -15,7 +15,7 @@ MOST = 1_024  # connections
 MOST_PER_IP = 256  # connections of one address; beyond that, a new one displaces one of the same address
 
 
-class Lobby:
+class PendingConnections:
     """Connections that have not sent IDENTIFY yet, or that are being told why they must close."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ KNOWN_AFTER = 30 * 1_000_000_000  # ns from IDENTIFY to the last PING; an nsqd p
 Identity = tuple[str, str, int]  # IP address, broadcast address, TCP port: what an nsqd keeps when it reconnects
 
 
-class Seats:
+class ProducerSlots:
     """The producers that are connected, and those that are known and may come back."""
 
     def __init__(self, limits: Limits) -> None:

@@ -14,7 +14,7 @@ LONGEST = 1.0  # s: the longest pause
 MOST_REMEMBERED = 4_096  # addresses
 
 
-class Pace:
+class RateLimit:
     """The commands that each address has spent, like a leaky bucket; remembers at most MOST_REMEMBERED addresses."""
 
     def __init__(self) -> None:

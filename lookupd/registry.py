@@ -16,8 +16,8 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
+from lookupd.producer_slots import ProducerSlots
 from lookupd.producers import DEFAULT_LIMITS, Full, Limits, Peer, PeerInfo, count_down
-from lookupd.seats import Seats
 from penstock.protocol.names import is_ephemeral, is_valid_name
 
 ANY = "*"  # in place of a topic over HTTP: every topic. No topic can have this name.
@@ -73,7 +73,7 @@ class Registry:
         self._inactive_after = inactive_after
         self._tombstone_lifetime = tombstone_lifetime
         self._limits = limits
-        self.seats = Seats(limits)  # seats of the producers in _peers
+        self.seats = ProducerSlots(limits)  # seats of the producers in _peers
         # Refusals because of a limit: see `make_room` and REGISTER.
         self.refused = Counter({"identify": 0, "silent": 0, "register": 0})
         self._peers: dict[Peer, None] = {}  # every identified connection, in order of IDENTIFY

@@ -25,8 +25,8 @@ from nsqd.net.promised import Served
 from nsqd.net.reactor import Reactor
 from nsqd.opening import clocks, open_directory, sync_by_time
 from nsqd.options import NsqdOptions
+from nsqd.pause_expiry import end_pauses
 from nsqd.protocols.beanstalk.stats import VERSION
-from nsqd.resuming import end_pauses
 from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.log.opening import SMALLEST_SEGMENT
 from nsqd.storage.log.writer import SEGMENT_SIZE

@@ -34,12 +34,12 @@ from nsqd.net.promised import Served
 from nsqd.net.reactor import Reactor
 from nsqd.opening import Opened, clocks, open_directory, sync_by_time
 from nsqd.options import PROGRAM, NsqdOptions
+from nsqd.pause_expiry import end_pauses
 from nsqd.protocols.nsq.context import Context
-from nsqd.resuming import end_pauses
+from nsqd.series_task import note_series
 from nsqd.storage.directory import Directory
 from nsqd.storage.saver import Health, Saver
 from nsqd.topology_log import tell_log
-from nsqd.watching import note_series
 from shared.budget import Budget
 from shared.daemon import SIGNALS, until_told_to_stop
 from shared.http.bridge import Bridge
@@ -50,7 +50,7 @@ from shared.tls import Certificates, TlsError
 from shared.trio_thread import TrioThread
 
 if TYPE_CHECKING:
-    from nsqd.doors import Doors
+    from nsqd.listeners import Listeners
     from shared.http.server import HttpServer
 
 SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner than after Python's 5 ms
@@ -59,12 +59,12 @@ SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner
 GC_THRESHOLDS = (2_000, 5, 1_000_000)
 
 
-def serve(options: NsqdOptions, directory: Directory, doors: Doors) -> None:
+def serve(options: NsqdOptions, directory: Directory, doors: Listeners) -> None:
     """Serve until SIGINT or SIGTERM. Raises DirectoryError before any client is served."""
     trio.run(_run, options, directory, doors)
 
 
-async def _run(options: NsqdOptions, directory: Directory, doors: Doors) -> None:
+async def _run(options: NsqdOptions, directory: Directory, doors: Listeners) -> None:
     """Serve until SIGINT or SIGTERM. Any exception that leaves here is a bug, or a machine that has ceased to work."""
     _tune_interpreter()
     opened = open_directory(options, directory)
@@ -90,7 +90,7 @@ class Daemon:
     """The parts of a node, each built from those before it."""
 
     def __init__(
-        self, options: NsqdOptions, directory: Directory, doors: Doors, opened: Opened, nursery: trio.Nursery
+        self, options: NsqdOptions, directory: Directory, doors: Listeners, opened: Opened, nursery: trio.Nursery
     ) -> None:
         self._options, self._doors, self._opened, self._nursery = options, doors, opened, nursery
         self._broker = broker = opened.broker

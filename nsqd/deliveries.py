@@ -27,9 +27,9 @@ from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import TooMany
 from nsqd.core.measurement.outcomes import Event, Outcome
-from nsqd.core.retention.keeping import TopicConfig
+from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.topic import Topic
-from nsqd.portions import Portions
+from nsqd.time_slices import TimeSlice
 from shared.log import log
 from shared.values import SECOND
 
@@ -60,7 +60,7 @@ class Deliveries:
         """Return the messages for the second `at` (s since the epoch), encoded as JSON."""
         messages: list[bytes] = []
         counters: dict[int, tuple[int, int]] = {}
-        portions = Portions()
+        portions = TimeSlice()
         for topic in list(self._broker.topics.values()):
             if topic.deleted or topic.ephemeral or topic.name == self._name:
                 continue

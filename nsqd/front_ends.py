@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from nsqd.doors import Doors
+from nsqd.listeners import Listeners
 from nsqd.net.acceptor import ConnectionLimits
-from nsqd.net.edge import Edge
+from nsqd.net.admission import Edge
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.protocols.conversation import Conversation
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nsqd.beanstalk import FrontEnd
 
 
-def make_edge(options: NsqdOptions, doors: Doors, refused: Counter[str], budget: Budget) -> Edge:
+def make_edge(options: NsqdOptions, doors: Listeners, refused: Counter[str], budget: Budget) -> Edge:
     """Return the limits, TLS and budget that connections meet before they reach the broker."""
     edge = Edge(
         ConnectionLimits(options.max_connections, options.max_connections_per_ip), refused=refused, budget=budget
@@ -57,18 +57,18 @@ def make_auth_servers(options: NsqdOptions, tls: ssl.SSLContext | None) -> AuthS
 
 
 def listen_to_nsq(
-    reactor: Reactor, doors: Doors, context: Context, auth_servers: AuthServers | None, nursery: trio.Nursery
+    reactor: Reactor, doors: Listeners, context: Context, auth_servers: AuthServers | None, nursery: trio.Nursery
 ) -> None:
     """Accept clients of NSQ, and have `auth_servers` asked about them if there are any."""
     if auth_servers:
-        from nsqd.auth.asking import asking
+        from nsqd.auth.queries import asking
 
         context.ask = asking(auth_servers, nursery)
     reactor.listen(doors.tcp.socket, partial(Peer, context))
     log.info("TCP: listening on %s", doors.tcp.address)
 
 
-def listen_to_beanstalk(reactor: Reactor, doors: Doors, front_end: FrontEnd) -> None:
+def listen_to_beanstalk(reactor: Reactor, doors: Listeners, front_end: FrontEnd) -> None:
     """Accept clients of beanstalkd on the ports that are open for them."""
     for door, make_peer, name in (
         (doors.beanstalk, front_end.make_peer, "BEANSTALK"),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from nsqd.doors import Doors
 from nsqd.http.node import Node
+from nsqd.listeners import Listeners
 from nsqd.option_values import REQUIRED
 from nsqd.options import NsqdOptions
 from shared.budget import Budget
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def make_http_server(
-    options: NsqdOptions, node: Node, doors: Doors, trio_thread: TrioThread, budget: Budget
+    options: NsqdOptions, node: Node, doors: Listeners, trio_thread: TrioThread, budget: Budget
 ) -> HttpServer:
     """Return the server, not started. Where TLS is required, plain HTTP answers only that."""
     from nsqd.http.routes import routes
@@ -46,7 +46,7 @@ def make_http_server(
     )
 
 
-async def start_http_server(server: HttpServer, doors: Doors) -> None:
+async def start_http_server(server: HttpServer, doors: Listeners) -> None:
     """Start the server, and return when it listens."""
     await trio.to_thread.run_sync(server.start)
     if doors.http:

@@ -3,8 +3,8 @@
 import socket
 import time
 
-from nsqd.doors import Doors
 from nsqd.http.node import Info
+from nsqd.listeners import Listeners
 from nsqd.options import NsqdOptions
 from shared.daemon import broadcast_address
 from shared.version import NSQ_VERSION
@@ -12,7 +12,7 @@ from shared.version import NSQ_VERSION
 CAPABILITIES = ["log"]  # nsqlookupd passes them on; `log`: topics can be read back by offset
 
 
-def node_info(options: NsqdOptions, doors: Doors) -> Info:
+def node_info(options: NsqdOptions, doors: Listeners) -> Info:
     """Return what the node tells its HTTP clients in /info."""
     hostname = socket.gethostname()
     return Info(

@@ -22,7 +22,7 @@ OWN_FILES = 19
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class Listeners:
     """The open listeners of a node, and its TLS certificates."""
 
     tcp: Listener
@@ -42,7 +42,7 @@ def files_needed(options: NsqdOptions) -> int:
 
 
 @contextlib.contextmanager
-def open_doors(options: NsqdOptions) -> Iterator[Doors]:
+def open_listeners(options: NsqdOptions) -> Iterator[Listeners]:
     """Load the certificates and open the listeners; close the listeners in the end. Raises TlsError, ListenError."""
     from shared.daemon import listening, listening_if_given
 
@@ -56,7 +56,7 @@ def open_doors(options: NsqdOptions) -> Iterator[Doors]:
         listening_if_given(options.beanstalk_address) as beanstalk,
         listening_if_given(options.beanstalk_tls_address) as beanstalk_tls,
     ):
-        yield Doors(tcp, http, https, beanstalk, beanstalk_tls, certificates, auth_tls)
+        yield Listeners(tcp, http, https, beanstalk, beanstalk_tls, certificates, auth_tls)
 
 
 def files_problem(options: NsqdOptions) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 
-from nsqd.doors import files_needed, files_problem, open_doors
+from nsqd.listeners import files_needed, files_problem, open_listeners
 from nsqd.options import PROGRAM, NsqdOptions
 from shared.startup import Exit, begin
 
@@ -31,7 +31,7 @@ def main() -> int:
     exit_on_early_signals()
     try:
         raise_file_limit(files_needed(options))
-        with contextlib.closing(Directory(options.data_path)) as directory, open_doors(options) as doors:
+        with contextlib.closing(Directory(options.data_path)) as directory, open_listeners(options) as doors:
             gc.disable()  # saves a tenth of the time: no imported object is garbage
             from nsqd.daemon import serve
 

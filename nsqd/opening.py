@@ -15,20 +15,20 @@ import trio
 from nsqd.core.broker import Broker
 from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from nsqd.core.story import Story
 from nsqd.core.topology import TopicEntry, changes, restore, restore_pauses, snapshot, unpaused
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.storage.binlog import find_binlogs
 from nsqd.storage.binlog_import import BinlogImport
+from nsqd.storage.data_import import DataImportError
 from nsqd.storage.directory import Directory, DirectoryError, Metadata
 from nsqd.storage.diskqueue import QueueError
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import LogOptions, OpenLog, open_log
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.nsq_import import NsqImport
-from nsqd.storage.takeover import TakeOverError
 from shared.log import log
 from shared.values import SECOND
 
@@ -63,7 +63,7 @@ def imports(directory: Directory) -> tuple[NsqImport, BinlogImport]:
             raise DirectoryError(f"{path} holds files of both NSQ's queues and beanstalkd's: move one of them away")
         binlogs.prepare()
         taking.prepare()
-    except (QueueError, TakeOverError, OSError) as error:
+    except (QueueError, DataImportError, OSError) as error:
         raise DirectoryError(f"failed to take over the data in {path} - {error}") from None
     return taking, binlogs
 

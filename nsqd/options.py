@@ -336,8 +336,8 @@ class NsqdOptions(DaemonOptions):
     def limits(self) -> Limits:
         """Return the limits of the core."""
         from nsqd.core.limits import Limits
-        from nsqd.core.retention.keeping import Durability, Keeping
-        from nsqd.core.sequence.seen import SeenLimits
+        from nsqd.core.retention.policy import Durability, StoragePolicy
+        from nsqd.core.sequence.dedup import DedupLimits
 
         return Limits(
             mem_queue_size=max(0, self.mem_queue_size),  # NSQ's operators write -1 for none
@@ -352,8 +352,8 @@ class NsqdOptions(DaemonOptions):
             latency_window=self.e2e_processing_latency_window_time,
             measures=bool(self.statistics_topic),
             events=read_events(self.statistics_events),
-            keeping=Keeping(Durability(self.durability), self.retention, self.retention_bytes),
-            seen=SeenLimits(self.dedup_window, self.dedup_keys, self.dedup_producers),
+            keeping=StoragePolicy(Durability(self.durability), self.retention, self.retention_bytes),
+            seen=DedupLimits(self.dedup_window, self.dedup_keys, self.dedup_producers),
         )
 
     def node_number(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import trio
 
 from nsqd.core.broker import Broker
-from nsqd.portions import Portions
+from nsqd.time_slices import TimeSlice
 from shared.log import log
 
 EVERY = 1.0  # s: the task looks as each second of the clock begins
@@ -20,7 +20,7 @@ async def end_pauses(broker: Broker, wake: Callable[[], None], clock: Callable[[
     """
     while True:
         await trio.sleep(EVERY - clock() % EVERY)
-        portions = Portions()
+        portions = TimeSlice()
         while ended := broker.end_pauses(int(clock()), AT_ONCE):
             for topic, channel in ended:
                 log.info("PAUSE: %s%s goes on, its time is over", topic, f" {channel}" if channel else "")

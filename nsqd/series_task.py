@@ -7,7 +7,7 @@ import trio
 
 from nsqd.core.broker import Broker
 from nsqd.core.observation.series import COARSE, FINE, Series
-from nsqd.portions import Portions
+from nsqd.time_slices import TimeSlice
 
 
 async def note_series(broker: Broker, series: Series, clock: Callable[[], float] = time.time) -> None:
@@ -19,7 +19,7 @@ async def note_series(broker: Broker, series: Series, clock: Callable[[], float]
         everything = at % COARSE == 0
         if everything:
             series.begin({topic.number for topic in broker.topics.values()})
-        portions = Portions()
+        portions = TimeSlice()
         for topic in list(broker.topics.values()) if everything or watched else ():
             if topic.deleted:
                 continue

@@ -5,7 +5,7 @@ import trio
 PORTION = 0.001  # s of looking in a row, after which a turn may come in between
 
 
-class Portions:
+class TimeSlice:
     """The time that a long look may still take; the look calls `breathe` after each step."""
 
     __slots__ = ("_until",)

@@ -16,7 +16,7 @@ _ROOMS = _APP if os.path.isdir(_APP) else os.path.dirname(_HERE)
 _VERSION_ONLY = (["-version"], ["--version"])
 _ELSEWHERE = {  # subcommands of `penstock` whose module is outside apps
     "verify": "nsqd.verify",
-    "import": "nsqd.take_over",
+    "import": "nsqd.import_command",
     "pipeline": "pipeline.main",
     "users": "admin.users_command",
     "doctor": "pipeline.doctor",

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from nsqd.auth.asking import MOST_LINES, QUIET, Refusals
+from nsqd.auth.queries import MOST_LINES, QUIET, Refusals
 from nsqd.protocols.nsq.authorization import AuthRefused, Question
 from shared.log import log
 

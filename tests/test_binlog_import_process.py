@@ -20,7 +20,7 @@ import pytest
 
 from nsqd.storage.binlog import find_binlogs, read_binlogs
 from nsqd.storage.binlog_import import ASIDE, MARKER
-from nsqd.storage.takeover import READING
+from nsqd.storage.data_import import READING
 from tests.daemons import ROOT
 from tests.test_beanstalkd_process import Beanstalkd
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from lookupd.lobby import MOST, MOST_PER_IP, Lobby
-from lookupd.pace import BURST, LONGEST, MOST_REMEMBERED, RATE, Pace
+from lookupd.pending import MOST, MOST_PER_IP, PendingConnections
+from lookupd.producer_slots import KNOWN_AFTER
 from lookupd.producers import Full, Limits, Peer, PeerInfo
+from lookupd.rate_limit import BURST, LONGEST, MOST_REMEMBERED, RATE, RateLimit
 from lookupd.registry import Registry
-from lookupd.seats import KNOWN_AFTER
 
 T0 = 1_700_000_000_000_000_000
 INFO = PeerInfo("10.0.0.1:5001", "host1", "node1", 4150, 4151, "1.3.0")
@@ -21,7 +21,7 @@ LIMITS = Limits(producers=6, producers_per_ip=3)
 
 
 def test_a_crowd_from_one_address_displaces_its_own_oldest() -> None:
-    lobby, gone = Lobby(), []
+    lobby, gone = PendingConnections(), []
     lobby.enter("other", "10.0.0.2", lambda: gone.append("other"))
     for number in range(MOST_PER_IP):
         assert not lobby.enter(number, "10.0.0.1", lambda number=number: gone.append(number))  # type: ignore[misc]
@@ -31,7 +31,7 @@ def test_a_crowd_from_one_address_displaces_its_own_oldest() -> None:
 
 
 def test_a_full_lobby_displaces_the_oldest_of_all() -> None:
-    lobby, gone = Lobby(), []
+    lobby, gone = PendingConnections(), []
     for number in range(MOST):
         lobby.enter(number, f"10.0.0.{number % 8}", lambda number=number: gone.append(number))  # type: ignore[misc]
     assert lobby.enter("next", "10.0.1.1", lambda: None)
@@ -40,7 +40,7 @@ def test_a_full_lobby_displaces_the_oldest_of_all() -> None:
 
 
 def test_whoever_left_the_lobby_is_not_displaced() -> None:
-    lobby, gone = Lobby(), []
+    lobby, gone = PendingConnections(), []
     lobby.enter("seated", "10.0.0.1", lambda: gone.append("seated"))
     lobby.leave("seated")
     lobby.leave("seated")
@@ -51,7 +51,7 @@ def test_whoever_left_the_lobby_is_not_displaced() -> None:
 
 
 def test_entering_again_makes_a_guest_the_newest() -> None:
-    lobby, gone = Lobby(), []
+    lobby, gone = PendingConnections(), []
     lobby.enter("failed", "10.0.0.1", lambda: gone.append("failed"))
     for number in range(MOST_PER_IP - 1):
         lobby.enter(number, "10.0.0.1", lambda number=number: gone.append(number))  # type: ignore[misc]
@@ -189,7 +189,7 @@ def test_who_gave_way_may_disconnect_later() -> None:
 
 
 def test_a_burst_is_free_and_then_an_address_has_its_rate() -> None:
-    pace = Pace()
+    pace = RateLimit()
     assert pace.pause("10.0.0.1", BURST, 100.0) == 0
     assert pace.pause("10.0.0.1", RATE // 2, 100.0) == 0.5
     assert pace.pause("10.0.0.2", BURST, 100.0) == 0
@@ -199,7 +199,7 @@ def test_a_burst_is_free_and_then_an_address_has_its_rate() -> None:
 
 
 def test_the_addresses_remembered_are_bounded() -> None:
-    pace = Pace()
+    pace = RateLimit()
     for number in range(2 * MOST_REMEMBERED):
         pace.pause(f"host{number}", 1 if number % 2 else BURST, number / 1000)
     assert len(pace) <= MOST_REMEMBERED

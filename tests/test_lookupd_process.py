@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from lookupd.daemon import identity
-from lookupd.lobby import MOST_PER_IP
 from lookupd.options import LookupdOptions
+from lookupd.pending import MOST_PER_IP
 from shared.daemon import broadcast_address
 from shared.listen import Listener
 from tests.daemons import Daemon, eventually, run

@@ -18,9 +18,9 @@ from typing import Any
 import httpx
 import pytest
 
+from nsqd.storage.data_import import MOVING, READING
 from nsqd.storage.diskqueue import Queue, QueueError, find_queues
 from nsqd.storage.nsq_import import ASIDE, MARKER
-from nsqd.storage.takeover import MOVING, READING
 from penstock.client import Consumer
 from tests.daemons import ROOT, Daemon, nsqd
 

@@ -531,7 +531,7 @@ def test_frames_come_back_in_the_order_of_the_commands(node: Daemon) -> None:
     ("broken", "request_line"),
     [
         ("from nsqd.core import topic; topic.Topic.seal = None", b"POST /pub?topic=t HTTP/1.1"),  # in a turn
-        ("from nsqd.http import observe; observe.json_response = None", b"GET /info HTTP/1.1"),  # in the HTTP thread
+        ("from nsqd.http import health; health.json_response = None", b"GET /info HTTP/1.1"),  # in the HTTP thread
     ],
 )
 def test_a_bug_stops_the_daemon_loudly(tmp_path: Path, broken: str, request_line: bytes) -> None:

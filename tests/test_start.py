@@ -141,9 +141,9 @@ def test_the_children_of_up_do_not_import_them_either(strangers: Path) -> None:
 @pytest.mark.process
 def test_a_signal_that_comes_early_ends_the_daemon_without_a_traceback(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys; from nsqd import doors; real = doors.open_doors\n"
+        "import os, signal, sys; from nsqd import listeners; real = listeners.open_listeners\n"
         "def early(options): os.kill(os.getpid(), signal.SIGINT); return real(options)\n"
-        "from nsqd import main; main.open_doors = early; sys.exit(main.main())"
+        "from nsqd import main; main.open_listeners = early; sys.exit(main.main())"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, "-data-path", str(tmp_path), "-tcp-address=127.0.0.1:0"],

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 from nsqd.core.limits import Limits
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from tests.simulation.node import WholeNode
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
-from nsqd.core.commons import Commons
 from nsqd.core.directory import Directory
 from nsqd.core.limits import Limits
 from nsqd.core.measurement.outcomes import Events
 from nsqd.core.message.ids import IdSource
+from nsqd.core.node_context import NodeContext
 from nsqd.core.pauses import Key, Pause
 from nsqd.core.reader import Kind, Parts, Reader
 from nsqd.core.registry import Change, ChangeKind, Registry
@@ -49,7 +49,7 @@ class Broker:
         self.settle, self.seal, self.serve = agenda.settle, agenda.seal, agenda.serve  # steps of the turn
         self.registry = Registry(limits)
         self.scan = ScanPool(agenda, limits.queue_scan_selection_count, limits.queue_scan_worker_pool_max, random_below)
-        self.commons = Commons(
+        self.commons = NodeContext(
             limits, store, ids, random_below, agenda, self.registry, self.scan, Events(limits.events)
         )
         self.directory = Directory(self.commons)

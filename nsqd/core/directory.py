@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.consumer import Consumer
-from nsqd.core.commons import Commons
+from nsqd.core.node_context import NodeContext
 from nsqd.core.registry import ChangeKind
-from nsqd.core.retention.keeping import TopicConfig
+from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.topic import Topic
 from penstock.protocol.names import is_valid_name
 
@@ -14,7 +14,7 @@ from penstock.protocol.names import is_valid_name
 class Directory:
     """All topics of one node, found by name or number."""
 
-    def __init__(self, commons: Commons) -> None:
+    def __init__(self, commons: NodeContext) -> None:
         self.commons = commons
         self.topics: dict[str, Topic] = {}
         self.named: dict[bytes, Topic] = {}  # the same topics, by the names as protocols read them

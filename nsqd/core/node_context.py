@@ -8,7 +8,7 @@ from nsqd.core.measurement.latency import Latency
 from nsqd.core.measurement.outcomes import Events, Outcomes, Producers
 from nsqd.core.message.ids import IdSource
 from nsqd.core.registry import Registry
-from nsqd.core.sequence.seen import Remembered
+from nsqd.core.sequence.dedup import Remembered
 from nsqd.core.sequence.store import Store
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.scan import ScanPool
@@ -16,7 +16,7 @@ from shared.histogram import Histogram
 
 
 @dataclass(slots=True)
-class Commons:
+class NodeContext:
     """The shared objects of one node."""
 
     limits: Limits

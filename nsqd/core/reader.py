@@ -9,9 +9,9 @@ from enum import IntEnum
 from typing import NamedTuple, Protocol
 
 from nsqd.core.limits import Limits
-from nsqd.core.sequence.edge import Edge
 from nsqd.core.sequence.journal import Extents, ReaderJournal
-from nsqd.core.sequence.puts import Puts, Terms
+from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 
@@ -45,7 +45,7 @@ class Batch(NamedTuple):
     ordinary: int  # how many of them have no delay
     delayed: int  # how many of them wait in the topic's delay lane
     # The jobs that a client has just put, if the batch is exactly these jobs; None: the batch may hold anything.
-    puts: Puts | None
+    puts: PutBatch | None
 
 
 class Counts(NamedTuple):
@@ -81,7 +81,7 @@ class Reader(Protocol):
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Leave out messages first..end, which this reader does not get. `Edge.ordinary` already counts `ordinary` of them."""
 
-    def expect(self, first: int, count: int, terms: Terms) -> None:
+    def expect(self, first: int, count: int, terms: JobOptions) -> None:
         """Note that `count` messages from `first` on come on these terms once the edge passes them.
 
         The topic calls this only on a reader that `takes_terms`.

@@ -14,8 +14,8 @@ from nsqd.core.reader import Kind as ReaderKind
 from nsqd.core.reader import Reader
 from nsqd.core.records import Kind
 from nsqd.core.sequence.finished import Span
-from nsqd.core.sequence.puts import Terms
-from nsqd.core.timing.pages import Page
+from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.timing.deferred_pages import Page
 
 # A function from first..end to the parts of it that a topic still holds, ascending: (first, end, published with a delay).
 Kinds = Callable[[int, int], Iterable[tuple[int, int, bool]]]
@@ -51,7 +51,7 @@ class ReaderState(ABC):
         return spans
 
     def expect(  # noqa: B027 (most kinds have no use for it)
-        self, first: int, count: int, terms: Terms, numbers: list[int], created: int
+        self, first: int, count: int, terms: JobOptions, numbers: list[int], created: int
     ) -> None:
         """Note that `count` messages from `first` on were published on these terms, at `created` (ns since the epoch).
 

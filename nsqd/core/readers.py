@@ -4,11 +4,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from nsqd.core.channel.channel import Channel
-from nsqd.core.commons import Commons
 from nsqd.core.measurement.outcomes import Producers
+from nsqd.core.node_context import NodeContext
 from nsqd.core.reader import Kind, Parts, Reader
-from nsqd.core.sequence.edge import Edge
 from nsqd.core.sequence.journal import TopicJournal
+from nsqd.core.sequence.offsets import Edge
 from nsqd.core.timing.deferred import Message
 from penstock.protocol.names import is_ephemeral
 
@@ -21,7 +21,7 @@ class Readers:
     __slots__ = ("_commons", "_edge", "_ephemeral", "_journal", "_producers", "_topic", "all", "channels")
 
     def __init__(
-        self, topic: str, commons: Commons, edge: Edge, journal: TopicJournal, producers: Producers | None
+        self, topic: str, commons: NodeContext, edge: Edge, journal: TopicJournal, producers: Producers | None
     ) -> None:
         """Take the topic's name and parts. `producers`: who published which message; None: this is not measured."""
         self._topic = topic

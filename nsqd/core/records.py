@@ -11,7 +11,7 @@ from itertools import chain
 from struct import Struct
 
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.keeping import Durability, TopicConfig
+from nsqd.core.retention.policy import Durability, TopicConfig
 
 
 class Kind(IntEnum):

@@ -12,7 +12,7 @@ from nsqd.core.topic_state import TopicState
 
 
 @dataclass(frozen=True, slots=True)
-class LogPicture:
+class LogSnapshot:
     """The content of a log, with which a broker is to be filled."""
 
     topics: list[TopicState]  # settled
@@ -34,7 +34,7 @@ class Recovery:
     No checkpoint begins before all topics exist (LogStore.is_whole), because it would leave out the others.
     """
 
-    def __init__(self, broker: Broker, picture: LogPicture) -> None:
+    def __init__(self, broker: Broker, picture: LogSnapshot) -> None:
         """Take over the states of `picture`. Raises NameTaken, and then nothing has changed."""
         self._broker = broker
         self._offset = picture.offset
@@ -79,7 +79,7 @@ class Recovery:
         return f"<Recovery: {len(self._waiting)} topics to be made>"
 
 
-def recover(broker: Broker, picture: LogPicture, now: int) -> None:
+def recover(broker: Broker, picture: LogSnapshot, now: int) -> None:
     """Fill an empty broker at the start of the node. See Recovery."""
     recovery = Recovery(broker, picture)
     while recovery.go_on(now):

@@ -89,7 +89,7 @@ def _lines(events: Sequence[Event], topic: int, ordinal: int) -> list[str]:
     ]
 
 
-class ToldStore:
+class RecordingStore:
     """A Store that notes what it is told, and passes every call on to the store behind it."""
 
     def __init__(self, store: Store, story: Story) -> None:
@@ -112,7 +112,7 @@ class ToldStore:
 
 def told(store: Store, story: Story) -> Store:
     """Return a store that notes in the story everything that the core records."""
-    return cast(Store, ToldStore(store, story))
+    return cast(Store, RecordingStore(store, story))
 
 
 class _ToldTopic:

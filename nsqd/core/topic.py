@@ -9,18 +9,18 @@ messages published before it, and each later one gets only what comes after it.
 from collections.abc import Callable, Collection, Iterable
 
 from nsqd.core.channel.channel import Channel
-from nsqd.core.commons import Commons
 from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.message.attributes import NONE, Attributes
+from nsqd.core.node_context import NodeContext
 from nsqd.core.reader import Batch, Kind, Parts
 from nsqd.core.readers import R, Readers
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.keeping import TopicConfig
-from nsqd.core.sequence.edge import Edge
+from nsqd.core.retention.policy import TopicConfig
+from nsqd.core.sequence.dedup import Seen
 from nsqd.core.sequence.intake import Intake, Sealed
 from nsqd.core.sequence.mark import Mark
-from nsqd.core.sequence.puts import Puts, Terms
-from nsqd.core.sequence.seen import Seen
+from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.deferred import Message
 from penstock.protocol.names import is_ephemeral, is_valid_name
 
@@ -53,7 +53,7 @@ class Topic:
         "watched",
     )
 
-    def __init__(self, name: str, number: int, commons: Commons, config: TopicConfig | None = None) -> None:
+    def __init__(self, name: str, number: int, commons: NodeContext, config: TopicConfig | None = None) -> None:
         limits = commons.limits
         self._commons = commons
         self.name = name
@@ -121,14 +121,14 @@ class Topic:
         """Return True if the key was published within the window that is remembered; if not, remember it from now on."""
         return self.intake.admit(Attributes(key=key), 1) > 0
 
-    def put(self, bodies: list[bytes], terms: Terms, key: str = "") -> int:
+    def put(self, bodies: list[bytes], terms: JobOptions, key: str = "") -> int:
         """Take jobs. Returns the id of the first as a number; the other ids follow it. The jobs exist from Broker.settle on.
 
         `key`: the key of a single job, as in Attributes; "": none.
         """
         return self.intake.put(bodies, terms, key)
 
-    def put_known(self, body: bytes, terms: Terms, sequence: int, created: int) -> None:
+    def put_known(self, body: bytes, terms: JobOptions, sequence: int, created: int) -> None:
         """Append at once a job that was put elsewhere at `created` (ns since the epoch). See Intake.put_known."""
         self._seal_puts(self.intake.put_known(body, terms, sequence, created))
 
@@ -139,7 +139,7 @@ class Topic:
         for puts in self.intake.take_puts():
             self._seal_puts(puts)
 
-    def _seal_puts(self, puts: Puts) -> None:
+    def _seal_puts(self, puts: PutBatch) -> None:
         self._append(self.intake.seal_puts(puts, self.edge.end), puts, None)
 
     def seal(self, wall: int) -> None:
@@ -160,7 +160,7 @@ class Topic:
         """Return True if the edge follows the end of the sequence."""
         return bool(self.readers) and not (self.paused or self.starting)
 
-    def _append(self, sealed: Sealed, puts: Puts | None, only: Channel | None) -> None:
+    def _append(self, sealed: Sealed, puts: PutBatch | None, only: Channel | None) -> None:
         """Append messages to the sequence, and distribute them if the topic may.
 
         `puts`: the jobs that they are; None: they are not jobs. `only`: the one channel that gets them; None: all readers.
@@ -177,16 +177,16 @@ class Topic:
         elif puts is not None:
             self._expect(first, len(frames), puts.terms)
 
-    def _append_delayed(self, first: int, count: int, due: int, puts: Puts | None) -> None:
+    def _append_delayed(self, first: int, count: int, due: int, puts: PutBatch | None) -> None:
         """Put delayed messages into the lane, unless they are jobs and every reader lets jobs wait in the reader itself."""
         if puts is None:
-            self._expect(first, count, Terms(due=due))
+            self._expect(first, count, JobOptions(due=due))
         elif self._is_open and all(reader.takes_terms for reader in self.readers.values()):
             return
         self.edge.lane.push(first, count, due, self._commons.agenda.now)
         self._watch_lane()
 
-    def _expect(self, first: int, count: int, terms: Terms) -> None:
+    def _expect(self, first: int, count: int, terms: JobOptions) -> None:
         for reader in self.readers.values():
             if reader.takes_terms:
                 reader.expect(first, count, terms)
@@ -234,7 +234,7 @@ class Topic:
         self.journal.distribute(first, end, len(self.readers))
         self._extend(first, None, None)
 
-    def _extend(self, first: int, puts: Puts | None, only: Channel | None) -> None:
+    def _extend(self, first: int, puts: PutBatch | None, only: Channel | None) -> None:
         """Move the edge from `first` to the end, and tell the readers. `only`: the one channel that gets the messages."""
         edge = self.edge
         end = edge.distributed = edge.end

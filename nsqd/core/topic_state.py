@@ -2,12 +2,13 @@
 
 The states of a topic's readers are defined beside the readers. A checkpoint holds [number, name, paused, end, edge, delayed,
 readers, config, cursors]:
-* delayed: the messages whose delay is not over, or is over at or past the edge, packed as in nsqd/core/timing/pages.py;
+* delayed: the messages whose delay is not over, or is over at or past the edge, packed as in
+  nsqd/core/timing/deferred_pages.py;
 * readers: each is [kind, ...], where the kind determines the rest;
 * config: [durability, retention, retention_bytes], where nil means the node's setting;
 * cursors: (name, offset, owner, hold, hold_bytes, updated).
 
-SEEN records follow with what the topic remembers of publishers (nsqd/core/sequence/seen.py). Behind the topic's number each
+SEEN records follow with what the topic remembers of publishers (nsqd/core/sequence/dedup.py). Behind the topic's number each
 has in msgpack [keys, published at, producers, numbers], which are two pairs of parallel lists. Newer publishes than the array
 may stand in the log before these records.
 """
@@ -28,11 +29,11 @@ from nsqd.core.reader import Kind as ReaderKind
 from nsqd.core.reader_state import Kinds, ReaderState
 from nsqd.core.records import Kind
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.keeping import Durability, TopicConfig
+from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.finished import Span
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import pack
-from nsqd.core.timing.pages import Page, page_of, shifted
+from nsqd.core.timing.deferred_pages import Page, page_of, shifted
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.state import TubeState
 
@@ -131,7 +132,7 @@ class TopicState:
             self.delayed.update(dict.fromkeys(range(first, first + count), due))
         if attributes.job is None and not due:
             return
-        terms = Terms(due=due) if attributes.job is None else Terms(*attributes.job, due, True)
+        terms = JobOptions(due=due) if attributes.job is None else JobOptions(*attributes.job, due, True)
         numbers = numbers_of(content, at, count, largest) if distributed and terms.was_put else []
         for reader in self.readers.values():
             reader.expect(first, count, terms, numbers, created)
@@ -176,7 +177,7 @@ class TopicState:
         self.readers[number] = READERS[kind].load(array, 0, self.distributed, waiting, kinds)
         for ordinal, due in self.delayed.items():
             if ordinal >= self.distributed:
-                self.readers[number].expect(ordinal, 1, Terms(due=due), [], 0)
+                self.readers[number].expect(ordinal, 1, JobOptions(due=due), [], 0)
 
     def hole(self, first: int, end: int) -> None:
         """Drop messages first..end, which the edge had not passed, and move the edge to `end`."""

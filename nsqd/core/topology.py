@@ -31,7 +31,7 @@ class TopicEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class TopologySnapshot:
     """The topology at one moment, ready to be written."""
 
     number: int  # pictures taken later have higher ones

@@ -8,7 +8,7 @@ from collections import Counter
 
 from nsqd.core.directory import Directory
 from nsqd.core.reader import Kind, Parts
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.job_index import JobIndex
@@ -189,7 +189,7 @@ class Tubes:
         assert job is not None
         return tube, job
 
-    def put(self, worker: Worker, bodies: list[bytes], terms: Terms) -> int:
+    def put(self, worker: Worker, bodies: list[bytes], terms: JobOptions) -> int:
         """Put jobs into the tube that the worker uses. Returns the first client id; the others follow it. Raises TooMany."""
         job_id = self._topic(worker.using).intake.put(bodies, terms, "")
         self.total += len(bodies)
@@ -197,7 +197,7 @@ class Tubes:
             self.match()
         return self.index.client_id(job_id)
 
-    def put_unique(self, worker: Worker, body: bytes, terms: Terms, key: str) -> int:
+    def put_unique(self, worker: Worker, body: bytes, terms: JobOptions, key: str) -> int:
         """Put a job into the tube that the worker uses, unless the topic still remembers one with this key.
 
         Returns the job's client id, or 0 if none was put. Raises TooMany.
@@ -211,7 +211,7 @@ class Tubes:
             self.match()
         return self.index.client_id(job_id)
 
-    def put_to(self, name: str, body: bytes, terms: Terms) -> int:
+    def put_to(self, name: str, body: bytes, terms: JobOptions) -> int:
         """Put a job into a tube so that it exists at once. Returns the job's number. Raises TooMany."""
         topic = self._topic(name)
         job_id = topic.intake.put([body], terms, "")

@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.broker import Broker
-from nsqd.core.channel import acting
-from nsqd.core.channel.buried import Grave
+from nsqd.core.channel import actions
+from nsqd.core.channel.buried import DeadLetter
 from nsqd.core.channel.channel import Channel
 from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE, STAMP
 from nsqd.http.arguments import existing_channel, topic_and_channel
@@ -42,8 +42,8 @@ class DeadLetters:
         """Return every path, its method and its handler."""
         return {
             "/channel/buried": {"GET": self.buried},
-            "/channel/buried/finish": {"POST": self._acting("finished", acting.finish_buried)},
-            "/channel/buried/kick": {"POST": self._acting("kicked", acting.kick)},
+            "/channel/buried/finish": {"POST": self._acting("finished", actions.finish_buried)},
+            "/channel/buried/kick": {"POST": self._acting("kicked", actions.kick)},
         }
 
     async def buried(self, request: Request) -> Response:
@@ -79,7 +79,7 @@ class DeadLetters:
 
 def _look(
     broker: Broker, topic: str, channel: str, after: bytes | None, limit: int
-) -> tuple[int, list[tuple[bytes, Grave, bytes]]]:
+) -> tuple[int, list[tuple[bytes, DeadLetter, bytes]]]:
     """Return how many messages are buried, and (id, grave, frame) for up to `limit` of them. Runs in the trio thread."""
     found = existing_channel(broker, topic, channel)
     return len(found.buried), [
@@ -88,7 +88,7 @@ def _look(
     ]
 
 
-def _pictures(found: list[tuple[bytes, Grave, bytes]], bodies: bool) -> list[dict[str, Any]]:
+def _pictures(found: list[tuple[bytes, DeadLetter, bytes]], bodies: bool) -> list[dict[str, Any]]:
     room, pictures = MOST_BODY if bodies else 0, []
     for message_id, grave, frame in found:
         body = frame[HEADER_SIZE:]

@@ -25,7 +25,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.observation.left import Left, walk
+from nsqd.core.observation.drain_status import Left, walk
 from nsqd.http.node import Node
 from shared.http.api import Handler, Routes, json_response
 from shared.log import log

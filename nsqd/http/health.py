@@ -13,7 +13,7 @@ from shared.http.api import json_response
 from shared.http.health import live, plain
 
 
-class Observe:
+class HealthRoutes:
     """The four routes about the state of the node."""
 
     def __init__(self, node: Node) -> None:

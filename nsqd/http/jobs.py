@@ -7,7 +7,7 @@
 
 `pause_left` is how many s the tube stays paused; `id` is beanstalkd's; `age`, `ttr` and, for jobs that are reserved or
 delayed, `time_left` are in s. `total` counts all jobs in that state; `next` is present if there are more: give it as `after`.
-The order of the jobs is described in nsqd/core/work_queue/listing.py, and their bodies in nsqd/http/looking.py. A job that
+The order of the jobs is described in nsqd/core/work_queue/listing.py, and their bodies in nsqd/http/inspection.py. A job that
 cannot be read has no body_size.
 
     POST /tube/jobs/delete?tube=NAME&id=1,2,3     delete jobs, in whatever state they are
@@ -27,12 +27,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.topic import Topic
-from nsqd.core.work_queue.acting import BURY, DELETE, KICK, RELEASE, Action, act, named
+from nsqd.core.work_queue.actions import BURY, DELETE, KICK, RELEASE, Action, act, named
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import listed
 from nsqd.core.work_queue.tube import Tube
 from nsqd.http.arguments import bounded, existing_tube, numbers, tube_name
-from nsqd.http.looking import Bodies, Look, read_page
+from nsqd.http.inspection import Bodies, Look, read_page
 from nsqd.http.node import Node
 from nsqd.protocols.beanstalk.stats import STATES
 from shared.http.api import Handler, Routes, json_response, query

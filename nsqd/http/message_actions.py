@@ -18,15 +18,15 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.channel import acting
-from nsqd.core.channel.acting import Chosen
+from nsqd.core.channel import actions
+from nsqd.core.channel.actions import Chosen
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.listing import listed
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE, message_id
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import bounded, existing_channel, numbers, topic_and_channel, topic_to_publish_to
-from nsqd.http.looking import Look
+from nsqd.http.inspection import Look
 from nsqd.http.messages import read_state
 from nsqd.http.node import Node
 from penstock.protocol.names import is_valid_name
@@ -87,25 +87,25 @@ class Acting:
 
     @staticmethod
     def _finish(arguments: Arguments) -> Act:
-        return lambda topic, channel, chosen, look: acting.finish(topic, channel, chosen)
+        return lambda topic, channel, chosen, look: actions.finish(topic, channel, chosen)
 
     def _requeue(self, arguments: Arguments) -> Act:
         longest = self._node.options.max_req_timeout // MILLISECOND
         delay, broker = bounded(arguments, "delay", 0, longest) * MILLISECOND, self._node.broker
-        return lambda topic, channel, chosen, look: acting.requeue(
+        return lambda topic, channel, chosen, look: actions.requeue(
             topic, channel, chosen, broker.now + delay if delay else 0, broker.now
         )
 
     def _kick(self, arguments: Arguments) -> Act:
         broker = self._node.broker
-        return lambda topic, channel, chosen, look: acting.requeue(topic, channel, chosen, 0, broker.now, afresh=True)
+        return lambda topic, channel, chosen, look: actions.requeue(topic, channel, chosen, 0, broker.now, afresh=True)
 
     @staticmethod
     def _bury(arguments: Arguments) -> Act:
         reason = arguments.get("reason", BY_HAND)
         if len(reason) > MOST_REASON:
             raise HttpError(400, "INVALID_ARG_REASON")
-        return lambda topic, channel, chosen, look: acting.bury(topic, channel, chosen, reason)
+        return lambda topic, channel, chosen, look: actions.bury(topic, channel, chosen, reason)
 
     def _move(self, arguments: Arguments) -> Act:
         to = arguments.get("to", "")
@@ -132,7 +132,7 @@ class Acting:
                         size += len(body)
                 topic.seal(wall)
 
-            return acting.move(source, channel, chosen, publish)
+            return actions.move(source, channel, chosen, publish)
 
         return move
 

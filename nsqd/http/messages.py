@@ -25,7 +25,7 @@ from nsqd.core.message.attributes import NONE
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import bounded, existing_channel, topic_and_channel, topic_of_channel
-from nsqd.http.looking import Bodies, Look, read_page
+from nsqd.http.inspection import Bodies, Look, read_page
 from nsqd.http.node import Node
 from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError

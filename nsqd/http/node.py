@@ -10,7 +10,7 @@ from nsqd.core.retention.backup import Backup
 from nsqd.core.retention.contents import Contents
 from nsqd.core.retention.history import History
 from nsqd.core.sequence.store import LogFigures
-from nsqd.core.topology import Picture
+from nsqd.core.topology import TopologySnapshot
 from nsqd.options import NsqdOptions
 from nsqd.protocols.nsq.peer import Peer
 from shared.budget import BudgetFigures
@@ -43,8 +43,8 @@ class Node:
     # trio thread; takes a topic, and a function to call when nsqlookupd knows the topic
     until_registered: Callable[[str, Callable[[], None]], None]
     turns: Callable[[], int]  # trio thread
-    take_topology: Callable[[], Picture]  # trio thread
-    save_topology: Callable[[Picture], None]  # any thread: durable on return
+    take_topology: Callable[[], TopologySnapshot]  # trio thread
+    save_topology: Callable[[TopologySnapshot], None]  # any thread: durable on return
     health: Callable[[], str]  # "OK", or "NOK - why"
     memory: Callable[[], dict[str, int]]  # any thread; the process's memory figures, for /stats
     log: Callable[[], LogFigures]  # trio thread

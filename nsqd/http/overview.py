@@ -21,8 +21,8 @@ At most 200 topics, in the order asked for, else 400 TOO_MANY_TOPICS; topics tha
     GET /topic/ages?topic=t                  {"topic": NS, "channels": {"c": NS, ...}, "buried": {"c": 3, ...}}
 
 The ages are when the message that is next to be delivered was published, ns since the epoch; 0: nothing is ready. `buried`
-tells how many messages are buried, in channels that have any. nsqd/core/observation/ages.py tells how exact the ages are. 404
-TOPIC_NOT_FOUND.
+tells how many messages are buried, in channels that have any. nsqd/core/observation/backlog_age.py tells how exact the ages
+are. 404 TOPIC_NOT_FOUND.
 
 The trio thread looks at PORTION topics and channels in a row, so that ten thousand stall no turn; the HTTP thread does the
 rest.
@@ -35,7 +35,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.observation import ages
+from nsqd.core.observation import backlog_age
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import existing_topic, topic_name
 from nsqd.http.node import Node
@@ -103,9 +103,9 @@ class Overview:
 
         def work() -> dict[str, Any]:
             topic = existing_topic(self._node.broker, name)
-            channels = {name: ages.of_channel(topic.channels[name]) for name in sorted(topic.channels)}
+            channels = {name: backlog_age.of_channel(topic.channels[name]) for name in sorted(topic.channels)}
             buried = {name: len(channel.buried) for name, channel in sorted(topic.channels.items()) if channel.buried}
-            return {"topic": ages.of_topic(topic), "channels": channels, "buried": buried}
+            return {"topic": backlog_age.of_topic(topic), "channels": channels, "buried": buried}
 
         return json_response(await self._node.bridge.call(work))
 
@@ -144,7 +144,7 @@ class Look:
     def add(self, topic: Topic) -> None:
         """Add one topic's figures. Runs in the trio thread."""
         depth = topic.depth
-        oldest = ages.of_topic(topic) if depth else 0
+        oldest = backlog_age.of_topic(topic) if depth else 0
         in_flight = deferred = buried = clients = requeued = timed_out = 0
         known = len(self.paused)
         if topic.paused:
@@ -153,7 +153,7 @@ class Look:
             ready = channel.depth
             if ready:
                 depth += ready
-                since = ages.of_channel(channel)
+                since = backlog_age.of_channel(channel)
                 if since and (since < oldest or not oldest):
                     oldest = since
                 if not channel.consumers:

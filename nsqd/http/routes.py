@@ -1,17 +1,17 @@
 """Collect all routes of nsqd's HTTP API. The debug routes are present only with -debug-routes."""
 
-from nsqd.http.acting import Acting
 from nsqd.http.all_cursors import AllCursors
 from nsqd.http.backup import BackupRoute
 from nsqd.http.config import Config
 from nsqd.http.cursors import Cursors
 from nsqd.http.dead_letters import DeadLetters
 from nsqd.http.drain import Drain
+from nsqd.http.health import HealthRoutes
 from nsqd.http.jobs import Jobs
+from nsqd.http.message_actions import Acting
 from nsqd.http.messages import Messages
 from nsqd.http.metrics import MetricsRoute
 from nsqd.http.node import Node
-from nsqd.http.observe import Observe
 from nsqd.http.overview import Overview
 from nsqd.http.pauses import PausesRoute
 from nsqd.http.publish import Publishing
@@ -29,7 +29,7 @@ from shared.http.debug import Debug
 
 def routes(node: Node) -> Routes:
     """Return the table of routes: path -> method -> handler."""
-    observe, publishing, config = Observe(node), Publishing(node), Config(node)
+    observe, publishing, config = HealthRoutes(node), Publishing(node), Config(node)
     return {
         "/pub": {"POST": publishing.pub},
         "/mpub": {"POST": publishing.mpub},

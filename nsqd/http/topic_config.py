@@ -7,7 +7,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
+from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import any_topic_name, existing_topic, topic_name
 from nsqd.http.node import Node
@@ -79,7 +79,7 @@ _READERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def _told(name: str, config: TopicConfig, keeping: Keeping) -> dict[str, Any]:
+def _told(name: str, config: TopicConfig, keeping: StoragePolicy) -> dict[str, Any]:
     own = {"durability": config.durability, "retention": config.retention, "retention_bytes": config.retention_bytes}
     return {
         "topic": name,

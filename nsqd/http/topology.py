@@ -14,7 +14,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import TooMany
 from nsqd.core.topic import Topic
-from nsqd.core.topology import Picture
+from nsqd.core.topology import TopologySnapshot
 from nsqd.http.arguments import (
     any_topic_name,
     existing_channel,
@@ -137,7 +137,7 @@ class Topology:
             by, until = read_pause(arguments, int(time.time())) if paused else ("", 0)
             broker = self._node.broker
 
-            def act() -> Picture:
+            def act() -> TopologySnapshot:
                 broker.pause(found(broker), paused, by, until)
                 return self._node.take_topology()
 

@@ -19,8 +19,8 @@ from nsqd.core.broker import Broker
 from nsqd.core.registry import Change
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.net.acceptor import Accepted, Acceptor
+from nsqd.net.admission import Edge
 from nsqd.net.connection import Connection
-from nsqd.net.edge import Edge
 from nsqd.net.inflow import Inflow
 from nsqd.net.promised import Promised, Served
 from nsqd.net.system import System

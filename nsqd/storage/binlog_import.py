@@ -6,9 +6,9 @@ from pathlib import Path
 
 from nsqd.core.broker import Broker
 from nsqd.core.message.ids import SEQUENCE
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.storage.binlog import BURIED, DELAYED, Binlog, LoggedJob, find_binlogs, read_binlogs
-from nsqd.storage.takeover import TakeOver
+from nsqd.storage.data_import import DataImport
 from shared.log import log
 from shared.values import SECOND
 
@@ -18,7 +18,7 @@ BATCH = 1000  # number of jobs in a group
 _U32 = (1 << 32) - 1
 
 
-class BinlogImport(TakeOver):
+class BinlogImport(DataImport):
     """The take-over of beanstalkd's binlog: each job is put into the tube of its name."""
 
     def __init__(self, path: Path) -> None:
@@ -63,5 +63,5 @@ def _put(broker: Broker, job: LoggedJob) -> None:
     due = broker.now + max(0, job.due - broker.wall) if job.state == DELAYED else 0
     topic = broker.topics[job.tube]
     ordinal = topic.edge.end
-    topic.put_known(job.body, Terms(job.priority, ttr, delay, due, True), job.id, max(0, job.created))
+    topic.put_known(job.body, JobOptions(job.priority, ttr, delay, due, True), job.id, max(0, job.created))
     tube.amend(ordinal, job.counts, job.state == BURIED)

@@ -14,11 +14,11 @@ from shared.log import log
 READING, MOVING = b"reading\n", b"moving\n"
 
 
-class TakeOverError(Exception):
+class DataImportError(Exception):
     """The take-over cannot continue. The one-line text says why."""
 
 
-class TakeOver(ABC):
+class DataImport(ABC):
     """One take-over. Call `prepare` before the log is opened, and `finish` when everything is in it."""
 
     def __init__(self, path: Path, marker: str, aside: str, whose: str, what: str) -> None:
@@ -54,7 +54,7 @@ class TakeOver(ABC):
             return False
         if not self._find():
             if marker == READING:
-                raise TakeOverError(
+                raise DataImportError(
                     f"it was interrupted, and {self._whose}'s files are gone: put them back, or remove {self._marker.name} and"
                     " log to begin with nothing"
                 )

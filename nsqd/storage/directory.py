@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nsqd.core.pauses import MOST_BY, Key, Pause
-from nsqd.core.topology import ChannelEntry, Picture, TopicEntry
+from nsqd.core.topology import ChannelEntry, TopicEntry, TopologySnapshot
 from penstock.protocol.names import is_valid_name
 from shared.files import replace_file
 from shared.log import log
@@ -82,7 +82,7 @@ class Directory:
             raise DirectoryError(f"failed to load metadata - {self.path / FILE}: {error}") from None
         return self._written
 
-    def write_topology(self, picture: Picture) -> None:
+    def write_topology(self, picture: TopologySnapshot) -> None:
         """Make the topology durable, unless one with a higher number was written."""
         with self._writing:
             if picture.number < self._number:

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.keeping import Keeping, TopicConfig
+from nsqd.core.retention.policy import StoragePolicy, TopicConfig
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.storage.sequence import Sequence
 
 
-class KeptExtents:
+class RetainedExtents:
     """The messages of a topic, read from its sequence. Implements Extents of nsqd/core/sequence/journal.py."""
 
     __slots__ = ("sequence",)
@@ -81,7 +81,7 @@ class MemoryReader:
         pass
 
 
-class MemoryTopic(KeptExtents):
+class MemoryTopic(RetainedExtents):
     """The journal of a topic that only memory knows. Implements TopicJournal."""
 
     __slots__ = ()
@@ -118,7 +118,7 @@ class MemoryTopic(KeptExtents):
     def pause(self, paused: bool) -> None:
         pass
 
-    def keep(self, keeping: Keeping) -> tuple[Mark, ...]:
+    def keep(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
         return ()
 
     def configure(self, config: TopicConfig) -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from nsqd.core.broker import Broker
 from nsqd.core.topology import ChannelEntry, TopicEntry
+from nsqd.storage.data_import import DataImport
 from nsqd.storage.diskqueue import Queue, QueuedMessage, find_queues
-from nsqd.storage.takeover import TakeOver
 from shared.log import log
 
 MARKER = "nsq-import"
@@ -21,7 +21,7 @@ BATCH, BATCH_BYTES = 1000, 1024 * 1024  # messages and bytes in a group, at most
 TOLD = 1_000_000  # messages between two progress lines in the log
 
 
-class NsqImport(TakeOver):
+class NsqImport(DataImport):
     """The take-over of NSQ's disk queues: their messages are published to topics and channels."""
 
     def __init__(self, path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import trio
 
 from nsqd.core.broker import Broker
-from nsqd.core.topology import Picture, pauses_to_keep, snapshot
+from nsqd.core.topology import TopologySnapshot, pauses_to_keep, snapshot
 from nsqd.storage.directory import Directory
 from shared.log import log
 
@@ -71,11 +71,11 @@ class Saver:
                 await trio.sleep(RETRY)
         self._writing = False
 
-    def take(self) -> Picture:
+    def take(self) -> TopologySnapshot:
         """Return the topology as it is now. Trio thread only."""
         self._taken += 1
-        return Picture(self._taken, snapshot(self._broker), pauses_to_keep(self._broker))
+        return TopologySnapshot(self._taken, snapshot(self._broker), pauses_to_keep(self._broker))
 
-    def save(self, picture: Picture) -> None:
+    def save(self, picture: TopologySnapshot) -> None:
         """Make the picture durable, unless a later one is. Any thread may call this."""
         self._health.tried(self._directory.write_topology, picture)

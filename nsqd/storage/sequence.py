@@ -6,9 +6,9 @@ from heapq import merge
 from operator import attrgetter
 
 from nsqd.core.message.frame import ID_SIZE
-from nsqd.core.retention.keeping import Keeping
+from nsqd.core.retention.policy import StoragePolicy
 from nsqd.core.sequence.extent import Extent
-from nsqd.storage.held import Held, messages_of
+from nsqd.storage.stored_extent import StoredExtent, messages_of
 
 RUN_BYTES = 16 * 1024 * 1024  # bytes: neighboring extents that are only retained are joined into one up to this size
 GRAINS = 16  # such an extent is at most one part in this many of the topic's retention, in time and bytes
@@ -25,9 +25,9 @@ class Sequence:
 
     def __init__(self) -> None:
         self.edge = 0  # ordinal: the messages before it were given to channels
-        self.held: list[Held] = []
+        self.held: list[StoredExtent] = []
         self.first: int | None = None  # ordinal: finished messages from it on are retained; None: none are
-        self.kept: list[Held] = []  # extents that are only retained; in order after `settle`
+        self.kept: list[StoredExtent] = []  # extents that are only retained; in order after `settle`
         self._unsorted = True  # True: `kept` may be out of order
         self._grain = 0, 0  # ns and bytes that an extent joined from neighbors may span
         self._firsts: list[int] = []  # `first` of each extent in `held`
@@ -35,11 +35,11 @@ class Sequence:
         # number of extents in `held` whose messages are all freed; `sweep` removes them once they are half
         self._dead = 0
         # called with each extent whose messages are all freed, before the extent is swept
-        self.on_freed: Callable[[Held], None] = _nothing
+        self.on_freed: Callable[[StoredExtent], None] = _nothing
 
     def append(
         self, first: int, frames: list[bytes], ids: bytes, largest: int, delayed: bool, owing: int = 0
-    ) -> list[Held]:
+    ) -> list[StoredExtent]:
         """Append messages, in extents whose size bounds what a channel standing in one of them keeps in memory.
 
         `owing`: how many readers owe the messages already; 0: the edge has not passed them. Returns the extents that got
@@ -52,7 +52,7 @@ class Sequence:
             held.append_one(frames[0], ids, owing)
             self.end = first + 1
             return [held]
-        touched: list[Held] = []
+        touched: list[StoredExtent] = []
         step = messages_of(largest)
         for start in range(0, len(frames), step):
             stop = start + step
@@ -63,7 +63,7 @@ class Sequence:
         self.end = first + len(frames)
         return touched
 
-    def append_cold(self, first: int, count: int, delayed: bool, size: int) -> list[Held]:
+    def append_cold(self, first: int, count: int, delayed: bool, size: int) -> list[StoredExtent]:
         """Append `count` messages (`size` bytes in all) that are on disk only. Returns the extents that hold them."""
         last = self.held[-1] if self.held else None
         if count == 1 and last is not None and last.takes_cold(first, delayed):
@@ -72,12 +72,12 @@ class Sequence:
             last.bulk += size
             self.end = first + 1
             return [last]
-        touched: list[Held] = []
+        touched: list[StoredExtent] = []
         end, each = first + count, size // count
         while first < end:
             held = self.held[-1] if self.held else None
             if held is None or not held.takes_cold(first, delayed):
-                held = Held(first, delayed)
+                held = StoredExtent(first, delayed)
                 held.extent = None
                 self.add(held)
             part = min(end - first, held.room, messages_of(each))
@@ -90,21 +90,21 @@ class Sequence:
         self.end = end
         return touched
 
-    def last_for(self, first: int, delayed: bool) -> Held:
+    def last_for(self, first: int, delayed: bool) -> StoredExtent:
         """Return the extent to which message `first`, the next one, belongs. Begin a new extent if necessary."""
         held = self.held[-1] if self.held else None
         if held is None or not held.takes(first, delayed):
-            held = Held(first, delayed)
+            held = StoredExtent(first, delayed)
             self.add(held)
         return held
 
-    def add(self, held: Held) -> None:
+    def add(self, held: StoredExtent) -> None:
         """Append an extent after the last one."""
         self.held.append(held)
         self._firsts.append(held.first)
         self.end = max(self.end, held.end)
 
-    def spans(self, first: int, end: int) -> list[tuple[Held, int, int]]:
+    def spans(self, first: int, end: int) -> list[tuple[StoredExtent, int, int]]:
         """Return the extents that hold messages first..end, each with the start and end index. All must be present."""
         place = bisect_right(self._firsts, first) - 1
         found = []
@@ -155,11 +155,11 @@ class Sequence:
         """Return the parts (first, end) of first..end that were published without a delay."""
         return [(start, stop) for start, stop, delayed in self.kinds(first, end) if not delayed]
 
-    def present_spans(self, first: int, end: int) -> list[tuple[Held, int, int]]:
+    def present_spans(self, first: int, end: int) -> list[tuple[StoredExtent, int, int]]:
         """Return the same as `spans`, for messages of which some may be missing."""
         return list(self._present(first, end))
 
-    def _present(self, first: int, end: int) -> Iterator[tuple[Held, int, int]]:
+    def _present(self, first: int, end: int) -> Iterator[tuple[StoredExtent, int, int]]:
         held = self.held
         for place in range(max(0, bisect_right(self._firsts, first) - 1), len(held)):
             one = held[place]
@@ -169,7 +169,7 @@ class Sequence:
             if start < stop:
                 yield one, start - one.first, stop - one.first
 
-    def readable(self, first: int, end: int) -> Iterator[Held]:
+    def readable(self, first: int, end: int) -> Iterator[StoredExtent]:
         """Yield the extents, owed or retained, that hold messages of first..end, ascending.
 
         The caller must not change the sequence meanwhile.
@@ -189,7 +189,7 @@ class Sequence:
         for held in self.held:
             held.count_freed(self.edge)
 
-    def owe_again(self, first: int, end: int) -> list[Held]:
+    def owe_again(self, first: int, end: int) -> list[StoredExtent]:
         """Note that one more channel owes all messages of first..end, finished or not.
 
         All of these messages must be on disk and retained. Returns their extents, in which no frame may be missing from now on.
@@ -208,7 +208,7 @@ class Sequence:
             held.count_freed(self.edge)
         return [held for held, _, _ in found]
 
-    def without(self, held: Held, lost: set[int]) -> None:
+    def without(self, held: StoredExtent, lost: set[int]) -> None:
         """Replace an extent on disk by extents of its messages that are not in `lost` (indexes)."""
         kept = [index for index in range(held.count) if index not in lost]
         starts = [index for index in kept if index - 1 in lost or index == 0]
@@ -218,7 +218,7 @@ class Sequence:
         self.held[place : place + 1] = parts
         self._firsts[place : place + 1] = [part.first for part in parts]
 
-    def live(self) -> list[Held]:
+    def live(self) -> list[StoredExtent]:
         """Return the extents with messages that are not freed."""
         return [held for held in self.held if held.freed < held.count]
 
@@ -231,12 +231,12 @@ class Sequence:
             place += 1
         return place
 
-    def holder(self, ordinal: int) -> Held | None:
+    def holder(self, ordinal: int) -> StoredExtent | None:
         """Return the live extent that holds `ordinal`; None if no reader owes it."""
         place = self.place(ordinal)
         return self.held[place] if place < len(self.held) and self.held[place].first <= ordinal else None
 
-    def next_plain(self, ordinal: int) -> Held | None:
+    def next_plain(self, ordinal: int) -> StoredExtent | None:
         """Return the first live extent, at or after `ordinal`, of messages without a delay; None if there is none."""
         for place in range(self.place(ordinal), len(self.held)):
             held = self.held[place]
@@ -267,7 +267,7 @@ class Sequence:
     def settle(self) -> None:
         """Sort the retained extents, and join neighbors. Do not call this while groups wait to be written."""
         self.sweep()
-        joined: list[Held] = []
+        joined: list[StoredExtent] = []
         span, most = self._grain
         for held in sorted(self.kept, key=lambda held: held.first):
             held.retain_only()
@@ -297,7 +297,7 @@ class Sequence:
         self.retain(max(first, before))
         return first > before
 
-    def keep(self, keeping: Keeping) -> None:
+    def keep(self, keeping: StoragePolicy) -> None:
         """Set how finished messages are retained. A joined extent goes as a whole, so this bounds how long it can become."""
         self._grain = (
             keeping.retention // GRAINS or FOREVER,
@@ -309,16 +309,16 @@ class Sequence:
         self.first = first
         self.kept = [] if first is None else [held for held in self.kept if held.end > first]
 
-    def retained(self) -> list[Held]:
+    def retained(self) -> list[StoredExtent]:
         """Return the extents whose messages are all freed and of which some are retained."""
         return self.kept + self._dead_and_retained()
 
-    def _dead_and_retained(self) -> list[Held]:
+    def _dead_and_retained(self) -> list[StoredExtent]:
         """Return the extents in `held` that no reader owes and that are retained."""
         first = self.first
         return [] if first is None else [one for one in self.held if one.freed == one.count and one.end > first]
 
-    def wanted(self, held: Held) -> float:
+    def wanted(self, held: StoredExtent) -> float:
         """Return the part of an extent, 0 to 1, that some reader owes or that is retained."""
         owed = 1 - held.freed / held.count
         if self.first is None:
@@ -339,11 +339,11 @@ class Sequence:
                 self._unsorted = True
 
 
-def _nothing(held: Held) -> None:
+def _nothing(held: StoredExtent) -> None:
     pass
 
 
-def _from(entries: list[Held], first: int, end: int) -> Iterator[Held]:
+def _from(entries: list[StoredExtent], first: int, end: int) -> Iterator[StoredExtent]:
     """Yield those of the ascending `entries` that hold messages of first..end."""
     for place in range(bisect_right(entries, first, key=_end), len(entries)):
         if entries[place].first >= end:
@@ -351,7 +351,7 @@ def _from(entries: list[Held], first: int, end: int) -> Iterator[Held]:
         yield entries[place]
 
 
-def _bound(entries: list[Held], oldest: int, most: int) -> int:
+def _bound(entries: list[StoredExtent], oldest: int, most: int) -> int:
     """Return the end of the last entry that is too old or beyond the newest `most` bytes; 0 if there is none.
 
     An entry is too old if its last message was published before `oldest` (the log's time).

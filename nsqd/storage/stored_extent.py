@@ -11,7 +11,7 @@ from nsqd.core.message.frame import STAMP
 from nsqd.core.sequence.extent import Extent
 
 # a place in the log: a segment's base, its generation, and a range of bytes in that file
-Piece = tuple[int, int, int, int]
+Location = tuple[int, int, int, int]
 EXTENT_MESSAGES = 1024  # a growing extent is closed at this many messages: finishing walks within one extent
 EXTENT_BYTES = 1024 * 1024  # a growing extent is closed at this size: it is read back and cached as a whole
 GAP = 32 * 1024  # bytes of other records that a piece may span before a new piece begins
@@ -20,7 +20,7 @@ _ONE_LESS = bytes([0, *range(MOST_IN_A_BYTE)])
 _ONE_MORE = bytes([*range(1, MOST_IN_A_BYTE + 1), 0])
 
 
-class Held:
+class StoredExtent:
     """An extent with its reference counts. Its frames may be on disk only: then `extent` is None."""
 
     __slots__ = (
@@ -52,7 +52,7 @@ class Held:
         self.freed = 0  # number of messages that no channel owes any more; in memory their frames are b""
         self.size = 0  # bytes of all frames, freed or not, with OVERHEAD (pieces.py) for each
         self.bulk = 0  # upper bound of the frames' bytes: it decides when the extent is closed
-        self.pieces: list[Piece] = []  # where the extent's records are on disk; empty: they are not written yet
+        self.pieces: list[Location] = []  # where the extent's records are on disk; empty: they are not written yet
         self.attributed = False  # True: some messages have attributes, which are on disk only
         self.oldest = self.newest = 0  # when the messages were published (ns since the epoch); 0: none is on disk
         self.logged_first = self.logged_last = 0  # the same in the log's time (ns), from which retention counts
@@ -163,12 +163,12 @@ class Held:
             self.extent.frames[first:] = [b""] * (self.count - first)
         return self.freed == self.count
 
-    def part(self, start: int, end: int, edge: int) -> "Held":
+    def part(self, start: int, end: int, edge: int) -> "StoredExtent":
         """Return a new extent, on disk only, of messages start..end (indexes).
 
         `edge`: the ordinal before which messages were given to channels.
         """
-        part = Held(self.first + start, self.delayed)
+        part = StoredExtent(self.first + start, self.delayed)
         part.extent = None
         part.count = end - start
         part.owed = self.owed[start:end]
@@ -231,7 +231,7 @@ class Held:
         owed = self.counts if self.counts is not None else self.owed
         self.freed = sum(not number for number in owed[: max(0, min(self.count, edge - self.first))])
 
-    def join(self, other: "Held") -> None:
+    def join(self, other: "StoredExtent") -> None:
         """Add the messages of `other`, the next extent. Both extents are only retained."""
         self.count += other.count
         self.freed = self.count
@@ -248,7 +248,7 @@ class Held:
         return bool(self.counts[index] if self.counts is not None else self.owed[index])
 
 
-def add_piece(pieces: list[Piece], segment: int, generation: int, start: int, end: int) -> None:
+def add_piece(pieces: list[Location], segment: int, generation: int, start: int, end: int) -> None:
     """Add a place of records. A place at or shortly after the end of the last piece (up to GAP bytes) extends that piece."""
     if pieces and pieces[-1][:2] == (segment, generation) and 0 <= start - pieces[-1][3] <= GAP:
         pieces[-1] = segment, generation, pieces[-1][2], end

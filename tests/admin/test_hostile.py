@@ -62,7 +62,7 @@ def lie(value: Any) -> dict[str, Any]:
 )
 def test_whatever_a_node_tells_every_page_is_one(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[str] = []
-    monkeypatch.setattr("admin.frame.log.critical", lambda words, *rest, **more: faults.append(str(more)))
+    monkeypatch.setattr("admin.layout.log.critical", lambda words, *rest, **more: faults.append(str(more)))
     answers = lie(value)
 
     def answer(path: str) -> tuple[int, bytes]:
@@ -85,7 +85,7 @@ def test_whatever_a_node_tells_every_page_is_one(value: Any, monkeypatch: pytest
 
 def test_a_node_that_tells_more_than_was_asked_makes_no_page_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """20 messages were asked for, and 100 tubes; rendering 300,000 rows held everybody else up for half a minute."""
-    monkeypatch.setattr("admin.patient.PATIENCE", 30.0)
+    monkeypatch.setattr("admin.fallback.PATIENCE", 30.0)
     many: dict[str, Any] = {
         "/info": {"broadcast_address": "127.0.0.1", "http_port": 0, "capabilities": ["log"]},
         "/stats": {"topics": [{"topic_name": "t", "channels": [

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from admin import bounds, patient
-from admin.patient import LARGEST, MOST, Patient
+from admin import answer_budget, fallback
+from admin.fallback import LARGEST, MOST, FallbackUpstreams
 from admin.upstreams import Refused, Times, UpstreamError, Upstreams
 
 Answer = Callable[[str], Awaitable[dict[str, Any]]]
@@ -25,19 +25,21 @@ class Clock:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answer], tuple[Patient, Clock]]:
-    """A Patient over somebody who answers so."""
-    monkeypatch.setattr(patient, "PATIENCE", 0.02)
-    monkeypatch.setattr(patient, "FOR_THE_ILL", 0.001)
+def made(monkeypatch: pytest.MonkeyPatch) -> Callable[[Answer], tuple[FallbackUpstreams, Clock]]:
+    """A FallbackUpstreams over somebody who answers so."""
+    monkeypatch.setattr(fallback, "PATIENCE", 0.02)
+    monkeypatch.setattr(fallback, "FOR_THE_ILL", 0.001)
 
-    def make(answer: Answer) -> tuple[Patient, Clock]:
-        async def get_object(self: Upstreams, address: str, path: str, arguments: object) -> bounds.Answer:
+    def make(answer: Answer) -> tuple[FallbackUpstreams, Clock]:
+        async def get_object(self: Upstreams, address: str, path: str, arguments: object) -> answer_budget.Answer:
             told = await answer(address)
-            return bounds.Answer(told, told.get("size", 0))
+            return answer_budget.Answer(told, told.get("size", 0))
 
         monkeypatch.setattr(Upstreams, "get_object", get_object)
         clock = Clock()
-        return Patient(Times(1, 1), ssl.create_default_context(), bounds.Bounds(1024 * 1024), clock), clock
+        return FallbackUpstreams(
+            Times(1, 1), ssl.create_default_context(), answer_budget.AnswerBudget(1024 * 1024), clock
+        ), clock
 
     return make
 
@@ -114,7 +116,7 @@ def test_a_refusal_is_an_answer_and_a_failure_is_not(made: Any) -> None:
         clock.now += 5
         assert await waits.get_object("n:1", "/a") == {"a": 1}
         assert waits.stale() == {"n:1": 5.0}
-        clock.now += patient.FORGOTTEN
+        clock.now += fallback.FORGOTTEN
         with pytest.raises(UpstreamError, match="refused"):
             await waits.get_object("n:1", "/a")
 
@@ -139,7 +141,7 @@ def test_large_answers_are_not_remembered_and_old_ones_are_forgotten(made: Any) 
         with pytest.raises(UpstreamError):
             await waits.get_object("n:1", "/large")
         assert await waits.get_object("n:1", "/small") == {"size": 1}
-        clock.now += patient.FORGOTTEN + 1
+        clock.now += fallback.FORGOTTEN + 1
         waits.stale()
         assert [key[1] for key in waits._asked] == ["/large"]  # of which there is nothing but the key
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from admin.frame import MOST_STREAMS_OF_ONE
 from admin.history import FAILED, KEPT, MOST_WAITING, History
+from admin.layout import MOST_STREAMS_OF_ONE
 from shared.http.errors import HttpError
 from tests.admin.asking import NOWHERE, OURS, browser, in_loop, make
 from tests.admin.conftest import told, upstream
@@ -47,7 +47,7 @@ def options(request: pytest.FixtureRequest) -> Iterator[dict[str, Any]]:
 
 def test_a_name_that_nobody_knows_is_no_fault(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     faults: list[str] = []
-    for module in ("admin.frame", "shared.http.api"):
+    for module in ("admin.layout", "shared.http.api"):
         monkeypatch.setattr(f"{module}.log.critical", lambda words, *rest, **more: faults.append(str(rest)))
 
     async def reads_nothing(self: History, topic: str, grain: str) -> dict[str, Any]:

@@ -14,11 +14,11 @@ from typing import TypeVar
 
 import pytest
 
-from admin.bounds import AT_ONCE, MEMORY_PER_BYTE, SHARES, Bounds
+from admin.answer_budget import AT_ONCE, MEMORY_PER_BYTE, SHARES, AnswerBudget
 from admin.cluster import MOST_OF_A_NODE, Cluster, Producer
+from admin.response_cache import Watch
 from admin.upstreams import AT_ONCE as AT_ONCE_ALL
 from admin.upstreams import EACH, Times, UpstreamError, Upstreams
-from admin.watch import Watch
 from shared.http.bounded import AnswerError
 from tests.admin.asking import OURS, browser, make
 from tests.admin.conftest import told, upstream
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 def asking(work: Callable[[Upstreams], Awaitable[T]], most: int = SMALL) -> T:
     async def run() -> T:
-        upstreams = Upstreams(Times(1, 5), ssl.create_default_context(), Bounds(most))
+        upstreams = Upstreams(Times(1, 5), ssl.create_default_context(), AnswerBudget(most))
         try:
             return await work(upstreams)
         finally:
@@ -111,7 +111,7 @@ def test_all_answers_together_are_bounded() -> None:
 
 
 def test_a_budget_that_is_spent_is_given_back() -> None:
-    bounds = Bounds(1000)
+    bounds = AnswerBudget(1000)
     bounds.take(SHARES * 1000)
     with pytest.raises(AnswerError):
         bounds.take(1)
@@ -201,7 +201,7 @@ def test_hundreds_of_nodes_that_hang_do_not_keep_the_others_waiting() -> None:
             ]
             well = stack.enter_context(upstream(lambda path: told({"a": 1})))
             nodes = [*(f"127.0.0.1:{port}" for port in silent), well]
-            upstreams = Upstreams(Times(4, 4), ssl.create_default_context(), Bounds(SMALL))
+            upstreams = Upstreams(Times(4, 4), ssl.create_default_context(), AnswerBudget(SMALL))
             for _ in range(2):  # the first time nobody knows which ones they are
                 await upstreams.all_of(nodes, lambda one: upstreams.get_object(one, "/stats"))
             found = await upstreams.all_of(nodes, lambda one: upstreams.get_object(one, "/stats"))
@@ -214,7 +214,7 @@ def test_hundreds_of_nodes_that_hang_do_not_keep_the_others_waiting() -> None:
 
 def test_large_answers_are_parsed_in_another_thread() -> None:
     async def work() -> None:
-        bounds = Bounds(32 * 1024 * 1024)
+        bounds = AnswerBudget(32 * 1024 * 1024)
         ours = threading.get_ident()
         assert await bounds.away(AT_ONCE, threading.get_ident) == ours
         assert await bounds.away(AT_ONCE + 1, threading.get_ident) != ours

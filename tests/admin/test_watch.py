@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 
-from admin.watch import FORGOTTEN, FRESH, MOST, Watch
+from admin.response_cache import FORGOTTEN, FRESH, MOST, Watch
 
 
 class Clock:
@@ -46,7 +46,7 @@ def test_one_question_serves_all_who_look() -> None:
 
 
 def test_what_takes_long_is_shown_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("admin.watch.SOON", 0.01)
+    monkeypatch.setattr("admin.response_cache.SOON", 0.01)
     clock, answers = Clock(), count(1)
     goes = asyncio.Event()
 

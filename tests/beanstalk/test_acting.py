@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nsqd.core.limits import Limits
-from nsqd.core.work_queue.acting import BURY, DELETE, KICK, RELEASE, Action, act, named
+from nsqd.core.work_queue.actions import BURY, DELETE, KICK, RELEASE, Action, act, named
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from tests.beanstalk.wire import Wire, facts, put

@@ -3,7 +3,7 @@
 import pytest
 
 from nsqd.core.limits import Limits
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import JobState
 from nsqd.protocols.beanstalk.client import Context
 from tests.beanstalk.wire import Wire, facts, put
@@ -288,11 +288,11 @@ def test_emptying_a_topic_leaves_what_was_handed_out_on_its_terms(wire: Wire) ->
     broker.tubes.made("q")
     topic = broker.topics["q"]
     broker.pause(topic, True)
-    topic.put([b"x"] * 3000, Terms(5, 60, 1000, wire.node.now + 1000 * 10**9, True))
+    topic.put([b"x"] * 3000, JobOptions(5, 60, 1000, wire.node.now + 1000 * 10**9, True))
     wire.node.turn()
     broker.pause(topic, False)  # 2000 become jobs in this turn
     broker.pause(topic, True)
-    topic.put([b"y"], Terms(5, 60, 0, 0, True))
+    topic.put([b"y"], JobOptions(5, 60, 0, 0, True))
     broker.settle()
     topic.empty()
     for _ in range(3):

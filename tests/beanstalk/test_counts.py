@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nsqd.core.limits import Limits
-from nsqd.core.observation.left import Left, walk
+from nsqd.core.observation.drain_status import Left, walk
 from nsqd.core.reader import Counts
 from nsqd.http.overview import Look
 from tests.beanstalk.wire import Wire, put

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from nsqd.core.retention.keeping import Keeping
+from nsqd.core.retention.policy import StoragePolicy
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.storage.memory import MemoryStore, MemoryTopic
@@ -19,7 +19,7 @@ class SlowTopic(MemoryTopic):
         self._store = store
         self._number = number
 
-    def keep(self, keeping: Keeping) -> tuple[Mark, ...]:
+    def keep(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
         return self._store.marks
 
     def publish(self, *arguments: Any, **more: Any) -> None:

@@ -12,12 +12,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from nsqd.core.channel import acting
+from nsqd.core.channel import actions
 from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE
 from nsqd.core.limits import Limits
 from nsqd.core.topic import Topic
-from nsqd.storage import held
-from nsqd.storage.held import EXTENT_MESSAGES
+from nsqd.storage import stored_extent
+from nsqd.storage.stored_extent import EXTENT_MESSAGES
 from tests.core.client import Client
 from tests.core.node import MS, SECOND, Delivery, Inbox, Node
 
@@ -49,7 +49,7 @@ class TopicMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        held.EXTENT_MESSAGES = 3  # so that extents come and go all the time
+        stored_extent.EXTENT_MESSAGES = 3  # so that extents come and go all the time
         self.node = Node()
         self.topic: Topic
         self.numbers = count()
@@ -62,7 +62,7 @@ class TopicMachine(RuleBasedStateMachine):
         self.node.after_turn = self.settle
 
     def teardown(self) -> None:
-        held.EXTENT_MESSAGES = EXTENT_MESSAGES
+        stored_extent.EXTENT_MESSAGES = EXTENT_MESSAGES
 
     # commands
 
@@ -205,7 +205,7 @@ class TopicMachine(RuleBasedStateMachine):
         channel, model = self.topic.channels[name], self.model[name]
         chosen = [message_id, *(found for found, _ in channel.buried.after(message_id, many - 1))]
         named = [b"0123456789abcdef", *chosen, chosen[0]]
-        assert (acting.kick if kick else acting.finish_buried)(channel, named) == len(chosen)
+        assert (actions.kick if kick else actions.finish_buried)(channel, named) == len(chosen)
         for body in map(self.bodies.__getitem__, chosen):
             model.buried.discard(body)
             model.in_flight.pop(body, None)  # it has timed out, and the model was about to see it

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nsqd.core.pauses import Key, Pause, Pauses
 from nsqd.core.topology import pauses_to_keep, restore_pauses
-from nsqd.resuming import AT_ONCE, end_pauses
+from nsqd.pause_expiry import AT_ONCE, end_pauses
 from tests.core.client import Client
 from tests.core.node import SECOND, Inbox, Node, bodies
 

@@ -6,7 +6,7 @@ import pytest
 
 from nsqd.core import story as module
 from nsqd.core.limits import Limits
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.story import MOST_LINES, Story, story_of, story_of_body, told
 from nsqd.storage.memory import MemoryStore
 from tests.core.node import SECOND, Node, bodies
@@ -69,7 +69,7 @@ def test_what_waits_in_the_topic_or_is_dropped_is_told_too() -> None:
 def test_jobs_have_stories() -> None:
     story = Story()
     node = node_with(story)
-    number = node.broker.tubes.put_to("q", b"job", Terms(1, 60, 0, 0, True))
+    number = node.broker.tubes.put_to("q", b"job", JobOptions(1, 60, 0, 0, True))
     tube = node.broker.tubes.tube("q")
     assert tube is not None
     job = tube.jobs.get(0)

@@ -8,8 +8,8 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
+from nsqd.net.admission import Edge
 from nsqd.net.connection import DRAIN_TIME
-from nsqd.net.edge import Edge
 from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
 from nsqd.protocols.nsq.settings import Settings
 from penstock.protocol.compression import Deflate, Snappy

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nsqd.net.acceptor import ACCEPT_BATCH, ACCEPT_PAUSE, Accepted, Acceptor, ConnectionLimits
-from nsqd.net.edge import Edge
+from nsqd.net.admission import Edge
 from nsqd.protocols.transport import NEVER
 from tests.core.node import SECOND, Node
 from tests.net.test_reactor import Bench, frames

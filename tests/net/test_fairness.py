@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from nsqd.net.acceptor import ACCEPT_PAUSE, QUIET, Acceptor, ConnectionLimits
-from nsqd.net.edge import Edge
+from nsqd.net.admission import Edge
 from nsqd.protocols.nsq.peer import MOST_COMMANDS
 from nsqd.protocols.nsq.settings import Settings
 from tests.core.node import SECOND, Node

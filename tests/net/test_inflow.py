@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd.net.edge import Edge
+from nsqd.net.admission import Edge
 from nsqd.net.inflow import BODY_TIMEOUT, LEAST_RATE, RETRY, WHOLE_BODY_TIMEOUT
 from nsqd.protocols.beanstalk.client import Context
 from nsqd.protocols.beanstalk.peer import Peer as Beanstalk

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nsqd.core.retention.keeping import Keeping
+from nsqd.core.retention.policy import StoragePolicy
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.net.promised import Served
 from nsqd.storage.memory import MemoryStore, MemoryTopic
@@ -22,7 +22,7 @@ class Topic(MemoryTopic):
         self._store = store
         self._marks = store.choices[name]
 
-    def keep(self, keeping: Keeping) -> tuple[Mark, ...]:
+    def keep(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
         return self._marks
 
     def publish(self, *arguments: object, **more: object) -> None:

@@ -12,8 +12,8 @@ import trio
 
 from nsqd.core.sequence.mark import Promise
 from nsqd.net.acceptor import ACCEPT_PAUSE
+from nsqd.net.admission import Edge
 from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT
-from nsqd.net.edge import Edge
 from nsqd.net.promised import Served
 from nsqd.net.reactor import MAX_RECEIVED, READ_SIZE, Reactor
 from nsqd.protocols.nsq.context import Context

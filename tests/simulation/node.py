@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from nsqd.core.story import Story
 from nsqd.net.promised import Served
 from nsqd.net.reactor import Reactor

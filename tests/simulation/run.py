@@ -20,7 +20,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message import ids
 from nsqd.core.message.attributes import NONE
-from nsqd.core.retention.keeping import Durability, TopicConfig
+from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.story import Story
 from nsqd.storage.log import checkpoint, tidying
 from tests.simulation.node import SECOND, TIMER, WholeNode

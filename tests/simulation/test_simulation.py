@@ -11,7 +11,7 @@ import pytest
 from bench.crash.link import Link
 from bench.crash.messages import Verdict
 from bench.crash.mix import MS
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.writer import SyncJob

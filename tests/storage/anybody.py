@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from random import Random
 
-from nsqd.core.channel import acting
-from nsqd.core.channel.acting import Chosen
+from nsqd.core.channel import actions
+from nsqd.core.channel.actions import Chosen
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.listing import State, listed
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import message_id
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.keeping import Durability, TopicConfig
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
@@ -154,8 +154,8 @@ class Anybody:
         channel = self._channel()
         if channel is not None:
             graves = channel.buried.oldest(3)
-            acting.kick(channel, graves[:2])
-            acting.finish_buried(channel, graves[2:])
+            actions.kick(channel, graves[:2])
+            actions.finish_buried(channel, graves[2:])
 
     def act(self) -> None:
         """On single messages, wherever they are."""
@@ -169,11 +169,11 @@ class Anybody:
         chosen = random.sample(known, min(len(known), random.choice((1, 1, 2, 5))))
         deed = random.randrange(4)
         if deed == 0:
-            acting.finish(topic, channel, chosen)
+            actions.finish(topic, channel, chosen)
         elif deed == 1 or not channel.buried:
-            acting.bury(topic, channel, chosen, "by hand")
+            actions.bury(topic, channel, chosen, "by hand")
         else:
-            acting.requeue(topic, channel, chosen, self._due(), self._now, afresh=deed == 2)
+            actions.requeue(topic, channel, chosen, self._due(), self._now, afresh=deed == 2)
 
     # consumers
 
@@ -245,7 +245,7 @@ class Anybody:
         tubes.put(
             worker,
             [b"job"] * random.choice((1, 1, 3)),
-            Terms(random.choice((0, 5, 2000)), random.choice((1, 30)), delay, due, True),
+            JobOptions(random.choice((0, 5, 2000)), random.choice((1, 30)), delay, due, True),
         )
 
     def reserve(self) -> None:

@@ -4,8 +4,8 @@ from random import Random
 
 from nsqd.core.limits import Limits
 from nsqd.core.message import ids
-from nsqd.core.retention.keeping import Durability
-from nsqd.core.sequence.seen import SeenLimits
+from nsqd.core.retention.policy import Durability
+from nsqd.core.sequence.dedup import DedupLimits
 from nsqd.core.story import Story
 from nsqd.storage.log import checkpoint, tidying
 from nsqd.storage.log.tidying import Census
@@ -53,7 +53,7 @@ class CrashRun:
             mem_queue_size=self.random.choice((0, 2, 10, 1000)),
             max_attempts={"u": self.random.choice((1, 2, 3))},
             requeue_on_disconnect=self.random.random() < 0.3,
-            seen=SeenLimits(window=86_400 * SECOND),
+            seen=DedupLimits(window=86_400 * SECOND),
         )
         self.segment_size = self.random.choice((500, 2000, 10_000))
         self.budget = self.random.choice((0, 2000, 1 << 30))

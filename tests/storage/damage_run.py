@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 
 from nsqd.core.records import GROUP, Kind
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.identity import NAME as IDENTITY
 from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.records import HEADER_SIZE

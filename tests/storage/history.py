@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from nsqd.core.retention.keeping import TopicConfig
+from nsqd.core.retention.policy import TopicConfig
 from penstock.protocol.names import is_ephemeral
 
 UNKNOWN = 1 << 62  # where a group ends that is being written

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from nsqd.core.channel.buried import Grave
+from nsqd.core.channel.buried import DeadLetter
 from nsqd.core.channel.state import ChannelState
 from nsqd.core.reader_state import ReaderState
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.keeping import TopicConfig
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.retention.policy import TopicConfig
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.topic_state import TopicState
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.state import TubeState
@@ -23,7 +23,7 @@ class NormalChannel:
     start: int
     ready: list[int]  # ordinals that the cursor will come by
     waiting: dict[int, tuple[int, int]]  # ordinal -> deliveries it had, due; 0: now
-    buried: list[tuple[bytes, Grave]]  # the first buried first
+    buried: list[tuple[bytes, DeadLetter]]  # the first buried first
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class NormalTube:
 
     start: int
     jobs: dict[int, Job]
-    coming: dict[int, Terms]  # what is no job yet
+    coming: dict[int, JobOptions]  # what is no job yet
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,13 @@ def _tube(state: TubeState, edge: int, sequence: Sequence, now: int) -> NormalTu
         for ordinal in range(start, stop)
     ]
     jobs = {job.ordinal: _job(job, now) for job in state.jobs}
-    coming = {ordinal: _terms(state.terms.get(ordinal, Terms()), now) for ordinal in owed if ordinal not in jobs}
+    coming = {ordinal: _terms(state.terms.get(ordinal, JobOptions()), now) for ordinal in owed if ordinal not in jobs}
     ahead = {ordinal: _terms(one, now) for ordinal, one in state.terms.items() if ordinal >= edge}
-    coming |= {ordinal: one for ordinal, one in ahead.items() if one != Terms()}
+    coming |= {ordinal: one for ordinal, one in ahead.items() if one != JobOptions()}
     return NormalTube(state.start, jobs, coming)
 
 
-def _terms(terms: Terms, now: int) -> Terms:
+def _terms(terms: JobOptions, now: int) -> JobOptions:
     return terms._replace(due=terms.due if terms.due > now else 0, was_put=False)
 
 

@@ -8,7 +8,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.mark import Promise
 from nsqd.core.story import Story
 from nsqd.storage.log.cache import Cache, Read

@@ -4,10 +4,10 @@ from random import Random
 
 import pytest
 
-from nsqd.core.channel.acting import kick
+from nsqd.core.channel.actions import kick
 from nsqd.core.channel.channel import LOST_AT_ONCE, STOPPED
 from nsqd.core.limits import Limits
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.worker import Worker
@@ -101,7 +101,7 @@ def test_so_is_a_job() -> None:
     node = start(disk, limits=LIMITS)
     put_by = Worker(Hand())
     node.broker.tubes.join(put_by)
-    node.broker.tubes.put(put_by, [b"poison"], Terms(0, 60, 0, 0, True))
+    node.broker.tubes.put(put_by, [b"poison"], JobOptions(0, 60, 0, 0, True))
     node.turn()
     for reserves in (1, 2, 3):
         worker = Worker(Hand())

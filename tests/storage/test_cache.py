@@ -6,10 +6,10 @@ from random import Random
 import pytest
 
 from nsqd.core.limits import Limits
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from nsqd.core.timing.deferred import Message
-from nsqd.storage.held import EXTENT_MESSAGES
 from nsqd.storage.log import cache
+from nsqd.storage.stored_extent import EXTENT_MESSAGES
 from tests.core.client import Client
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk

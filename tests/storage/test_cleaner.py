@@ -6,7 +6,7 @@ from functools import partial
 from random import Random
 
 from nsqd.core.message.attributes import Attributes
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.writer import segment_name
 from tests.core.client import Client
 from tests.core.node import SECOND, Inbox

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from nsqd.core.limits import Limits
-from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
+from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
 from nsqd.storage.log.contents import LogCount
 from nsqd.storage.log.tidying import Census
 from tests.core.client import Client
@@ -22,7 +22,7 @@ def node() -> SimNode:
     """Segments of 2,000 bytes, of which several were cleaned or are gone. `waiting` has 40 messages, every other one is
     finished; `kept` retains 30, all finished; of `done` nothing is left."""
     clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
-    limits = Limits(keeping=Keeping())
+    limits = Limits(keeping=StoragePolicy())
     node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, clock, Random(1), limits, 2000, tail_bytes=5000)
     node.eager = True
     node.broker.topic("kept").configure(TopicConfig(retention=HOUR))

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.reader import Reader
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.writer import SyncJob, Writer

@@ -6,7 +6,7 @@ import pytest
 
 from nsqd.core import records
 from nsqd.core.records import Kind
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.reader import Reader
 from nsqd.storage.log.segments import LogError
 from tests.core.client import Client

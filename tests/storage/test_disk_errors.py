@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.space import LOOK_AFTER, RESERVE, Space
 from tests.core.client import Client

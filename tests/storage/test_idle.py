@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from nsqd.core.limits import Limits
-from nsqd.core.retention.keeping import Durability, Keeping
+from nsqd.core.retention.policy import Durability, StoragePolicy
 from nsqd.storage.log import tidying
 from nsqd.storage.log.store import LogStore
 from tests.core.client import Client
@@ -224,7 +224,7 @@ class IdleRun:
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
         self.cheap, self.segment = random.choice((2000, 10_000)), random.choice((1000, 5000))
-        self.keeping = random.choice((Keeping(), Keeping(), Keeping(retention=5 * SECOND)))
+        self.keeping = random.choice((StoragePolicy(), StoragePolicy(), StoragePolicy(retention=5 * SECOND)))
         self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
         self.disk = SimDisk(random)
         self.inbox = Inbox(1 << 30)

@@ -12,8 +12,8 @@ from nsqd.core import records
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import SEQUENCE, IdSource
 from nsqd.core.records import Kind
-from nsqd.core.retention.keeping import Durability
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.retention.policy import Durability
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import ROW, Job, JobState, of_node, unpack
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
@@ -25,7 +25,7 @@ from tests.storage import sim_node
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
 
-TERMS = Terms(5, 60, 0, 0, True)
+TERMS = JobOptions(5, 60, 0, 0, True)
 
 
 class Nobody:

@@ -7,7 +7,7 @@ import pytest
 
 from nsqd.core.message import ids
 from nsqd.core.records import Kind
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.records import HEADER_SIZE, decode
 from nsqd.storage.log.writer import segment_name
 from tests.core.node import SECOND

@@ -3,13 +3,13 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.storage.log import marks
-from nsqd.storage.log.marks import Marks
+from nsqd.storage.log import durable_ends
+from nsqd.storage.log.durable_ends import DurableEnds
 
 
 @given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 5)), max_size=60), st.data())
 def test_what_is_durable_is_told_and_no_more(groups: list[tuple[int, int]], data: st.DataObject) -> None:
-    known, position, end = Marks(3), 0, 3
+    known, position, end = DurableEnds(3), 0, 3
     ends = [(0, 3)]
     for size, count in groups:
         position, end = position + size, end + count
@@ -21,10 +21,10 @@ def test_what_is_durable_is_told_and_no_more(groups: list[tuple[int, int]], data
 
 
 def test_very_many_are_thinned_out() -> None:
-    known = Marks(0)
-    for number in range(1, 5 * marks.MOST):
+    known = DurableEnds(0)
+    for number in range(1, 5 * durable_ends.MOST):
         known.add(number, number)
-    assert len(known._waiting) <= marks.MOST
-    half = 5 * marks.MOST // 2
+    assert len(known._waiting) <= durable_ends.MOST
+    half = 5 * durable_ends.MOST // 2
     assert half - 100 <= known.look(half) <= half
-    assert known.look(5 * marks.MOST) == 5 * marks.MOST - 1
+    assert known.look(5 * durable_ends.MOST) == 5 * durable_ends.MOST - 1

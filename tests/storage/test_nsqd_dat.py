@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nsqd.core.pauses import Pause
-from nsqd.core.topology import ChannelEntry, Picture, TopicEntry, changes
+from nsqd.core.topology import ChannelEntry, TopicEntry, TopologySnapshot, changes
 from nsqd.storage.directory import FILE, Directory
 
 TOPICS = [TopicEntry("t", True, ())]
@@ -34,21 +34,21 @@ def test_pauses_come_back_as_they_were_written(directory: Directory) -> None:
         (("t", "c"), Pause("z\u00f6lf <b> \U0001f600", 5)),
         (("a+b", ""), Pause()),
     )
-    directory.write_topology(Picture(1, TOPICS, pauses))
+    directory.write_topology(TopologySnapshot(1, TOPICS, pauses))
     assert reread(directory)["penstock"]["pauses"][0] == GOOD
     metadata = directory.load()
     assert (metadata.pauses, metadata.topics) == (pauses, tuple(TOPICS))
 
 
 def test_a_file_without_pauses_has_no_list_of_them(directory: Directory) -> None:
-    directory.write_topology(Picture(1, TOPICS))
+    directory.write_topology(TopologySnapshot(1, TOPICS))
     assert reread(directory)["penstock"].keys() == {"ids", "crc"}
     assert directory.load().pauses == ()
 
 
 def test_an_older_picture_is_not_written_over_a_newer_one(directory: Directory) -> None:
-    directory.write_topology(Picture(2, TOPICS, ((("t", ""), Pause("new")),)))
-    directory.write_topology(Picture(1, TOPICS, ((("t", ""), Pause("old")),)))
+    directory.write_topology(TopologySnapshot(2, TOPICS, ((("t", ""), Pause("new")),)))
+    directory.write_topology(TopologySnapshot(1, TOPICS, ((("t", ""), Pause("old")),)))
     assert directory.load().pauses[0][1].by == "new"
 
 
@@ -81,7 +81,7 @@ def test_what_is_no_list_is_ignored(directory: Directory, pauses: Any) -> None:
 
 
 def test_what_we_wrote_is_ours_however_it_is_laid_out(directory: Directory) -> None:
-    directory.write_topology(Picture(1, TOPICS))
+    directory.write_topology(TopologySnapshot(1, TOPICS))
     assert directory.load().is_ours
     (directory.path / FILE).write_text(json.dumps(reread(directory), indent=4, sort_keys=True))
     assert directory.load().is_ours
@@ -93,14 +93,14 @@ def test_what_a_version_without_a_crc_wrote_is_ours(directory: Directory) -> Non
 
 
 def test_what_another_wrote_is_not_ours_until_we_write_it_again(directory: Directory) -> None:
-    directory.write_topology(Picture(1, TOPICS))
+    directory.write_topology(TopologySnapshot(1, TOPICS))
     content = reread(directory)
     content["topics"][0]["paused"] = False
     (directory.path / FILE).write_text(json.dumps(content))
     assert not directory.load().is_ours
     (directory.path / FILE).write_text('{"topics":[{"name":"t","paused":true,"channels":null}],"version":"1.3.0"}')
     assert not directory.load().is_ours  # NSQ's own
-    directory.write_topology(Picture(2, TOPICS))
+    directory.write_topology(TopologySnapshot(2, TOPICS))
     assert reread(directory)["penstock"]["ids"] == 1
     assert directory.load().is_ours
 

@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsqd.core import records
-from nsqd.core.channel import acting
-from nsqd.core.channel.acting import Chosen
+from nsqd.core.channel import actions
+from nsqd.core.channel.actions import Chosen
 from nsqd.core.limits import Limits
 from nsqd.core.message.frame import message_id
 from nsqd.core.records import Kind
-from nsqd.core.retention.keeping import Durability, TopicConfig
-from nsqd.core.sequence.seen import SeenLimits
+from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.core.sequence.dedup import DedupLimits
 from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.replay import Replay
@@ -43,7 +43,7 @@ class Node:
             mem_queue_size=random.choice((0, 2, 1000)),
             max_attempts={"u": random.choice((1, 3))},
             requeue_on_disconnect=random.random() < 0.3,
-            seen=SeenLimits(window=86_400 * SECOND),
+            seen=DedupLimits(window=86_400 * SECOND),
         )
         clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
         budget = random.choice((2000, 1 << 30))
@@ -139,7 +139,7 @@ def test_a_channel_that_begins_in_the_past_waits_as_long_as_the_one_that_waits_l
     def release() -> None:
         frame = topic.journal.look(0)
         assert frame
-        acting.requeue(topic, second, [Chosen(0, message_id(frame))], 0, node.clock.now)
+        actions.requeue(topic, second, [Chosen(0, message_id(frame))], 0, node.clock.now)
 
     node.turn(release)
     topic.channel_from("c", 0, node.clock.now)
@@ -172,11 +172,11 @@ def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bo
         assert frame
         chosen = [Chosen(0, message_id(frame))]
         if deed == "bury":
-            acting.bury(topic, channel, chosen, "by hand")
+            actions.bury(topic, channel, chosen, "by hand")
         elif deed == "requeue":
-            acting.requeue(topic, channel, chosen, due, node.clock.now)
+            actions.requeue(topic, channel, chosen, due, node.clock.now)
         else:
-            acting.finish(topic, channel, chosen)
+            actions.finish(topic, channel, chosen)
 
     node.turn(act)
     if is_emptied:

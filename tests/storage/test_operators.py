@@ -3,9 +3,9 @@
 from functools import partial
 from random import Random
 
-from nsqd.core.channel.acting import Chosen, finish, requeue
+from nsqd.core.channel.actions import Chosen, finish, requeue
 from nsqd.core.message.frame import message_id
-from nsqd.core.retention.keeping import Durability, TopicConfig
+from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.topic import Topic
 from tests.core.node import SECOND
 from tests.storage.sim_disk import SimDisk

@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from nsqd.core.broker import Broker
-from nsqd.core.recovery import LogPicture, NameTaken, Recovery, recover
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.recovery import LogSnapshot, NameTaken, Recovery, recover
+from nsqd.core.retention.policy import Durability
 from tests.core.client import Client
 from tests.core.node import SECOND, Inbox
 from tests.storage.sim_disk import SimDisk
@@ -27,7 +27,7 @@ class Late:
         monkeypatch.setattr("tests.storage.sim_node.recover", self._recover)
         self.node = SimNode(node.disk.kill(), Durability.ALWAYS, clock, Random(1), tail_records=tail_records)
 
-    def _recover(self, broker: Broker, picture: LogPicture, now: int) -> None:
+    def _recover(self, broker: Broker, picture: LogSnapshot, now: int) -> None:
         recover(broker, replace(picture, topics=picture.topics[:1]), now)
         self.rest = replace(picture, topics=picture.topics[1:])
 

@@ -5,11 +5,11 @@ from random import Random
 import pytest
 
 from nsqd.core import records
-from nsqd.core.channel.acting import kick
+from nsqd.core.channel.actions import kick
 from nsqd.core.channel.state import ChannelState
 from nsqd.core.limits import Limits
 from nsqd.core.records import Kind
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.replay import Replay
 from tests.core.client import Client

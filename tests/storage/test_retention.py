@@ -7,7 +7,7 @@ import pytest
 
 from nsqd.core.limits import Limits
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
+from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
 from nsqd.storage.sequence import Sequence
 from tests.core.client import Client
 from tests.core.node import MS, SECOND, Inbox
@@ -19,9 +19,9 @@ BODY = 200  # bytes
 HOUR = 3600 * SECOND
 
 
-def start(disk: SimDisk, clock: Clock, keeping: Keeping | None = None) -> SimNode:
+def start(disk: SimDisk, clock: Clock, keeping: StoragePolicy | None = None) -> SimNode:
     """Checkpoints come every 5,000 bytes, segments have 2,000."""
-    limits = Limits(keeping=keeping or Keeping())
+    limits = Limits(keeping=keeping or StoragePolicy())
     node = SimNode(disk, Durability.ALWAYS, clock, Random(1), limits, 2000, tail_records=1 << 30, tail_bytes=5000)
     node.eager = True
     return node
@@ -117,7 +117,7 @@ def test_retained_messages_are_read_again_in_order_and_over_restarts(disk: SimDi
 
 
 def test_what_is_older_than_the_retention_goes_and_its_space_is_free(disk: SimDisk, clock: Clock) -> None:
-    node = start(disk, clock, Keeping(retention=2 * SECOND))
+    node = start(disk, clock, StoragePolicy(retention=2 * SECOND))
     reader = Reader(node)
     reader.work(0, 1000)  # 10 s
     kept = reader.kept
@@ -127,13 +127,13 @@ def test_what_is_older_than_the_retention_goes_and_its_space_is_free(disk: SimDi
     first = reader.sequence.first
     assert first
     disk = disk.crash(Random(1))
-    reader = Reader(start(disk, clock.after(0, SECOND, rebooted=True), Keeping(retention=2 * SECOND)))
+    reader = Reader(start(disk, clock.after(0, SECOND, rebooted=True), StoragePolicy(retention=2 * SECOND)))
     assert reader.sequence.first is not None
     assert reader.sequence.first >= first, "what was gone does not come back"
 
 
 def test_an_idle_node_lets_go_of_what_is_over_too(disk: SimDisk, clock: Clock) -> None:
-    reader = Reader(start(disk, clock, Keeping(retention=2 * SECOND)))
+    reader = Reader(start(disk, clock, StoragePolicy(retention=2 * SECOND)))
     reader.work(0, 100)
     for _ in range(5):
         reader.rest(61 * SECOND)
@@ -152,7 +152,7 @@ def test_of_the_newest_bytes_no_more_stay_than_was_said(disk: SimDisk, clock: Cl
 
 
 def test_what_is_owed_stays_whatever_the_retention_is(disk: SimDisk, clock: Clock) -> None:
-    reader = Reader(start(disk, clock, Keeping(retention=SECOND)))
+    reader = Reader(start(disk, clock, StoragePolicy(retention=SECOND)))
     slow = reader.topic.channel("slow")
     reader.work(0, 300)
     reader.rest(10 * SECOND)
@@ -164,7 +164,7 @@ def test_what_is_owed_stays_whatever_the_retention_is(disk: SimDisk, clock: Cloc
 
 
 def test_what_is_emptied_is_retained_as_what_is_finished(disk: SimDisk, clock: Clock) -> None:
-    reader = Reader(start(disk, clock, Keeping(retention=HOUR)))
+    reader = Reader(start(disk, clock, StoragePolicy(retention=HOUR)))
     reader.node.broker.pause(reader.topic, True)
     reader.work(0, 50)
     reader.node.turn(lambda: reader.topic.empty())
@@ -174,7 +174,7 @@ def test_what_is_emptied_is_retained_as_what_is_finished(disk: SimDisk, clock: C
 
 
 def test_turned_off_it_gives_everything_back_and_turned_on_it_begins_anew(disk: SimDisk, clock: Clock) -> None:
-    reader = Reader(start(disk, clock, Keeping(retention=HOUR)))
+    reader = Reader(start(disk, clock, StoragePolicy(retention=HOUR)))
     reader.work(0, 200)
     reader.topic.configure(TopicConfig(retention=0))
     reader.work(200, 400)
@@ -186,7 +186,7 @@ def test_turned_off_it_gives_everything_back_and_turned_on_it_begins_anew(disk: 
 
 
 def test_many_small_batches_are_noted_as_a_few_runs(disk: SimDisk, clock: Clock) -> None:
-    reader = Reader(start(disk, clock, Keeping(retention=HOUR)))
+    reader = Reader(start(disk, clock, StoragePolicy(retention=HOUR)))
     reader.work(0, 3000)
     reader.sequence.settle()
     assert len(reader.sequence.kept) == 1
@@ -195,7 +195,7 @@ def test_many_small_batches_are_noted_as_a_few_runs(disk: SimDisk, clock: Clock)
 
 
 def test_a_cursor_holds_what_it_has_not_read_within_its_cap(disk: SimDisk, clock: Clock) -> None:
-    reader = Reader(start(disk, clock, Keeping(retention=2 * SECOND)))
+    reader = Reader(start(disk, clock, StoragePolicy(retention=2 * SECOND)))
     reader.work(0, 100)
     reader.topic.set_cursor("slow", Cursor(30, hold=60 * SECOND))
     reader.topic.set_cursor("capped", Cursor(0, hold_bytes=1))
@@ -216,7 +216,7 @@ def test_a_cursor_holds_what_it_has_not_read_within_its_cap(disk: SimDisk, clock
 
 
 def test_cursors_are_in_a_checkpoint(disk: SimDisk, clock: Clock) -> None:
-    reader = Reader(start(disk, clock, Keeping(retention=HOUR)))
+    reader = Reader(start(disk, clock, StoragePolicy(retention=HOUR)))
     cursor = Cursor(7, "me", 5 * SECOND, 1000, 12345)
     reader.topic.set_cursor("n", cursor)
     reader.topic.set_cursor("gone", cursor)
@@ -233,7 +233,7 @@ DAY = 24 * HOUR
 
 @pytest.mark.parametrize("jump", [HOUR, 30 * DAY, -30 * DAY])
 def test_setting_the_wall_clock_moves_no_retention(disk: SimDisk, clock: Clock, jump: int) -> None:
-    keeping = Keeping(retention=HOUR)
+    keeping = StoragePolicy(retention=HOUR)
     reader = Reader(start(disk, clock, keeping))
     reader.work(0, 100)
     clock.wall += jump
@@ -262,7 +262,7 @@ def test_setting_the_wall_clock_moves_no_retention(disk: SimDisk, clock: Clock, 
 
 
 def test_setting_the_wall_clock_moves_no_hold_of_a_cursor(disk: SimDisk, clock: Clock) -> None:
-    reader = Reader(start(disk, clock, Keeping(retention=SECOND)))
+    reader = Reader(start(disk, clock, StoragePolicy(retention=SECOND)))
     reader.topic.set_cursor("slow", Cursor(0, hold=HOUR))
     reader.work(0, 100)
     clock.wall += 30 * DAY
@@ -276,7 +276,7 @@ def test_setting_the_wall_clock_moves_no_hold_of_a_cursor(disk: SimDisk, clock: 
 
 
 def test_what_was_taken_over_is_retained_from_then_on_over_a_restart_too(disk: SimDisk, clock: Clock) -> None:
-    keeping = Keeping(retention=HOUR)
+    keeping = StoragePolicy(retention=HOUR)
     reader = Reader(start(disk, clock, keeping))
     reader.node.turn(lambda: reader.topic.take_in([(clock.wall - DAY, body(0)), (clock.wall - DAY, body(1))], None))
     reader.rest(SECOND)

@@ -7,13 +7,13 @@ from typing import Any
 import msgpack
 import pytest
 
-from nsqd.core.channel.buried import Grave
+from nsqd.core.channel.buried import DeadLetter
 from nsqd.core.channel.state import ChannelState
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.keeping import Durability, TopicConfig
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import Deferred, Message, unpack
-from nsqd.core.timing.pages import WaitingPages, page_of, shifted
+from nsqd.core.timing.deferred_pages import DeferredPages, page_of, shifted
 from nsqd.core.topic_state import TopicState, state_of
 from nsqd.core.work_queue.state import TubeState
 from nsqd.storage.log.state import decode_topic, encode_topic, sequence_of
@@ -96,9 +96,9 @@ def test_a_topic_of_formats_2_to_5_is_read_as_it_was() -> None:
         assert isinstance(its_tube, TubeState)
         assert its_channel.paused
         assert sorted(its_channel.pages.entries()) == [(2, 0, 3), (4, 1070, 1)]
-        assert its_channel.buried == {3: (b"i" * 16, Grave(3, 9, "why", 5))}
+        assert its_channel.buried == {3: (b"i" * 16, DeadLetter(3, 9, "why", 5))}
         assert (its_tube.start, its_tube.edge) == (1, 6)
-        assert its_tube.terms == {8: Terms(5, 60, 0, 0, True), 9: Terms(5, 60, 1, 1040, True)}
+        assert its_tube.terms == {8: JobOptions(5, 60, 0, 0, True), 9: JobOptions(5, 60, 1, 1040, True)}
         assert bytes(sequence.held[0].owed) == bytes([0, 1, 2, 2, 2, 2, 1, 1, 2, 2])
 
 
@@ -145,7 +145,7 @@ def test_of_what_waits_packed_any_part_can_be_taken() -> None:
     for _ in range(50):
         ordinals = random.sample(range(20_000), 500)
         parts = ordinals[:9], ordinals[9:]
-        far = WaitingPages([array("q", [n for ordinal in part for n in (ordinal, 5, 1)]) for part in parts])
+        far = DeferredPages([array("q", [n for ordinal in part for n in (ordinal, 5, 1)]) for part in parts])
         left = set(ordinals)
         for _ in range(30):
             first = random.randrange(20_000)
@@ -176,9 +176,11 @@ def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -
     one.broker.tubes.made("t")
     topic = one.broker.topics["t"]
     topic.configure(TopicConfig(retention=HOUR))
-    topic.put([b"job"], Terms(was_put=True))
+    topic.put([b"job"], JobOptions(was_put=True))
     one.turn()
-    topic.put([b"later"], Terms(delay=90, due=one.clock.now + 90 * SECOND, was_put=True))  # in an extent of its own
+    topic.put(
+        [b"later"], JobOptions(delay=90, due=one.clock.now + 90 * SECOND, was_put=True)
+    )  # in an extent of its own
     one.turn()
     tube = one.broker.tubes.tube("t")
     assert tube is not None

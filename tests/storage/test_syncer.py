@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.reader import Reader
 from nsqd.storage.log.records import HEADER_SIZE, Kind
 from nsqd.storage.log.space import Space

@@ -2,7 +2,7 @@
 
 from random import Random
 
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from tests.core.node import SECOND
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode

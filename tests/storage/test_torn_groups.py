@@ -6,13 +6,13 @@ from random import Random
 import pytest
 
 from nsqd.core.broker import Broker
-from nsqd.core.channel.acting import Chosen, bury, move
+from nsqd.core.channel.actions import Chosen, bury, move
 from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import message_id
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.keeping import Durability, TopicConfig
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.storage.log.records import HEADER_SIZE, decode
 from nsqd.storage.log.writer import segment_name
 from tests.core.node import SECOND
@@ -145,11 +145,11 @@ def test_a_config_is_kept_whole_and_what_it_retains_begins_with_it() -> None:
 def test_jobs_that_are_put_together_come_together_and_one_that_was_deleted_stays_so() -> None:
     def put(broker: Broker) -> None:
         broker.tubes.attach(broker.topic("t"))
-        broker.topics["t"].put([b"0", b"1"], Terms(5, 60, 0, 0, True))
+        broker.topics["t"].put([b"0", b"1"], JobOptions(5, 60, 0, 0, True))
 
     def last(broker: Broker) -> None:
         topic = broker.topics["t"]
-        topic.put([b"2", b"3"], Terms(5, 60, 0, 0, True))
+        topic.put([b"2", b"3"], JobOptions(5, 60, 0, 0, True))
         broker.settle()
         assert broker.tubes.tube(topic.name) is not None
         job = broker.tubes.tube(topic.name).jobs.get(0)

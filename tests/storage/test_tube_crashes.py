@@ -12,8 +12,8 @@ import pytest
 
 from nsqd.core.limits import Limits
 from nsqd.core.message import ids
-from nsqd.core.retention.keeping import Durability
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.retention.policy import Durability
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.story import Story
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
@@ -171,7 +171,7 @@ class Run:
         for _ in range(random.choice((1, 1, 5))):
             bodies = [b"x" * random.choice((0, 5, 300)) for _ in range(random.choice((1, 1, 3)))]
             delay = random.choice((0, 0, 0, 1, 90))
-            terms = Terms(
+            terms = JobOptions(
                 random.choice((0, 5, 2000)), random.choice((1, 30)), delay, now + delay * SECOND if delay else 0, True
             )
             number = broker.tubes.put(client.worker, bodies, terms)

@@ -9,7 +9,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.limits import Limits
 from nsqd.core.message.ids import IdSource
 from nsqd.core.recovery import recover
-from nsqd.core.retention.keeping import Durability, Keeping
+from nsqd.core.retention.policy import Durability, StoragePolicy
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.opening import LogOptions, open_log
 from tests.core.client import Client
@@ -28,7 +28,7 @@ class Life:
         self.woken = threading.Event()
         self.log = open_log(RealDisk(path), LogOptions(node, Durability.ALWAYS, 1, BUDGET), self.woken.set)
         ids = IdSource(node, max(1, self.log.found.lease), self.log.store.lease)
-        limits = Limits(keeping=Keeping(Durability.ALWAYS))
+        limits = Limits(keeping=StoragePolicy(Durability.ALWAYS))
         self.broker = Broker(limits, self.log.store, ids, Random(node).randrange)
         self._begin()
         picture = self.log.take_picture()

@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from nsqd.core.limits import Limits
-from nsqd.core.retention.keeping import Durability, TopicConfig
+from nsqd.core.retention.policy import Durability, TopicConfig
 from tests.core.node import SECOND
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode

@@ -4,12 +4,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from nsqd.core.channel.acting import Chosen, bury, finish, finish_buried, kick, requeue
+from nsqd.core.channel.actions import Chosen, bury, finish, finish_buried, kick, requeue
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.listing import State, listed
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import HEADER_SIZE, message_id
-from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
+from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
 from nsqd.core.topic import Topic
 from penstock.protocol.names import is_ephemeral
 from tests.core.client import Client
@@ -21,7 +21,7 @@ from tests.storage.survey import PRODUCER, attributes_in
 TOPICS = ("t", "t", "u", "e#ephemeral")
 CHANNELS = ("a", "a", "b", "c", "x#ephemeral")
 DELAYS = (0, 0, 50, 700, 3000, 90_000)  # ms
-NODE = Keeping()
+NODE = StoragePolicy()
 CONFIGS = (
     TopicConfig(),
     TopicConfig(Durability.ALWAYS, retention=3600 * SECOND),

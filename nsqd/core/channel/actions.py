@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from nsqd.core.channel.buried import Grave
+from nsqd.core.channel.buried import DeadLetter
 from nsqd.core.channel.channel import Channel
 from nsqd.core.channel.inflight import Run
 from nsqd.core.timing.deferred import Message
@@ -137,5 +137,5 @@ def _members(run: Run, ordinals: list[int], wanted: dict[int, bytes]) -> list[in
 
 
 def _from_graves(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
-    graves: list[Grave] = channel.buried.take(wanted.values())
+    graves: list[DeadLetter] = channel.buried.take(wanted.values())
     return [Message(grave.ordinal, grave.attempts) for grave in graves]

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Iterator
 
 from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.reader import Batch
-from nsqd.core.sequence.edge import Edge
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.journal import Extents
+from nsqd.core.sequence.offsets import Edge
 from nsqd.core.sequence.spans import without
 from nsqd.core.timing.deferred import Message
 

@@ -10,7 +10,7 @@ from itertools import islice
 
 
 @dataclass(frozen=True, slots=True)
-class Grave:
+class DeadLetter:
     """The record of one buried message: when and why it was buried."""
 
     ordinal: int
@@ -19,7 +19,7 @@ class Grave:
     buried: int  # ns since the epoch
 
 
-class Buried(dict[bytes, Grave]):
+class Buried(dict[bytes, DeadLetter]):
     """All buried messages of a channel by message id, the first buried first.
 
     It is a subclass of dict so that len() stays cheap: statistics count ten thousand empty ones in no time.
@@ -27,11 +27,11 @@ class Buried(dict[bytes, Grave]):
 
     __slots__ = ()
 
-    def add(self, message_id: bytes, grave: Grave) -> None:
+    def add(self, message_id: bytes, grave: DeadLetter) -> None:
         """Add a message to the buried ones, as the last."""
         self[message_id] = grave
 
-    def take(self, message_ids: Iterable[bytes]) -> list[Grave]:
+    def take(self, message_ids: Iterable[bytes]) -> list[DeadLetter]:
         """Remove and return the messages with these ids; ignore ids that are not buried."""
         return [grave for message_id in message_ids if (grave := self.pop(message_id, None)) is not None]
 
@@ -39,7 +39,7 @@ class Buried(dict[bytes, Grave]):
         """Return the ids of the `count` messages that were buried first."""
         return list(islice(self, count))
 
-    def after(self, message_id: bytes | None, count: int) -> list[tuple[bytes, Grave]]:
+    def after(self, message_id: bytes | None, count: int) -> list[tuple[bytes, DeadLetter]]:
         """Return up to `count` messages behind the one with that id; start with the first if the id is None or not buried."""
         items = iter(self.items())
         if message_id in self:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 
 from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
-from nsqd.core.channel.buried import Buried, Grave
+from nsqd.core.channel.buried import Buried, DeadLetter
 from nsqd.core.channel.consumer import ELSEWHERE, GONE, Consumer, Sink
 from nsqd.core.channel.dispatch import Dispatch
 from nsqd.core.channel.inflight import InFlight, Owner, Run
@@ -25,7 +25,7 @@ from nsqd.core.measurement.measures import Measures
 from nsqd.core.measurement.outcomes import BURIED, REQUEUED, TIMED_OUT, Outcomes
 from nsqd.core.message.frame import STAMP, with_attempts
 from nsqd.core.reader import Batch, Counts, Kind, Parts
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import Deferred, Message
 
 STOPPED = "in flight when the node stopped"  # the reason for burying a message that no consumer handed back
@@ -161,7 +161,7 @@ class Channel:
         """Bury a message as a dead letter: record it in the log, and keep it with the reason."""
         self.journal.bury(ordinal, message_id, attempts, reason)
         self.note(BURIED, ordinal, message_id, attempts)
-        self.buried.add(message_id, Grave(ordinal, attempts, reason, self._agenda.wall))
+        self.buried.add(message_id, DeadLetter(ordinal, attempts, reason, self._agenda.wall))
 
     def is_given_up(self, attempts: int) -> bool:
         """Return True if a message that comes back after `attempts` deliveries is to be buried instead of delivered again."""
@@ -229,7 +229,7 @@ class Channel:
             self.journal.finish(first, end - first)
         self.wake()
 
-    def expect(self, first: int, count: int, terms: Terms) -> None:
+    def expect(self, first: int, count: int, terms: JobOptions) -> None:
         """Do nothing: the messages of a channel have no terms, only jobs do."""
 
     def skip(self, first: int, end: int, ordinary: int) -> None:

@@ -9,7 +9,8 @@ finished) three kinds of messages, and no message is of two kinds:
 Times are ns of one clock, which is the log's clock for states that come from the log; a time of 0 means at once.
 
 A checkpoint holds [number, name, paused, start, cursor, holes, pages, buried]: holes are the spans (first, end) from the cursor
-on that are passed, pages are as in nsqd/core/timing/pages.py, buried is (message id, ordinal, attempts, reason, buried at).
+on that are passed, pages are as in nsqd/core/timing/deferred_pages.py, buried is
+(message id, ordinal, attempts, reason, buried at).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from itertools import chain
 from typing import Any, ClassVar
 
 from nsqd.core import records
-from nsqd.core.channel.buried import Grave
+from nsqd.core.channel.buried import DeadLetter
 from nsqd.core.channel.channel import Channel
 from nsqd.core.reader import Kind as ReaderKind
 from nsqd.core.reader import Reader
@@ -29,7 +30,7 @@ from nsqd.core.records import Kind
 from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.spans import overlap, remove, without
 from nsqd.core.timing.deferred import MINUTE, Message, pack
-from nsqd.core.timing.pages import Page, WaitingPages, page_of, shifted
+from nsqd.core.timing.deferred_pages import DeferredPages, Page, page_of, shifted
 
 
 @dataclass(slots=True)
@@ -41,9 +42,9 @@ class ChannelState(ReaderState):
     cursor: int  # messages from this ordinal on were never delivered, except those that are passed
     passed: Finished  # messages that are finished, or wait singly, or are buried
     paused: bool = False
-    pages: WaitingPages = field(default_factory=WaitingPages)
+    pages: DeferredPages = field(default_factory=DeferredPages)
     returned: dict[int, tuple[int, int]] = field(default_factory=dict)  # ordinal -> (number of deliveries, due)
-    buried: dict[int, tuple[bytes, Grave]] = field(default_factory=dict)  # by ordinal, the first buried first
+    buried: dict[int, tuple[bytes, DeadLetter]] = field(default_factory=dict)  # by ordinal, the first buried first
 
     # records of the log
 
@@ -58,7 +59,10 @@ class ChannelState(ReaderState):
         elif kind is Kind.BURY:
             _, _, ordinal, attempts, wall, message_id = records.BURY.unpack_from(content)
             self._take_out(ordinal)
-            self.buried[ordinal] = message_id, Grave(ordinal, attempts, content[records.BURY.size :].decode(), wall)
+            self.buried[ordinal] = (
+                message_id,
+                DeadLetter(ordinal, attempts, content[records.BURY.size :].decode(), wall),
+            )
         elif kind is Kind.FINISH_ALL:
             return self._finish_all(records.FINISH_ALL.unpack_from(content)[2])
         elif kind is Kind.PAUSE:
@@ -69,7 +73,7 @@ class ChannelState(ReaderState):
         owed = self.drop(end)
         self.passed.add_all(end)
         self.start = self.cursor = max(self.cursor, end)
-        self.pages = WaitingPages()
+        self.pages = DeferredPages()
         self.returned.clear()
         self.buried.clear()
         return owed
@@ -173,8 +177,8 @@ class ChannelState(ReaderState):
         if lane and min(lane[::3]) < start:
             entries = zip(lane[::3], lane[1::3], lane[2::3], strict=True)
             lane = page_of(b"".join([pack(*entry) for entry in entries if entry[0] >= start]))
-        graves = {ordinal: (one, Grave(ordinal, *of)) for one, ordinal, *of in buried}
-        return cls(number, name, start, cursor, passed, paused, WaitingPages([*waiting, lane]), {}, graves)
+        graves = {ordinal: (one, DeadLetter(ordinal, *of)) for one, ordinal, *of in buried}
+        return cls(number, name, start, cursor, passed, paused, DeferredPages([*waiting, lane]), {}, graves)
 
     def owed(self, edge: int, kinds: Kinds) -> Iterator[Span]:
         yield from self.passed.missing(edge)
@@ -203,7 +207,7 @@ class ChannelState(ReaderState):
             cursor=passed.floor,
             passed=passed,
             paused=reader.paused,
-            pages=WaitingPages([page_of(page) for page in (near + again, *far)]),
+            pages=DeferredPages([page_of(page) for page in (near + again, *far)]),
             buried={grave.ordinal: (message_id, grave) for message_id, grave in reader.buried.items()},
         )
 

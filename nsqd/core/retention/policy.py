@@ -16,7 +16,7 @@ class Durability(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class StoragePolicy:
     """The settings that apply to a topic, or to all topics without their own."""
 
     durability: Durability = Durability.ALWAYS
@@ -37,9 +37,9 @@ class TopicConfig:
     retention: int | None = None
     retention_bytes: int | None = None
 
-    def over(self, node: Keeping) -> Keeping:
+    def over(self, node: StoragePolicy) -> StoragePolicy:
         """Return the settings that apply to the topic."""
-        return Keeping(
+        return StoragePolicy(
             node.durability if self.durability is None else self.durability,
             node.retention if self.retention is None else self.retention,
             node.retention_bytes if self.retention_bytes is None else self.retention_bytes,

@@ -16,7 +16,7 @@ MOST_FORGOTTEN = 200  # expired keys to forget with each message, so that no tur
 
 
 @dataclass(frozen=True, slots=True)
-class SeenLimits:
+class DedupLimits:
     """The limits of what a node remembers of publishers."""
 
     window: int = 600_000_000_000  # ns for which a key is remembered
@@ -37,7 +37,7 @@ class Seen:
 
     __slots__ = ("_limits", "_total", "keys", "producers")
 
-    def __init__(self, limits: SeenLimits, total: Remembered) -> None:
+    def __init__(self, limits: DedupLimits, total: Remembered) -> None:
         self._limits = limits
         self._total = total
         self.keys: OrderedDict[str, int] = OrderedDict()  # key -> when it was published (monotonic ns), oldest first

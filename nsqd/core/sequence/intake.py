@@ -10,8 +10,8 @@ from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.message.attributes import NONE, Attributes, pack_job
 from nsqd.core.message.frame import HEADER_SIZE, ID_SIZE, encode, encode_one
 from nsqd.core.message.ids import IdSource
-from nsqd.core.sequence.puts import Puts, Terms
-from nsqd.core.sequence.seen import Seen
+from nsqd.core.sequence.dedup import Seen
+from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda, Source
 
 
@@ -68,7 +68,7 @@ class Intake:
         self._pending: list[bytes] = []  # bodies published in this turn
         # messages of this turn with a delay or attributes: (due or 0, bodies, attributes)
         self._pending_apart: list[tuple[int, list[bytes], Attributes]] = []
-        self._puts: list[Puts] = []  # jobs put in this turn
+        self._puts: list[PutBatch] = []  # jobs put in this turn
 
     # messages
 
@@ -106,28 +106,28 @@ class Intake:
 
     # jobs
 
-    def put(self, bodies: list[bytes], terms: Terms, key: str) -> int:
+    def put(self, bodies: list[bytes], terms: JobOptions, key: str) -> int:
         """Take jobs. Returns the id of the first as a number; the others follow it. `key`: of a single job; "": none."""
         self.count(bodies)
         puts = self._puts[-1] if self._puts else None
         if puts is None or puts.terms != terms or puts.key or key:
             if puts is None:
                 self._agenda.unsettled.append(self._topic)
-            puts = Puts(terms, self._agenda.wall, key)
+            puts = PutBatch(terms, self._agenda.wall, key)
             self._puts.append(puts)
         return puts.add(bodies, self._ids)
 
-    def put_known(self, body: bytes, terms: Terms, sequence: int, created: int) -> Puts:
+    def put_known(self, body: bytes, terms: JobOptions, sequence: int, created: int) -> PutBatch:
         """Return a job put elsewhere at `created` (ns since the epoch), which keeps the sequence in its id.
 
         The sequence must be higher than those of all earlier jobs, and lower than any that is still to be issued.
         """
         self.count([body])
-        puts = Puts(terms, created)
+        puts = PutBatch(terms, created)
         puts.add_one(body, self._ids.number(sequence), self._ids.named(sequence))
         return puts
 
-    def take_puts(self) -> list[Puts]:
+    def take_puts(self) -> list[PutBatch]:
         """Return the jobs put since the last call."""
         puts, self._puts = self._puts, []
         return puts
@@ -189,7 +189,7 @@ class Intake:
         ]
         return Sealed(frames, ids, max(map(len, frames)), 0, self._pack(attributes, first))
 
-    def seal_puts(self, puts: Puts, first: int) -> Sealed:
+    def seal_puts(self, puts: PutBatch, first: int) -> Sealed:
         """Seal jobs, which already have frames and ids, from ordinal `first` on."""
         terms = puts.terms
         puts.first = first

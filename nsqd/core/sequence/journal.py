@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.keeping import Keeping, TopicConfig
+from nsqd.core.retention.policy import StoragePolicy, TopicConfig
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.mark import Mark
 
@@ -134,7 +134,7 @@ class TopicJournal(Extents, Protocol):
     def pause(self, paused: bool) -> None:
         """Record that the topic was paused or resumed."""
 
-    def keep(self, keeping: Keeping) -> tuple[Mark, ...]:
+    def keep(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
         """Set how the topic's messages are kept from now on. Returns the marks for which replies about them wait.
 
         Topics that wait for the same marks get the same tuple.

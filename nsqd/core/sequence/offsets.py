@@ -4,7 +4,7 @@ The *edge* is the ordinal up to which messages belong to the readers. It follows
 reader, is paused, or is still asking nsqlookupd for its channels. A new reader starts at the edge.
 """
 
-from nsqd.core.sequence.lane import DelayLane
+from nsqd.core.sequence.delay_lane import DelayLane
 
 
 class Edge:

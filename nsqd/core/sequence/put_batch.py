@@ -6,7 +6,7 @@ from nsqd.core.message.frame import HEADER_SIZE, encode, encode_one
 from nsqd.core.message.ids import IdSource
 
 
-class Terms(NamedTuple):
+class JobOptions(NamedTuple):
     """The options with which a client puts a job."""
 
     priority: int = 65_536  # the default of clients of beanstalkd, which published messages get, too
@@ -16,15 +16,15 @@ class Terms(NamedTuple):
     was_put: bool = False  # True: a client of beanstalkd put it, as the message's record says
 
 
-USUAL = Terms()
+USUAL = JobOptions()
 
 
-class Puts:
+class PutBatch:
     """Consecutive jobs of a topic on the same terms, which become one record of the log."""
 
     __slots__ = ("created", "first", "frames", "ids", "key", "largest", "numbers", "terms")
 
-    def __init__(self, terms: Terms, created: int, key: str = "") -> None:
+    def __init__(self, terms: JobOptions, created: int, key: str = "") -> None:
         self.terms = terms
         self.created = created  # ns since the epoch
         self.key = key  # recognizes a second put of the same job; "": none

@@ -17,7 +17,7 @@ _EMPTY = bytes(BLOCK)
 Page: TypeAlias = "array[int]"
 
 
-class WaitingPages:
+class DeferredPages:
     """Pages of packed messages from which single messages can be taken out.
 
     The pages stay as they are; flags say which messages still wait. The flags are built when they are first needed.

@@ -9,9 +9,9 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterator
 
-from nsqd.core.sequence.edge import Edge
 from nsqd.core.sequence.journal import Extents
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.sequence.spans import without
 
 
@@ -29,14 +29,14 @@ class Arrivals:
         self.holes: deque[tuple[int, int]] = deque()
         waiting = edge.lane.waiting.items()
         # by ordinal, the terms of messages from the position on; the others have the usual terms
-        self.terms = {one.ordinal: Terms(due=due) for due, one in waiting if one.ordinal >= self.position}
+        self.terms = {one.ordinal: JobOptions(due=due) for due, one in waiting if one.ordinal >= self.position}
 
     @property
     def is_complete(self) -> bool:
         """Return True if there is nothing between the position and the edge."""
         return self.position >= self._edge.distributed
 
-    def expect(self, first: int, count: int, terms: Terms) -> None:
+    def expect(self, first: int, count: int, terms: JobOptions) -> None:
         """Note the terms of `count` messages from ordinal `first` on, which are at or past the edge."""
         self.terms.update(dict.fromkeys(range(first, first + count), terms))
 

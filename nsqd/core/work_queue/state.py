@@ -23,9 +23,9 @@ from nsqd.core.reader import Reader
 from nsqd.core.reader_state import Kinds, ReaderState
 from nsqd.core.records import Kind
 from nsqd.core.sequence.finished import Finished, Span
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.sequence.spans import remove
-from nsqd.core.timing.pages import Page
+from nsqd.core.timing.deferred_pages import Page
 from nsqd.core.work_queue.job import ROW, JobState, rows_on_terms
 from nsqd.core.work_queue.job_pages import JobPages, moved
 from nsqd.core.work_queue.tube import Tube
@@ -41,7 +41,9 @@ class TubeState(ReaderState):
     edge: int  # messages before this ordinal are jobs, or are finished
     finished: Finished
     jobs: JobPages = field(default_factory=JobPages)
-    terms: dict[int, Terms] = field(default_factory=dict)  # by ordinal: the terms of messages that are not jobs yet
+    terms: dict[int, JobOptions] = field(
+        default_factory=dict
+    )  # by ordinal: the terms of messages that are not jobs yet
 
     # records of the log
 
@@ -75,7 +77,7 @@ class TubeState(ReaderState):
             remove(self.terms, first, end)
         self.finished.add(first, end)
 
-    def expect(self, first: int, count: int, terms: Terms, numbers: list[int], created: int) -> None:
+    def expect(self, first: int, count: int, terms: JobOptions, numbers: list[int], created: int) -> None:
         """Note that messages from ordinal `first` on were published on these terms.
 
         If `numbers`, their ids, are given, the messages are jobs at once; otherwise they become jobs later. `created`: ns
@@ -146,7 +148,7 @@ class TubeState(ReaderState):
     def load(cls, array: list[Any], offset: int, edge: int, lane: Page, kinds: Kinds) -> TubeState:
         number, name, start, tube_edge, holes, waiting = array
         terms = {
-            ordinal: Terms(priority, ttr, delay, due + offset if due else 0, put)
+            ordinal: JobOptions(priority, ttr, delay, due + offset if due else 0, put)
             for ordinal, priority, ttr, delay, due, put in waiting
         }
         finished, position = Finished(start, holes), start

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.reader import Batch, Counts, Kind, Parts
-from nsqd.core.sequence.puts import USUAL, Puts, Terms
+from nsqd.core.sequence.put_batch import USUAL, JobOptions, PutBatch
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.arrivals import Arrivals
 from nsqd.core.work_queue.job import Job, JobState, rows_on_terms
@@ -92,7 +92,7 @@ class Tube:
         else:
             self._absorb()
 
-    def expect(self, first: int, count: int, terms: Terms) -> None:
+    def expect(self, first: int, count: int, terms: JobOptions) -> None:
         """Note that `count` messages from ordinal `first` on will become jobs on these terms."""
         self.arrivals.expect(first, count, terms)
 
@@ -144,7 +144,7 @@ class Tube:
                 if frame and ordinal not in self.jobs:
                     self._come(ordinal, frame, terms)
 
-    def _come(self, ordinal: int, frame: bytes, terms: Terms) -> None:
+    def _come(self, ordinal: int, frame: bytes, terms: JobOptions) -> None:
         job_id, created = int(message_id(frame), 16), int.from_bytes(frame[STAMP], "big")
         job = Job(ordinal, job_id, terms.priority, terms.delay, terms.ttr, created)
         if terms.due > self.agenda.now:
@@ -155,7 +155,7 @@ class Tube:
         self.total += 1
         self._note(job, self.table.add(job))
 
-    def _come_together(self, puts: Puts) -> None:
+    def _come_together(self, puts: PutBatch) -> None:
         """Make jobs of `puts`, at a fifth of the cost of `_come` for each job.
 
         The log gets no rows for them: their publish record says that they are jobs.

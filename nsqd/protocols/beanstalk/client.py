@@ -13,7 +13,7 @@ from typing import Any
 
 from nsqd.core.broker import Broker
 from nsqd.core.limits import TooMany
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
@@ -38,7 +38,7 @@ class Context:
     max_job_size: int = 65_535  # bytes
     figures: Callable[[], stats.Figures] = lambda: stats.Figures(65_535, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0)
     # Recent lines of put: the body's size, and the terms without the time when the delay ends.
-    usual: dict[bytes, tuple[int, Terms]] = field(default_factory=dict)
+    usual: dict[bytes, tuple[int, JobOptions]] = field(default_factory=dict)
 
     def learn(self, line: bytes, arguments: tuple[Any, ...]) -> None:
         """Remember a line of put and its arguments, because clients send the same line again."""
@@ -47,7 +47,7 @@ class Context:
             return
         if len(self.usual) >= MOST_USUAL:
             self.usual.clear()
-        self.usual[line] = size, Terms(priority, ttr or 1, delay, 0, True)
+        self.usual[line] = size, JobOptions(priority, ttr or 1, delay, 0, True)
 
 
 @dataclass(slots=True)
@@ -368,7 +368,7 @@ class Client(ABC):
         return f"<Client {self.remote_ip}:{self.port}, {self.worker!r}, {len(self._buffer)} bytes kept>"
 
     @abstractmethod
-    def _put_together(self, usual: tuple[int, Terms], data: bytes, at: int, body: int) -> int:
+    def _put_together(self, usual: tuple[int, JobOptions], data: bytes, at: int, body: int) -> int:
         """Handle a complete put and those like it that follow. Return where the last one ended; 0: nothing was done.
 
         The line of the first one is at `at`, its body at `body`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import chain, islice
 
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.protocols.beanstalk import stats
@@ -125,7 +125,7 @@ class Operator(Client):
             self._reply(NOT_FOUND)
             return
         due = job.due if job.state is JobState.DELAYED else 0
-        number = tubes.put_to(name, body, Terms(job.priority, job.ttr, job.delay if due else 0, due, True))
+        number = tubes.put_to(name, body, JobOptions(job.priority, job.ttr, job.delay if due else 0, due, True))
         self._promise(name)
         self._finish(job_id)
         self._reply(b"MOVED %d\r\n" % number)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from nsqd.core.limits import TooMany
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
@@ -37,7 +37,7 @@ class Peer(Operator):
 
     # producers
 
-    def _put_together(self, usual: tuple[int, Terms], data: bytes, at: int, body: int) -> int:
+    def _put_together(self, usual: tuple[int, JobOptions], data: bytes, at: int, body: int) -> int:
         size, terms = usual
         tubes, worker = self._broker.tubes, self.worker
         end = body + size + 2
@@ -99,7 +99,7 @@ class Peer(Operator):
         else:
             priority, delay, ttr = put.terms
             due = self._now + delay * SECOND if delay else 0
-            terms, body = Terms(priority, ttr or 1, delay, due, True), data[at : end - 2]
+            terms, body = JobOptions(priority, ttr or 1, delay, due, True), data[at : end - 2]
             try:
                 if put.key:
                     number = tubes.put_unique(self.worker, body, terms, put.key)

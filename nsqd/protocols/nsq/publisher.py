@@ -5,7 +5,7 @@ published in portions over several turns.
 
 If IDENTIFY agreed on `deduplication`, a command line may end in a key, or in a producer and a sequence. Messages that were
 published under that key or sequence before are not published again, and the OK waits for what the first one's OK waited for
-(nsqd/core/sequence/seen.py). In an MPUB the key is that of all its messages together, and the sequence is that of the first:
+(nsqd/core/sequence/dedup.py). In an MPUB the key is that of all its messages together, and the sequence is that of the first:
 
     PUB <topic> [<key> | <producer> <sequence>]
     DPUB <topic> <ms> [...]

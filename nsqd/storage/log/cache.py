@@ -14,10 +14,10 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 
 from nsqd.core.sequence.extent import Extent
-from nsqd.storage.held import Held, Piece
 from nsqd.storage.log.disk import Disk
-from nsqd.storage.log.pieces import Found, find, find_cached
+from nsqd.storage.log.locations import Found, find, find_cached
 from nsqd.storage.sequence import Sequence
+from nsqd.storage.stored_extent import Location, StoredExtent
 from shared.listen import OUT_OF_RESOURCES
 from shared.log import log
 
@@ -33,8 +33,8 @@ class Read:
 
     topic: int
     sequence: Sequence
-    held: Held
-    pieces: list[Piece]  # where the extent stood when the read was requested
+    held: StoredExtent
+    pieces: list[Location]  # where the extent stood when the read was requested
     found: Found | None = None  # the result; None: the read is not done yet, or it failed
     failure: OSError | None = None
     lost: set[int] = field(default_factory=set)  # indexes of messages that are owed and could not be read
@@ -49,7 +49,9 @@ class Cache:
         self.held_bytes = 0  # bytes of frames in memory; an extent that is still owed counts with its freed frames
         # called with the topic's number when an extent that was requested can be read
         self.on_read: Callable[[int], None] = lambda topic: None
-        self.just_read: list[Held] = []  # extents read back in this turn; if there are any, call `keep_to_budget`
+        self.just_read: list[
+            StoredExtent
+        ] = []  # extents read back in this turn; if there are any, call `keep_to_budget`
         self.done: deque[Read] = deque()  # filled by the thread; if there are any, call `collect`
         self.inline = 0  # extents read in this turn; the code that begins a turn sets it to 0
         self.failures = 0  # number of messages that were found damaged or missing
@@ -59,10 +61,12 @@ class Cache:
         self._log_id = log_id
         self._wake = wake
         # The extents published last, with the bytes by which each grew. Channels that keep up will read them in a moment.
-        self._new: OrderedDict[Held, int] = OrderedDict()
+        self._new: OrderedDict[StoredExtent, int] = OrderedDict()
         self._new_bytes = 0  # bytes of the extents in `_new`
-        self._old: dict[Held, None] = {}  # extents published before those, as far as they are in memory
-        self._read_back: OrderedDict[Held, None] = OrderedDict()  # extents that were read back, the oldest first
+        self._old: dict[StoredExtent, None] = {}  # extents published before those, as far as they are in memory
+        self._read_back: OrderedDict[StoredExtent, None] = (
+            OrderedDict()
+        )  # extents that were read back, the oldest first
         self._reading: dict[int, Read] = {}  # reads under way, by id() of the Held
         self._jobs: deque[Read | None] = deque()  # reads for the thread; None tells it to end
         self._there_are_jobs = threading.Semaphore(0)
@@ -70,7 +74,7 @@ class Cache:
 
     # What enters and leaves the memory
 
-    def added(self, held: Held, size: int) -> None:
+    def added(self, held: StoredExtent, size: int) -> None:
         """Note that the newest extent of some topic has `size` bytes more of frames in memory."""
         self.held_bytes += size
         self._new_bytes += size
@@ -90,7 +94,7 @@ class Cache:
         self.limit = self.budget - min(others, self.budget // 8 * 7)
         self._age()
 
-    def dropped(self, held: Held) -> None:
+    def dropped(self, held: StoredExtent) -> None:
         """Forget an extent whose messages are all finished, or that was replaced."""
         if held.extent is not None:
             self.held_bytes -= held.size
@@ -105,7 +109,7 @@ class Cache:
             self.dropped(held)
             held.freed = held.count
 
-    def keep_to_budget(self, unwritten: Container[Held]) -> None:
+    def keep_to_budget(self, unwritten: Container[StoredExtent]) -> None:
         """Give up extents until there is some room again, or nothing more can be given up.
 
         Call this at the end of a turn if `held_bytes` exceeds `limit`, or if extents are in `just_read`. Extents in `unwritten`
@@ -121,7 +125,7 @@ class Cache:
             self._read_back.update((held, None) for held in self.just_read if held.extent is not None)
             self.just_read.clear()
 
-    def _give_up(self, held: Held, unwritten: Container[Held]) -> None:
+    def _give_up(self, held: StoredExtent, unwritten: Container[StoredExtent]) -> None:
         if held.extent is None or not held.pieces or held.freed == held.count or held in unwritten:
             return
         held.extent = None  # a channel that stands in the extent keeps its own reference
@@ -137,7 +141,7 @@ class Cache:
                 self._reading[id(held)] = read
                 self._start(read)
 
-    def read_now(self, topic: int, sequence: Sequence, held: Held) -> Extent | None:
+    def read_now(self, topic: int, sequence: Sequence, held: StoredExtent) -> Extent | None:
         """Return the extent if the page cache holds it and this turn may read one more, otherwise None."""
         if self.inline >= MOST_INLINE or not held.pieces or id(held) in self._reading:
             return None

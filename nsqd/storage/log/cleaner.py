@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 
 from nsqd.core import records
 from nsqd.core.records import Kind
-from nsqd.storage.held import Held, Piece
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.identity import LogIdentity
-from nsqd.storage.log.pieces import collect, nothing
+from nsqd.storage.log.locations import collect, nothing
 from nsqd.storage.log.records import HEADER_SIZE, SegmentHeader, encode
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.writer import segment_name
 from nsqd.storage.sequence import Sequence
+from nsqd.storage.stored_extent import Location, StoredExtent
 from shared.log import log
 
 WRITE_SIZE = 1024 * 1024  # bytes that are written at a time, approximately
@@ -32,7 +32,7 @@ class Wanted:
 
     topic: int
     sequence: Sequence
-    held: Held
+    held: StoredExtent
 
 
 @dataclass(slots=True)
@@ -40,10 +40,10 @@ class Part:
     """The part of an extent that stands in the segment to be cleaned."""
 
     topic: int
-    held: Held
-    pieces: list[Piece]  # pieces of the extent in that segment
+    held: StoredExtent
+    pieces: list[Location]  # pieces of the extent in that segment
     wanted: bytes  # for each message of the extent, 0 if no reader owes it and it is not retained
-    place: Piece | None = None  # place of the part in the new file
+    place: Location | None = None  # place of the part in the new file
     records: int = 0  # number of records of the part in the new file
 
 
@@ -215,7 +215,7 @@ def _end_of_run(frames: list[bytes], wanted: bytes, attributes: list[bytes], sta
     return stop
 
 
-def _wanted(held: Held, sequence: Sequence) -> bytes:
+def _wanted(held: StoredExtent, sequence: Sequence) -> bytes:
     """Return a byte for each message of the extent, 0 for an unwanted one.
 
     A message is unwanted if it was given to channels, none owes it, and it is not retained.

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from itertools import chain, islice
 
 from nsqd.core.retention.contents import FileContent, TopicContent
-from nsqd.storage.held import Held
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import Writer
 from nsqd.storage.sequence import Sequence
+from nsqd.storage.stored_extent import StoredExtent
 
 RECORD = 16  # bytes that a message takes beside its frame, about: more in a record of its own, less among many
 
@@ -69,7 +69,7 @@ class LogCount:
         if live or owed or retained:
             self._topics.append(TopicContent(topic, round(live), owed, retained))
 
-    def _count(self, sequence: Sequence, held: Held) -> float:
+    def _count(self, sequence: Sequence, held: StoredExtent) -> float:
         """Add an extent to the counts. Returns its wanted bytes."""
         part = sequence.wanted(held)
         live = 0.0

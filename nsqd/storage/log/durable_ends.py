@@ -5,7 +5,7 @@ from collections import deque
 MOST = 4096  # pairs that are remembered, at most
 
 
-class Marks:
+class DurableEnds:
     """The ends of a topic's sequence over time, each with the log position that must be durable for it."""
 
     __slots__ = ("_end", "_waiting")

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from nsqd.core.message.frame import that_fit
 from nsqd.core.retention.history import Amount, Batch, Gone, Window
-from nsqd.storage.held import Held, Piece
 from nsqd.storage.log.disk import Disk
-from nsqd.storage.log.pieces import publishes, read_piece
+from nsqd.storage.log.locations import publishes, read_piece
+from nsqd.storage.log.long_polls import Watch
 from nsqd.storage.log.records import seed_of
 from nsqd.storage.log.retention import UNBOUNDED
 from nsqd.storage.log.store import LogStore
-from nsqd.storage.log.watches import Watch
+from nsqd.storage.stored_extent import Location, StoredExtent
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class LogPlan:
     start: int
     end: int
     most: int  # bytes to read, at most
-    pieces: list[Piece]  # each piece once, in the order of the messages
+    pieces: list[Location]  # each piece once, in the order of the messages
     upto: int  # ordinal before which all messages are in the pieces
 
     def read(self) -> tuple[list[Batch], int]:
@@ -46,7 +46,7 @@ class LogPlan:
                 position = batch.end
         return batches, max(position, self.upto)
 
-    def _in(self, piece: Piece, first: int) -> Iterator[Batch]:
+    def _in(self, piece: Location, first: int) -> Iterator[Batch]:
         """Yield the batches of messages first..end in a piece. Raises Gone if the segment's file is missing."""
         generation = self.generations.get(piece[0], 0)
         try:
@@ -103,7 +103,7 @@ class LogHistory:
 
     def plans_of(self, topic: int, ordinals: list[int]) -> list[LogPlan]:
         sequence = self._store.known_sequence(topic)
-        wanted: dict[Held, list[int]] = {}
+        wanted: dict[StoredExtent, list[int]] = {}
         for ordinal in ordinals:
             held = sequence.holder(ordinal) if sequence is not None else None
             if held is not None:
@@ -118,7 +118,7 @@ class LogHistory:
                 return end, self._plan(topic, max(held.first, window.first), end, UNBOUNDED, [held])
         return window.next, self._plan(topic, window.next, window.next, 0, [])
 
-    def _plan(self, topic: int, start: int, end: int, most: int, chosen: list[Held]) -> LogPlan:
+    def _plan(self, topic: int, start: int, end: int, most: int, chosen: list[StoredExtent]) -> LogPlan:
         # one record may belong to several extents
         pieces = dict.fromkeys(piece for held in chosen for piece in held.pieces)
         upto = max(start, min(end, chosen[-1].end)) if chosen else end

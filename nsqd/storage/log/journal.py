@@ -11,13 +11,13 @@ from typing import Protocol
 from nsqd.core import records
 from nsqd.core.records import Kind
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.keeping import Durability, Keeping, TopicConfig
+from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.mark import Mark
 from nsqd.core.work_queue.job import time_of, with_time
 from nsqd.storage.log.recorder import Recorder
 from nsqd.storage.log.retention import Retained, Retention
-from nsqd.storage.memory import KeptExtents, MemoryReader
+from nsqd.storage.memory import MemoryReader, RetainedExtents
 from nsqd.storage.sequence import Sequence
 from penstock.protocol.names import is_ephemeral
 
@@ -31,7 +31,7 @@ class Modes(Protocol):
         """Set the topic's mode; None means that the topic is gone. Returns the marks that its replies wait for."""
 
 
-class LogTopic(KeptExtents):
+class LogTopic(RetainedExtents):
     """The journal of a logged topic. Implements TopicJournal."""
 
     __slots__ = ("_cursors", "_logged", "_mode", "_modes", "_recorder", "_retained", "_retention", "marks", "number")
@@ -165,7 +165,7 @@ class LogTopic(KeptExtents):
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
         self._record(Kind.CURSOR, records.pack_cursor(self.number, name, cursor))
 
-    def keep(self, keeping: Keeping) -> tuple[Mark, ...]:
+    def keep(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
         self._mode = keeping.durability
         self.marks = self._modes.set_mode(self.number, keeping.durability)
         sequence, retained = self.sequence, self._retained

@@ -11,11 +11,11 @@ from nsqd.core.message.frame import HEADER_SIZE as FRAME_HEADER
 from nsqd.core.message.frame import ID_SIZE, split
 from nsqd.core.message.ids import between
 from nsqd.core.records import Kind
-from nsqd.storage.held import Held, Piece
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.reader import resume
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode, seed_of
 from nsqd.storage.log.writer import segment_name
+from nsqd.storage.stored_extent import Location, StoredExtent
 
 _ID = slice(FRAME_HEADER - ID_SIZE, FRAME_HEADER)  # the message id in a frame
 OVERHEAD = 64  # bytes that a message takes in memory beside its frame
@@ -59,7 +59,7 @@ def nothing(first: int, count: int) -> Found:
 
 
 def find(
-    disk: Disk, log_id: bytes, generations: Mapping[int, int], topic: int, held: Held, pieces: list[Piece]
+    disk: Disk, log_id: bytes, generations: Mapping[int, int], topic: int, held: StoredExtent, pieces: list[Location]
 ) -> Found:
     """Read the extent's messages, as far as they stand where `pieces` say. Raises OSError."""
     found = nothing(held.first, held.count)
@@ -69,7 +69,7 @@ def find(
 
 
 def find_cached(
-    disk: Disk, log_id: bytes, generations: Mapping[int, int], topic: int, held: Held, pieces: list[Piece]
+    disk: Disk, log_id: bytes, generations: Mapping[int, int], topic: int, held: StoredExtent, pieces: list[Location]
 ) -> Found | None:
     """Return the result of `find` if it is complete and needs no wait for the disk, otherwise None. Raises OSError."""
     found = nothing(held.first, held.count)
@@ -87,7 +87,7 @@ def find_cached(
     return found if all(found.frames) else None
 
 
-def collect(disk: Disk, log_id: bytes, generation: int, piece: Piece, topic: int, found: Found) -> bool:
+def collect(disk: Disk, log_id: bytes, generation: int, piece: Location, topic: int, found: Found) -> bool:
     """Put the topic's frames in a piece into their places. Returns False if something in the piece is damaged.
 
     If the segment was cleaned since the piece was noted, the whole segment is searched.
@@ -96,7 +96,7 @@ def collect(disk: Disk, log_id: bytes, generation: int, piece: Piece, topic: int
     return _take(data, start, seed_of(log_id, piece[0], generation), topic, found)
 
 
-def read_piece(disk: Disk, generation: int, piece: Piece) -> tuple[bytes, int]:
+def read_piece(disk: Disk, generation: int, piece: Location) -> tuple[bytes, int]:
     """Return the bytes of a piece, and the offset in the file at which they begin. Raises OSError.
 
     If the segment was cleaned since the piece was noted, this returns the whole segment.

@@ -14,7 +14,7 @@ class Watch:
     ready: Callable[[], None]
 
 
-class Watches:
+class LongPolls:
     """All readers that wait. For the reactor's thread."""
 
     def __init__(self) -> None:

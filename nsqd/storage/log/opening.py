@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from nsqd.core.broker import Broker
-from nsqd.core.recovery import LogPicture
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.recovery import LogSnapshot
+from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.store import LogFigures
 from nsqd.storage.log.backup import LogBackup
 from nsqd.storage.log.cache import Cache
@@ -73,10 +73,10 @@ class OpenLog:
     found: Found
     tail: Tail
     wake: Callable[[], None]  # requests another turn of the reactor soon; may be called in any thread
-    picture: LogPicture | None  # the broker's state; None: the log is new, or `take_picture` took it
+    picture: LogSnapshot | None  # the broker's state; None: the log is new, or `take_picture` took it
     upkeep: Upkeep | None = None
 
-    def take_picture(self) -> LogPicture | None:
+    def take_picture(self) -> LogSnapshot | None:
         """Return the broker's state as the log tells it. It may be large, so the log keeps no copy: call this once."""
         picture, self.picture = self.picture, None
         return picture

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from nsqd.core import records
 from nsqd.core.records import Kind
-from nsqd.core.recovery import LogPicture
+from nsqd.core.recovery import LogSnapshot
 from nsqd.core.work_queue.job import ROW, of_node
 from nsqd.storage.log.clocks import LogClock
 from nsqd.storage.log.disk import Disk
@@ -58,7 +58,7 @@ class LogReading:
         headers = [segment.header for segment in self.reader.segments]
         return {header.base: header.generation for header in headers if header.generation}
 
-    def resume(self, clock: LogClock) -> LogPicture | None:
+    def resume(self, clock: LogClock) -> LogSnapshot | None:
         """Set the clock to continue from the log's last time. Returns the state of the broker; None if the log is new."""
         if self.replay.last:
             clock.resume(self.replay.anchor, self.replay.last)
@@ -66,7 +66,7 @@ class LogReading:
             return None
         replay = self.replay
         replay.settle()
-        return LogPicture(list(replay.topics.values()), replay.highest + 1, clock.offset)
+        return LogSnapshot(list(replay.topics.values()), replay.highest + 1, clock.offset)
 
     def report(self) -> None:
         """Write to the daemon's log what was read, repaired and lost."""

@@ -7,11 +7,11 @@ end of the turn.
 from typing import Protocol
 
 from nsqd.core.sequence.mark import Mark
-from nsqd.storage.held import Held
 from nsqd.storage.log.cache import Cache
 from nsqd.storage.log.clocks import LogClock
-from nsqd.storage.log.pieces import OVERHEAD
+from nsqd.storage.log.locations import OVERHEAD
 from nsqd.storage.log.writer import Writer
+from nsqd.storage.stored_extent import StoredExtent
 
 
 class Collector(Protocol):
@@ -36,7 +36,9 @@ class Recorder:
         self.interval = 0  # messages of this turn in topics of the mode `interval`
         self.collecting: list[Collector] = []  # collectors with something to flush
         self.known: set[int] = set()  # numbers of topics and readers whose creation is in the log
-        self.unplaced: list[tuple[int, list[Held]]] = []  # (messages, extents) of each PUBLISH that is not written yet
+        self.unplaced: list[
+            tuple[int, list[StoredExtent]]
+        ] = []  # (messages, extents) of each PUBLISH that is not written yet
 
     def promise(self, marks: tuple[Mark, ...]) -> None:
         """Note that a reply waits until these marks reach the turn's records."""
@@ -73,6 +75,6 @@ class Recorder:
                     added(held, size)
         places.clear()
 
-    def unwritten(self) -> set[Held]:
+    def unwritten(self) -> set[StoredExtent]:
         """Return the extents with messages that exist only in memory."""
         return {held for _, extents in self.unplaced for held in extents} if self.unplaced else set()

@@ -15,12 +15,12 @@ from nsqd.core.reader import Kind as ReaderKind
 from nsqd.core.records import Kind
 from nsqd.core.sequence.finished import Span
 from nsqd.core.topic_state import TopicState
-from nsqd.storage.held import add_piece
 from nsqd.storage.log.clocks import Anchor
-from nsqd.storage.log.pieces import OVERHEAD
+from nsqd.storage.log.locations import OVERHEAD
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.state import WORK, decode_topic
 from nsqd.storage.sequence import Sequence
+from nsqd.storage.stored_extent import add_piece
 
 
 class Replay:

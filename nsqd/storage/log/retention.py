@@ -3,13 +3,13 @@
 from collections.abc import Callable, Mapping
 
 from nsqd.core.retention.cursors import Cursor
-from nsqd.core.retention.keeping import Keeping
-from nsqd.storage.held import Held
+from nsqd.core.retention.policy import StoragePolicy
 from nsqd.storage.log.clocks import LogClock
-from nsqd.storage.log.marks import Marks
-from nsqd.storage.log.watches import Watches
+from nsqd.storage.log.durable_ends import DurableEnds
+from nsqd.storage.log.long_polls import LongPolls
 from nsqd.storage.log.writer import Writer
 from nsqd.storage.sequence import Sequence
+from nsqd.storage.stored_extent import StoredExtent
 
 UNBOUNDED = 1 << 62  # bytes
 
@@ -19,12 +19,14 @@ class Retained:
 
     __slots__ = ("_clock", "_durable", "cursors", "keeping", "sequence")
 
-    def __init__(self, sequence: Sequence, keeping: Keeping, cursors: Mapping[str, Cursor], clock: LogClock) -> None:
+    def __init__(
+        self, sequence: Sequence, keeping: StoragePolicy, cursors: Mapping[str, Cursor], clock: LogClock
+    ) -> None:
         self.sequence = sequence
         self.keeping = keeping
         self.cursors = cursors  # the core's own mapping, which changes
         self._clock = clock
-        self._durable = Marks(sequence.end)
+        self._durable = DurableEnds(sequence.end)
 
     def retire(self, now: int) -> bool:
         """Release messages that are retained for longer than the topic says. `now`: monotonic ns.
@@ -53,7 +55,7 @@ class Retained:
             if cursor.hold or cursor.hold_bytes
         ]
 
-    def _is_held(self, held: Held, now: int) -> bool:
+    def _is_held(self, held: StoredExtent, now: int) -> bool:
         """Return True if a cursor holds a part of the extent, though the topic's own retention is over."""
         return any(offset < held.end and held.logged_last >= oldest for offset, oldest, _ in self._holds(now))
 
@@ -75,7 +77,7 @@ class Retention:
 
     def __init__(self, writer: Writer, clock: LogClock, want_sync: Callable[[], None]) -> None:
         self.topics: dict[int, Retained] = {}
-        self.watches = Watches()
+        self.watches = LongPolls()
         self.clock = clock
         self.grown: set[int] = set()  # topics published to since the last group was written
         self._writer = writer

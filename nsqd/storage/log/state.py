@@ -34,8 +34,8 @@ import msgpack
 from nsqd.core.reader import Kind as ReaderKind
 from nsqd.core.timing.deferred import pack
 from nsqd.core.topic_state import TopicState
-from nsqd.storage.held import EXTENT_BYTES, Held
 from nsqd.storage.sequence import Sequence
+from nsqd.storage.stored_extent import EXTENT_BYTES, StoredExtent
 
 WORK = ":work"  # the name that distinguished a tube from a channel before format 6
 _FIELDS, _FIELDS_OF_5, _FIELDS_OF_2, _FIELDS_OF_1 = 5, 13, 12, 8
@@ -107,7 +107,7 @@ def _upgraded_reader(channel: list[Any]) -> list[Any]:
     return [ReaderKind.CHANNEL, number, name, paused, start, cursor, holes, [returned, *far], buried]
 
 
-def _extent(held: Held) -> list[Any]:
+def _extent(held: StoredExtent) -> list[Any]:
     published, logged = (held.oldest, held.newest), (held.logged_first, held.logged_last)
     return [held.first, held.count, held.delayed, held.size, held.pieces, *published, held.attributed, *logged]
 
@@ -126,9 +126,9 @@ def sequence_of(extents: list[list[Any]], edge: int, end: int) -> Sequence:
     return sequence
 
 
-def _held(extent: list[Any]) -> Held:
+def _held(extent: list[Any]) -> StoredExtent:
     first, count, delayed, size, pieces, *more = extent
-    held = Held(first, delayed)
+    held = StoredExtent(first, delayed)
     held.extent = None
     held.count, held.size = count, size
     held.oldest, held.newest = more[:2] or (0, 0)
@@ -141,7 +141,7 @@ def _held(extent: list[Any]) -> Held:
     return held
 
 
-def retained(extent: list[Any]) -> Held:
+def retained(extent: list[Any]) -> StoredExtent:
     """Return an extent of `kept`, which no reader owes."""
     held = _held(extent)
     held.retain_only()

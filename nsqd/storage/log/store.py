@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from nsqd.core import records
 from nsqd.core.records import Kind
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.storage.log.cache import Cache, Read
 from nsqd.storage.log.clocks import LogClock

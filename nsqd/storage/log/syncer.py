@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from nsqd.core.retention.keeping import Durability
+from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.writer import SyncJob, Writer
 from shared.histogram import Histogram

@@ -3,8 +3,8 @@
 import pytest
 
 from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
-from nsqd.core.sequence.edge import Edge
 from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.offsets import Edge
 from nsqd.core.timing.deferred import Message
 
 ROOM = 1 << 20

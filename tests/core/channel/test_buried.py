@@ -2,8 +2,8 @@
 
 import pytest
 
-from nsqd.core.channel.acting import Chosen, finish_buried, kick, requeue
-from nsqd.core.channel.buried import Buried, Grave
+from nsqd.core.channel.actions import Chosen, finish_buried, kick, requeue
+from nsqd.core.channel.buried import Buried, DeadLetter
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import Limits
 from tests.core.node import SECOND, Node, bodies, ids
@@ -284,7 +284,7 @@ def test_the_moment_of_burying_is_told(node: Node) -> None:
 def test_pages_of_graves() -> None:
     buried = Buried()
     for number in range(5):
-        buried.add(b"%016d" % number, Grave(number, 3, "requeued", 0))
+        buried.add(b"%016d" % number, DeadLetter(number, 3, "requeued", 0))
 
     def page(message_id: bytes | None, count: int) -> list[int]:
         return [grave.ordinal for _, grave in buried.after(message_id, count)]

@@ -4,15 +4,15 @@ from collections.abc import Iterable
 
 import pytest
 
-from nsqd.core.channel import acting, commands
-from nsqd.core.channel.acting import Chosen
+from nsqd.core.channel import actions, commands
+from nsqd.core.channel.actions import Chosen
 from nsqd.core.channel.channel import STOPPED, Channel
 from nsqd.core.channel.consumer import Consumer
 from nsqd.core.limits import Limits
 from nsqd.core.message.frame import encode_one
 from nsqd.core.reader import Batch, Parts
-from nsqd.core.sequence.edge import Edge
 from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.offsets import Edge
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 from tests.core.node import Inbox
@@ -174,18 +174,18 @@ def test_an_operator(world: World) -> None:
     world.serve()
     world.journal.take()
     topic, channel = Nobody(), world.channel
-    assert acting.finish(topic, channel, [Chosen(4, name(4)), Chosen(1, name(1)), Chosen(9, name(9))]) == 2
+    assert actions.finish(topic, channel, [Chosen(4, name(4)), Chosen(1, name(1)), Chosen(9, name(9))]) == 2
     assert world.journal.take() == [("promise",), ("finish", 1, 1), ("finish", 4, 1)]
-    assert acting.bury(topic, channel, [Chosen(0, name(0))], "bad") == 1
+    assert actions.bury(topic, channel, [Chosen(0, name(0))], "bad") == 1
     assert world.journal.take() == [("promise",), ("bury", 0, name(0), 1, "bad")]
-    assert acting.kick(channel, [name(0), name(5)]) == 1
+    assert actions.kick(channel, [name(0), name(5)]) == 1
     assert world.journal.take() == [("promise",), ("requeue", 0, 0, 0)]
-    assert acting.requeue(topic, channel, [Chosen(2, name(2))], NOW + 50, NOW) == 1
+    assert actions.requeue(topic, channel, [Chosen(2, name(2))], NOW + 50, NOW) == 1
     assert world.journal.take() == [("promise",), ("requeue", 2, 1, NOW + 50)]
-    assert acting.requeue(topic, channel, [Chosen(2, name(2))], 0, NOW, afresh=True) == 1
+    assert actions.requeue(topic, channel, [Chosen(2, name(2))], 0, NOW, afresh=True) == 1
     assert world.journal.take() == [("promise",), ("requeue", 2, 0, 0)]
-    assert acting.bury(topic, channel, [Chosen(3, name(3))], "") == 1
-    assert acting.finish_buried(channel, [name(3)]) == 1
+    assert actions.bury(topic, channel, [Chosen(3, name(3))], "") == 1
+    assert actions.finish_buried(channel, [name(3)]) == 1
     assert world.journal.take()[-2:] == [("promise",), ("finish", 3, 1)]
     channel.check()
 

@@ -4,8 +4,8 @@ import pytest
 
 from nsqd.core.broker import DRAINING
 from nsqd.core.limits import Limits
-from nsqd.core.observation.left import Left, walk
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.observation.drain_status import Left, walk
+from nsqd.core.sequence.put_batch import JobOptions
 from tests.beanstalk.wire import Wire as Worker
 from tests.core.node import SECOND, Node, ids
 from tests.nsq.wire import ERROR, Wire, body, mpub
@@ -85,7 +85,7 @@ def test_what_is_left_becomes_less_until_there_is_nothing_but_what_is_buried(nod
 def test_jobs_are_left_while_they_are_ready_reserved_or_delayed(node: Node) -> None:
     worker = Worker(node)
     worker.ask(b"use jobs\r\nwatch jobs\r\n")
-    node.broker.tubes.put(worker.peer.worker, [b"1", b"2", b"3"], Terms())
+    node.broker.tubes.put(worker.peer.worker, [b"1", b"2", b"3"], JobOptions())
     node.turn()
     node.broker.drain(True)
     assert left(node) == Left(jobs=3)

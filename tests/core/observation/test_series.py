@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nsqd.core.observation import series as rings
 from nsqd.core.observation.series import COARSE, FINE, FINE_SLOTS, MOST_FINE, Ring, Series
-from nsqd.watching import note_series
+from nsqd.series_task import note_series
 from tests.core.node import Node, ids
 
 T0 = 1_800_000_000  # s; a multiple of both steps

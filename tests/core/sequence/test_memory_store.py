@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.storage.held import EXTENT_BYTES, EXTENT_MESSAGES, MOST_IN_A_BYTE
 from nsqd.storage.memory import MemoryTopic
 from nsqd.storage.sequence import Sequence
+from nsqd.storage.stored_extent import EXTENT_BYTES, EXTENT_MESSAGES, MOST_IN_A_BYTE
 
 
 def topic() -> MemoryTopic:

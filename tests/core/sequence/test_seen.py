@@ -4,10 +4,10 @@ import pytest
 
 from nsqd.core.limits import Limits
 from nsqd.core.message.attributes import Attributes, is_word, read_sequence, unpack
-from nsqd.core.sequence.seen import Remembered, Seen, SeenLimits
+from nsqd.core.sequence.dedup import DedupLimits, Remembered, Seen
 from tests.core.node import MS, SECOND, Node, bodies
 
-LIMITS = SeenLimits(window=10, keys=3, producers=2)
+LIMITS = DedupLimits(window=10, keys=3, producers=2)
 
 
 def key(text: str) -> Attributes:
@@ -35,7 +35,7 @@ def test_no_more_keys_are_known_than_allowed_and_the_oldest_goes() -> None:
 
 
 def test_old_keys_are_forgotten_some_at_a_time_and_not_known_meanwhile() -> None:
-    seen = Seen(SeenLimits(window=10, keys=10_000, producers=2), Remembered())
+    seen = Seen(DedupLimits(window=10, keys=10_000, producers=2), Remembered())
     for number in range(1000):
         seen.admit(key(f"k{number}"), 1, 100)
     assert seen.admit(key("k999"), 1, 111) == 0

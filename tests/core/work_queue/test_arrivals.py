@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsqd.core.sequence.edge import Edge
 from nsqd.core.sequence.extent import Extent
-from nsqd.core.sequence.puts import Terms
+from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.arrivals import Arrivals
 
@@ -78,7 +78,7 @@ def test_everything_comes_once_but_for_holes_and_what_is_gone(
     gone: set[int], start: int, spans: list[tuple[int, int]], most: int, size: int
 ) -> None:
     some, _ = arrivals([None if ordinal in gone else b"%d" % ordinal for ordinal in range(31)], start, size)
-    some.expect(start, 31 - start, Terms(3))
+    some.expect(start, 31 - start, JobOptions(3))
     left = set(range(start, 31)) - gone
     covered: set[int] = set()
     for first, count in spans:
@@ -115,12 +115,12 @@ def test_it_begins_at_the_edge_and_with_the_delays_beyond_it() -> None:
         edge.lane.waiting.push(due, Message(ordinal, 0), 0)
     some = Arrivals(edge, Extents([]))  # type: ignore[arg-type]
     assert some.position == 5
-    assert some.terms == {5: Terms(due=80), 8: Terms(due=90)}
+    assert some.terms == {5: JobOptions(due=80), 8: JobOptions(due=90)}
 
 
 def test_clearing_leaves_out_all_that_was_handed_out() -> None:
     some, _ = arrivals([b"x"] * 8)
-    some.expect(2, 8, Terms(5))
+    some.expect(2, 8, JobOptions(5))
     some.skip(1, 3)
     some.clear()
     assert (some.position, list(some.holes), set(some.terms)) == (8, [], {8, 9})

@@ -10,8 +10,8 @@ from nsqd.core.limits import Limits
 from nsqd.core.message.frame import encode_one
 from nsqd.core.message.ids import IdSource
 from nsqd.core.reader import Batch, Parts
-from nsqd.core.sequence.edge import Edge
-from nsqd.core.sequence.puts import Puts, Terms
+from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.job import Job, JobState, unpack
@@ -82,7 +82,7 @@ class Bench:
 
     def put(self, *bodies: bytes, priority: int = 5, delay: int = 0) -> list[Job]:
         """By a client of beanstalkd."""
-        puts = Puts(Terms(priority, 60, delay, NOW + delay * SECOND if delay else 0, True), 77)
+        puts = PutBatch(JobOptions(priority, 60, delay, NOW + delay * SECOND if delay else 0, True), 77)
         puts.add(list(bodies), self.ids)
         first = puts.first = self._append(puts.frames)
         self.tube.extend(Batch(first, self.edge.end, len(bodies), 0, puts))
@@ -149,9 +149,9 @@ def test_delayed_jobs_are_watched_and_ready_when_their_time_has_come() -> None:
 
 def test_terms_of_what_was_held_back_count_when_it_comes() -> None:
     bench = Bench()
-    bench.tube.expect(0, 1, Terms(7, 30, 0, 0, True))
-    bench.tube.expect(1, 1, Terms(8, 30, 9, NOW + 9 * SECOND, True))
-    bench.tube.expect(2, 1, Terms(9, 30, 9, NOW, True))  # its delay is over
+    bench.tube.expect(0, 1, JobOptions(7, 30, 0, 0, True))
+    bench.tube.expect(1, 1, JobOptions(8, 30, 9, NOW + 9 * SECOND, True))
+    bench.tube.expect(2, 1, JobOptions(9, 30, 9, NOW, True))  # its delay is over
     bench.publish(4)
     assert [(job.priority, job.ttr, job.state, job.due) for job in bench.tube.jobs] == [
         (7, 30, READY, 0), (8, 30, DELAYED, NOW + 9 * SECOND), (9, 30, READY, 0), (65_536, 60, READY, 0),
