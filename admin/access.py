@@ -208,7 +208,7 @@ def who_asks(request: Request) -> Who:
 def check_origin(request: Request) -> None:
     """Raise HttpError 403 unless the browser says that nsqadmin's own page sent it. Foreign Origins were refused before."""
     if "origin" not in request.headers and request.headers.get("sec-fetch-site") != "same-origin":
-        raise HttpError(403, "a form must be sent by a page of nsqadmin: scripts find the API below /api")
+        raise HttpError(403, "Forms must be sent from a page of nsqadmin. Scripts can use the API below /api.")
 
 
 def check_sees(who: Who, topic: str) -> None:

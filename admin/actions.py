@@ -53,7 +53,7 @@ class Notifier:
         told |= {"remote_ip": actor.remote_address, "user_agent": actor.user_agent, "url": actor.url}
         told["via"] = socket.gethostname()
         if not self._outbox.put(told):
-            log.error("NOTIFICATION: %s is not told: %d wait already", action, MOST_WAITING)
+            log.error("NOTIFICATION: dropped the notification of %s: the queue is full (%d)", action, MOST_WAITING)
 
     async def _deliver(self, told: dict[str, object]) -> None:
         if self._client is None:  # created in the event loop that uses it
@@ -138,7 +138,7 @@ class Actions:
             found = await self._cluster.producers()
             there = [one for one in found.producers if one.address == node]
             if not there:  # so that a request cannot direct nsqadmin to other servers
-                raise AllFailed(f"no nsqd is known at {node[:100]}")
+                raise AllFailed(f"no nsqd with the HTTP address {node[:100]} is known")
             told = await self._cluster.tell_lookupds("/topic/tombstone", {"topic": topic, "node": node})
             told += await self._cluster.tell_nsqds(there, "/topic/delete", {"topic": topic})
             return Outcome(found.errors) + told

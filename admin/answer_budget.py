@@ -49,7 +49,7 @@ class AnswerBudget:
         """Charge `size` bytes to the budget. Raises AnswerError if it does not have them."""
         if self.held + size > self.budget:
             raise AnswerError(
-                f"answered while other answers hold {self.held} of {self.budget} bytes: see -max-upstream-response"
+                f"sent an answer while others hold {self.held} of {self.budget} bytes: raise -max-upstream-response"
             )
         self.held += size
 
@@ -78,7 +78,7 @@ class AnswerBudget:
         if isinstance(told, dict) and isinstance(told.get("data"), dict) and "status_code" in told:
             told = told["data"]
         if not isinstance(told, dict):
-            raise AnswerError("answered something else than an object")
+            raise AnswerError("answered JSON that is no object")
         answer = Answer(told, memory)
         self.take(memory)
         weakref.finalize(answer, self.give_back, memory).atexit = False

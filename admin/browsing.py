@@ -70,7 +70,7 @@ class Browsing:
         await self.looks.carrying(topic, node)
         arguments = {"topic": topic, "channel": name, **_page(asked, state, shows)}
         if having and not shows:
-            raise HttpError(403, "who does not see bodies does not search them")
+            raise HttpError(403, "Searching requires permission to view message bodies.")
         told, scanned = await (self._search(node, arguments, having) if having else self._listed(node, arguments))
         told = told | {"messages": objects(told.get("messages"))[: MOST_FOUND if having else MOST_SHOWN]}
         return {
@@ -93,7 +93,7 @@ class Browsing:
         asked = query(request)
         node, offset = asked.get("node", ""), one_number(asked.get("offset", ""), "offset")
         if not self.shows_bodies(who_asks(request)):
-            raise HttpError(403, "bodies are not shown")
+            raise HttpError(403, "You do not have permission to view message bodies.")
         await self.looks.carrying(topic, node)
         arguments = {"topic": topic, "channel": channel, "offset": offset}
         content = await self.looks.direct.get_bytes(node, "/channel/message", arguments)
@@ -183,7 +183,7 @@ class Browsing:
 def one_number(text: str, name: str) -> str:
     """Return the digits of one whole number, since nodes accept several with commas. Raises HttpError 400."""
     if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
-        raise HttpError(400, f"{name}: want one whole number")
+        raise HttpError(400, f"{name.capitalize()} must be one whole number.")
     return text
 
 
@@ -191,7 +191,7 @@ def _state(asked: dict[str, str], many: Many) -> str:
     """Return the requested state. Raises HttpError 400 for an unknown one, or one that the requested action does not leave."""
     state, action = asked.get("state", "") or "ready", asked.get("many", "")
     if state not in many or (action and action not in many[state]):
-        raise HttpError(400, f"there is no state {state[:64]}, or nothing of the kind can be done to what is in it")
+        raise HttpError(400, f"Unknown state {state[:64]}, or the action is not available in it.")
     return state
 
 

@@ -249,7 +249,7 @@ def _merged(
         one = by_address[address]
         raws = [raw for raw in named(told.get("topics"), "topic_name") if not topic or raw["topic_name"] == topic]
         if sum(map(entries, raws)) > most:
-            errors.append(f"{address}/stats tells of more than {most} topics, channels and clients")
+            errors.append(f"{address}/stats lists more than {most} topics, channels and clients")
             continue
         found += [topic_of(raw, address, one.hostname, now, (one.region, one.zone)) for raw in raws]
     return sorted(found, key=lambda one: str(one["hostname"])), errors

@@ -140,7 +140,7 @@ class _Shown:
 
 async def _publish(cluster: Cluster, topic: str, line: bytes) -> None:
     """Publish an audit record to the first node that accepts it. Raises UpstreamError, AllFailed."""
-    failure: Exception = AllFailed("there is no nsqd")
+    failure: Exception = AllFailed("no nsqd is known")
     for producer in (await cluster.producers()).producers:
         try:
             await cluster.upstreams.post(producer.address, "/pub", {"topic": topic}, line)

@@ -26,9 +26,10 @@ ON_JOBS = ("delete", "kick", "bury", "release")
 DONE_WORDS = {
     "finish": "finished", "requeue": "requeued", "kick": "kicked", "bury": "buried", "delete": "deleted", "release": "released",
 }  # fmt: skip
+_LABELS = {"count": "Count", "per_second": "Max. per second"}  # of form fields
 MOST_DELAY = 3_600_000 * 24 * 30  # ms
 _HEADER = re.compile(r"([A-Za-z0-9_-]{1,64}):\s*(.*)")
-_OF_A_NAME = 'a name has 1 to 64 of the characters . a-z A-Z 0-9 _ -, and may end in "#ephemeral"'
+_OF_A_NAME = 'Invalid name: use 1 to 64 of the characters . a-z A-Z 0-9 _ -, optionally followed by "#ephemeral".'
 
 
 @dataclass(slots=True)
@@ -75,10 +76,10 @@ class Forms:
         if action == "publish" and not channel:
             return await self._publish(request, topic, form)
         if action not in (*CHANGES, "delete"):
-            raise HttpError(400, "no such action")
+            raise HttpError(400, "Unknown action.")
         check_action(who_asks(request), action)
         if action in ("empty", "delete") and form.get("confirm") != (channel or topic):
-            raise HttpError(400, f"type the name {channel or topic} to confirm: nothing was done")
+            raise HttpError(400, f"The name does not match. Type {channel or topic} to confirm. Nothing was changed.")
         before = await self._there(topic, channel) if action in ("empty", "delete") else {}
         if action == "delete":
             outcome = await self.actions.delete(topic, channel, actor, before)
@@ -104,14 +105,14 @@ class Forms:
         found = await self.looks.producers_of(topic)
         if len(await self.looks.ours(found.producers)) < len(found.producers):
             if form.get("minutes"):
-                raise HttpError(400, "not all of its nodes can end a pause by themselves: pause without minutes")
+                raise HttpError(400, "Not all nodes of this topic support a pause duration. Leave the duration empty.")
             return {}
         more = {"by": "".join(one for one in by if one.isprintable())[:100]} if by else {}
         minutes = form.get("minutes", "")
         if not minutes:
             return more
         if not (minutes.isascii() and minutes.isdigit() and 0 < len(minutes) < 6):
-            raise HttpError(400, "for how many minutes? want a whole number, or nothing for ever")
+            raise HttpError(400, "Pause duration must be a whole number of minutes, or empty.")
         return more | {"until": str(int(datetime.now().timestamp()) + 60 * int(minutes))} if int(minutes) else more
 
     async def _publish(self, request: Request, topic: str, form: Form) -> str:
@@ -119,26 +120,22 @@ class Forms:
         node, body = form.get("node", ""), form.get("body", "").encode()
         producer = await self.looks.carrying(topic, node)
         if not body:
-            raise HttpError(400, "a message has at least one byte")
+            raise HttpError(400, "Body must not be empty.")
         is_ours = bool(await self.looks.ours([producer]))
         asked = {"topic": topic} | ({"id": "true"} if is_ours else {})
         delay = form.get("delay", "")
         if delay:
             if not (delay.isascii() and delay.isdigit() and len(delay) < 11 and int(delay) <= MOST_DELAY):
-                raise HttpError(400, "the delay is a number of milliseconds")
+                raise HttpError(400, f"Delay must be 0 to {MOST_DELAY} ms.")
             asked["defer"] = delay
         if form.get("key"):
             asked["key"] = form["key"]
         headers = headers_of(form.get("headers", ""))
         if (headers or form.get("key")) and not is_ours:
-            raise HttpError(400, f"{node} is an nsqd without headers and keys")
+            raise HttpError(400, f"{node} does not support headers and deduplication keys.")
         sent = {f"X-Nsq-Header-{name}": value for name, value in headers}
         _, told = await self.actions.at_node("publish", node, "/pub", asked, self.access.actor(request), body, sent)
-        published = (
-            "nothing: it was published before"
-            if told.get("x-nsq-duplicates")
-            else told.get("x-nsq-message-id", "")[:32]
-        )
+        published = "duplicate" if told.get("x-nsq-duplicates") else told.get("x-nsq-message-id", "")[:32]
         return self.frame.url("topics", topic, published=published or "yes")
 
     # Messages and jobs
@@ -148,7 +145,7 @@ class Forms:
         _, topic, channel = parameters(request, self.options, 3)
         action, node, state = form.get("action", ""), form.get("node", ""), form.get("state", "")
         if action not in ON_MESSAGES or state not in MANY:
-            raise HttpError(400, "no such action")
+            raise HttpError(400, "Unknown action.")
         check_action(who_asks(request), action)
         await self.looks.carrying(topic, node)
         asked = {"topic": topic, "channel": channel}
@@ -161,7 +158,7 @@ class Forms:
             done = {"did": action, "n": str(counted_of(answer, word))}
             return self.frame.url("messages", topic, channel, node=node, state=state, **was, **done)
         if action not in MANY[state]:
-            raise HttpError(400, f"{action} does not lead out of {state}")
+            raise HttpError(400, f"{action.capitalize()} is not available for {state.replace('_', ' ')} messages.")
         target = f"{state} messages of {topic}/{channel} at {node}"
         return self._begin(request, form, topic, target, "/channel/messages", asked)
 
@@ -175,11 +172,11 @@ class Forms:
             check_action(who, action)
             seconds = form.get("seconds", "") if action == "pause" else "0"
             if not (seconds.isascii() and seconds.isdigit() and len(seconds) < 10):
-                raise HttpError(400, "for how many seconds? want a whole number")
+                raise HttpError(400, "Pause duration must be a whole number of seconds.")
             await self.actions.at_node(action, node, "/tube/pause", {"tube": name, "seconds": seconds}, actor)
             return self.frame.url("tube", name=name, node=node, state=state, did=action)
         if action not in ON_JOBS or state not in MANY_JOBS:
-            raise HttpError(400, "no such action")
+            raise HttpError(400, "Unknown action.")
         check_action(who, action)
         asked = {"tube": name}
         if "count" not in form:
@@ -189,7 +186,7 @@ class Forms:
             done = {"did": "deletejob" if action == "delete" else action, "n": str(counted_of(answer, word))}
             return self.frame.url("tube", name=name, node=node, state=state, after=form.get("after", ""), **done)
         if action not in MANY_JOBS[state]:
-            raise HttpError(400, f"{action} does not lead out of {state}")
+            raise HttpError(400, f"{action.capitalize()} is not available for {state} jobs.")
         return self._begin(request, form, name, f"{state} jobs of tube {name} at {node}", "/tube/jobs", asked)
 
     def _begin(self, request: Request, form: Form, topic: str, target: str, path: str, asked: dict[str, str]) -> str:
@@ -199,14 +196,14 @@ class Forms:
         if action in ("finish", "delete"):
             check_action(who_asks(request), "empty")
             if form.get("confirm") != str(total):
-                raise HttpError(400, f"type the number {total} to confirm: nothing was done")
+                raise HttpError(400, f"The number does not match. Type {total} to confirm. Nothing was changed.")
         word = DONE_WORDS[action]
 
         who = who_asks(request)
 
         async def step(count: int) -> int:
             if not self.access.still_may(who, action):
-                raise NotAllowed(f"{who.name} may not do that any more")
+                raise NotAllowed(f"{who.name or 'anonymous'} no longer has permission for this action")
             arguments = asked | {"state": state, "count": str(count)}
             answer = await self.looks.direct.post(node, f"{path}/{action}", arguments)
             self.looks.watch.forget()
@@ -225,7 +222,7 @@ class Forms:
         word = parameters(request, self.options, 2)[1]
         task = self.tasks.find(int(word)) if word.isascii() and word.isdigit() and len(word) < 10 else None
         if task is None or not who_asks(request).sees(task.topic) or form.get("action") != "cancel":
-            raise HttpError(404, "there is no such task")
+            raise HttpError(404, "Task not found.")
         self.tasks.cancel(task.number, self.access.actor(request))
         return self.frame.url("tasks", word)
 
@@ -238,13 +235,13 @@ class Forms:
         if action in ("drain", "undrain"):
             check_action(who_asks(request), action)
             if action == "drain" and form.get("confirm") != node:
-                raise HttpError(400, f"type {node} to confirm: nothing was done")
+                raise HttpError(400, f"The name does not match. Type {node} to confirm. Nothing was changed.")
             await self.looks.node(node)
             await self.actions.at_node(action, node, f"/node/{action}", {}, actor)
             return self.frame.url("nodes", node, did=action)
         topic = form.get("topic", "")
         if action != "tombstone" or not is_valid_name(topic) or form.get("confirm") != topic:
-            raise HttpError(400, f"type the name {topic} to confirm: nothing was done")
+            raise HttpError(400, f"The name does not match. Type {topic} to confirm. Nothing was changed.")
         check_action(who_asks(request), "tombstone")
         check_sees(who_asks(request), topic)
         outcome = await self.actions.tombstone(topic, node, actor)
@@ -281,12 +278,12 @@ def headers_of(lines: str) -> list[tuple[str, str]]:
     for line in filter(None, map(str.strip, lines.splitlines())):
         match = _HEADER.fullmatch(line)
         if match is None or not (match[2].isascii() and match[2].isprintable()):
-            raise HttpError(400, f"{line[:100]!r} is no header: want NAME: VALUE, in ASCII")
+            raise HttpError(400, f"Invalid header {line[:100]!r}: use Name: value (ASCII).")
         found.append((match[1], match[2]))
     return found
 
 
 def _positive(value: str, name: str) -> int:
     if not (value.isascii() and value.isdigit() and 0 < len(value) < 10 and int(value)):
-        raise HttpError(400, f"{name.replace('_', ' ')}: want a whole number of at least 1")
+        raise HttpError(400, f"{_LABELS[name]} must be a whole number of at least 1.")
     return int(value)

@@ -45,12 +45,12 @@ class History:
         Raises HttpError 400 or 404 for wrong arguments, 502 if the lake cannot be read, 503 if too many requests wait.
         """
         if grain not in GRAINS:
-            raise HttpError(400, f"there is no grain {grain[:64]}")
+            raise HttpError(400, f"Unknown interval {grain[:64]}: use minute, hour or day.")
         if len(topic) > LONGEST_NAME or not topic.isprintable():
-            raise HttpError(404, "no topic has such a name")
+            raise HttpError(404, "Invalid topic name.")
         found = self._known(topic, grain)
         if found is None and self._waiting >= MOST_WAITING:
-            raise HttpError(503, "the lake is being read for others: try again in a moment")
+            raise HttpError(503, "Too many requests read the lake at the same time. Try again in a few seconds.")
         if found is None:
             self._waiting += 1
             try:
@@ -76,8 +76,8 @@ class History:
         try:
             told = parse_object(output, MOST_MEMORY)
         except AnswerError:
-            log.error("HISTORY: %s", problem)
-            self._problem = f"the lake {self.lake} cannot be read: {problem}"
+            log.error("HISTORY: cannot read the lake %s: %s", self.lake, problem)
+            self._problem = f"Cannot read the lake {self.lake}: {problem}"
             self._problem_until = self.clock() + FAILED
             raise HttpError(502, self._problem) from None
         self._kept.pop((topic, grain), None)
@@ -97,7 +97,7 @@ class History:
         except TimeoutError:
             process.kill()
             await process.wait()
-            return b"", f"it took longer than {TIMEOUT:.0f} s"
+            return b"", f"reading took longer than {TIMEOUT:.0f} s"
         lines = errors.decode("utf-8", "replace").strip().splitlines()
         return output[:MOST_BYTES], lines[-1][:500] if lines else f"exit code {process.returncode}"
 

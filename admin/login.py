@@ -24,7 +24,7 @@ MOST_WAITING = 20  # log-ins that wait for a comparison: two seconds of work
 OF_ADDRESS, OF_NAME = 20, 100  # failed tries before an address, or a name from any address, has to wait
 OF_NAME_LONGEST = 10.0  # s: a user who is attacked from everywhere must still be able to log in
 MOST_PASSWORD = 1000  # characters
-WRONG = "That is no user and password that belong together."
+WRONG = "Incorrect user name or password."
 _NOBODYS = PasswordHasher().hash("nobody's")  # compared if there is no such user, so that it takes as long
 
 
@@ -54,16 +54,18 @@ class Login:
         try:
             form = await self.frame.form_of(request)
         except (HttpError, ValueError) as error:
-            words = error.text if isinstance(error, HttpError) else "that is no form"
+            words = error.text if isinstance(error, HttpError) else "The form is invalid."
             return self._page(request, "", "", words, error.status if isinstance(error, HttpError) else 400)
         name, password, following = form.get("user", "")[:100], form.get("password", ""), form.get("next", "")
         keys = _keys(name.lower(), self.access.remote(request))
         wait = self.access.tries.wait(*keys)
         if wait > 0:
-            words = f"That was wrong too often: try again in {wait + 0.5:.0f} seconds."
+            words = f"Too many failed attempts. Try again in {wait + 0.5:.0f} seconds."
             return self._page(request, following, name, words, 429)
         if self._waiting >= MOST_WAITING:
-            return self._page(request, following, name, "Too many log in at the same time: try again.", 503)
+            return self._page(
+                request, following, name, "Too many logins at the same time. Try again in a few seconds.", 503
+            )
         self.access.tries.failed(*keys)
         user = await self._proven(name, password)
         if user is None:

@@ -81,7 +81,7 @@ class NodePages:
             "page": page,
             "pages": pages,
             "q": asked.get("q", "")[:64],
-            "totals": [("version", producer.version), *(totals if who.sees_all else ())],
+            "totals": [("Version", producer.version), *(totals if who.sees_all else ())],
             "drain": drain_view(drain.answers.get(producer.address, {})),
             "extended": bool(ours),
             "errors": errors,
@@ -99,15 +99,15 @@ class NodePages:
             answer = told.answers.get(producer.address, {})
             totals, names = answer.get("totals"), answer.get("names")
             sums = totals if isinstance(totals, dict) else {}
-            pairs = [(name.replace("_", " "), count(number(value))) for name, value in sums.items()]
+            pairs = [(_label(name), count(number(value))) for name, value in sums.items()]
             return [text(name) for name in names or ()] if isinstance(names, list) else [], pairs, told.errors
         stats = (
             await self.looks.watch.ask(("node", producer.address), lambda: self.looks.cluster.stats([producer]))
         ).now
         rows = [topic_row(one["topic_name"], [one]) for one in stats.topics]
         names = ("channels", "depth", "in_flight", "deferred", "messages", "clients")
-        pairs = [(name.replace("_", " "), count(sum(getattr(row, name) for row in rows))) for name in names]
-        return [row.name for row in rows], [("topics", count(len(rows))), *pairs], stats.errors
+        pairs = [(_label(name), count(sum(getattr(row, name) for row in rows))) for name in names]
+        return [row.name for row in rows], [("Topics", count(len(rows))), *pairs], stats.errors
 
     async def storage(self, request: Request) -> Fields:
         who = who_asks(request)
@@ -163,3 +163,8 @@ class NodePages:
             "inactive_left_out": max(0, len(seen) - MOST_INACTIVE),
             "errors": errors,
         }
+
+
+def _label(name: str) -> str:
+    """Return the label of a figure: "In flight" for "in_flight"."""
+    return name.replace("_", " ").capitalize()

@@ -48,6 +48,6 @@ class Pages:
         except (AllFailed, UpstreamError):
             paused = []  # the page itself shows the error
         stale = [
-            f"{node} gave no sound answer for {seconds:.0f} s" for node, seconds in self.looks.patient.stale().items()
+            f"no valid answer from {node} for {seconds:.0f} s" for node, seconds in self.looks.patient.stale().items()
         ]
         return {"paused": paused, "stale": stale}

@@ -62,7 +62,7 @@ class Queries:
         found = await self.producers()
         producer = next((one for one in found.producers if one.address == address), None)
         if producer is None:
-            raise HttpError(404, f"no nsqd is known at {address[:100]}")
+            raise HttpError(404, f"No nsqd with the HTTP address {address[:100]} is known.")
         return producer
 
     async def carrying(self, topic: str, node: str) -> Producer:
@@ -70,7 +70,7 @@ class Queries:
         found = await self.producers_of(topic)
         producer = next((one for one in found.producers if one.address == node), None)
         if producer is None:
-            raise HttpError(404, f"no nsqd at {node[:100]} has the topic {topic}")
+            raise HttpError(404, f"No nsqd at {node[:100]} has topic {topic}.")
         return producer
 
     async def all_ours(self) -> list[Producer]:

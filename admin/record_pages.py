@@ -48,9 +48,12 @@ class RecordPages:
 
     async def _history(self, request: Request, topic: str) -> Fields:
         if not self.options.lake:
-            raise HttpError(404, "no lake was named: -lake, of what penstock pipeline archives")
+            raise HttpError(
+                404,
+                "History is not configured. Start nsqadmin with -lake DIRECTORY, the output of penstock pipeline archive.",
+            )
         if not topic and not who_asks(request).sees_all:
-            raise HttpError(403, "the history of everything is for those who see all topics")
+            raise HttpError(403, "Your topics do not allow this: open the history of one topic.")
         grain = query(request).get("grain", "hour")
         view = history_view(await self.past.told(topic, grain))
         return {
@@ -74,7 +77,7 @@ class RecordPages:
         word = parameters(request, self.options, 2)[1]
         task = self.tasks.find(whole(word, 0))
         if task is None or not who_asks(request).sees(task.topic):
-            raise HttpError(404, "there is no such task, or it is forgotten: the audit page tells what was done")
+            raise HttpError(404, "Task not found. The audit log records what earlier tasks did.")
         return {"page_of": "task", "title": f"Task {task.number}", "place": "", "task": task}
 
     async def audit(self, request: Request) -> Fields:

@@ -22,14 +22,22 @@ def disks(told: Mapping[str, Told]) -> Iterator[tuple[str, str, str]]:
     for node, one in told.items():
         free, total = number(one.get("disk_free")), number(one.get("disk_total"))
         if total and free < LOW * total:
-            yield node, "bad" if free < LEAST * total else "warn", f"{size(free)} of {size(total)} free on its disk"
+            yield (
+                node,
+                "bad" if free < LEAST * total else "warn",
+                f"only {size(free)} of {size(total)} are free on the disk",
+            )
         if text(one.get("refusal")):
-            yield node, "bad", f"publishes are refused: {text(one.get('refusal'))[:200]}"
+            yield node, "bad", f"the node rejects publishes: {text(one.get('refusal'))[:200]}"
         if number(one.get("damage")):
-            yield node, "bad", f"{size(number(one.get('damage')))} of its log were found damaged"
+            yield node, "bad", f"{size(number(one.get('damage')))} of the log are corrupt"
         if number(one.get("torn")):
             torn = size(number(one.get("torn")))
-            yield node, "warn", f"{torn} were cut off at the end of its log and may have been acknowledged"
+            yield (
+                node,
+                "warn",
+                f"{torn} at the end of the log were incomplete and were cut off; they may have held acknowledged messages",
+            )
 
 
 def storage_view(told: Told, who: Who) -> Told:

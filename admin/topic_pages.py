@@ -38,9 +38,10 @@ from shared.http.errors import HttpError
 MOST_EXPORTED = 10_000  # topics
 MOST_ROWS = 2000  # channels, or clients, of one page
 _COLUMNS = (
-    ("name", "topic", ""), ("rate_in", "published/s", "n"), ("rate_out", "left/s", "n"), ("depth", "waiting", "n"),
-    ("oldest", "oldest waits", "n"), ("in_flight", "in flight", "n"), ("deferred", "deferred", "n"), ("buried", "buried", "n"),
-    ("messages", "messages", "n"), ("channels", "channels", "n"), ("clients", "clients", "n"), ("depth", "time to drain", "n"),
+    ("name", "Topic", ""), ("rate_in", "Published/s", "n"), ("rate_out", "Finished/s", "n"), ("depth", "Depth", "n"),
+    ("oldest", "Oldest message", "n"), ("in_flight", "In flight", "n"), ("deferred", "Deferred", "n"),
+    ("buried", "Buried", "n"), ("messages", "Messages", "n"), ("channels", "Channels", "n"), ("clients", "Clients", "n"),
+    ("depth", "Time to drain", "n"),
 )  # fmt: skip
 
 
@@ -80,9 +81,9 @@ class TopicPages:
         shown, page, pages = page_of(chosen, whole(asked.get("page", "1")))
         told_rates = rates(seen.now, seen.before, seen.seconds, sort)
         listed = await self._rows(chosen[:MOST_EXPORTED] if "format" in asked else list(shown), sort, told_rates)
-        totals = [("topics", count(len(own)))]
+        totals = [("Topics", count(len(own)))]
         if who.sees_all:
-            totals += [("come in a moment", "...")] if is_pending else _totals(seen.now)
+            totals += [("Totals", "loading")] if is_pending else _totals(seen.now)
         return {
             "page_of": "topics",
             "title": "Topics",
@@ -127,7 +128,7 @@ class TopicPages:
         found += [(level, f"{node}: {words}", "storage") for node, level, words in disks(told.answers)]
         if overview.idle_count:
             have = "channel has" if overview.idle_count == 1 else "channels have"
-            words = f"{count(overview.idle_count)} {have} messages and no client: "
+            words = f"{count(overview.idle_count)} {have} messages but no clients: "
             found.append(("warn", words, ""))
         return found
 
@@ -171,7 +172,7 @@ class TopicPages:
         producers, errors, seen = await self.looks.topic(topic, name, clients=True)
         parts = [one for node in seen.now.topics for one in node["channels"] or () if one["channel_name"] == name]
         if not parts:
-            raise HttpError(404, f"topic {topic} has no channel {name}")
+            raise HttpError(404, f"Topic {topic} has no channel {name}.")
         told = merged_channel(topic, name, parts)
         ours = await self.looks.ours(producers)
         clients = told["clients"] or []
@@ -193,7 +194,7 @@ class TopicPages:
 
     async def counter(self, request: Request) -> Fields:
         if not who_asks(request).sees_all:
-            raise HttpError(403, "sums over all topics are for those who see all topics")
+            raise HttpError(403, "Your topics do not allow this: the counter sums up all topics.")
         seen = await self.looks.overview()
         total, before = seen.now.totals["messages"], seen.before.totals["messages"] if seen.before else None
         speed = (total - before) / seen.seconds if before is not None and seen.seconds and total >= before else None
@@ -216,21 +217,25 @@ class TopicPages:
 
 def _left_out(rows: Sequence[object], what: str) -> list[str]:
     """Return what to say of rows that the page cannot show."""
-    return [f"{len(rows) - MOST_ROWS} more {what} are not shown: export the table"] if len(rows) > MOST_ROWS else []
+    return (
+        [f"{len(rows) - MOST_ROWS} more {what} are not shown. Export the table to see all of them."]
+        if len(rows) > MOST_ROWS
+        else []
+    )
 
 
 def _totals(overview: Overview) -> list[tuple[str, str]]:
     names = (
-        ("messages waiting", "depth"),
-        ("in flight", "in_flight"),
-        ("deferred", "deferred"),
-        ("clients", "clients"),
+        ("Depth", "depth"),
+        ("In flight", "in_flight"),
+        ("Deferred", "deferred"),
+        ("Clients", "clients"),
     )
     told = [(words, count(overview.totals[name])) for words, name in names]
     if overview.totals["buried"]:
-        told.append(("buried", count(overview.totals["buried"])))
+        told.append(("Buried", count(overview.totals["buried"])))
     if overview.oldest:
-        told.append(("the oldest waits for", age(overview.oldest, time.time_ns())))
+        told.append(("Oldest message", age(overview.oldest, time.time_ns())))
     return told
 
 

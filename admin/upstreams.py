@@ -217,7 +217,7 @@ def retrieve(task: asyncio.Task[Any]) -> None:
 def _url(address: str, path: str) -> str:
     """Return the URL of a path on a node. Raises UpstreamError for a bad address, since nodes may lie about theirs."""
     if _ADDRESS.fullmatch(address) is None:
-        raise UpstreamError(f"{address[:100]!r} is no address")
+        raise UpstreamError(f"{address[:100]!r} is not an address of the form host:port")
     return f"http://{address}{path}"
 
 

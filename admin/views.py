@@ -53,12 +53,14 @@ class Row:
 
     @property
     def drain(self) -> str:
-        """How long it takes until it is empty at the current rate, in words."""
+        """How long it takes until it is empty at the current rate, in words; "growing" or "stalled" if it does not drain."""
         if not self.depth:
             return "empty"
         if self.gain is None:
             return UNKNOWN
-        return duration(self.depth / self.gain * 1e9) if self.gain > 0 else "not draining"
+        if self.gain > 0:
+            return duration(self.depth / self.gain * 1e9)
+        return "growing" if self.gain < 0 else "stalled"
 
     @property
     def held(self) -> int:
@@ -196,9 +198,9 @@ def hex_of(body: bytes) -> str:
 
 
 def traits(client: Told) -> list[str]:
-    """Return the special properties of a client's connection."""
+    """Return the properties of a client's connection, for people."""
     found = [name for name in ("tls", "snappy", "deflate") if client[name]]
-    found += [f"{client['sample_rate']} % sampled"] if client["sample_rate"] else []
+    found += [f"sampled {client['sample_rate']} %"] if client["sample_rate"] else []
     found += [f"authorized {client['auth_identity']}".strip()] if client["authed"] else []
     return found + [client[name] for name in ("topology_region", "topology_zone") if client.get(name)]
 

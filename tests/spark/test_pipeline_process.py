@@ -204,8 +204,8 @@ def test_what_was_delivered_reaches_the_report(tmp_path: Path) -> None:
             rows = httpx.get(f"http://{admin.http}/history/t?grain=day&format=json", timeout=60).json()
             assert "t</a>" in httpx.get(f"http://{admin.http}/history", timeout=60).text
     assert sum(row["messages"] for row in rows) == 500
-    assert re.search(r'data-label="channel">mail</th><td data-label="finished" class="n">500</td>', shown)
-    assert re.search(r'data-label="producer">etl</th><td data-label="messages" class="n">200</td>', shown)
+    assert re.search(r'data-label="Channel">mail</th><td data-label="Finished" class="n">500</td>', shown)
+    assert re.search(r'data-label="Producer">etl</th><td data-label="Messages" class="n">200</td>', shown)
     text = page.read_text()
     assert "<h2>Deliveries</h2>" in text
     assert delivered(text, "mail") == ["500", "1.00", "0", "0", "0"]
