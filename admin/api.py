@@ -326,7 +326,7 @@ async def _body(request: Request) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise HttpError(400, without_surrogates(str(error))[:200]) from None
     if not isinstance(told, dict):
-        raise HttpError(400, "want an object")
+        raise HttpError(400, "expected an object")
     return told
 
 
@@ -334,5 +334,5 @@ def _word(told: dict[str, Any], key: str) -> str:
     """Return a text in a body, or "" if it is absent. Raises HttpError 400 for another type."""
     value = told.get(key)
     if value is not None and not isinstance(value, str):
-        raise HttpError(400, f"{key}: want a string")
+        raise HttpError(400, f"{key}: expected a string")
     return value or ""

@@ -24,18 +24,18 @@ def no_network(text: str) -> str:
     try:
         ipaddress.ip_network(text or "0.0.0.0/0", strict=False)
     except ValueError:
-        return "must be a network such as 10.0.0.0/8"
+        return "expected a network such as 10.0.0.0/8"
     return ""
 
 
 def no_base_path(text: str) -> str:
     """Check a base path, as an option check."""
-    return "" if text.startswith("/") and "//" not in text and "?" not in text else "must be a path that begins with /"
+    return "" if text.startswith("/") and "//" not in text and "?" not in text else "expected a path that begins with /"
 
 
 def no_cluster_name(name: str) -> str:
     """Check a cluster's name, as an option check."""
-    return "" if _CLUSTER.fullmatch(name) else "must be 1 to 40 letters, digits, - and _"
+    return "" if _CLUSTER.fullmatch(name) else "expected 1 to 40 letters, digits, - and _"
 
 
 def no_clusters(texts: tuple[str, ...]) -> str:
@@ -44,7 +44,7 @@ def no_clusters(texts: tuple[str, ...]) -> str:
         name, _, addresses = text.partition("=")
         wrong = no_cluster_name(name) or next(filter(None, map(no_host_port, addresses.split(","))), "")
         if wrong:
-            return f"must be <name>=<addr>:<port>: {wrong}"
+            return f"expected <name>=<addr>:<port>: {wrong}"
     return ""
 
 

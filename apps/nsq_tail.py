@@ -37,7 +37,7 @@ class Options:
     version: bool = option(False, "print version string")
     channel: str = option("", "NSQ channel (default: tail<6 digits>#ephemeral)")
     max_in_flight: int = option(200, "max number of messages to allow in flight")
-    n: int = option(0, "total messages to show (will wait if starved); 0 is no end")
+    n: int = option(0, "total messages to show (will wait if starved; 0: no limit)")
     print_topic: bool = option(False, "print topic name where message was received")
     nsqd_tcp_address: tuple[str, ...] = option((), "nsqd TCP address (may be given multiple times)")
     lookupd_http_address: tuple[str, ...] = option((), "lookupd HTTP address (may be given multiple times)")

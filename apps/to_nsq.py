@@ -107,7 +107,7 @@ class Splitter:
         self._parts.append(head)
         self._size += len(head)
         if self._size > RECORD_BYTES:
-            raise ValueError(f"a record of more than {RECORD_BYTES} bytes")
+            raise ValueError(f"the input has a record of more than {RECORD_BYTES} bytes")
         if not found:
             return []
         records = [b"".join(self._parts), *tail.split(self._delimiter)]

@@ -98,7 +98,7 @@ class TcpServer:
     def _enter_lobby(self, stay: _Stay, remote: str) -> None:
         if self._lobby.enter(stay, host_of(remote), stay.end):
             self._displaced += 1
-            log.warning("TCP: too many connections without IDENTIFY: the oldest is closed")
+            log.warning("TCP: too many connections have not sent IDENTIFY: closing the oldest")
 
     async def _serve_connection(self, stream: trio.SocketStream, remote: str, stay: _Stay) -> None:
         """Serve one connection from start to end. However it ends, its registrations are removed."""
@@ -129,7 +129,7 @@ class TcpServer:
                 stay.extend(LINGER)
                 await _linger(stream)
         if stay.displaced:
-            log.info("CLIENT(%s): closed, for others need its place", remote)
+            log.info("CLIENT(%s): closed to make room for other connections", remote)
         elif stay.scope.cancelled_caught and not session.failure:
             what = "command" if session.identified else "IDENTIFY"
             seconds = self._timeouts.idle if session.identified else self._timeouts.identify

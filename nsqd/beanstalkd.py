@@ -259,5 +259,5 @@ async def _until_told(signals: AsyncIterator[int], broker: Broker) -> int:
         if number != signal.SIGUSR1:
             return number
         broker.drain(True)
-        log.info("draining: no job is taken any more")
+        log.info("draining: new jobs are rejected")
     raise AssertionError("signals do not end")

@@ -227,6 +227,6 @@ def _reload(options: NsqdOptions, certificates: Certificates | None) -> None:
     try:
         certificates.reload()
     except TlsError as error:
-        log.error("SIGHUP: the certificates stay as they are: %s", error)
+        log.error("SIGHUP: cannot reload the certificates, the current ones stay in use: %s", error)
     else:
-        log.info("SIGHUP: certificates are loaded again")
+        log.info("SIGHUP: reloaded the certificates")

@@ -105,7 +105,9 @@ class Deliveries:
     def _publish(self, messages: list[bytes]) -> None:
         broker, dropped = self._broker, self._broker.commons.events.dropped
         if dropped > self._dropped:
-            log.warning("STATISTICS: %d events came too fast to be told", dropped - self._dropped)
+            log.warning(
+                "STATISTICS: dropped %d events: they came faster than they can be published", dropped - self._dropped
+            )
             self._dropped = dropped
         if not messages or broker.refusal:
             return
@@ -114,7 +116,7 @@ class Deliveries:
             topic = broker.topic(self._name)
         except TooMany as full:
             if not self._failed:
-                log.error("STATISTICS: %s cannot be made: %s", self._name, full)
+                log.error("STATISTICS: cannot create the topic %s: %s", self._name, full)
             self._failed = True
             return
         if is_new and not broker.limits.keeping.retains:

@@ -45,7 +45,7 @@ def main() -> int:
             taking, binlogs = _take_over(options, directory)
             if taking.left or binlogs.left:
                 log.critical(
-                    "start the daemon that wrote them on a copy of it, and publish from there what is missing here"
+                    "start the daemon that wrote the files on a copy of DIR, and publish the missing messages from there"
                 )
                 return FAILED
     except DirectoryError as error:
@@ -89,27 +89,37 @@ def _told(taking: NsqImport, binlogs: BinlogImport) -> dict[str, Any]:
 def _text(taking: NsqImport, binlogs: BinlogImport, directory: Path) -> str:
     if binlogs.wanted:
         jobs = len(binlogs.binlog.jobs)
-        return f"{jobs} jobs taken over; beanstalkd's files are in {directory / ASIDE_JOBS}. Start beanstalkd -b {directory}"
+        aside = directory / ASIDE_JOBS
+        return f"Imported {jobs} jobs; beanstalkd's files were moved to {aside}. Start beanstalkd -b {directory}"
     if not taking.taken:
-        return f"there is nothing of NSQ's or beanstalkd's to take over in {directory}"
+        return f"Nothing to import: {directory} has no files of NSQ or beanstalkd"
     messages = sum(count for _, count in taking.taken)
     return (
-        f"{messages} messages taken over from {len(taking.taken)} queues; NSQ's files are in {directory / ASIDE}."
+        f"Imported {messages} messages from {len(taking.taken)} queues; NSQ's files were moved to {directory / ASIDE}."
         f" Start nsqd -data-path {directory}"
     )
 
 
 def _node_id(text: str) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > 4 or int(text) > 1023:
-        raise argparse.ArgumentTypeError("want 0 to 1023")
+        raise argparse.ArgumentTypeError("expected 0 to 1023")
     return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description=(__doc__ or "").partition(": ")[2].partition("\n\n")[0])
-    parser.add_argument("directory", type=Path, metavar="DIR", help="NSQ's -data-path; no nsqd may be running there")
     parser.add_argument(
-        "--node-id", type=_node_id, default=-1, metavar="N", help="as nsqd's flag: a part of the new message ids"
+        "directory",
+        type=Path,
+        metavar="DIR",
+        help="-data-path of NSQ's nsqd, or -b of beanstalkd; no daemon may be using it",
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object, and no progress")
+    parser.add_argument(
+        "--node-id",
+        type=_node_id,
+        default=-1,
+        metavar="N",
+        help="unique part of the new message ids, 0 to 1023, as nsqd's flag (default: derived from the hostname)",
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object, and no progress")
     return parser

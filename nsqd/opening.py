@@ -122,7 +122,7 @@ def make_broker(
             _tell_ignored(metadata, snapshot(broker))
     unknown = restore_pauses(broker, metadata.pauses, broker.wall // SECOND)
     if unknown:
-        log.info("PAUSE: %d that are remembered are over: ignored", unknown)
+        log.info("PAUSE: ignored %d stored pauses that are over", unknown)
     broker.commit()
     opened.serve(broker)
     try:
@@ -156,7 +156,7 @@ def _tell_ignored(metadata: Metadata, topics: list[TopicEntry]) -> None:
     if ignored:
         more = f" and {len(ignored) - MOST_IGNORED} more" if len(ignored) > MOST_IGNORED else ""
         log.warning(
-            "nsqd.dat was not written by this nsqd, and is ignored: there is a log, which knows the topics. To %s%s, use the"
+            "ignoring nsqd.dat, which this nsqd did not write: the topics come from the log. To %s%s, use the"
             " HTTP API (/topic/create, /topic/pause, /channel/create, ...)",
             ", ".join(ignored[:MOST_IGNORED]), more,
         )  # fmt: skip

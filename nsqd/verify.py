@@ -31,7 +31,7 @@ def main() -> int:
         return NO_LOOK
     try:
         if not (path / "log").is_dir():
-            print(f"{PROGRAM}: {path} holds no log: no nsqd of Penstock has run there", file=sys.stderr)
+            print(f"{PROGRAM}: {path} has no log: no nsqd of Penstock has used this directory", file=sys.stderr)
             return NO_LOOK
         findings = verify(RealDisk(path / "log"), _progress if sys.stderr.isatty() else lambda done, total: None)
     except (LogError, OSError) as error:
@@ -96,12 +96,12 @@ def _text(findings: Findings) -> str:
         ]
         if "tube" in topic:
             lines.append("  tube: " + ", ".join(f"{count} {state}" for state, count in topic["tube"].items()))
-    lines += [f"{name} is no log segment, or was never finished" for name in findings.unreadable]
+    lines += [f"{name} is not a complete log segment" for name in findings.unreadable]
     lines += [f"copy of earlier damage: {name}, {size} bytes" for name, size in findings.copies]
-    lines += [f"DAMAGE in {name}: the header is wrong; the next start rebuilds it" for name in findings.headers]
+    lines += [f"DAMAGE in {name}: the header is corrupt; the next start rebuilds it" for name in findings.headers]
     lines += [f"DAMAGE in {name}: bytes {start} to {end} cannot be read" for name, start, end in findings.damage]
     lines += [
-        f"TORN: {name}: the log ends at byte {start}; behind it {end - start} bytes are left"
+        f"TORN: {name}: the log ends at byte {start}; {end - start} incomplete bytes follow"
         for name, start, end in findings.cuts
     ]
     return "\n".join([*lines, _verdict(findings)])
@@ -109,7 +109,7 @@ def _text(findings: Findings) -> str:
 
 def _verdict(findings: Findings) -> str:
     if findings.damaged:
-        return "DAMAGED: restore a backup, or start nsqd: it serves all that is whole, and keeps copies of what is not"
+        return "DAMAGED: restore a backup, or start nsqd: it serves all intact messages and keeps copies of the damaged parts"
     if findings.torn:
         return f"TORN: {findings.torn} bytes may have been acknowledged; the next start copies them and cuts them off"
     return "whole"
@@ -121,6 +121,6 @@ def _parser() -> argparse.ArgumentParser:
         description=(__doc__ or "").partition(": ")[2],
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("directory", metavar="DIR", help="nsqd's -data-path; no nsqd may be running there")
-    parser.add_argument("--json", action="store_true", help="one JSON object")
+    parser.add_argument("directory", metavar="DIR", help="-data-path of nsqd; no nsqd may be using it")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
     return parser

@@ -81,7 +81,7 @@ class Archiver:
             except Nobody:
                 return
             for failure in move_cursors(asker, there, to, self.options.cursor, ""):
-                say(f"the cursor stays behind: {failure}")
+                say(f"cannot advance the cursor: {failure}")
 
 
 def ranges_of(frame: DataFrame) -> tuple[Range, ...]:
@@ -154,7 +154,7 @@ def _report(lake: Lake, archiver: Archiver) -> int:
     counts: dict[str, int] = {}
     for one in (one for batch in batches for one in batch.ranges):
         counts[one.topic] = counts.get(one.topic, 0) + one.count
-    say(f"{archiver.done:,} messages archived in {took:.0f} s; {lake.root} has {sum(counts.values()):,}:")
+    say(f"archived {archiver.done:,} messages in {took:.0f} s; {lake.root} now has {sum(counts.values()):,}:")
     for topic, count in sorted(counts.items()):
         say(f"  {topic}: {count:,}")
     for gap in gaps(batches):

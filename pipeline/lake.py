@@ -80,25 +80,23 @@ class Lake:
             self.check()
             return
         if self.root.exists() and not self.root.is_dir():
-            raise LakeError(f"{self.root} is a file: give a directory that does not exist, or an empty one")
+            raise LakeError(f"{self.root} is a file: choose a new or empty directory")
         if self.root.exists() and any(self.root.iterdir()):
-            raise LakeError(
-                f"{self.root} is not empty and no lake: give an empty directory, or one that does not exist"
-            )
+            raise LakeError(f"{self.root} is not empty and not a lake: choose a new or empty directory")
         try:
             self.manifests.mkdir(parents=True)
             write(self.root / "lake.json", {"lake": VERSION})
         except OSError as error:
-            raise LakeError(f"cannot make a lake in {self.root}: {error.strerror or error}") from None
+            raise LakeError(f"cannot create a lake in {self.root}: {error.strerror or error}") from None
 
     def check(self) -> None:
         """Raise LakeError if the directory is not a lake of this version."""
         try:
             version = json.loads((self.root / "lake.json").read_text())["lake"]
         except (OSError, ValueError, KeyError, TypeError):
-            raise LakeError(f"{self.root} is no lake: penstock pipeline archive --out makes one") from None
+            raise LakeError(f"{self.root} is not a lake: create one with penstock pipeline archive --out") from None
         if version != VERSION:
-            raise LakeError(f"{self.root} is a lake of version {version!r}; this program knows {VERSION}")
+            raise LakeError(f"{self.root} is a lake of version {version!r}; this program supports version {VERSION}")
 
     @property
     def manifests(self) -> Path:
@@ -112,7 +110,7 @@ class Lake:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise LakeError(f"another {job} works in {self.root}: wait for it, or stop it") from None
+                raise LakeError(f"another {job} is running in {self.root}: wait for it, or stop it") from None
             yield
 
     def checkpoint(self, job: str, identity: dict[str, Any]) -> Path:
@@ -131,7 +129,7 @@ class Lake:
                 sorted(key for key in before.keys() | identity.keys() if before.get(key) != identity.get(key))
             )
             raise LakeError(
-                f"{path} is of a {job} with another {changed}: {before}; give another --out, or the same again"
+                f"{path} belongs to a {job} with another {changed}: {before}; use the same values, or another --out"
             )
         if before is None:
             path.parent.mkdir(exist_ok=True)
@@ -176,7 +174,7 @@ class Lake:
             ranges = tuple(Range(**one) for one in told["ranges"])
             return Batch(path.stem, told["path"], tuple(told["batches"]), ranges)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise LakeError(f"{path} is no manifest: {error}") from None
+            raise LakeError(f"{path} is not a valid manifest: {error}") from None
 
     def tidy(self) -> None:
         """Remove the batches that were compacted, their manifests first."""

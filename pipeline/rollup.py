@@ -36,7 +36,7 @@ def runs(lake: Lake) -> list[dict[str, Any]]:
         try:
             found.append(json.loads(path.read_text()))
         except (OSError, ValueError) as error:
-            raise LakeError(f"{path} is no manifest: {error}") from None
+            raise LakeError(f"{path} is not a valid manifest: {error}") from None
     return found
 
 
@@ -71,7 +71,7 @@ def rollup(lake: Lake, *, statistics: str, master: str) -> int:
             done[one.place] = max(done.get(one.place, 0), one.last + 1)
         told = {"run": number, "messages": messages, "places": [[*place, end] for place, end in sorted(done.items())]}
         write(lake.manifests / f"rollup={number:010d}.json", told)
-        say(f"{messages:,} messages rolled up, {sum(run['messages'] for run in runs(lake)):,} in all")
+        say(f"rolled up {messages:,} messages, {sum(run['messages'] for run in runs(lake)):,} in total")
         return 0
 
 

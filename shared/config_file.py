@@ -72,14 +72,14 @@ def _coerce(spec: Spec, found: object) -> Any:
     if spec.type is Duration and type(found) is int:
         return Duration(in_64_bits(found * MILLISECOND))
     if spec.type == tuple[str, ...] and isinstance(found, list):
-        return _all_of(found, (str,), "want an array of strings")
+        return _all_of(found, (str,), "expected an array of strings")
     if spec.type == tuple[float, ...] and isinstance(found, list):
-        return tuple(map(float, _all_of(found, (float, int), "want an array of numbers")))
+        return tuple(map(float, _all_of(found, (float, int), "expected an array of numbers")))
     if type(found) is spec.type:
         return found
     if isinstance(found, str):
         return parse_text(spec.type, found)
-    raise ValueError(f"want {_WANTED[spec.type]}")
+    raise ValueError(f"expected {_WANTED[spec.type]}")
 
 
 _WANTED = {
@@ -96,7 +96,7 @@ def _integer(found: object) -> int:
     if isinstance(found, str) and _DECIMAL.fullmatch(found):
         return in_64_bits(int(found))
     if type(found) is not int:
-        raise ValueError("want an integer")
+        raise ValueError("expected an integer")
     return in_64_bits(found)
 
 
@@ -114,7 +114,7 @@ def _go_text(found: object) -> str:
         return f"{found:g}"
     if isinstance(found, str | int):
         return str(found)
-    raise ValueError("want a string")
+    raise ValueError("expected a string")
 
 
 def _unknown(key: str, found: object, known: Sequence[Spec]) -> str:

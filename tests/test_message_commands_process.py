@@ -84,7 +84,7 @@ def test_a_cursor_that_retention_has_passed_goes_on_with_what_is_left(node: Daem
     assert penstock("read", "t", "--cursor", "slow", *at(node)) == (
         0,
         b"new\n",
-        "penstock: 3 messages behind slow are gone, retention has passed them\n",
+        "penstock: 3 messages expired before cursor slow read them\n",
     )
     assert penstock("read", "t", "--cursor", "slow", *at(node)) == (0, b"", "")
 
@@ -107,7 +107,7 @@ def test_errors_say_what_to_do(node: Daemon) -> None:
     assert (code, error.split(":")[1].strip()) == (1, "TOPIC_NOT_FOUND")
     assert node.http in error
     code, _, error = penstock("read", "t", "--from", "99", *at(node))
-    assert (code, "nothing was published there yet" in error) == (1, True)
+    assert (code, "no message with this offset was published yet" in error) == (1, True)
     code, _, error = penstock("kick", "t", "c", *at(node))
     assert (code, "either --offset or --state" in error) == (1, True)
     code, _, error = penstock("peek", "t", "c", "--nsqd-http-address", "127.0.0.1:1")
@@ -176,7 +176,7 @@ def test_verify_says_why_it_cannot_look(tmp_path: Path) -> None:
     code, _, error = penstock("verify", str(tmp_path / "nowhere"))
     assert (code, "it must be a directory that exists" in error) == (2, True)
     code, _, error = penstock("verify", str(tmp_path))
-    assert (code, "holds no log" in error) == (2, True)
+    assert (code, "has no log" in error) == (2, True)
     (tmp_path / "log").mkdir()
     assert penstock("verify", str(tmp_path))[0] == 0
     (tmp_path / "log" / f"{0:020d}.0.log").write_bytes(b"x" * 10_000)

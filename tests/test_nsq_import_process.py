@@ -254,7 +254,7 @@ def test_the_command_does_what_a_first_start_would(tmp_path: Path) -> None:
     assert "IMPORT: channel a of topic t: 4998 messages" in progress
     assert run_import(str(tmp_path)) == (
         0,
-        f"there is nothing of NSQ's or beanstalkd's to take over in {tmp_path}\n",
+        f"Nothing to import: {tmp_path} has no files of NSQ or beanstalkd\n",
         "",
     )
     with nsqd(tmp_path) as node:
@@ -271,7 +271,7 @@ def test_what_came_after_going_back_to_nsq_is_not_passed_over_in_silence(tmp_pat
     write_queue(tmp_path, "t", [record(b"new")])
     code, out, why = run_import(str(tmp_path))
     assert (code, out) == (1, "")
-    assert "1 files of NSQ's queues are not taken over" in why or "2 files of NSQ's queues are not taken over" in why
+    assert "1 files of NSQ's queues are not imported" in why or "2 files of NSQ's queues are not imported" in why
     with nsqd(tmp_path) as node:
         assert any("WARNING: IMPORT" in line for line in node.lines)
     assert (tmp_path / "t.diskqueue.000000.dat").exists()

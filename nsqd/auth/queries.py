@@ -54,4 +54,4 @@ class Refusals:
         self._lines += 1
         before = f" (and {self._untold} others before)" if self._untold else ""
         self._untold = 0
-        log.warning("AUTH: client %s is refused: %s%s", question.remote_ip or "@", refused, before)
+        log.warning("AUTH: rejected client %s: %s%s", question.remote_ip or "@", refused, before)

@@ -66,7 +66,12 @@ class Link:
             part = commands[start : start + BATCH]
             refused += filter(is_refusal, await self._exchange(b"".join(part), len(part)))
         if refused:
-            log.warning("LOOKUPD(%s): refused %d names: %r", self.address, len(refused), refused[0][:MAX_ERROR])
+            log.warning(
+                "LOOKUPD(%s): it rejected %d topics and channels: %r",
+                self.address,
+                len(refused),
+                refused[0][:MAX_ERROR],
+            )
 
     async def ping(self) -> None:
         """Tell the nsqlookupd that this node is still here. Raises LinkError."""
@@ -120,7 +125,7 @@ def _http_address(answer: bytes, address: str) -> str:
         told: dict[str, Any] = json.loads(answer)
         host, port = str(told["broadcast_address"]), int(told["http_port"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
-        log.warning("LOOKUPD(%s): cannot read its answer to IDENTIFY: %r", address, answer[:200])
+        log.warning("LOOKUPD(%s): invalid response to IDENTIFY: %r", address, answer[:200])
         return ""
     if not 0 < len(host) <= MAX_HOST or not 0 < port < 65536:
         return ""

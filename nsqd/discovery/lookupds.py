@@ -231,7 +231,7 @@ class Lookupds:
                 if is_valid_name(name) and not is_ephemeral(name):
                     topic.channel(name)
         except TooMany as full:
-            log.error("LOOKUPD: not all channels of %s were created: %s", topic.name, full)
+            log.error("LOOKUPD: cannot create all channels of topic %s: %s", topic.name, full)
 
     async def _query(self, address: str, topic: str, found: dict[str, None]) -> None:
         url = f"http://{address}/channels"

@@ -52,7 +52,7 @@ class BackupRoute:
         except Busy:
             raise HttpError(409, "BACKUP_RUNNING") from None
         except OSError as error:
-            log.error("HTTP: no backup: %s", error)
+            log.error("HTTP: cannot make a backup, syncing failed: %s", error)
             raise HttpError(503, "CANNOT_SYNC") from None
 
     async def _stream(self, copy: int, parts: Sequence[Part], metadata: bytes) -> AsyncIterator[bytes]:

@@ -147,7 +147,7 @@ def _changes(arguments: dict[str, str]) -> dict[str, int]:
             try:
                 changes[name] = read(arguments[name])
                 if changes[name] < 0:
-                    raise ValueError("want no negative value")
+                    raise ValueError("expected no negative value")
             except ValueError:
                 raise HttpError(400, f"INVALID_ARG_{name.upper()}") from None
     return changes

@@ -54,7 +54,10 @@ class Drain:
     def _setting(self, draining: bool) -> Handler:
         async def handler(request: Request) -> Response:
             if await self._node.bridge.call(lambda: self._node.broker.drain(draining)):
-                log.info("DRAIN: %s", "nothing is taken any more" if draining else "messages are taken again")
+                log.info(
+                    "DRAIN: %s",
+                    "started, new messages are rejected" if draining else "cancelled, new messages are accepted",
+                )
             return json_response(await self._told())
 
         return handler

@@ -101,7 +101,7 @@ class Places:
             except Gone:
                 continue
             except OSError as error:
-                log.error("HTTP: cannot read back: %s", error)
+                log.error("HTTP: cannot read messages back from the log: %s", error)
                 break
         raise HttpError(503, "CANNOT_READ")
 

@@ -106,7 +106,7 @@ class StorageRoute:
         try:
             return self._node.contents.room()
         except OSError as error:
-            log.error("HTTP: cannot look at the disk: %s", error)
+            log.error("HTTP: cannot read the free disk space: %s", error)
             return None, None
 
 

@@ -68,7 +68,7 @@ def read_config(arguments: dict[str, str]) -> Callable[[Topic], None] | None:
 
 def _at_least_0(value: int) -> int:
     if value < 0:
-        raise ValueError("want no negative value")
+        raise ValueError("expected no negative value")
     return value
 
 

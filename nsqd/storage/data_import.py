@@ -48,7 +48,7 @@ class DataImport(ABC):
             self.left = self._names()
             if self.left:
                 log.warning(
-                    "IMPORT: there is a log in %s already: %d files of %s are not taken over, e.g. %s",
+                    "IMPORT: %s already has a log: %d files of %s are not imported, for example %s",
                     self._path, len(self.left), self._what, self.left[0],
                 )  # fmt: skip
             return False
@@ -68,7 +68,7 @@ class DataImport(ABC):
         """Complete the take-over when everything is in the log, and synced. Raises OSError."""
         replace_file(self._marker, MOVING)
         self._finish_moving()
-        log.info("IMPORT: done; the files of %s are in %s", self._whose, self._aside)
+        log.info("IMPORT: done; the files of %s were moved to %s", self._whose, self._aside)
 
     def _finish_moving(self) -> None:
         self._aside.mkdir(mode=0o700, exist_ok=True)

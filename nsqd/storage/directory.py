@@ -146,7 +146,7 @@ def _decode_pauses(entries: Any) -> tuple[tuple[Key, Pause], ...]:
     listed = entries if isinstance(entries, list) else [entries]
     found = {pause[0]: pause for pause in map(_decode_pause, listed) if pause is not None}
     if len(found) < len(listed):
-        log.warning("%s: %d entries of penstock.pauses are none, and ignored", FILE, len(listed) - len(found))
+        log.warning("%s: ignored %d invalid entries of penstock.pauses", FILE, len(listed) - len(found))
     return tuple(found.values())
 
 

@@ -60,14 +60,17 @@ class NsqImport(DataImport):
                 topic.take_in([(one.timestamp, one.body) for one in batch], only)
                 commit()
                 if (count + len(batch)) // TOLD > count // TOLD:
-                    log.info("IMPORT: %d messages so far", count + len(batch))
+                    log.info("IMPORT: imported %d messages so far", count + len(batch))
                 count += len(batch)
             where = f"channel {queue.channel} of topic {queue.topic}" if queue.channel else f"topic {queue.topic}"
             self.taken.append((queue, count - before))
             log.info("IMPORT: %s: %d messages", where, count - before)
             for path, at, size in queue.unreadable:
                 log.error(
-                    "IMPORT: %s: %d bytes from %d on are no messages; all else was taken", path.name, size - at, at
+                    "IMPORT: %s: skipped %d bytes from %d on, which are not messages; everything else was imported",
+                    path.name,
+                    size - at,
+                    at,
                 )
 
     def _move(self, aside: Path) -> None:

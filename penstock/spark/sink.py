@@ -44,9 +44,9 @@ class _Writer:
             raise OptionError('messages are added, nothing is overwritten: use .mode("append")')
         types = {field.name: field.dataType.simpleString() for field in schema.fields}
         if types.get("body") not in ("binary", "string"):
-            raise OptionError(f"want a column body of type binary or string; there are {types}")
+            raise OptionError(f"expected a column body of type binary or string; there are {types}")
         if not options.topic and types.get("topic") != "string":
-            raise OptionError("want option topic, or a column topic of type string")
+            raise OptionError("expected option topic, or a column topic of type string")
         strangers = sorted(types.keys() - {"body", "topic"})
         if strangers:
             raise OptionError(

@@ -71,7 +71,7 @@ def test_what_is_no_pause_is_ignored_with_one_line(
         metadata = directory.load()
     assert metadata.pauses == ((("t", "c"), Pause("ann", 5, 9)),)
     assert (metadata.ids, metadata.topics) == (3, tuple(TOPICS))
-    assert caplog.messages == ["nsqd.dat: 2 entries of penstock.pauses are none, and ignored"]
+    assert caplog.messages == ["nsqd.dat: ignored 2 invalid entries of penstock.pauses"]
 
 
 @pytest.mark.parametrize("pauses", [{}, {"t": GOOD}, "x", 7, True, ""])

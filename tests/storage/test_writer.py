@@ -187,6 +187,6 @@ def test_that_nothing_can_be_written_is_logged_once_and_its_end_too(caplog: pyte
         for _ in range(5):
             write(writer, b"more")
     assert caplog.messages == [
-        "LOG: cannot write to the log: No space left on device: nothing is acknowledged until it can be",
-        "LOG: it can be written again",
+        "LOG: cannot write to the log: No space left on device: no publish is acknowledged until writing works again",
+        "LOG: writing works again",
     ]

@@ -220,7 +220,7 @@ class Cache:
             return read.pieces != read.held.pieces
         self.retries += 1
         if self.retries % TOLD == 1 and read.failure.errno not in OUT_OF_RESOURCES:
-            log.error("LOG: %d messages cannot be read now: %s; trying again", read.held.count, read.failure)
+            log.error("LOG: cannot read %d messages, retrying: %s", read.held.count, read.failure)
         return True
 
     def _install(self, read: Read) -> None:

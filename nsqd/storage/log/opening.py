@@ -197,7 +197,7 @@ def _identify(disk: Disk, node: int, reading: LogReading) -> LogIdentity:
     identity = LogIdentity(node, log_id)
     if reading.reader.files.stored is None:
         if IDENTITY in disk.names():
-            log.error("LOG: %s was damaged, and is written again", IDENTITY)
+            log.error("LOG: %s was corrupt and is rewritten", IDENTITY)
         try:
             write_identity(disk, identity)
         except OSError as error:

@@ -73,17 +73,19 @@ class LogReading:
         reader = self.reader
         notes = reader.quarantine.notes
         for name in reader.files.unreadable:
-            log.error("LOG: %s is no log segment, or was never finished: it is set aside as %s.unreadable", name, name)
+            log.error("LOG: %s is not a complete log segment; renaming it to %s.unreadable", name, name)
         if not reader.segments:
             return
-        log.info("LOG: %d messages found, read in %.2f s", self.replay.messages, self.found.seconds)
+        log.info("LOG: replayed %d messages in %.2f s", self.replay.messages, self.found.seconds)
         for name in reader.files.rebuilt:
-            log.error("LOG: the header of %s was damaged, and is rebuilt; of what stood there %s", name, notes[name, 0])
+            log.error(
+                "LOG: the header of %s was corrupt and is rebuilt; its previous content: %s", name, notes[name, 0]
+            )
         for name, start, end in reader.cuts:
-            told = "LOG: %d bytes may have been acknowledged, and are cut off %s at %d, the end of what is whole; %s"
+            told = "LOG: cutting off %d bytes, which may have been acknowledged, of %s at %d, the end of the intact records; %s"
             log.error(told, end - start, name, start, notes.get((name, start), MISSING))
         for name, start, end in reader.damage.spots:
-            told = "LOG: DAMAGE in %s: %d bytes from %d on cannot be read; all else is served; %s"
+            told = "LOG: DAMAGE in %s: %d bytes from %d on cannot be read; all other messages are served; %s"
             log.error(told, name, end - start, start, notes.get((name, start), MISSING))
 
 
@@ -119,7 +121,7 @@ def replayed(reader: Reader) -> tuple[Replay, int]:
             if node is not None:
                 record = widened(record, node)
             if not replay.apply(record):
-                log.warning("LOG: a record of kind %d at %d is not known here", record.kind, record.position)
+                log.warning("LOG: ignoring a record of unknown kind %d at %d", record.kind, record.position)
             whole = whole or (replay.complete and not reader.damage.spots)
         if root == 0 or (whole and reader.stated >= reader.segments[root].base):
             return replay, reader.segments[root].base if reader.segments else 0

@@ -34,15 +34,19 @@ class Space:
                 self._held = reserve // 2
                 free -= self._held
         except OSError as error:
-            log.error("LOG: cannot look at the disk: %s", error)
+            log.error("LOG: cannot read the free disk space: %s", error)
             return
         if free + self._held < reserve and not self.full:
             self.full = "no space left for the log"
             wanted = reserve - self._held
-            log.error("LOG: %d MiB are free: nothing can be published until there are %d", free >> 20, wanted >> 20)
+            log.error(
+                "LOG: %d MiB are free on the disk: publishes are rejected until %d MiB are free",
+                free >> 20,
+                wanted >> 20,
+            )
         elif free + self._held >= reserve and self.full:
             self.full = ""
-            log.info("LOG: there is space again")
+            log.info("LOG: enough disk space is free, publishes are accepted again")
 
     def give_up(self) -> bool:
         """Remove the file, because a write found no space. Returns False if there is no file, or removing it failed."""
@@ -51,7 +55,7 @@ class Space:
         try:
             self._disk.release()
         except OSError as error:
-            log.error("LOG: cannot give up the reserve: %s", error)
+            log.error("LOG: cannot remove the file that reserves disk space: %s", error)
             return False
         self._held = 0
         return True

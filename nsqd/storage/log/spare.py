@@ -65,7 +65,7 @@ class Spare:
                 file.sync()
             self.ready = True
         except OSError as error:
-            log.warning("LOG: cannot make a segment ahead: %s", error)
+            log.warning("LOG: cannot create a spare segment: %s", error)
             self._discard()
             self._failed = True
 
@@ -78,7 +78,7 @@ class Spare:
         try:
             self._disk.rename(self._name, name)
         except OSError as error:
-            log.warning("LOG: cannot use the segment that was made ahead: %s", error)
+            log.warning("LOG: cannot use the spare segment: %s", error)
             self._discard()
             self._asked = False
             return None

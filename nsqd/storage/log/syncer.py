@@ -192,7 +192,7 @@ class Syncer:
 
     def _report(self) -> None:
         """Log that a sync has failed and that nothing is acknowledged any more."""
-        log.critical("LOG: %s: nothing is acknowledged any more", self._writer.failure)
+        log.critical("LOG: %s: from now on no publish is acknowledged; restart nsqd", self._writer.failure)
 
     def _work(self) -> None:
         while True:

@@ -183,7 +183,7 @@ class Tidying:
         try:
             return self._disk.size(self.file_name(base))
         except OSError as error:  # the file was removed from outside: a read of it reports what is lost
-            log.error("LOG: cannot look at a segment: %s", error)
+            log.error("LOG: cannot read the size of a segment: %s", error)
             return 0
 
     def _take_census(self) -> None:

@@ -108,13 +108,13 @@ class Writer:
             self._write_group()
         except OSError as error:
             if error.errno in NO_SPACE and self._space.give_up():
-                log.error("LOG: the disk is full to the last byte: what was reserved is used now")
+                log.error("LOG: the disk is full: using the reserved space")
                 return self.write()  # this recurses once: there is no second reserve
             self._failed(error)
             return self.written.position + 1  # the group will end past this position
         if self.failure and not self.durable.broken:
             self.failure = ""
-            log.info("LOG: it can be written again")
+            log.info("LOG: writing works again")
         return self.written.position
 
     @property
@@ -155,7 +155,7 @@ class Writer:
         failure = f"cannot write to the log: {error.strerror or error}"
         if self.failure != failure and not self.durable.broken:
             self.failure = failure
-            log.error("LOG: %s: nothing is acknowledged until it can be", failure)
+            log.error("LOG: %s: no publish is acknowledged until writing works again", failure)
 
     def _write_group(self) -> None:
         assert self._file is not None
