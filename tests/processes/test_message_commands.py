@@ -58,7 +58,7 @@ def test_read_prints_what_is_retained(node: Daemon) -> None:
 
 def test_a_cursor_is_read_from_and_moved_behind_what_was_printed(node: Daemon) -> None:
     assert penstock("read", "t", "--cursor", "me", "-n", "1", *at(node)) == (0, b"one\n", "")
-    assert penstock("cursors", "t", *at(node)) == (0, b"me: at 1, 3 behind\n", "")
+    assert penstock("cursors", "t", *at(node)) == (0, b"me: offset 1, lag 3\n", "")
     assert penstock("read", "t", "--cursor", "me", *at(node)) == (0, b"\n".join(BODIES[1:]) + b"\n", "")
     assert penstock("read", "t", "--cursor", "me", *at(node)) == (0, b"", "")
     post(node, "/topic/cursor", topic="t", name="owned", to="2", owner="spark")
