@@ -99,13 +99,13 @@ class Access:
     def remote(self, request: Request) -> str:
         """Return the client's address, as a trusted proxy states it, or else that of the connection."""
         own = request.client.host if request.client else ""
-        told = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
-        return told[:100] if told and self.is_trusted(request) else own
+        data = request.headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
+        return data[:100] if data and self.is_trusted(request) else own
 
     def is_secure(self, request: Request) -> bool:
         """Return whether the browser uses TLS, to nsqadmin or to a trusted proxy that says so."""
-        told = request.headers.get("x-forwarded-proto", "") if self.is_trusted(request) else ""
-        return "https" in (request.url.scheme, told)
+        data = request.headers.get("x-forwarded-proto", "") if self.is_trusted(request) else ""
+        return "https" in (request.url.scheme, data)
 
     # What the user may do
 

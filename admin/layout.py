@@ -91,7 +91,7 @@ def _environment() -> jinja2.Environment:
 
 
 @dataclass(slots=True)
-class Frame:
+class PageRenderer:
     """Turns views and form actions into request handlers with a common layout and common error pages."""
 
     options: AdminOptions
@@ -120,7 +120,7 @@ class Frame:
         headers = {"Cache-Control": "public, max-age=3600"}
         return Response(path.read_bytes(), media_type=_TYPES[path.suffix], headers=headers)
 
-    def shown(self, view: View, every: float = EVERY) -> Handler:
+    def page_handler(self, view: View, every: float = EVERY) -> Handler:
         """Return a handler for a page; ?live streams its live part again and again, and ?format exports its table."""
 
         async def handler(request: Request) -> Response:
@@ -138,7 +138,7 @@ class Frame:
 
         return handler
 
-    def answered(self, handler: Handler) -> Handler:
+    def raw_handler(self, handler: Handler) -> Handler:
         """Return a handler whose answer is no page, but whose errors are shown as a page."""
 
         async def guarded(request: Request) -> Response:
@@ -150,7 +150,7 @@ class Frame:
 
         return guarded
 
-    def posted(self, do: Do) -> Handler:
+    def form_handler(self, do: Do) -> Handler:
         """Return a handler for a form that runs `do`, then redirects to the path that it returns."""
 
         async def handler(request: Request) -> Response:

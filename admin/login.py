@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from admin.access import COOKIE, Access, agent_of, check_origin, who_asks
 from admin.audit import DONE, Actor, Audit
-from admin.layout import HEADERS, Fields, Frame
+from admin.layout import HEADERS, Fields, PageRenderer
 from admin.sessions import ADDRESS, NAME, PAIR, Key
 from admin.users import PASSWORD, User
 from shared.http.api import Handler, query
@@ -33,7 +33,7 @@ class Login:
     """The handlers of /login and /logout."""
 
     access: Access
-    frame: Frame
+    renderer: PageRenderer
     audit: Audit
     _waiting: int = 0
     _at_once: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
@@ -52,7 +52,7 @@ class Login:
     async def log_in(self, request: Request) -> Response:
         """Check a name and password, and start a session. Every try is counted and recorded."""
         try:
-            form = await self.frame.form_of(request)
+            form = await self.renderer.form_of(request)
         except (HttpError, ValueError) as error:
             words = error.text if isinstance(error, HttpError) else "The form is invalid."
             return self._page(request, "", "", words, error.status if isinstance(error, HttpError) else 400)
@@ -77,7 +77,8 @@ class Login:
         self.audit.note("login", user.name, self._actor(request, user.name, user.role.word), DONE)
         answer = RedirectResponse(self._local(following), 303, HEADERS)
         answer.set_cookie(
-            COOKIE, word, path=self.frame.base or "/", secure=self.access.is_secure(request), httponly=True, samesite="strict"
+            COOKIE, word, path=self.renderer.base or "/", secure=self.access.is_secure(request), httponly=True,
+            samesite="strict",
         )  # fmt: skip
         return answer
 
@@ -86,11 +87,11 @@ class Login:
         check_origin(request)
         who = who_asks(request)
         if who.session:
-            await self.frame.form_of(request)
+            await self.renderer.form_of(request)
             self.access.sessions.end(who.session)
             self.audit.note("logout", who.name, self._actor(request, who.name, who.role.word), DONE)
-        answer = RedirectResponse(self.frame.url("login"), 303, HEADERS)
-        answer.delete_cookie(COOKIE, path=self.frame.base or "/", httponly=True, samesite="strict")
+        answer = RedirectResponse(self.renderer.url("login"), 303, HEADERS)
+        answer.delete_cookie(COOKIE, path=self.renderer.base or "/", httponly=True, samesite="strict")
         return answer
 
     async def _proven(self, name: str, password: str) -> User | None:
@@ -109,11 +110,11 @@ class Login:
             "page_of": "login", "title": "Log in", "place": "", "still": True, "next": following[:2000], "user": user,
             "words": words, "are_kept": self.access.users.are_kept,
         }  # fmt: skip
-        return self.frame.page(request, fields, status)
+        return self.renderer.page(request, fields, status)
 
     def _local(self, where: str) -> str:
         """Return `where` if it is a path of nsqadmin, or else the home page."""
-        home = self.frame.base or ""
+        home = self.renderer.base or ""
         ours = where.startswith(f"{home}/") and not where.startswith("//") and "\\" not in where
         return where if ours and where.isprintable() else f"{home}/"
 

@@ -55,7 +55,7 @@ class RecordPages:
         if not topic and not who_asks(request).sees_all:
             raise HttpError(403, "Your topics do not allow this: open the history of one topic.")
         grain = query(request).get("grain", "hour")
-        view = history_view(await self.past.told(topic, grain))
+        view = history_view(await self.past.rollups(topic, grain))
         return {
             "page_of": "history",
             "title": f"History of {topic}" if topic else "History",

@@ -44,7 +44,7 @@ class User:
         return f"{self.name} {self.role.word} {','.join(self.topics)} {self.secret}"
 
 
-def no_user(user: User) -> str:
+def user_problem(user: User) -> str:
     """Return what is wrong with a user, or ""."""
     if _NAME.fullmatch(user.name) is None:
         return f"{user.name[:100]!r} is not a valid user name: use letters, digits and . _ @ + -"
@@ -69,7 +69,7 @@ def parse(text: str) -> dict[str, User]:
         if len(words) != 4:
             raise ValueError(f"line {number}: expected four words: name, role, topics, secret")
         user = User(words[0], WORDS.get(words[1], Role.NOBODY), tuple(words[2].split(",")), words[3])
-        wrong = no_user(user) or (f"{user.name} is defined twice" if user.name in users else "")
+        wrong = user_problem(user) or (f"{user.name} is defined twice" if user.name in users else "")
         if wrong:
             raise ValueError(f"line {number}: {wrong}")
         users[user.name] = user
@@ -96,7 +96,7 @@ class Users:
         self._tokens: dict[str, User] = {}
         self._state: tuple[int, ...] = ()  # of the file that was read last
         self._complaint = ""  # the complaint logged last
-        self._looked = 0.0
+        self._checked_at = 0.0
         if path:
             self._read()
 
@@ -107,16 +107,16 @@ class Users:
 
     def named(self, name: str) -> User | None:
         """Return the user of that name, or None."""
-        self._look()
+        self._reload_if_changed()
         return self._users.get(name)
 
     def with_token(self, token: str) -> User | None:
         """Return the user of that token, or None."""
-        self._look()
+        self._reload_if_changed()
         return self._tokens.get(hashed(token))
 
-    def _look(self) -> None:
-        if not self._path or self._clock() - self._looked < CHECK_EVERY:
+    def _reload_if_changed(self) -> None:
+        if not self._path or self._clock() - self._checked_at < CHECK_EVERY:
             return
         try:
             if self._state != self._state_of_file():
@@ -125,7 +125,7 @@ class Users:
             if str(error) != self._complaint:
                 log.error("USERS: cannot read %s: %s; the users that were read last stay in force", self._path, error)
             self._complaint = str(error)
-        self._looked = self._clock()
+        self._checked_at = self._clock()
 
     def _state_of_file(self) -> tuple[int, ...]:
         found = os.stat(self._path)
@@ -133,7 +133,7 @@ class Users:
 
     def _read(self) -> None:
         """Read the file if it has changed. Raises OSError, ValueError."""
-        self._looked = self._clock()
+        self._checked_at = self._clock()
         state = self._state_of_file()
         if state == self._state:
             return

@@ -13,7 +13,7 @@ from pathlib import Path
 from argon2 import PasswordHasher
 
 from admin.roles import WORDS, Role
-from admin.users import BY_PROXY, PASSWORD, TOKEN_PREFIX, User, hashed, no_user, parse, written
+from admin.users import BY_PROXY, PASSWORD, TOKEN_PREFIX, User, hashed, parse, user_problem, written
 
 LEAST_PASSWORD = 8  # characters
 
@@ -71,7 +71,7 @@ def _set(arguments: argparse.Namespace) -> int:
     known = users.get(arguments.name)
     role = WORDS[arguments.role] if arguments.role else known.role if known else Role.VIEWER
     topics = tuple(arguments.topics.split(",")) if arguments.topics else known.topics if known else ("*",)
-    wrong = no_user(User(arguments.name, role, topics, BY_PROXY))
+    wrong = user_problem(User(arguments.name, role, topics, BY_PROXY))
     if wrong:
         raise ValueError(wrong)
     token = TOKEN_PREFIX + secrets.token_urlsafe(32) if arguments.token else ""

@@ -59,9 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
         return _failed(f"cannot write the backup: {error}{_left(partial)}")
     partial.rename(target)
     sync_directory(target.parent)
-    told = {"directory": str(target), "files": count, "bytes": size}
+    result = {"directory": str(target), "files": count, "bytes": size}
     text = f"copied {count} files, {size} bytes to {target}; check the copy with: penstock verify {target}"
-    print(json.dumps(told) if arguments.json else text)
+    print(json.dumps(result) if arguments.json else text)
     return 0
 
 

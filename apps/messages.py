@@ -124,18 +124,18 @@ def _read(client: httpx.Client, arguments: argparse.Namespace) -> None:
 def _messages(client: httpx.Client, arguments: argparse.Namespace, progress: "_Progress") -> Iterator[dict[str, Any]]:
     start, left, log = arguments.start or "earliest", arguments.limit or 1 << 60, ""
     if arguments.cursor:
-        start = _stand(client, arguments.topic, arguments.cursor, arguments.owner)
+        start = _cursor_start(client, arguments.topic, arguments.cursor, arguments.owner)
     while left:
-        asked: dict[str, Any] = {
+        query: dict[str, Any] = {
             "topic": arguments.topic,
             "from": start,
             "limit": min(left, PAGE),
             "max_bytes": PAGE_BYTES,
         }
-        asked |= {"wait_ms": WAIT} if arguments.follow else {}
-        asked |= {"to": arguments.to} if arguments.to else {}
-        asked |= {"log": log} if log else {}
-        answer = _asked(client, "GET", "/topic/read", asked)
+        query |= {"wait_ms": WAIT} if arguments.follow else {}
+        query |= {"to": arguments.to} if arguments.to else {}
+        query |= {"log": log} if log else {}
+        answer = _request(client, "GET", "/topic/read", query)
         log = answer.headers["x-nsq-log"]
         lines = answer.content.splitlines()
         left -= len(lines)
@@ -143,18 +143,18 @@ def _messages(client: httpx.Client, arguments: argparse.Namespace, progress: "_P
         start, end = answer.headers["x-nsq-next-offset"], int(answer.headers["x-nsq-end-offset"])
         if arguments.cursor and lines:
             moved = {"topic": arguments.topic, "name": arguments.cursor, "to": start}
-            _asked(client, "POST", "/topic/cursor", moved | ({"owner": arguments.owner} if arguments.owner else {}))
-        progress.tell(int(start), end)
+            _request(client, "POST", "/topic/cursor", moved | ({"owner": arguments.owner} if arguments.owner else {}))
+        progress.show(int(start), end)
         if not arguments.follow and (int(start) >= end or not lines):
             return
 
 
-def _stand(client: httpx.Client, topic: str, name: str, owner: str | None) -> str:
+def _cursor_start(client: httpx.Client, topic: str, name: str, owner: str | None) -> str:
     """Return where to read from: the cursor's offset, or "earliest" if retention has passed it. Creates a missing cursor.
 
     Raises Refused if the cursor belongs to another owner.
     """
-    for one in _asked(client, "GET", "/topic/cursors", {"topic": topic}).json()["cursors"]:
+    for one in _request(client, "GET", "/topic/cursors", {"topic": topic}).json()["cursors"]:
         if one["name"] != name:
             continue
         if one["owner"] and one["owner"] != owner:
@@ -164,17 +164,17 @@ def _stand(client: httpx.Client, topic: str, name: str, owner: str | None) -> st
             return "earliest"
         return str(one["offset"])
     made = {"topic": topic, "name": name} | ({"owner": owner} if owner else {})
-    return str(_asked(client, "POST", "/topic/cursor", made).json()["offset"])
+    return str(_request(client, "POST", "/topic/cursor", made).json()["offset"])
 
 
 def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> None:
     if arguments.delete:
-        asked = {"topic": arguments.topic, "name": arguments.delete}
-        asked |= {"owner": arguments.owner} if arguments.owner else {}
-        _asked(client, "POST", "/topic/cursor/delete", asked)
+        query = {"topic": arguments.topic, "name": arguments.delete}
+        query |= {"owner": arguments.owner} if arguments.owner else {}
+        _request(client, "POST", "/topic/cursor/delete", query)
         print(json.dumps({"deleted": arguments.delete}) if arguments.json else f"deleted cursor {arguments.delete}")
         return
-    for one in _asked(client, "GET", "/topic/cursors", {"topic": arguments.topic}).json()["cursors"]:
+    for one in _request(client, "GET", "/topic/cursors", {"topic": arguments.topic}).json()["cursors"]:
         if arguments.json:
             print(json.dumps(one))
             continue
@@ -186,14 +186,14 @@ def _cursors(client: httpx.Client, arguments: argparse.Namespace) -> None:
 def _peek(client: httpx.Client, arguments: argparse.Namespace) -> None:
     left, after = arguments.limit, ""
     while left:
-        asked = {
+        query = {
             "topic": arguments.topic,
             "channel": arguments.channel,
             "state": arguments.state,
             "limit": min(left, PAGE),
             "preview": 65536,
         } | ({"after": after} if after else {})
-        found = _asked(client, "GET", "/channel/messages", asked).json()
+        found = _request(client, "GET", "/channel/messages", query).json()
         for message in found["messages"]:
             _print(message, arguments.json)
         left -= len(found["messages"])
@@ -203,19 +203,19 @@ def _peek(client: httpx.Client, arguments: argparse.Namespace) -> None:
 
 
 def _act(client: httpx.Client, arguments: argparse.Namespace) -> None:
-    asked = {"topic": arguments.topic, "channel": arguments.channel}
+    query = {"topic": arguments.topic, "channel": arguments.channel}
     if (arguments.offset is None) == (arguments.state is None):
         raise Refused(f"{arguments.action}: give either --offset or --state")
-    asked |= {"offset": arguments.offset} if arguments.offset else {"state": arguments.state, "count": arguments.count}
+    query |= {"offset": arguments.offset} if arguments.offset else {"state": arguments.state, "count": arguments.count}
     for name in ("delay", "reason", "to"):
-        asked |= {name: getattr(arguments, name)} if getattr(arguments, name, None) else {}
-    told = _asked(client, "POST", f"/channel/messages/{arguments.action}", asked).json()
+        query |= {name: getattr(arguments, name)} if getattr(arguments, name, None) else {}
+    result = _request(client, "POST", f"/channel/messages/{arguments.action}", query).json()
     done = DONE[arguments.action]
-    print(json.dumps(told) if arguments.json else f"{told[done]} {done}")
+    print(json.dumps(result) if arguments.json else f"{result[done]} {done}")
 
 
-def _asked(client: httpx.Client, method: str, path: str, asked: dict[str, Any]) -> httpx.Response:
-    answer = client.request(method, path, params=asked, headers={"Accept": "application/x-ndjson"})
+def _request(client: httpx.Client, method: str, path: str, query: dict[str, Any]) -> httpx.Response:
+    answer = client.request(method, path, params=query, headers={"Accept": "application/x-ndjson"})
     if answer.status_code == 200 and (path != "/topic/read" or "x-nsq-log" in answer.headers):
         return answer
     try:
@@ -246,7 +246,7 @@ class _Progress:
     def __init__(self, shown: bool) -> None:
         self._shown = shown
 
-    def tell(self, offset: int, end: int) -> None:
+    def show(self, offset: int, end: int) -> None:
         """Show that everything before `offset` of `end` is printed."""
         if self._shown:
             print(f"\roffset {offset} of {end}", end="", file=sys.stderr, flush=True)

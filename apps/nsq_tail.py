@@ -81,8 +81,8 @@ def run(options: Options, out: BinaryIO) -> int:
             stack.enter_context(consumer)
             selector.register(consumer, selectors.EVENT_READ)
         printer = Printer(out, options.n, options.print_topic)
-        stack.callback(printer.give_back)  # runs before the consumers close, also after a broken pipe
-        while not interrupts.seen and not printer.is_full:
+        stack.callback(printer.requeue_unprinted)  # runs before the consumers close, also after a broken pipe
+        while not interrupts.received and not printer.is_full:
             for consumer in consumers:
                 printer.print(consumer.topic, consumer.poll(0))
                 consumer.flush()
@@ -137,7 +137,7 @@ class Printer:
             message.finish()
         self._left -= len(batch)
 
-    def give_back(self) -> None:
+    def requeue_unprinted(self) -> None:
         """Requeue all messages that were not printed, without delay, so that other consumers get them at once."""
         for message in self._unprinted:
             message.requeue(0)

@@ -131,7 +131,7 @@ def archive(
     said = read_options(options)
     NsqStreamReader(said).check()
     lake.create()
-    with lake.held_by(JOB):
+    with lake.locked_by(JOB):
         checkpoint = lake.checkpoint(JOB, {"topics": source.topics, "pattern": source.pattern})
         spark = session("penstock archive", master)
         archiver = Archiver(lake, said)

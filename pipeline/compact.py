@@ -16,7 +16,7 @@ LEAST = 2  # batches that are worth compacting
 def compact(lake: Lake, *, rows: int, master: str) -> int:
     """Run the job and return the exit code. A file has at most `rows` rows. Raises LakeError, Missing."""
     lake.check()
-    with lake.held_by(JOB), lake.held_by("rollup"), lake.held_by("replay"):  # they read the files that go
+    with lake.locked_by(JOB), lake.locked_by("rollup"), lake.locked_by("replay"):  # they read the files that go
         lake.tidy()  # remove what a killed run left behind
         fresh = [batch for batch in lake.batches() if not batch.is_compacted]
         if len(fresh) < LEAST:

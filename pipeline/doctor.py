@@ -15,10 +15,10 @@ FILES = 1024  # open files that a daemon wants
 def main() -> int:
     """Print the checks, and return 1 if the daemons lack something, 2 if only the pipeline does, otherwise 0."""
     worst = 0
-    for name, need, look in _CHECKS:
-        good, told = look()
+    for name, need, check in _CHECKS:
+        good, detail = check()
         worst = max(worst, 0 if good else {"daemons": 2, "pipeline": 1}[need])
-        print(f"{'ok     ' if good else 'MISSING'} {name:8} {told}")
+        print(f"{'ok     ' if good else 'MISSING'} {name:8} {detail}")
     if worst:
         print("the daemons cannot run" if worst == 2 else "penstock pipeline cannot run; the daemons can")
     return {0: 0, 1: 2, 2: 1}[worst]
@@ -42,13 +42,13 @@ def _java() -> tuple[bool, str]:
 
 
 def _package(name: str) -> Callable[[], tuple[bool, str]]:
-    def look() -> tuple[bool, str]:
+    def check() -> tuple[bool, str]:
         try:
             return True, importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             return False, "not installed: make spark, or: pip install 'penstock[spark]'"
 
-    return look
+    return check
 
 
 _CHECKS = (

@@ -104,7 +104,7 @@ class Lake:
         return self.root / "manifests"
 
     @contextmanager
-    def held_by(self, job: str) -> Iterator[None]:
+    def locked_by(self, job: str) -> Iterator[None]:
         """Lock the lake for this kind of job while the context lasts. Raises LakeError if another process has the lock."""
         with (self.root / f"{job}.lock").open("a") as file:
             try:
@@ -119,9 +119,9 @@ class Lake:
         Raises LakeError if the checkpoint belongs to a job with another identity.
         """
         path = self.root / "checkpoints" / job
-        told = path.with_suffix(".json")
+        data = path.with_suffix(".json")
         try:
-            before = json.loads(told.read_text()) if told.exists() else None
+            before = json.loads(data.read_text()) if data.exists() else None
         except ValueError:
             before = {}
         if before is not None and before != identity:
@@ -133,7 +133,7 @@ class Lake:
             )
         if before is None:
             path.parent.mkdir(exist_ok=True)
-            write(told, identity)
+            write(data, identity)
         return path
 
     # ---- archived messages
@@ -144,12 +144,12 @@ class Lake:
 
     def finish(self, batch: Batch) -> None:
         """Write the manifest of a batch whose data is complete; from now on the batch exists."""
-        told = {
+        data = {
             "path": batch.path,
             "batches": list(batch.batches),
             "ranges": [{name: getattr(one, name) for name in Range.__slots__} for one in batch.ranges],
         }
-        write(self.manifests / f"{batch.name}.json", told)
+        write(self.manifests / f"{batch.name}.json", data)
 
     def batches(self) -> list[Batch]:
         """Return all batches, the earliest first; a batch that was compacted appears only in the compacted one."""
@@ -170,9 +170,9 @@ class Lake:
 
     def _batch(self, path: Path) -> Batch:
         try:
-            told = json.loads(path.read_text())
-            ranges = tuple(Range(**one) for one in told["ranges"])
-            return Batch(path.stem, told["path"], tuple(told["batches"]), ranges)
+            data = json.loads(path.read_text())
+            ranges = tuple(Range(**one) for one in data["ranges"])
+            return Batch(path.stem, data["path"], tuple(data["batches"]), ranges)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise LakeError(f"{path} is not a valid manifest: {error}") from None
 
@@ -217,6 +217,6 @@ def gaps(batches: list[Batch]) -> list[str]:
     return found
 
 
-def write(path: Path, told: dict[str, Any]) -> None:
-    """Replace the file with `told` as JSON, durably and all or nothing."""
-    replace_file(path, json.dumps(told, indent=1).encode(), 0o666)
+def write(path: Path, data: dict[str, Any]) -> None:
+    """Replace the file with `data` as JSON, durably and all or nothing."""
+    replace_file(path, json.dumps(data, indent=1).encode(), 0o666)

@@ -27,10 +27,10 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:
-        told = str(error) if type(error).__module__.startswith("penstock.spark") else cause(str(error))
-        if not told or TRACE in os.environ:
+        message = str(error) if type(error).__module__.startswith("penstock.spark") else cause(str(error))
+        if not message or TRACE in os.environ:
             raise
-        print(f"penstock pipeline {arguments.job}: {told}", file=sys.stderr)
+        print(f"penstock pipeline {arguments.job}: {message}", file=sys.stderr)
         return 1
 
 

@@ -47,7 +47,7 @@ def replay(
     options = target.options() | {"topic": to, "chunkRecords": str(CHUNK)}
     options |= {"channel": channel} if channel else {}
     options |= {"recordsPerSecond": str(rate)} if rate else {}
-    with lake.held_by(JOB):
+    with lake.locked_by(JOB):
         done.load()
         left = done.left(lake, topic)
         if not left:

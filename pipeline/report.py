@@ -243,7 +243,7 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 960, 260, 80, 30
 _COLOURS = ("#4269d0", "#efb118", "#ff725c", "#6cc5b0", "#3ca951", "#ff8ab7", "#a463f2", "#9c6b4e")
 
 
-def _plot(title: str, series: dict[str, dict[datetime, int]], told: Any) -> str:
+def _plot(title: str, series: dict[str, dict[datetime, int]], format_value: Any) -> str:
     """Draw stacked bars over time as SVG; each bar shows its values under the pointer."""
     moments = sorted({at for points in series.values() for at in points})
     first, last = moments[0], moments[-1]
@@ -261,7 +261,7 @@ def _plot(title: str, series: dict[str, dict[datetime, int]], told: Any) -> str:
             tall = value / most * (height - 10)
             x, y = _LEFT + int((at - first) / step) * width, height - floors[at] - tall
             floors[at] += tall
-            tip = f"{name}, {_time(at)}: {told(value)}"
+            tip = f"{name}, {_time(at)}: {format_value(value)}"
             shapes.append(
                 f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(0.6, width - 0.4):.1f}" height="{tall:.1f}" fill="{colour}">'
                 f"<title>{html.escape(tip)}</title></rect>"
@@ -269,7 +269,7 @@ def _plot(title: str, series: dict[str, dict[datetime, int]], told: Any) -> str:
     for share in (0.0, 0.5, 1.0):
         y = height - share * (height - 10)
         shapes.append(f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}" class=grid />')
-        shapes.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{told(most * share)}</text>')
+        shapes.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{format_value(most * share)}</text>')
     for at, anchor, x in ((first, "start", _LEFT), (last, "end", _WIDTH)):
         shapes.append(f'<text x="{x}" y="{_HEIGHT - 8}" text-anchor="{anchor}">{_time(at)}</text>')
     keys = "".join(

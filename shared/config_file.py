@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from shared.options import Found, OptionError, Spec, nearest
+from shared.options import OptionError, SourceValues, Spec, nearest
 from shared.values import MILLISECOND, Duration, in_64_bits, parse_text
 
 MAX_SIZE = 1024 * 1024  # bytes: NSQ's own example has 3 KiB
@@ -19,13 +19,13 @@ _SHOWN = 100  # characters of a wrong value
 _DECIMAL = re.compile(r"[+-]?[0-9]{1,30}")  # the original accepts no 0x here, although flags do
 
 
-def read_file(path: str, known: Sequence[Spec]) -> Found:
+def read_file(path: str, known: Sequence[Spec]) -> SourceValues:
     """Read the options `known` from the file. All errors and warnings are in the result."""
     try:
         table = _load(path)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        return Found({}, errors=[OptionError(f"failed to load config file {path} - {reason}", code=1)])
+        return SourceValues({}, errors=[OptionError(f"failed to load config file {path} - {reason}", code=1)])
     by_key = {spec.key: spec for spec in known if spec.in_file}
     values, errors, warnings = {}, [], []
     for key, found in table.items():
@@ -41,7 +41,7 @@ def read_file(path: str, known: Sequence[Spec]) -> Found:
         if spec.type is bool and type(found) is int:
             meant = str(found == 0).lower()
             warnings.append(f"config file {path}: {key} = {found} means {meant}, as NSQ reads it: better write {meant}")
-    return Found(values, warnings, errors)
+    return SourceValues(values, warnings, errors)
 
 
 def _load(path: str) -> dict[str, Any]:

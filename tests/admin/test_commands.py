@@ -104,7 +104,7 @@ def test_a_notification_is_written_as_gos_encoder_writes_it() -> None:
 
         notifier = Notifier("http://hook/", lambda: 7.5)
         notifier._client = httpx.AsyncClient(transport=httpx.MockTransport(hear))
-        notifier.tell("delete_channel", "t", "c", "", ANN)
+        notifier.notify("delete_channel", "t", "c", "", ANN)
         return await heard.get()
 
     found = asyncio.run(work())

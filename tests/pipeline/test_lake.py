@@ -69,10 +69,10 @@ def test_foreign_directories_are_refused(tmp_path: Path) -> None:
 
 
 def test_one_at_a_time(lake: Lake) -> None:
-    with lake.held_by("archive"):
-        with pytest.raises(LakeError, match="another archive is running in"), lake.held_by("archive"):
+    with lake.locked_by("archive"):
+        with pytest.raises(LakeError, match="another archive is running in"), lake.locked_by("archive"):
             raise AssertionError("it is held")
-        with lake.held_by("rollup"):
+        with lake.locked_by("rollup"):
             pass
 
 

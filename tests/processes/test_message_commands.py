@@ -66,7 +66,7 @@ def test_a_cursor_is_read_from_and_moved_behind_what_was_printed(node: Daemon) -
     assert [(one["name"], one["offset"], one["owner"]) for one in told] == [("me", 4, ""), ("owned", 2, "spark")]
     assert penstock("cursors", "t", "--delete", "owned", *at(node))[0] == 1
     assert penstock("cursors", "t", "--delete", "owned", "--owner", "spark", *at(node))[0] == 0
-    assert penstock("cursors", "t", *at(node))[1] == b"me: at 4, 0 behind\n"
+    assert penstock("cursors", "t", *at(node))[1] == b"me: offset 4, lag 0\n"
     assert penstock("read", "t", "--cursor", "me", "--from", "1", *at(node))[0] == 1
     post(node, "/topic/cursor", topic="t", name="owned", to="2", owner="spark")
     code, out, why = penstock("read", "t", "--cursor", "owned", *at(node))

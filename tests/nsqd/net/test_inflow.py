@@ -203,7 +203,7 @@ def test_who_gets_no_room_is_not_read_until_there_is_some(protocol: str) -> None
 @every_protocol
 def test_who_gets_no_room_for_long_is_closed(protocol: str) -> None:
     port, command = Port(protocol), PROTOCOLS[protocol]
-    other = Budget.take(port.budget, LIMIT, "10.0.0.9")
+    other = Budget.reserve(port.budget, LIMIT, "10.0.0.9")
     assert other
     port.say(port.client(), command[:HALF])
     port.advance(BODY_TIMEOUT - 1)
@@ -307,7 +307,7 @@ def test_behind_layers_it_is_the_same(tmp_path: Path, tls: bool, codec: str) -> 
     (connection,) = bench.reactor.connections.values()
     assert connection.starved
     assert not connection.reading
-    budget.give(limit, "10.0.0.9")
+    budget.release(limit, "10.0.0.9")
     bench.advance(RETRY)
     bench.turn(20)
     assert connection.reading
