@@ -166,7 +166,7 @@ def test_pages_of_others_can_do_nothing(cluster: Cluster) -> None:
     ("answer", "words"),
     [
         ((200, b"{"), "something that is no JSON"),
-        ((200, b"[]"), "something else than an object"),
+        ((200, b"[]"), "answered JSON that is no object"),
         ((200, b'{"topics": 7}'), ""),
         ((200, b'{"topics": [1, null, "t"]}'), ""),
         ((500, b"<b>broken</b>"), "answered 500"),

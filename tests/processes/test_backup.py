@@ -103,4 +103,4 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     with Daemon("nsqlookupd") as lookupd:
         code, _, error = penstock("backup", str(tmp_path / "a"), "--nsqd-http-address", lookupd.http)
-        assert (code, "answers 404" in error) == (1, True)
+        assert (code, "answered 404" in error) == (1, True)

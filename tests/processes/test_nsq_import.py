@@ -139,7 +139,7 @@ def test_what_is_torn_is_told_and_the_rest_comes(tmp_path: Path) -> None:
     write_queue(tmp_path, "t:c", [whole + pack(">i", 7) + b"garbage", record(b"next") + record(b"torn")[:-2]])
     with nsqd(tmp_path) as node:
         assert drained(node, "t", "c", 4) == [*bodies("x", 3), b"next"]
-        assert "t:c.diskqueue.000000.dat: 11 bytes from" in node.stderr
+        assert "t:c.diskqueue.000000.dat: skipped 11 bytes from" in node.stderr
         assert "t:c.diskqueue.000001.dat" in node.stderr
 
 
@@ -250,7 +250,7 @@ def run_import(*arguments: str) -> tuple[int, str, str]:
 def test_the_command_does_what_a_first_start_would(tmp_path: Path) -> None:
     compose(tmp_path)
     code, out, progress = run_import(str(tmp_path), "--node-id", "77")
-    assert (code, out.partition(" messages")[0]) == (0, "5010"), out + progress
+    assert (code, out.partition(" messages")[0]) == (0, "Imported 5010"), out + progress
     assert "IMPORT: channel a of topic t: 4998 messages" in progress
     assert run_import(str(tmp_path)) == (
         0,
