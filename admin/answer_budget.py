@@ -78,7 +78,7 @@ class AnswerBudget:
         if isinstance(data, dict) and isinstance(data.get("data"), dict) and "status_code" in data:
             data = data["data"]
         if not isinstance(data, dict):
-            raise AnswerError("answered JSON that is no object")
+            raise AnswerError("answered JSON that is not an object")
         answer = Answer(data, memory)
         self.charge(memory)
         weakref.finalize(answer, self.release, memory).atexit = False

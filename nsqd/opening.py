@@ -64,7 +64,7 @@ def imports(directory: Directory) -> tuple[NsqImport, BinlogImport]:
         binlogs.prepare()
         taking.prepare()
     except (QueueError, DataImportError, OSError) as error:
-        raise DirectoryError(f"failed to take over the data in {path} - {error}") from None
+        raise DirectoryError(f"failed to import the data in {path} - {error}") from None
     return taking, binlogs
 
 
@@ -128,7 +128,7 @@ def make_broker(
     try:
         _import(broker, opened, taking, binlogs, topics)
     except OSError as error:
-        raise DirectoryError(f"failed to take over data - {error}; the next start tries again") from None
+        raise DirectoryError(f"failed to import data - {error}; the next start tries again") from None
     return broker
 
 

@@ -40,7 +40,7 @@ def read_file(path: str, known: Sequence[Spec]) -> SourceValues:
             errors.append(OptionError(line, code=1))
         if spec.type is bool and type(found) is int:
             meant = str(found == 0).lower()
-            warnings.append(f"config file {path}: {key} = {found} means {meant}, as NSQ reads it: better write {meant}")
+            warnings.append(f"config file {path}: {key} = {found} means {meant}, as NSQ reads it: write {meant}")
     return SourceValues(values, warnings, errors)
 
 

@@ -165,7 +165,7 @@ class _ToldTopic:
         self._journal.drop()
 
     def __repr__(self) -> str:
-        return f"<told {self._journal!r}>"
+        return f"<recorded {self._journal!r}>"
 
 
 class _ToldReader:
@@ -215,4 +215,4 @@ class _ToldReader:
         self._journal.drop()
 
     def __repr__(self) -> str:
-        return f"<told {self._journal!r}>"
+        return f"<recorded {self._journal!r}>"

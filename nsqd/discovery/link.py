@@ -101,7 +101,7 @@ class Link:
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ProtocolError) as error:
             raise LinkError(str(error) or "timed out") from None
         if len(answers) > replies:
-            raise LinkError("it said more than it was asked")
+            raise LinkError("it sent more than one response")
         return answers
 
 

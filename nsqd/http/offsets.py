@@ -57,7 +57,7 @@ def read_place(arguments: dict[str, str], name: str, default: Place) -> Place:
 def _stamp(text: str) -> int:
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
-        raise ValueError("it names no time zone")
+        raise ValueError("it has no time zone")
     whole = int(time.replace(microsecond=0).timestamp())
     return whole * 1_000_000_000 + time.microsecond * 1000
 

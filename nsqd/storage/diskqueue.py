@@ -101,5 +101,7 @@ def _positions(path: Path) -> tuple[int, int]:
     with path.open("rb") as file:
         match = _POSITIONS.fullmatch(file.read(200))
     if match is None:
-        raise QueueError(f"{path.name} is no metadata of a disk queue: move it out of the data path, or restore it")
+        raise QueueError(
+            f"{path.name} is not the metadata of a disk queue: move it out of the data path, or restore it"
+        )
     return int(match[1]), int(match[2])

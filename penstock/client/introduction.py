@@ -88,7 +88,7 @@ class Introduction:
         features = _parse_features((yield nsq.identify(settings.identify())))
         if settings.tls_v1:
             if features.get("tls_v1") is not True:
-                raise Refused("the server does not do TLS, and tls_v1 is set")
+                raise Refused("the server does not support TLS, and tls_v1 is set")
             yield from self._upgrade(self._make_tls())
         if settings.snappy and self._is_granted("snappy", features):
             yield from self._upgrade(Compression(Snappy()))
@@ -101,7 +101,7 @@ class Introduction:
     def _is_granted(self, compression: str, features: dict[str, object]) -> bool:
         granted = features.get(compression) is True
         if not granted:
-            log.warning("the server does not do %s; going on without", compression)
+            log.warning("the server does not support %s; continuing without it", compression)
         return granted
 
     def _upgrade(self, layer: Layer) -> Generator[bytes, bytes, None]:

@@ -102,14 +102,14 @@ def _content(reply: "httpx.Response", timeout: float) -> bytes:
     Raises ValueError for a packed reply, for more than MAX_REPLY bytes, and for one that takes more than `timeout` s.
     """
     if reply.headers.get("Content-Encoding", "identity").lower() != "identity":
-        raise ValueError("the reply is packed, which nobody asked for")
+        raise ValueError("the reply is compressed, although it was not requested")
     content, until = bytearray(), time.monotonic() + timeout
     for part in reply.iter_raw():
         content += part
         if time.monotonic() > until:
-            raise ValueError(f"a reply that takes more than {timeout:g} s")
+            raise ValueError(f"the reply took more than {timeout:g} s")
         if len(content) > MAX_REPLY:
-            raise ValueError(f"a reply of more than {MAX_REPLY} bytes")
+            raise ValueError(f"the reply has more than {MAX_REPLY} bytes")
     return bytes(content)
 
 

@@ -113,7 +113,7 @@ def _tcp_of(asker: Asker, address: str) -> str:
         told = asker.json(address, "/info", {})
         return f"{address.rpartition(':')[0]}:{told['tcp_port']}"
     except (Unreachable, Refused, KeyError, TypeError) as error:
-        raise Nobody(f"{address} tells no TCP port: {error}") from None
+        raise Nobody(f"{address} reports no TCP port: {error}") from None
 
 
 class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -145,7 +145,7 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if stage.last < begin:  # otherwise new files would get numbers that Spark has passed
                 where = f"option stagingLocation={options.stage!r}"
                 raise StageError(
-                    f"{where} has {stage.last} files, and the checkpoint has read {begin}: it is of another one"
+                    f"{where} has {stage.last} files, and the checkpoint has read {begin}: it belongs to another one"
                 )
             stage.committed = begin
             self._opened = stage, Receiver(options, stage)
@@ -192,7 +192,7 @@ class NsqChannelReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 told = (
                     f"messages of {self._options.topic}/{self._options.channel} came for {LONGEST:g} s without a pause"
                 )
-                print(f"nsq: {told}: what comes from now on is for the next time", file=sys.stderr, flush=True)
+                print(f"nsq: {told}: later messages are left for the next run", file=sys.stderr, flush=True)
                 return True
             if stage.waiting >= self._options.most_staged:
                 return False

@@ -12,7 +12,7 @@ from penstock.spark.options import ReadOptions
 
 
 class Nobody(Exception):
-    """No node or no nsqlookupd could be asked; one line says which and why."""
+    """No node or no nsqlookupd answered; one line says which and why."""
 
 
 class Nodes:
@@ -45,7 +45,7 @@ class Nodes:
             for one in _producers(told):
                 found[_address(one)] = None
         if len(failures) == len(self._lookupd):
-            raise Nobody(f"no nsqlookupd could be asked: {'; '.join(failures)}")
+            raise Nobody(f"no nsqlookupd answered: {'; '.join(failures)}")
         return list(found)
 
     def topics(self, asker: Asker, options: ReadOptions, *, all_of_them: bool = False) -> list[str]:
@@ -87,7 +87,7 @@ class Nodes:
                     failures.append(str(gone))
                 except Refused as refused:
                     if refused.message == "NOT_FOUND":
-                        failures.append(f"{address} keeps no log: a channel of it is read by option mode=channel")
+                        failures.append(f"{address} has no log: use option mode=channel to read one of its channels")
                     elif refused.message != "TOPIC_NOT_FOUND":
                         failures.append(str(refused))
                 else:

@@ -175,7 +175,7 @@ def _topics(given: _Given) -> tuple[tuple[str, ...], str]:
         return (), topics[0]
     for topic in topics:
         if _TOPIC.fullmatch(topic) is None:
-            raise OptionError(f"option {name}={given.text(name)!r}: {topic!r} is no topic's name")
+            raise OptionError(f"option {name}={given.text(name)!r}: {topic!r} is not a valid topic name")
     if name == "topics" and not topics:
         raise OptionError("option topics='': expected names with commas between them")
     return topics, ""
@@ -214,10 +214,10 @@ def write_options(options: Mapping[str, str]) -> WriteOptions:
     given = _Given(options, _SINK_NAMES)
     topic = given.text("topic")
     if topic and _TOPIC.fullmatch(topic) is None:
-        raise OptionError(f"option topic={topic!r} is no topic's name")
+        raise OptionError(f"option topic={topic!r} is not a valid topic name")
     channel = given.text("channel")
     if channel and _TOPIC.fullmatch(channel) is None:
-        raise OptionError(f"option channel={channel!r} is no channel's name")
+        raise OptionError(f"option channel={channel!r} is not a valid channel name")
     if channel and not topic:
         raise OptionError(f"option channel={channel!r} needs the option topic")
     job = given.text("jobName")
@@ -235,7 +235,7 @@ def _servers(given: _Given) -> tuple[tuple[str, ...], tuple[str, ...]]:
     for address in addresses:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit() or "/" in address:
-            raise OptionError(f"option {name}={given.text(name)!r}: {address!r} is no host:port of its HTTP")
+            raise OptionError(f"option {name}={given.text(name)!r}: {address!r} is not host:port of its HTTP")
     if not addresses:
         raise OptionError(f"option {name}='': expected host:port of its HTTP, several with commas between them")
     return (addresses, ()) if name == "nsqd" else ((), addresses)
@@ -270,7 +270,7 @@ def _time(name: str, text: str) -> str:
         else:
             moment = datetime.fromisoformat(text)
             if moment.tzinfo is None:
-                raise ValueError("it names no time zone")
+                raise ValueError("it has no time zone")
     except (ValueError, OverflowError, OSError) as error:
         wants = "ms since the epoch, or a time as 2026-11-21T10:00:00Z"
         raise OptionError(f"option {name}={text!r}: expected {wants}: {error}") from None

@@ -76,7 +76,7 @@ def _address(asker: Asker, span: Span, options: ReadOptions) -> str:
     there, failures = Nodes(options.nsqd, options.lookupd).look(asker, [span.place.topic])
     found = there.get(span.place)
     if found is None:
-        raise Unreachable("; ".join(failures) or f"no node has the number {span.place.node}")
+        raise Unreachable("; ".join(failures) or f"no node has the node id {span.place.node}")
     return found.address
 
 
@@ -98,8 +98,8 @@ def _after_loss(asker: Asker, address: str, span: Span, at: int, options: ReadOp
 def lost(what: str, options: ReadOptions) -> None:
     """Report lost messages: raise DataLoss, unless the user chose to go on."""
     if options.fails_on_loss:
-        raise DataLoss(f"{what}; failOnDataLoss=false would go on behind them")
-    print(f"nsq: {what}: passed over, as failOnDataLoss=false says", file=sys.stderr, flush=True)
+        raise DataLoss(f"{what}; set failOnDataLoss=false to skip them")
+    print(f"nsq: {what}: skipped, because of failOnDataLoss=false", file=sys.stderr, flush=True)
 
 
 def firsts_of(there: dict[Place, There]) -> dict[Place, int]:

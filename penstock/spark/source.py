@@ -124,7 +124,7 @@ class _Reading:
             there = {place: one for place, one in there.items() if self._is_retained(asker, place, one)}
             if not there:
                 raise OptionError(
-                    f"option topicPattern={self._options.pattern!r} matches no topic that retains anything"
+                    f"option topicPattern={self._options.pattern!r} matches no topic that retains messages"
                 )
         known = {place.topic for place in there}
         unknown = [topic for topic in self._options.topics if topic not in known]
@@ -133,14 +133,14 @@ class _Reading:
         for place, one in there.items():
             if not self._options.pattern and not self._is_retained(asker, place, one):
                 url = f"http://{one.address}/topic/config?topic={place.topic}&retention=24h"
-                raise OptionError(f"topic {place.topic!r} retains nothing on {one.address}: POST {url}")
+                raise OptionError(f"topic {place.topic!r} retains no messages on {one.address}: POST {url}")
         return there
 
     def _is_retained(self, asker: Asker, place: Place, there: There) -> bool:
         told = asker.json(there.address, "/topic/config", {"topic": place.topic})
         retained = told["retention"] != "0s" or told["retention_bytes"]
         if not retained and self._options.pattern:
-            print(f"nsq: {place} retains nothing, and is left out", file=sys.stderr, flush=True)
+            print(f"nsq: {place} retains no messages and is skipped", file=sys.stderr, flush=True)
         return bool(retained)
 
     def _resolve(self, asker: Asker, start: Start, there: dict[Place, There], default: str) -> dict[Place, At]:

@@ -165,12 +165,12 @@ def test_pages_of_others_can_do_nothing(cluster: Cluster) -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        ((200, b"{"), "something that is no JSON"),
-        ((200, b"[]"), "answered JSON that is no object"),
+        ((200, b"{"), "something that is not JSON"),
+        ((200, b"[]"), "answered JSON that is not an object"),
         ((200, b'{"topics": 7}'), ""),
         ((200, b'{"topics": [1, null, "t"]}'), ""),
         ((500, b"<b>broken</b>"), "answered 500"),
-        ((200, b"[" * 100_000), "something that is no JSON"),
+        ((200, b"[" * 100_000), "something that is not JSON"),
     ],
 )
 def test_upstreams_that_lie(answer: tuple[int, bytes], words: str) -> None:

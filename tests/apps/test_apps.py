@@ -577,7 +577,7 @@ def run_main(monkeypatch: pytest.MonkeyPatch, program: object, *words: str) -> i
         (nsq_tail, ["-topic=t", "-nsqd-tcp-address=h"], 1, "not an address"),
         (nsq_tail, ["-topic=a b", "-nsqd-tcp-address=h:1"], 1, "not a legal topic"),
         (nsq_tail, ["-consumer-opt=local_addr,h:1"], 2, "this client cannot choose its local address"),
-        (nsq_tail, ["-consumer-opt=tls_min_version,tls1.9"], 2, "tls_min_version is no TLS version: 'tls1.9'"),
+        (nsq_tail, ["-consumer-opt=tls_min_version,tls1.9"], 2, "tls_min_version is not a TLS version: 'tls1.9'"),
         (
             nsq_tail,
             ["-topic=t", "-nsqd-tcp-address=h:1", "-consumer-opt=tls_v1", "-consumer-opt=tls_root_ca_file,/nix"],

@@ -93,7 +93,7 @@ def test_what_is_odd_is_logged_and_does_not_hinder(tmp_path: Path) -> None:
     with nsqd(tmp_path / "data", "-config", path, "-enable-experiment=warp") as daemon:
         assert [line.split("WARNING: ")[1] for line in daemon.lines if "WARNING" in line] == [
             f"config file {path}: unknown key 'snapy': did you mean snappy?\n",
-            f"config file {path}: deflate = 1 means false, as NSQ reads it: better write false\n",
+            f"config file {path}: deflate = 1 means false, as NSQ reads it: write false\n",
             "--enable-experiment 'warp' is unknown\n",
         ]
 

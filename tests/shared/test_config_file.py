@@ -303,7 +303,7 @@ def test_no_content_is_a_bug(content: bytes) -> None:
         ('"a\\nb" = 1', r"unknown key 'a\nb'"),
         ("version = true", "version is for the command line only"),
         ("worker_id = 5", "worker_id is for the command line only"),
-        ("deflate = 1", "deflate = 1 means false, as NSQ reads it: better write false"),
+        ("deflate = 1", "deflate = 1 means false, as NSQ reads it: write false"),
     ],
 )
 def test_what_is_odd_is_one_warning(line: str, warning: str, tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_without_space_for_a_copy_the_start_goes_on_and_says_so() -> None:
     disk.fail("append", 1, errno.ENOSPC)
     reader, contents = read(disk)
     assert contents == [b"first"]
-    assert "no copy: No space left" in reader.quarantine.notes[SEGMENT, start]
+    assert "no copy was made: No space left" in reader.quarantine.notes[SEGMENT, start]
     assert copies(disk) == {}
     assert not [name for name in disk.names() if name.endswith(".tmp")]
 
