@@ -1,7 +1,9 @@
-"""NSQ's HTTP conventions (specs/nsq.md b), on Starlette's requests and responses.
+"""NSQ's HTTP conventions, on Starlette's requests and responses.
 
 A daemon passes a table of routes. This file answers 404, 405, OPTIONS, redirects, bad queries and foreign hosts, and
 writes errors and JSON as the original does. It runs in the HTTP thread and does not depend on any daemon.
+
+See docs/design/nsq-http.md#general-rules.
 """
 
 import ipaddress
