@@ -1,4 +1,4 @@
-"""Every citation resolves: pages of docs with their headings, links between documents, and paths of code in documents.
+"""Every citation resolves: pages of docs with their headings, links between documents, and files of code by path or name.
 
 The functions look at text alone, so that the tests of the tests can plant wrong citations.
 """
@@ -20,6 +20,9 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 _HEADING = re.compile(r"^#{1,6} +(.+?) *#* *$", re.MULTILINE)
 _CODE = re.compile(r"`((?:admin|apps|bench|lookupd|nsqd|penstock|pipeline|shared|tests)/[A-Za-z0-9_./]+)`")
+_FILE = re.compile(r"(?<![\w./{*-])(?:[a-z_]+/)*[a-z_]\w*\.py\b")
+_EXAMPLES = {"file.py"}  # names in tests that are no files
+_PAST = "CHANGELOG.md"  # it names files as they were called then
 _MADE = ("penstock/_app/",)  # exists in a wheel only
 # What a reader of the repository cannot look up.
 _ELSEWHERE = {
@@ -49,6 +52,9 @@ def complaints(name: str, text: str, files: Mapping[str, str]) -> Iterator[str]:
         yield from (f"{match[0]}: {what}" for match in pattern.finditer(text))
     for match in _PAGE.finditer(text):
         yield from _unresolved(match[0], match[0], files)
+    for match in _FILE.finditer(text) if name != _PAST else ():
+        if match[0] not in _EXAMPLES and not _names_a_file(match[0], files):
+            yield f"{match[0]}: there is no such file"
     if not name.endswith(".md"):
         return
     for match in _LINK.finditer(_FENCED.sub("", text)):
@@ -59,7 +65,7 @@ def complaints(name: str, text: str, files: Mapping[str, str]) -> Iterator[str]:
         whole = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) if path else name
         yield from _unresolved(target, whole + hash_ + anchor, files)
     for match in _CODE.finditer(text):
-        if match[1] not in _MADE and not _exists(match[1].rstrip("/"), files):
+        if not match[1].endswith(".py") and match[1] not in _MADE and not _exists(match[1].rstrip("/"), files):
             yield f"{match[1]}: there is no such file"
 
 
@@ -73,6 +79,16 @@ def _unresolved(shown: str, target: str, files: Mapping[str, str]) -> Iterator[s
 
 def _exists(path: str, files: Mapping[str, str]) -> bool:
     return path in files or path in _directories(tuple(files))
+
+
+def _names_a_file(path: str, files: Mapping[str, str]) -> bool:
+    """Return whether a tracked file has this path, or a path that ends with it."""
+    return path in _endings(tuple(files))
+
+
+@cache
+def _endings(files: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(file.split("/", start)[-1] for file in files for start in range(file.count("/") + 1))
 
 
 @cache
@@ -136,6 +152,7 @@ def test_a_right_citation_is_not_complained_of() -> None:
         ("docs/two.md", "[out](../../elsewhere.md)", "../../elsewhere.md: there is no such file"),
         ("docs/two.md", "[own](#gone)", "#gone: there is no such heading"),
         ("docs/two.md", "`nsqd/b.py`", "nsqd/b.py: there is no such file"),
+        ("nsqd/a.py", '"""See b.py and a.py."""', "b.py: there is no such file"),
         ("nsqd/a.py", "# specs/nsq.md a11", "specs/: a text outside of the repository"),
         ("nsqd/a.py", "# /work/shared", "/work/s: a path of one machine"),
         (

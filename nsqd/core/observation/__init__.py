@@ -1,1 +1,1 @@
-"""Read-only views of all topics: ages, what a drain has left, and recent activity. Read `ages.py` first."""
+"""Read-only views of all topics: ages, what a drain has left, and recent activity. Read `backlog_age.py` first."""

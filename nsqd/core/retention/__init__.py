@@ -1,1 +1,1 @@
-"""Retention: how long finished messages stay, for whom, and how clients read them back. Read `keeping.py` first."""
+"""Retention: how long finished messages stay, for whom, and how clients read them back. Read `policy.py` first."""
