@@ -31,4 +31,6 @@ the data directories are kept.
 
 With --nsqd PATH and --beanstalkd PATH a Go nsqd and a beanstalkd are tested as well: they show that the checker catches
 losses.
+
+See docs/design/reliability.md#the-crash-checker.
 """

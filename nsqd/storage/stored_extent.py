@@ -3,6 +3,8 @@
 Each message has a byte that counts the channels that still owe it. Finishing a range of messages is one bytes.translate,
 whatever the range's length; the frame of a message that no channel owes becomes b"" at once. With more channels than a byte can
 count, the extent keeps a list of numbers instead.
+
+See docs/design/channel.md#fan-out-without-copies.
 """
 
 from operator import add
