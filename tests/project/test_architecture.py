@@ -18,6 +18,7 @@ _PATH = re.compile(r"`([a-z_]+(?:/[A-Za-z_.]+)+)`")
 _LINK = re.compile(r"\]\(([^)#:]+)\)")
 _NAME = r"`([A-Za-z_][A-Za-z_.]*)`"
 _IN_FILE = re.compile(r"`([a-z_/]+\.py)`: " + _NAME)  # `file.py`: `Class.method`
+_METHOD = re.compile(r"`([A-Z]\w+\.[a-z_]\w*)`")
 _FROM_FILE = re.compile(_NAME + r" in `([a-z_/]+\.py)`")  # `Class.method` in `file.py`
 
 
@@ -60,6 +61,14 @@ def test_named_functions_exist(page: str) -> None:
         if not (ROOT / file).is_file() or name not in defined_names(ROOT / file):
             wrong.append(f"{file}: {name}")
     assert wrong == []
+
+
+def test_named_methods_exist_somewhere() -> None:
+    """Also those that a page names without their file."""
+    defined = {name for room in ROOMS for file in (ROOT / room).rglob("*.py") for name in defined_names(file)}
+    found = {name for page in PAGES for name in _METHOD.findall((ROOT / page).read_text())}
+    assert sorted(found - defined) == []
+    assert len(found) > 40
 
 
 def test_the_tour_of_a_message_names_functions() -> None:
