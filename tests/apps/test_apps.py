@@ -401,7 +401,7 @@ class Endless(httpx.SyncByteStream):
 
 @pytest.mark.parametrize(
     ("headers", "timeout", "words"),
-    [({"Content-Encoding": "gzip"}, 60.0, "packed"), ({}, 60.0, "more than"), ({}, 0.0, "more than 0 s")],
+    [({"Content-Encoding": "gzip"}, 60.0, "compressed"), ({}, 60.0, "more than"), ({}, 0.0, "more than 0 s")],
 )
 def test_a_lookupd_that_lies_is_not_listened_to_for_ever(headers: dict[str, str], timeout: float, words: str) -> None:
     with pytest.raises(ValueError, match=words):

@@ -3,6 +3,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -83,8 +84,13 @@ def strings_of(path: Path) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def texts() -> Iterator[tuple[str, str]]:
-    """Yield each text that a user may see, and its file and line."""
+@cache
+def texts() -> tuple[tuple[str, str], ...]:
+    """Return each text that a user may see, after its file and line."""
+    return tuple(_texts())
+
+
+def _texts() -> Iterator[tuple[str, str]]:
     for package in PACKAGES:
         for path in sorted((ROOT / package).rglob("*.py")):
             name = path.relative_to(ROOT).as_posix()
@@ -108,4 +114,4 @@ def test_no_user_reads_a_retired_phrase(phrase: str, instead: str) -> None:
 
 
 def test_the_check_finds_what_it_looks_for() -> None:
-    assert len(list(texts())) > 1000
+    assert len(texts()) > 1000
