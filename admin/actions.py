@@ -46,21 +46,23 @@ class Notifier:
         """Queue a notification of a command that was done."""
         if not self._endpoint:
             return
-        data: dict[str, object] = {"action": action, "topic": topic}
-        data |= {name: value for name, value in (("channel", channel), ("node", node)) if value}
-        data["timestamp"] = int(self._clock())
-        data |= {"user": actor.user} if actor.user else {}
-        data |= {"remote_ip": actor.remote_address, "user_agent": actor.user_agent, "url": actor.url}
-        data["via"] = socket.gethostname()
-        if not self._outbox.put(data):
+        notification: dict[str, object] = {"action": action, "topic": topic}
+        notification |= {name: value for name, value in (("channel", channel), ("node", node)) if value}
+        notification["timestamp"] = int(self._clock())
+        notification |= {"user": actor.user} if actor.user else {}
+        notification |= {"remote_ip": actor.remote_address, "user_agent": actor.user_agent, "url": actor.url}
+        notification["via"] = socket.gethostname()
+        if not self._outbox.put(notification):
             log.error("NOTIFICATION: dropped the notification of %s: the queue is full (%d)", action, MOST_WAITING)
 
-    async def _deliver(self, data: dict[str, object]) -> None:
+    async def _deliver(self, notification: dict[str, object]) -> None:
         if self._client is None:  # created in the event loop that uses it
             self._client = httpx.AsyncClient(timeout=TIMEOUT, trust_env=False)
         headers = {"Content-Type": "application/json"}
         try:
-            async with self._client.stream("POST", self._endpoint, content=go_json(data), headers=headers) as answer:
+            async with self._client.stream(
+                "POST", self._endpoint, content=go_json(notification), headers=headers
+            ) as answer:
                 answer.raise_for_status()  # the rest of the answer is not read
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             log.error("NOTIFICATION: %s: %s", hide(self._endpoint), type(error).__name__)
@@ -104,9 +106,9 @@ class Actions:
 
         async def work() -> Outcome:
             found = await self._cluster.producers_of(topic)
-            data = await self._cluster.send_to_lookupds(f"/{what}/delete", arguments)
-            data += await self._cluster.send_to_nsqds(found.producers, f"/{what}/delete", arguments)
-            return Outcome(found.errors) + data
+            sent = await self._cluster.send_to_lookupds(f"/{what}/delete", arguments)
+            sent += await self._cluster.send_to_nsqds(found.producers, f"/{what}/delete", arguments)
+            return Outcome(found.errors) + sent
 
         outcome = await self._noted("delete", _path(topic, channel), actor, work(), **(before or {}))
         self._notifier.notify(f"delete_{what}", topic, channel, "", actor)
@@ -123,8 +125,8 @@ class Actions:
 
         async def work() -> Outcome:
             found = await self._cluster.producers_of(topic)
-            data = await self._cluster.send_to_nsqds(found.producers, f"/{what}/{action}", arguments | more)
-            return Outcome(found.errors) + data
+            sent = await self._cluster.send_to_nsqds(found.producers, f"/{what}/{action}", arguments | more)
+            return Outcome(found.errors) + sent
 
         try:
             return await self._noted(action, _path(topic, channel), actor, work(), **(before or {}), **more)
@@ -139,9 +141,9 @@ class Actions:
             there = [one for one in found.producers if one.address == node]
             if not there:  # so that a request cannot direct nsqadmin to other servers
                 raise AllFailed(f"no nsqd with the HTTP address {node[:100]} is known")
-            data = await self._cluster.send_to_lookupds("/topic/tombstone", {"topic": topic, "node": node})
-            data += await self._cluster.send_to_nsqds(there, "/topic/delete", {"topic": topic})
-            return Outcome(found.errors) + data
+            sent = await self._cluster.send_to_lookupds("/topic/tombstone", {"topic": topic, "node": node})
+            sent += await self._cluster.send_to_nsqds(there, "/topic/delete", {"topic": topic})
+            return Outcome(found.errors) + sent
 
         outcome = await self._noted("tombstone", _path(topic, "", node), actor, work())
         self._notifier.notify("tombstone_topic_producer", topic, "", node, actor)
@@ -154,8 +156,8 @@ class Actions:
         """Run a command on one nsqd that the original lacks. Returns the answer and its headers. Raises UpstreamError."""
         target = _path(asked.get("topic") or asked.get("tube", ""), asked.get("channel", ""), node)
         named = {name: value for name, value in asked.items() if name not in ("topic", "channel", "tube")}
-        data = self._cluster.upstreams.send(node, path, asked, body, headers or {})
-        return await self._noted(action, target, actor, data, counted, **named)
+        answer = self._cluster.upstreams.send(node, path, asked, body, headers or {})
+        return await self._noted(action, target, actor, answer, counted, **named)
 
     def note(self, action: str, target: str, actor: Actor, **detail: str) -> None:
         """Record an action that is no command to the cluster."""

@@ -301,8 +301,8 @@ def parameters(request: Request, options: AdminOptions, count: int = 0) -> list[
 
 def warning(errors: Iterable[str]) -> str:
     """Return the warning for an answer that lacks some nodes, or ""."""
-    data = "; ".join(errors)
-    return f"WARNING: {data}" if data else ""
+    text = "; ".join(errors)
+    return f"WARNING: {text}" if text else ""
 
 
 def _answer(data: JsonObject, errors: Iterable[str]) -> Response:

@@ -29,14 +29,14 @@ MOST_LISTED = 100  # tubes on a page
 MOST_PASSED = 20  # pages of tubes to skip that the user may not see
 PREVIEW = 16 * 1024  # bytes of a body
 _CONTENTS = ("body", "body_base64", "headers", "key")
-Many = Mapping[str, tuple[str, ...]]  # names of actions, by state
-MANY: Many = {  # actions on all messages in a state: those that lead out of it
+BulkActions = Mapping[str, tuple[str, ...]]  # names of actions, by state
+BULK_ACTIONS: BulkActions = {  # actions on all messages in a state: those that lead out of it
     "ready": ("bury", "finish"),
     "in_flight": ("requeue", "bury", "finish"),
     "deferred": ("requeue", "bury", "finish"),
     "buried": ("kick", "finish"),
 }
-MANY_JOBS: Many = {
+BULK_JOB_ACTIONS: BulkActions = {
     "ready": ("bury", "delete"),
     "reserved": ("release", "delete"),
     "delayed": ("kick", "bury", "delete"),
@@ -66,7 +66,7 @@ class Browsing:
         _, topic, name = parameters(request, self.options, 3)
         asked, shows = query(request), self.shows_bodies(who_asks(request))
         node, having = asked.get("node", ""), asked.get("contains", "")[:200]
-        state = _state(asked, MANY)
+        state = _state(asked, BULK_ACTIONS)
         await self.queries.carrying(topic, node)
         arguments = {"topic": topic, "channel": name, **_page(asked, state, shows)}
         if having and not shows:
@@ -84,7 +84,7 @@ class Browsing:
             "shows_bodies": shows,
             "messages": [message_view(one) for one in data["messages"]],
             "table": _table(data.get("messages"), shows),
-            **_common(asked, state, data, MANY),
+            **_common(asked, state, data, BULK_ACTIONS),
         }
 
     async def body(self, request: Request) -> Response:
@@ -125,10 +125,10 @@ class Browsing:
         asked, who = query(request), who_asks(request)
         penstock_nodes = await self.queries.all_penstock_nodes()
         arguments = {"limit": str(MOST_LISTED)} | ({"after": asked["after"]} if asked.get("after") else {})
-        data = await self._tubes_seen(penstock_nodes, arguments, who)
+        gathered = await self._tubes_seen(penstock_nodes, arguments, who)
         listed = [
             _tube_row(node, one)
-            for node, answer in data.answers.items()
+            for node, answer in gathered.answers.items()
             for one in objects(answer.get("tubes"))[:MOST_LISTED]
         ]
         names = sorted({one["tube_name"] for one in listed})[:MOST_LISTED]
@@ -136,14 +136,14 @@ class Browsing:
         rows = sorted(
             (one for one in listed if one["tube_name"] in shown), key=lambda one: (one["tube_name"], one["node"])
         )
-        full = any(len(objects(answer.get("tubes"))) == MOST_LISTED for answer in data.answers.values())
+        full = any(len(objects(answer.get("tubes"))) == MOST_LISTED for answer in gathered.answers.values())
         return {
             "page_of": "tubes",
             "title": "Tubes",
-            "place": "/tubes",
+            "nav_path": "/tubes",
             "rows": rows,
             "following": rows[-1]["tube_name"] if full and rows else "",
-            "errors": data.errors,
+            "errors": gathered.errors,
             "table": rows,
         }
 
@@ -152,20 +152,21 @@ class Browsing:
     ) -> Gathered[JsonObject]:
         """Return a page with tubes that the user sees, if there are any. Up to MOST_PASSED pages are looked through."""
         for _ in range(MOST_PASSED):
-            data = await self.queries.ask_nodes(penstock_nodes, "/tubes", arguments)
+            gathered = await self.queries.ask_nodes(penstock_nodes, "/tubes", arguments)
             listed = [
-                [text(one.get("tube_name")) for one in objects(answer.get("tubes"))] for answer in data.answers.values()
+                [text(one.get("tube_name")) for one in objects(answer.get("tubes"))]
+                for answer in gathered.answers.values()
             ]
             ends = [names[-1] for names in listed if len(names) == MOST_LISTED]
             if not ends or any(who.visible(names) for names in listed):
                 break
             arguments = arguments | {"after": min(ends)}
-        return data
+        return gathered
 
     async def tube(self, request: Request) -> Fields:
         asked, who = query(request), who_asks(request)
         name, node, shows = asked.get("name", ""), asked.get("node", ""), self.shows_bodies(who)
-        state = _state(asked, MANY_JOBS)
+        state = _state(asked, BULK_JOB_ACTIONS)
         check_sees(who, name)
         await self.queries.node(node)
         data = await self.queries.direct.get_object(node, "/tube/jobs", {"tube": name, **_page(asked, state, shows)})
@@ -178,7 +179,7 @@ class Browsing:
             "pause_left": number(data.get("pause_left")),
             "jobs": [job_view(one) for one in objects(data.get("jobs"))[:MOST_SHOWN]],
             "table": _table(data.get("jobs"), shows),
-            **_common(asked, state, data, MANY_JOBS),
+            **_common(asked, state, data, BULK_JOB_ACTIONS),
         }
 
 
@@ -189,7 +190,7 @@ def one_number(text: str, name: str) -> str:
     return text
 
 
-def _state(asked: dict[str, str], many: Many) -> str:
+def _state(asked: dict[str, str], many: BulkActions) -> str:
     """Return the requested state. Raises HttpError 400 for an unknown one, or one that the requested action does not leave."""
     state, action = asked.get("state", "") or "ready", asked.get("many", "")
     if state not in many or (action and action not in many[state]):
@@ -203,11 +204,11 @@ def _page(asked: dict[str, str], state: str, shows: bool) -> dict[str, str]:
     return {"state": state, "limit": str(MOST_SHOWN), "preview": str(PREVIEW if shows else 0)} | after
 
 
-def _common(asked: dict[str, str], state: str, data: JsonObject, many: Many) -> Fields:
+def _common(asked: dict[str, str], state: str, data: JsonObject, many: BulkActions) -> Fields:
     """Return the template fields that pages of messages and jobs share."""
     total = number(data.get("total"))
     return {
-        "place": "",
+        "nav_path": "",
         "state": state,
         "states": list(many),
         "total": total,

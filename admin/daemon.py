@@ -87,7 +87,7 @@ def application(options: AdminOptions, context: ssl.SSLContext) -> Api:
     others = {name: f"{home}/clusters/{name}" for name, _ in named}
     clusters = ((options.cluster_name, home), *others.items()) if others else ()
     answer_budget = AnswerBudget(options.max_upstream_response)
-    first = _Shown(options, context, access, home, clusters, answer_budget)
+    first = _ClusterSite(options, context, access, home, clusters, answer_budget)
     routes = {
         **first.routes(),
         **access.guarded(Login(access, first.renderer, first.audit).routes(), first.renderer.refuse),
@@ -97,11 +97,13 @@ def application(options: AdminOptions, context: ssl.SSLContext) -> Api:
         own = replace(
             options, base_path=others[name], lookupd_http_address=tuple(addresses.split(",")), nsqd_http_address=()
         )
-        found |= below(others[name], _Shown(own, context, access, home, clusters, answer_budget, first.audit).routes())
+        found |= below(
+            others[name], _ClusterSite(own, context, access, home, clusters, answer_budget, first.audit).routes()
+        )
     return Api(found, Hosts(list(options.allowed_host)), _note)
 
 
-class _Shown:
+class _ClusterSite:
     """The API and the pages of one cluster."""
 
     def __init__(

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from admin.access import Access, check_action, check_sees, who_asks
 from admin.actions import CHANGES, Actions, counted_of
 from admin.api import parameters
-from admin.browsing import MANY, MANY_JOBS, one_number
+from admin.browsing import BULK_ACTIONS, BULK_JOB_ACTIONS, one_number
 from admin.cluster import Outcome
 from admin.layout import Do, Form, PageRenderer, Partly
 from admin.options import AdminOptions
@@ -134,8 +134,12 @@ class Forms:
         if (headers or form.get("key")) and not is_penstock:
             raise HttpError(400, f"{node} does not support headers and deduplication keys.")
         sent = {f"X-Nsq-Header-{name}": value for name, value in headers}
-        _, data = await self.actions.at_node("publish", node, "/pub", asked, self.access.actor(request), body, sent)
-        published = "duplicate" if data.get("x-nsq-duplicates") else data.get("x-nsq-message-id", "")[:32]
+        _, answer_headers = await self.actions.at_node(
+            "publish", node, "/pub", asked, self.access.actor(request), body, sent
+        )
+        published = (
+            "duplicate" if answer_headers.get("x-nsq-duplicates") else answer_headers.get("x-nsq-message-id", "")[:32]
+        )
         return self.renderer.url("topics", topic, published=published or "yes")
 
     # Messages and jobs
@@ -144,7 +148,7 @@ class Forms:
         """Act on one message, by its offset; or on many, as a task."""
         _, topic, channel = parameters(request, self.options, 3)
         action, node, state = form.get("action", ""), form.get("node", ""), form.get("state", "")
-        if action not in ON_MESSAGES or state not in MANY:
+        if action not in ON_MESSAGES or state not in BULK_ACTIONS:
             raise HttpError(400, "Unknown action.")
         check_action(who_asks(request), action)
         await self.queries.carrying(topic, node)
@@ -157,7 +161,7 @@ class Forms:
             was = {name: form.get(name, "") for name in ("contains", "after")}
             done = {"did": action, "n": str(counted_of(answer, word))}
             return self.renderer.url("messages", topic, channel, node=node, state=state, **was, **done)
-        if action not in MANY[state]:
+        if action not in BULK_ACTIONS[state]:
             raise HttpError(400, f"{action.capitalize()} is not available for {state.replace('_', ' ')} messages.")
         target = f"{state} messages of {topic}/{channel} at {node}"
         return self._begin(request, form, topic, target, "/channel/messages", asked)
@@ -175,7 +179,7 @@ class Forms:
                 raise HttpError(400, "Pause duration must be a whole number of seconds.")
             await self.actions.at_node(action, node, "/tube/pause", {"tube": name, "seconds": seconds}, actor)
             return self.renderer.url("tube", name=name, node=node, state=state, did=action)
-        if action not in ON_JOBS or state not in MANY_JOBS:
+        if action not in ON_JOBS or state not in BULK_JOB_ACTIONS:
             raise HttpError(400, "Unknown action.")
         check_action(who, action)
         asked = {"tube": name}
@@ -185,7 +189,7 @@ class Forms:
             answer, _ = await self.actions.at_node(action, node, f"/tube/jobs/{action}", asked, actor, counted=word)
             done = {"did": "deletejob" if action == "delete" else action, "n": str(counted_of(answer, word))}
             return self.renderer.url("tube", name=name, node=node, state=state, after=form.get("after", ""), **done)
-        if action not in MANY_JOBS[state]:
+        if action not in BULK_JOB_ACTIONS[state]:
             raise HttpError(400, f"{action.capitalize()} is not available for {state} jobs.")
         return self._begin(request, form, name, f"{state} jobs of tube {name} at {node}", "/tube/jobs", asked)
 

@@ -49,7 +49,7 @@ HEADERS = {
     "Cache-Control": "no-store",
 }
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
-_PLACES = (
+_NAVIGATION = (
     ("/", "Topics", Role.VIEWER), ("/nodes", "Nodes", Role.VIEWER), ("/storage", "Storage", Role.VIEWER),
     ("/tubes", "Tubes", Role.VIEWER), ("/readers", "Readers", Role.VIEWER), ("/history", "History", Role.VIEWER),
     ("/tasks", "Tasks", Role.OPERATOR),
@@ -232,7 +232,7 @@ class PageRenderer:
                 request.state.again()
                 status, fields = await self._fields(request, view)
                 if status == 200 and was_wrong:  # the rest of the page differs, so it has to be loaded again
-                    fields = {"page_of": "again", "title": "", "place": ""}
+                    fields = {"page_of": "again", "title": "", "nav_path": ""}
             except HttpError:
                 fields, left = wrong("Your session has ended, or you no longer have access to this page.", ""), 0
             content = {"content": f"{fields['page_of']}_live.html"}
@@ -255,9 +255,9 @@ class PageRenderer:
             "who": who,
             "token": token,
             "can_log_in": self.access.users.are_kept and not who.session,
-            "places": [
+            "navigation": [
                 (path, name)
-                for path, name, role in _PLACES
+                for path, name, role in _NAVIGATION
                 if who.role >= role and (path != "/history" or self.options.lake)
             ],
             "clusters": self.clusters,
@@ -326,7 +326,7 @@ def wrong(words: str, advice: str) -> Fields:
     return {
         "page_of": "error",
         "title": "Request failed",
-        "place": "",
+        "nav_path": "",
         "words": words,
         "advice": advice,
         "still": True,

@@ -107,7 +107,7 @@ class Login:
 
     def _page(self, request: Request, following: str, user: str, words: str, status: int = 200) -> Response:
         fields: Fields = {
-            "page_of": "login", "title": "Log in", "place": "", "still": True, "next": following[:2000], "user": user,
+            "page_of": "login", "title": "Log in", "nav_path": "", "still": True, "next": following[:2000], "user": user,
             "words": words, "are_kept": self.access.users.are_kept,
         }  # fmt: skip
         return self.renderer.page(request, fields, status)

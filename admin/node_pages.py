@@ -49,7 +49,7 @@ class NodePages:
         return {
             "page_of": "nodes",
             "title": "Nodes",
-            "place": "/nodes",
+            "nav_path": "/nodes",
             "producers": found.producers,
             "topics_of": topics,
             "ages": stale,
@@ -75,7 +75,7 @@ class NodePages:
         return {
             "page_of": "node",
             "title": f"Node {producer.address}",
-            "place": "",
+            "nav_path": "",
             "node": producer.address,
             "rows": rows,
             "page": page,
@@ -95,12 +95,12 @@ class NodePages:
     ) -> tuple[list[str], list[tuple[str, str]], list[str]]:
         """Return the names of the node's topics, its totals, and what went wrong."""
         if is_penstock:
-            data = await self.queries.ask_nodes([producer], "/topics/figures", {"columns": ""})
-            answer = data.answers.get(producer.address, {})
+            gathered = await self.queries.ask_nodes([producer], "/topics/figures", {"columns": ""})
+            answer = gathered.answers.get(producer.address, {})
             totals, names = answer.get("totals"), answer.get("names")
             sums = totals if isinstance(totals, dict) else {}
             pairs = [(_label(name), count(number(value))) for name, value in sums.items()]
-            return [text(name) for name in names or ()] if isinstance(names, list) else [], pairs, data.errors
+            return [text(name) for name in names or ()] if isinstance(names, list) else [], pairs, gathered.errors
         stats = (
             await self.queries.cache.get(("node", producer.address), lambda: self.queries.cluster.stats([producer]))
         ).now
@@ -112,16 +112,16 @@ class NodePages:
     async def storage(self, request: Request) -> Fields:
         who = who_asks(request)
         penstock_nodes = await self.queries.all_penstock_nodes()
-        data = await self.queries.ask_nodes(penstock_nodes, "/storage")
+        gathered = await self.queries.ask_nodes(penstock_nodes, "/storage")
         node = query(request).get("node", "")
-        views = {address: storage_view(one, who) for address, one in data.answers.items()}
+        views = {address: storage_view(one, who) for address, one in gathered.answers.items()}
         return {
             "page_of": "storage",
             "title": "Storage",
-            "place": "/storage",
+            "nav_path": "/storage",
             "rows": views,
             "node": node if node in views else "",
-            "errors": data.errors,
+            "errors": gathered.errors,
             "table": [
                 {"node": address} | {key: value for key, value in view.items() if not isinstance(value, list)}
                 for address, view in views.items()
@@ -132,15 +132,15 @@ class NodePages:
         asked, who = query(request), who_asks(request)
         penstock_nodes = await self.queries.all_penstock_nodes()
         arguments = {"limit": str(MOST_CURSORS)} | ({"after": asked["after"]} if asked.get("after") else {})
-        data = await self.queries.ask_nodes(penstock_nodes, "/cursors", arguments)
-        rows = reader_rows({node: objects(one.get("cursors")) for node, one in data.answers.items()}, "")
+        gathered = await self.queries.ask_nodes(penstock_nodes, "/cursors", arguments)
+        rows = reader_rows({node: objects(one.get("cursors")) for node, one in gathered.answers.items()}, "")
         rows = [row for row in rows if who.sees(row["topic"])]
         return {
             "page_of": "readers",
             "title": "Readers",
-            "place": "/readers",
+            "nav_path": "/readers",
             "rows": rows,
-            "errors": data.errors,
+            "errors": gathered.errors,
             "table": rows,
         }
 
@@ -157,7 +157,7 @@ class NodePages:
         return {
             "page_of": "lookup",
             "title": "Lookup",
-            "place": "/lookup",
+            "nav_path": "/lookup",
             "lookupds": self.settings.lookupds,
             "inactive": dict(islice(visible.items(), MOST_INACTIVE)),
             "inactive_left_out": max(0, len(visible) - MOST_INACTIVE),

@@ -59,7 +59,7 @@ class RecordPages:
         return {
             "page_of": "history",
             "title": f"History of {topic}" if topic else "History",
-            "place": "" if topic else "/history",
+            "nav_path": "" if topic else "/history",
             "topic": topic,
             "lake": self.options.lake,
             "grains": list(GRAINS),
@@ -71,14 +71,14 @@ class RecordPages:
     async def all_tasks(self, request: Request) -> Fields:
         who = who_asks(request)
         tasks = [task for task in self.tasks.all() if who.sees(task.topic)]
-        return {"page_of": "tasks", "title": "Tasks", "place": "/tasks", "tasks": tasks}
+        return {"page_of": "tasks", "title": "Tasks", "nav_path": "/tasks", "tasks": tasks}
 
     async def task(self, request: Request) -> Fields:
         word = parameters(request, self.options, 2)[1]
         task = self.tasks.find(whole(word, 0))
         if task is None or not who_asks(request).sees(task.topic):
             raise HttpError(404, "Task not found. The audit log records what earlier tasks did.")
-        return {"page_of": "task", "title": f"Task {task.number}", "place": "", "task": task}
+        return {"page_of": "task", "title": f"Task {task.number}", "nav_path": "", "task": task}
 
     async def audit(self, request: Request) -> Fields:
         asked = query(request)
@@ -87,7 +87,7 @@ class RecordPages:
         return {
             "page_of": "audit",
             "title": "Audit",
-            "place": "/audit",
+            "nav_path": "/audit",
             "records": records,
             "q": words,
             "before": before,

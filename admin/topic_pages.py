@@ -69,10 +69,10 @@ class TopicPages:
         sort = sort if sort in COLUMNS else "name"
         knows = bool(self.settings.lookupds)  # nsqlookupd knows the names, so not every node has to be asked
         columns = COLUMNS[sort] if sort != "name" or not knows else None
-        data = await self.queries.overview_or_stale(columns)
+        overview = await self.queries.overview_or_stale(columns)
         # Names and rows are known; sums follow with the next refresh.
-        is_pending = data is None and knows and sort == "name"
-        cached = data or (CachedAnswer(Overview()) if is_pending else await self.queries.overview(columns))
+        is_pending = overview is None and knows and sort == "name"
+        cached = overview or (CachedAnswer(Overview()) if is_pending else await self.queries.overview(columns))
         names = set(cached.now.names)
         if knows:
             names.update((await self.queries.cache.get("topics", self.queries.cluster.topics)).now.names)
@@ -87,7 +87,7 @@ class TopicPages:
         return {
             "page_of": "topics",
             "title": "Topics",
-            "place": "/",
+            "nav_path": "/",
             "rows": listed,
             "page": page,
             "pages": pages,
@@ -124,8 +124,8 @@ class TopicPages:
         """Return what an operator should look at: severity, words, and the page with details."""
         found = [("bad", f"{node}: {health}", f"nodes/{node}") for node, health in overview.unwell.items()]
         penstock_nodes = await self.queries.all_penstock_nodes()
-        data = await self.queries.ask_nodes_or_stale(penstock_nodes, "/storage", SELDOM)
-        found += [(level, f"{node}: {words}", "storage") for node, level, words in disks(data.answers)]
+        storage = await self.queries.ask_nodes_or_stale(penstock_nodes, "/storage", SELDOM)
+        found += [(level, f"{node}: {words}", "storage") for node, level, words in disks(storage.answers)]
         if overview.idle_count:
             have = "channel has" if overview.idle_count == 1 else "channels have"
             words = f"{count(overview.idle_count)} {have} messages but no clients: "
@@ -135,7 +135,7 @@ class TopicPages:
     async def topic(self, request: Request) -> Fields:
         name = parameters(request, self.options, 2)[1]
         producers, errors, cached = await self.queries.topic(name)
-        data, rows = merged_topic(name, cached.now.topics), _channel_rows(cached.now)
+        merged, rows = merged_topic(name, cached.now.topics), _channel_rows(cached.now)
         penstock_nodes = await self.queries.penstock_nodes(producers)
         ages, buried = await self.queries.ages(producers, name)
         own = (await self.queries.rows([name])).now.get(name) if penstock_nodes else None
@@ -146,11 +146,11 @@ class TopicPages:
         return {
             "page_of": "topic",
             "title": f"Topic {name}",
-            "place": "",
+            "nav_path": "",
             "name": name,
-            "topic": data,
+            "topic": merged,
             "errors": [*errors, *_left_out(channels, "channels")],
-            "is_paused": data["paused"],
+            "is_paused": merged["paused"],
             "timed": len(penstock_nodes) == len(producers),
             "channels": channels[:MOST_ROWS],
             "ages": ages,
@@ -173,18 +173,18 @@ class TopicPages:
         parts = [one for node in cached.now.topics for one in node["channels"] or () if one["channel_name"] == name]
         if not parts:
             raise HttpError(404, f"Topic {topic} has no channel {name}.")
-        data = merged_channel(topic, name, parts)
+        merged = merged_channel(topic, name, parts)
         penstock_nodes = await self.queries.penstock_nodes(producers)
-        clients = data["clients"] or []
+        clients = merged["clients"] or []
         return {
             "page_of": "channel",
             "title": f"Channel {name}",
-            "place": "",
+            "nav_path": "",
             "topic_name": topic,
             "name": name,
-            "channel": data | {"clients": clients[:MOST_ROWS]},
+            "channel": merged | {"clients": clients[:MOST_ROWS]},
             "errors": [*errors, *_left_out(clients, "clients")],
-            "is_paused": data["paused"],
+            "is_paused": merged["paused"],
             "timed": len(penstock_nodes) == len(producers),
             "oldest": (await self.queries.ages(producers, topic))[0].get(name, 0),
             "browsable": [one.address for one in penstock_nodes],
@@ -201,7 +201,7 @@ class TopicPages:
         return {
             "page_of": "counter",
             "title": "Counter",
-            "place": "/counter",
+            "nav_path": "/counter",
             "total": total,
             "rate_in": speed,
             "errors": cached.now.errors,
@@ -211,8 +211,8 @@ class TopicPages:
         """Return a topic's recent series, summed over all nodes, for its charts. See admin.series for the form."""
         name = parameters(request, self.options, 2)[1]
         penstock_nodes = await self.queries.penstock_nodes((await self.queries.producers_of(name)).producers)
-        data = list((await self.queries.ask_nodes(penstock_nodes, "/topic/series", {"topic": name})).answers.values())
-        return json_response({span: summed([one.get(span) for one in data]) for span in ("hour", "day")})
+        series = list((await self.queries.ask_nodes(penstock_nodes, "/topic/series", {"topic": name})).answers.values())
+        return json_response({span: summed([one.get(span) for one in series]) for span in ("hour", "day")})
 
 
 def _left_out(rows: Sequence[object], what: str) -> list[str]:
@@ -231,12 +231,12 @@ def _totals(overview: Overview) -> list[tuple[str, str]]:
         ("Deferred", "deferred"),
         ("Clients", "clients"),
     )
-    data = [(words, count(overview.totals[name])) for words, name in names]
+    labeled = [(words, count(overview.totals[name])) for words, name in names]
     if overview.totals["buried"]:
-        data.append(("Buried", count(overview.totals["buried"])))
+        labeled.append(("Buried", count(overview.totals["buried"])))
     if overview.oldest:
-        data.append(("Oldest message", age(overview.oldest, time.time_ns())))
-    return data
+        labeled.append(("Oldest message", age(overview.oldest, time.time_ns())))
+    return labeled
 
 
 def _channel_rows(stats: Stats | None) -> list[Row]:

@@ -149,8 +149,8 @@ class Upstreams:
             if elsewhere:
                 return await self._ask(method, elsewhere, arguments, body, headers, again=False)
         if answer.status_code != 200:
-            data = content[:200].decode("utf-8", "replace")
-            raise Refused(f"{url} answered {answer.status_code} {data!r}", answer.status_code)
+            refusal = content[:200].decode("utf-8", "replace")
+            raise Refused(f"{url} answered {answer.status_code} {refusal!r}", answer.status_code)
         return content, dict(answer.headers)
 
     async def _exchange(
