@@ -261,9 +261,9 @@ def _command(
     commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, what: str, channel: bool = False
 ) -> argparse.ArgumentParser:
     command = commands.add_parser(name, help=what, description=what)
-    command.add_argument("topic")
+    command.add_argument("topic", help="name of the topic")
     if channel:
-        command.add_argument("channel")
+        command.add_argument("channel", help="name of the channel")
     command.add_argument(
         "--nsqd-http-address", default=ADDRESS, metavar="HOST:PORT", help=f"HTTP address of nsqd (default: {ADDRESS})"
     )

@@ -48,15 +48,15 @@ USAGE = f"""Use: {PROGRAM} [OPTIONS]
 
 Options:
  -b DIR   keep jobs in a commit log in DIR (must exist); without it they are in memory only
- -f MS    sync what was answered at most MS milliseconds later (default 50); 0: before each answer
- -F       never sync: the system writes when it likes
+ -f MS    sync at most MS milliseconds after a response (default 50); 0: before each response
+ -F       never sync: the operating system decides when to write
  -l ADDR  listen on address (default 0.0.0.0), or unix:PATH
  -p PORT  listen on port (default 11300)
  -s BYTES size of the log's segments (default {SEGMENT_SIZE}, or an eighth of a small disk; at least {SMALLEST_SEGMENT})
- -u USER  become user and their group
+ -u USER  switch to user and the group of the user
  -z BYTES maximum job size (default {DEFAULT_MAX_JOB_SIZE}, at most {MOST_JOB_SIZE})
  -v       show version
- -V       verbose: tell on standard error what happens
+ -V       verbose: log to standard error
  -h       show this help
 """
 _WITH_VALUE = "bflpsuz"

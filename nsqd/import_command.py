@@ -1,10 +1,10 @@
-"""`penstock import DIR`: take over the directory of an NSQ nsqd, or of beanstalkd -b, as our first start there would.
+"""`penstock import DIR`: import the data directory of an NSQ nsqd, or of beanstalkd -b, as the first start of nsqd would.
 
 Everything is published into a log in DIR and synced, then NSQ's files are moved to imported-from-nsq, in DIR. If it is
-interrupted, the next import or the next start of nsqd begins anew: until all is taken over, NSQ's files stay as they are.
+interrupted, the next import or the next start of nsqd starts again: NSQ's files are unchanged until all is imported.
 
-Exit code 0: done, or there was nothing; 1: it failed, and nothing has changed; 3: done, but some bytes were no messages. Only
-an empty log takes NSQ's messages: with files of NSQ beside a log it fails.
+Exit code 0: done, or nothing to import; 1: it failed, and nothing was changed; 3: done, but some bytes were not messages. It
+fails if DIR has both a log and files of NSQ.
 """
 
 import argparse

@@ -1,7 +1,7 @@
-"""`penstock verify DIR`: what a data directory holds, and whether all of it is whole. Changes nothing.
+"""`penstock verify DIR`: check a data directory, and print what it holds. Changes nothing.
 
-Exit code 0: whole; 1: damaged; 2: it cannot be looked at, e.g. because an nsqd is using it; 3: not damaged, but bytes at the
-log's end may have been acknowledged, and the next start cuts them off.
+Exit code 0: the log is intact; 1: it is damaged; 2: it cannot be read, for example because an nsqd uses it; 3: it is not
+damaged, but bytes at its end may have been acknowledged, and the next start cuts them off.
 """
 
 import argparse
