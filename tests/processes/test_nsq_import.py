@@ -190,9 +190,9 @@ def test_killed_at_any_moment_it_doubles_and_loses_nothing(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("t.diskqueue.meta.dat", b"not a number", "no metadata of a disk queue"),
-        ("t.diskqueue.meta.dat", b"", "no metadata of a disk queue"),
-        ("t.diskqueue.meta.dat", b"1\n0,-5\n0,0\n", "no metadata of a disk queue"),
+        ("t.diskqueue.meta.dat", b"not a number", "not the metadata of a disk queue"),
+        ("t.diskqueue.meta.dat", b"", "not the metadata of a disk queue"),
+        ("t.diskqueue.meta.dat", b"1\n0,-5\n0,0\n", "not the metadata of a disk queue"),
         ("no name!.diskqueue.000000.dat", b"", "not named after a topic"),
         ("t:.diskqueue.000000.dat", b"", "not named after a topic"),
         ("nsqd.dat", b"{", "failed to load metadata"),

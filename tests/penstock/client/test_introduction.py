@@ -383,7 +383,7 @@ def test_files_that_are_of_no_use(authority: Authority, tmp_path: Path) -> None:
         client_context(Settings(tls_v1=True, tls_root_ca_file=str(nonsense)))
     with pytest.raises(ValueError, match="No such file"):
         client_context(Settings(tls_v1=True, tls_cert="/nix", tls_key="/nix"))
-    with pytest.raises(ValueError, match="only together"):
+    with pytest.raises(ValueError, match="must be given together"):
         client_context(Settings(tls_v1=True, tls_cert=authority.cert))
     with pytest.raises(ValueError, match=r"tls_key .*ca\.pem"):
         client_context(Settings(tls_v1=True, tls_cert=authority.cert, tls_key=authority.root))
