@@ -338,7 +338,7 @@ class ListenError(Exception):
 
 
 def test_the_collector_finds_texts_of_every_form() -> None:
-    assert {(line.level, line.text) for line in collected(SOURCE, "x.py")} == {
+    assert {(line.level, line.text) for line in collected(SOURCE, "source")} == {
         ("ERROR", "LOG: the header of … is wrong"),
         ("WARNING", "LOG: … bytes are free in …"),
         ("WARNING", "LOG: nothing is free"),
@@ -362,7 +362,7 @@ def test_the_collector_finds_texts_of_every_form() -> None:
     ],
 )
 def test_an_entry_shows_a_line_or_its_beginning(entry: str, found: bool) -> None:
-    lines = [line for line in collected(SOURCE, "x.py") if line.text.startswith("LOG: … bytes")]
+    lines = [line for line in collected(SOURCE, "source") if line.text.startswith("LOG: … bytes")]
     entries = quoted([f"## Space\n\n    {entry}\n"])
     assert len(entries) == 1
     assert (missing(lines, entries) == []) is found
@@ -370,6 +370,6 @@ def test_an_entry_shows_a_line_or_its_beginning(entry: str, found: bool) -> None
 
 
 def test_the_text_of_an_error_stands_within_a_line() -> None:
-    errors = [line for line in collected(SOURCE, "x.py") if not line.level]
+    errors = [line for line in collected(SOURCE, "source") if not line.level]
     found = missing(errors, quoted(["    FATAL: cannot open - segment … is gone for …"]))
-    assert found == ["x.py:16:  listen (…) failed: …", "x.py:14:  ……lookup of … fails"]
+    assert found == ["source:16:  listen (…) failed: …", "source:14:  ……lookup of … fails"]
