@@ -54,7 +54,7 @@ format: .venv/.dev ## let ruff write the style
 
 clean: ## remove what the targets above made, but not ./data
 	find $(ROOMS) -name __pycache__ -prune -exec rm -rf {} +
-	rm -rf .venv tests/clients/*/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build/docs tests/clients/*/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # The virtual environment. Debian's python3 comes without ensurepip; root gets it installed, others are told.
 $(BIN)/python:
