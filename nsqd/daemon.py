@@ -23,8 +23,8 @@ from nsqd.front_ends import (
     all_peers,
     listen_to_beanstalk,
     listen_to_nsq,
+    make_admission,
     make_auth_servers,
-    make_edge,
     nsq_peers,
 )
 from nsqd.http.node import Node
@@ -103,8 +103,8 @@ class Daemon:
         timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
         self._lookupds = Lookupds(broker, lookup_identity(options, self._info), timeouts, opened.wake, nursery)
         self.context = Context(broker, options.settings(), until_registered=self._lookupds.until_registered)
-        edge = make_edge(options, doors, broker.refused, self._budget)
-        self.reactor = Reactor(broker, clocks, self._serve_http, self._tell, edge)
+        admission = make_admission(options, doors, broker.refused, self._budget)
+        self.reactor = Reactor(broker, clocks, self._serve_http, self._tell, admission)
         opened.wake.reactor = self.reactor
         self._http_server: HttpServer | None = None
 

@@ -68,7 +68,7 @@ class Deliveries:
                 messages.append(json.dumps({"at": at, "node": self._node, **told}, separators=(",", ":")).encode())
             await portions.breathe()
         self._before = counters
-        for event in self._broker.commons.events.fetch():
+        for event in self._broker.context.events.fetch():
             messages.append(json.dumps(self._event(event), separators=(",", ":")).encode())
             await portions.breathe()
         return messages
@@ -103,7 +103,7 @@ class Deliveries:
         return told | ({"latency_ns": event.latency} if event.latency >= 0 else {})
 
     def _publish(self, messages: list[bytes]) -> None:
-        broker, dropped = self._broker, self._broker.commons.events.dropped
+        broker, dropped = self._broker, self._broker.context.events.dropped
         if dropped > self._dropped:
             log.warning("STATISTICS: %d events came too fast to be told", dropped - self._dropped)
             self._dropped = dropped
@@ -117,7 +117,7 @@ class Deliveries:
                 log.error("STATISTICS: %s cannot be made: %s", self._name, full)
             self._failed = True
             return
-        if is_new and not broker.limits.keeping.retains:
+        if is_new and not broker.limits.policy.retains:
             topic.configure(TopicConfig(retention=RETENTION))
         topic.publish(messages, sum(map(len, messages)))
         self._wake()

@@ -49,10 +49,10 @@ class Broker:
         self.settle, self.seal, self.serve = agenda.settle, agenda.seal, agenda.serve  # steps of the turn
         self.registry = Registry(limits)
         self.scan = ScanPool(agenda, limits.queue_scan_selection_count, limits.queue_scan_worker_pool_max, random_below)
-        self.commons = NodeContext(
+        self.context = NodeContext(
             limits, store, ids, random_below, agenda, self.registry, self.scan, Events(limits.events)
         )
-        self.directory = Directory(self.commons)
+        self.directory = Directory(self.context)
         self.topics = self.directory.topics
         self.named = self.directory.named  # the same topics, by the names as protocols read them (bytes)
         self.topic = self.directory.topic  # finds or creates a topic
@@ -165,7 +165,7 @@ class Broker:
     @property
     def waiting_bytes(self) -> int:
         """Return about how many bytes of memory delayed and deferred messages take. Looks at every channel."""
-        lanes = sum(topic.edge.lane.waiting.memory for topic in self.topics.values())
+        lanes = sum(topic.offsets.lane.waiting.memory for topic in self.topics.values())
         return lanes + sum(c.deferred.memory for topic in self.topics.values() for c in topic.channels.values())
 
     def check(self) -> None:

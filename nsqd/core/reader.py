@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.journal import Extents, ReaderJournal
-from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
@@ -29,7 +29,7 @@ class Parts:
 
     topic: str  # the topic's name
     number: int  # the reader's number
-    edge: Edge
+    offsets: TopicOffsets
     extents: Extents
     journal: ReaderJournal
     agenda: Agenda
@@ -45,7 +45,7 @@ class Batch(NamedTuple):
     ordinary: int  # how many of them have no delay
     delayed: int  # how many of them wait in the topic's delay lane
     # The jobs that a client has just put, if the batch is exactly these jobs; None: the batch may hold anything.
-    puts: PutBatch | None
+    put_batch: PutBatch | None
 
 
 class Counts(NamedTuple):
@@ -71,7 +71,9 @@ class Reader(Protocol):
     deleted: bool
     ephemeral: bool
     watched: tuple[int, int] | None  # (due, handle) of the reader's entry in the agenda
-    takes_terms: bool  # True: its messages are jobs, which have terms and wait for their time in the reader itself
+    takes_job_options: (
+        bool  # True: its messages are jobs, which have terms and wait for their time in the reader itself
+    )
 
     # called by the topic
 
@@ -81,10 +83,10 @@ class Reader(Protocol):
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Leave out messages first..end, which this reader does not get. `Edge.ordinary` already counts `ordinary` of them."""
 
-    def expect(self, first: int, count: int, terms: JobOptions) -> None:
+    def expect(self, first: int, count: int, options: JobOptions) -> None:
         """Note that `count` messages from `first` on come on these terms once the edge passes them.
 
-        The topic calls this only on a reader that `takes_terms`.
+        The topic calls this only on a reader that `takes_job_options`.
         """
 
     def release(self, message: Message) -> None:

@@ -51,7 +51,7 @@ class ReaderState(ABC):
         return spans
 
     def expect(  # noqa: B027 (most kinds have no use for it)
-        self, first: int, count: int, terms: JobOptions, numbers: list[int], created: int
+        self, first: int, count: int, options: JobOptions, numbers: list[int], created: int
     ) -> None:
         """Note that `count` messages from `first` on were published on these terms, at `created` (ns since the epoch).
 
@@ -59,11 +59,11 @@ class ReaderState(ABC):
         """
 
     @abstractmethod
-    def drop(self, edge: int) -> list[Span]:
+    def drop(self, distributed: int) -> list[Span]:
         """Return the spans that the reader owes before `edge`, the topic's; the reader is being dropped."""
 
     @abstractmethod
-    def settle(self, edge: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
+    def settle(self, distributed: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
         """Draw the conclusions from what was applied, before the state is dumped, compared or made live.
 
         `edge`: the topic's; `delayed`: messages that were published with a delay, ordinal to due. Returns the spans that
@@ -76,7 +76,7 @@ class ReaderState(ABC):
         """Return the ordinal behind the last message that the reader knows of."""
 
     @abstractmethod
-    def figures(self, edge: int, plain: list[Span]) -> dict[str, int]:
+    def figures(self, distributed: int, plain: list[Span]) -> dict[str, int]:
         """Count the messages that a start will put into each state. The state is settled. `plain`: as in `revive`."""
 
     def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
@@ -101,7 +101,7 @@ class ReaderState(ABC):
 
     @classmethod
     @abstractmethod
-    def load(cls, array: list[Any], offset: int, edge: int, lane: Page, kinds: Kinds) -> Self:
+    def load(cls, array: list[Any], offset: int, distributed: int, lane: Page, kinds: Kinds) -> Self:
         """Return the state that `dump` returned as `array`, with every time moved by `offset` (ns).
 
         `lane`: the messages before `edge`, the topic's, that wait in the topic's delay lane.
@@ -111,7 +111,7 @@ class ReaderState(ABC):
         """Keep what is needed of `before`, the state before the checkpoint: the checkpoint may break off in the middle."""
 
     @abstractmethod
-    def owed(self, edge: int, kinds: Kinds) -> Iterator[Span]:
+    def owed(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
         """Yield the spans (first, end) that a state owes which was just loaded, except for the messages that `flags` tells."""
 
     def flags(self, first: int, end: int) -> bytes:

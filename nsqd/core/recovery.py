@@ -65,8 +65,8 @@ class Recovery:
         broker, offset = self._broker, self._offset
         topic = broker.directory.adopt(state.name, state.number, state.config)
         topic.cursors.update(state.cursors)
-        keys = {key: stamp - offset for key, stamp in state.seen.keys.items()}
-        topic.intake.seen.restore(keys, state.seen.producers, now)
+        keys = {key: stamp - offset for key, stamp in state.publishers.keys.items()}
+        topic.intake.dedup.restore(keys, state.publishers.producers, now)
         delayed = [(ordinal, max(now, due - offset) if due else 0) for ordinal, due in state.delayed.items()]
         topic.resume(state.end, state.distributed, state.paused, delayed, now)
         kinds = topic.journal.extents(0, state.distributed)

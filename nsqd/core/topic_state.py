@@ -38,7 +38,7 @@ from nsqd.core.topic import Topic
 from nsqd.core.work_queue.state import TubeState
 
 READERS: dict[ReaderKind, type[ReaderState]] = {state.kind: state for state in (ChannelState, TubeState)}
-SEEN_AT_ONCE = 2000  # keys in one record, which takes a fifth of a millisecond
+PUBLISHERS_AT_ONCE = 2000  # keys in one record, which takes a fifth of a millisecond
 
 
 @dataclass(slots=True)
@@ -81,8 +81,10 @@ class TopicState:
     # ordinals in `delayed` that a reader's own record names: they have left the delay lane, if only by an operator's command
     handed_over: set[int] = field(default_factory=set)
     lane: list[bytes] = field(default_factory=list)  # more of them, packed; owed by all readers that start before them
-    seen: Publishers = field(default_factory=Publishers)  # from the publishes since STATE_TOPIC
-    seen_before: Publishers = field(default_factory=Publishers)  # from the SEEN records, or from before the checkpoint
+    publishers: Publishers = field(default_factory=Publishers)  # from the publishes since STATE_TOPIC
+    publishers_before: Publishers = field(
+        default_factory=Publishers
+    )  # from the SEEN records, or from before the checkpoint
 
     # applying records
 
@@ -101,8 +103,8 @@ class TopicState:
             _, self.config = records.unpack_config(content)
         elif kind is Kind.SEEN:
             keys, stamps, producers, numbers = msgpack.unpackb(memoryview(content)[records.SEEN.size :])
-            self.seen_before.keys.update(zip(keys, stamps, strict=True))
-            self.seen_before.producers.update(zip(producers, numbers, strict=True))
+            self.publishers_before.keys.update(zip(keys, stamps, strict=True))
+            self.publishers_before.producers.update(zip(producers, numbers, strict=True))
         else:
             return self._tell_reader(kind, content)
         return ()
@@ -126,16 +128,16 @@ class TopicState:
         `created`, `stamp`: when the messages were published, in ns since the epoch and in ns of the state's clock.
         """
         _, first, count, due, largest, flags = records.PUBLISH.unpack_from(content)
-        self.seen.note(attributes, count, stamp)
+        self.publishers.note(attributes, count, stamp)
         distributed = bool(flags & records.DISTRIBUTED)
         if due and not (distributed and attributes.job is not None and self._readers_have_times):
             self.delayed.update(dict.fromkeys(range(first, first + count), due))
         if attributes.job is None and not due:
             return
-        terms = JobOptions(due=due) if attributes.job is None else JobOptions(*attributes.job, due, True)
-        numbers = numbers_of(content, at, count, largest) if distributed and terms.was_put else []
+        options = JobOptions(due=due) if attributes.job is None else JobOptions(*attributes.job, due, True)
+        numbers = numbers_of(content, at, count, largest) if distributed and options.was_put else []
         for reader in self.readers.values():
-            reader.expect(first, count, terms, numbers, created)
+            reader.expect(first, count, options, numbers, created)
 
     @property
     def _readers_have_times(self) -> bool:
@@ -200,7 +202,7 @@ class TopicState:
         ]
         self.delayed = {ordinal: due for ordinal, due in self.delayed.items() if ordinal >= self.distributed}
         self.handed_over.clear()
-        self.seen, self.seen_before = self.seen.over(self.seen_before), Publishers()
+        self.publishers, self.publishers_before = self.publishers.over(self.publishers_before), Publishers()
         return gone
 
     # checkpoints
@@ -223,9 +225,9 @@ class TopicState:
 
     def details(self, offset: int) -> Iterator[tuple[Kind, bytes]]:
         """Yield the records that follow the array. `offset`: ns from the state's clock to the log's."""
-        known, keys, producers = self.seen, list(self.seen.keys), list(self.seen.producers)
-        for first in range(0, max(len(keys), len(producers)), SEEN_AT_ONCE):
-            part = slice(first, first + SEEN_AT_ONCE)
+        known, keys, producers = self.publishers, list(self.publishers.keys), list(self.publishers.producers)
+        for first in range(0, max(len(keys), len(producers)), PUBLISHERS_AT_ONCE):
+            part = slice(first, first + PUBLISHERS_AT_ONCE)
             stamps = {key: known.keys[key] + offset for key in keys[part] if key in known.keys}
             numbers = {name: known.producers[name] for name in producers[part] if name in known.producers}
             columns = [list(stamps), list(stamps.values()), list(numbers), list(numbers.values())]
@@ -239,42 +241,44 @@ class TopicState:
 
         `kinds`: see ReaderState. `before`: the state known before the checkpoint, which may break off in the middle.
         """
-        number, name, paused, end, edge, delayed, readers, (durability, *rest), cursors = array
-        state = cls(number, name, paused, end, edge, TopicConfig(Durability(durability) if durability else None, *rest))
+        number, name, paused, end, distributed, delayed, readers, (durability, *rest), cursors = array
+        state = cls(
+            number, name, paused, end, distributed, TopicConfig(Durability(durability) if durability else None, *rest)
+        )
         state.cursors = {name: Cursor(*of) for name, *of in cursors}
         waiting = shifted(page_of(delayed), offset)
         entries = list(zip(waiting[::3], waiting[1::3], strict=False))
-        lane: Page = page_of(b"".join([pack(ordinal, due, 0) for ordinal, due in entries if ordinal < edge]))
+        lane: Page = page_of(b"".join([pack(ordinal, due, 0) for ordinal, due in entries if ordinal < distributed]))
         for kind, *its_array in readers:
-            reader = READERS[ReaderKind(kind)].load(its_array, offset, edge, lane, kinds)
+            reader = READERS[ReaderKind(kind)].load(its_array, offset, distributed, lane, kinds)
             state.readers[reader.number] = reader
             known = before.readers.get(reader.number) if before is not None else None
             if known is not None:
                 reader.carry_over(known)
         own_until = state._own_until
-        state.delayed = {ordinal: due for ordinal, due in entries if ordinal >= edge or ordinal < own_until}
+        state.delayed = {ordinal: due for ordinal, due in entries if ordinal >= distributed or ordinal < own_until}
         if before is not None:
-            state.seen_before = before.seen.over(before.seen_before)
+            state.publishers_before = before.publishers.over(before.publishers_before)
         return state
 
 
 def state_of(topic: Topic, now: int) -> TopicState:
     """Return the part of a live topic that survives a restart, in monotonic ns as `now` is. Copies what waits, packed."""
-    edge, seen = topic.edge, topic.intake.seen
-    near, far = edge.lane.waiting.packed()
+    offsets, dedup = topic.offsets, topic.intake.dedup
+    near, far = offsets.lane.waiting.packed()
     readers = [READERS[reader.kind].of(reader) for reader in topic.readers.values() if not reader.ephemeral]
-    seen.forget(now)
+    dedup.forget(now)
     return TopicState(
         number=topic.number,
         name=topic.name,
         paused=topic.paused,
-        end=edge.end,
-        distributed=edge.distributed,
+        end=offsets.end,
+        distributed=offsets.distributed,
         config=topic.config,
         cursors=topic.cursors,
         readers={reader.number: reader for reader in readers},
-        lane=[near, *far, *(pack(message.ordinal, 0, 0) for message in edge.lane.overdue)],
-        seen=Publishers(seen.keys, seen.producers),
+        lane=[near, *far, *(pack(message.ordinal, 0, 0) for message in offsets.lane.overdue)],
+        publishers=Publishers(dedup.keys, dedup.producers),
     )
 
 

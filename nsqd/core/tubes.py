@@ -27,10 +27,10 @@ class Tubes:
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
         self._topics = directory.topics
-        self._agenda = directory.commons.agenda
-        self._registry = directory.commons.registry
-        self._limits = directory.commons.limits
-        self._ids = directory.commons.ids
+        self._agenda = directory.context.agenda
+        self._registry = directory.context.registry
+        self._limits = directory.context.limits
+        self._ids = directory.context.ids
         self.index: JobIndex[Tube] = JobIndex(self._limits.whole_job_ids)
         self.waiters: Waiters[Tube] = Waiters()
         self.listed: TubeList = TubeList()
@@ -189,15 +189,15 @@ class Tubes:
         assert job is not None
         return tube, job
 
-    def put(self, worker: Worker, bodies: list[bytes], terms: JobOptions) -> int:
+    def put(self, worker: Worker, bodies: list[bytes], options: JobOptions) -> int:
         """Put jobs into the tube that the worker uses. Returns the first client id; the others follow it. Raises TooMany."""
-        job_id = self._topic(worker.using).intake.put(bodies, terms, "")
+        job_id = self._topic(worker.using).intake.put(bodies, options, "")
         self.total += len(bodies)
         if self.waiters.count:
             self.match()
         return self.index.client_id(job_id)
 
-    def put_unique(self, worker: Worker, body: bytes, terms: JobOptions, key: str) -> int:
+    def put_unique(self, worker: Worker, body: bytes, options: JobOptions, key: str) -> int:
         """Put a job into the tube that the worker uses, unless the topic still remembers one with this key.
 
         Returns the job's client id, or 0 if none was put. Raises TooMany.
@@ -206,15 +206,15 @@ class Tubes:
         if topic.knows(key):
             return 0
         self.total += 1
-        job_id = topic.intake.put([body], terms, key)
+        job_id = topic.intake.put([body], options, key)
         if self.waiters.count:
             self.match()
         return self.index.client_id(job_id)
 
-    def put_to(self, name: str, body: bytes, terms: JobOptions) -> int:
+    def put_to(self, name: str, body: bytes, options: JobOptions) -> int:
         """Put a job into a tube so that it exists at once. Returns the job's number. Raises TooMany."""
         topic = self._topic(name)
-        job_id = topic.intake.put([body], terms, "")
+        job_id = topic.intake.put([body], options, "")
         topic.settle()  # what follows, also in the log, may rely on the job
         return self.index.client_id(job_id)
 

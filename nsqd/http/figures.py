@@ -118,7 +118,7 @@ def _walk(broker: Broker) -> Iterator[tuple[str, Row]]:
                 rows, row_of = _ROWS[reader.kind]
                 yield rows, row_of(reader)
         for name, cursor in list(topic.cursors.items()):
-            yield "cursors", Row((topic.name, name), (max(0, topic.edge.end - cursor.offset),), (cursor.offset,))
+            yield "cursors", Row((topic.name, name), (max(0, topic.offsets.end - cursor.offset),), (cursor.offset,))
 
 
 def _topic(topic: Topic) -> Row:
@@ -146,7 +146,7 @@ _ROWS: dict[Kind, tuple[str, Callable[[Any], Row]]] = {
 
 def _whole(node: Node, rows: dict[str, list[Row]]) -> Figures:
     scan = ScanStatistics(**asdict(node.broker.scan.statistics))
-    latency = node.broker.commons.latencies.copy() if node.broker.limits.latency_percentiles else None
+    latency = node.broker.context.latencies.copy() if node.broker.limits.latency_percentiles else None
     connections, turns = len(node.peers()), node.turns()
     return Figures(
         **rows,

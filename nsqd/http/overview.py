@@ -178,7 +178,7 @@ class Look:
             requeued,
             timed_out,
         )
-        jobs = sum(sum(reader.counts()) for reader in topic.readers.values() if reader.takes_terms)
+        jobs = sum(sum(reader.counts()) for reader in topic.readers.values() if reader.takes_job_options)
         self.names.append(topic.name)
         self.rows.append((*row, held, oldest, jobs))
         self.stopped.append(len(self.paused) > known)

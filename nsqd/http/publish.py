@@ -166,7 +166,7 @@ class Publishing:
     def _publish_portion(self, name: str, batch: Batch, channel: str | None) -> int:
         """Publish the next portion. Return how many had been published before. Runs in the trio thread."""
         topic = self._node.broker.topics.get(name)
-        known = batch.skip_known(topic) if topic is not None else 0
+        known = batch.skip_duplicates(topic) if topic is not None else 0
         if known:
             return known
         bodies, attributes = batch.take()

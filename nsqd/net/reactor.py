@@ -19,7 +19,7 @@ from nsqd.core.broker import Broker
 from nsqd.core.registry import Change
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.net.acceptor import Accepted, Acceptor
-from nsqd.net.admission import Edge
+from nsqd.net.admission import Admission
 from nsqd.net.connection import Connection
 from nsqd.net.inflow import Inflow
 from nsqd.net.promised import Promised, Served
@@ -53,14 +53,14 @@ class Reactor:
         clock: Clock,
         serve_http: Callable[[], Served],
         tell: Callable[[list[Change]], None],
-        edge: Edge | None = None,
+        admission: Admission | None = None,
         system: System | None = None,
     ) -> None:
         """Set up the epoll, the parts of a turn and the wake-up socket.
 
         `serve_http` does what the HTTP thread asked for; `tell` is called after a turn that changed the topology.
         """
-        system, edge = system or System(), edge or Edge()
+        system, admission = system or System(), admission or Admission()
         self._broker = broker
         self._agenda, self._scan, self._registry = broker.agenda, broker.scan, broker.registry
         self._clock = clock
@@ -71,18 +71,18 @@ class Reactor:
         self.wake = self._wake_up.wake  # makes the next turn happen now; from any thread
         self._buffer = memoryview(bytearray(READ_SIZE))  # where input is received
         self._scarce_buffer = self._buffer[:SCARCE_READ_SIZE]
-        self.budget = edge.budget
-        self.wrap = edge.wrap
+        self.budget = admission.budget
+        self.wrap = admission.wrap
         self._inflow = Inflow(self)
-        self._acceptor = Acceptor(self._epoll, edge.limits, edge.refused)
+        self._acceptor = Acceptor(self._epoll, admission.limits, admission.refused)
         self._make_peer: dict[int, MakePeer] = {}  # by the listener's file descriptor
         # What was received in this turn and not yet given to a peer: b"" is the end of input, None a reset.
         self._received: list[tuple[Connection, bytes | None]] = []
         self._received_size = 0  # bytes in `_received`
-        self._unread = Unread(self, self._inflow, clock, edge.refused)
+        self._unread = Unread(self, self._inflow, clock, admission.refused)
         self._outside = 0  # calls of `until_over` that have not ended
         self._promised = Promised()  # output and HTTP replies that wait for the log
-        self._upkeep = Upkeep(self, self._epoll, self._inflow, self._unread, edge.refused)
+        self._upkeep = Upkeep(self, self._epoll, self._inflow, self._unread, admission.refused)
         self.connections: dict[int, Connection] = {}  # by file descriptor
         # connections with output, or with something to check when the turn ends
         self.unflushed: dict[Connection, None] = {}

@@ -118,7 +118,7 @@ class MemoryTopic(RetainedExtents):
     def pause(self, paused: bool) -> None:
         pass
 
-    def keep(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
+    def keep(self, policy: StoragePolicy) -> tuple[Mark, ...]:
         return ()
 
     def configure(self, config: TopicConfig) -> None:

@@ -297,11 +297,11 @@ class Sequence:
         self.retain(max(first, before))
         return first > before
 
-    def keep(self, keeping: StoragePolicy) -> None:
+    def keep(self, policy: StoragePolicy) -> None:
         """Set how finished messages are retained. A joined extent goes as a whole, so this bounds how long it can become."""
         self._grain = (
-            keeping.retention // GRAINS or FOREVER,
-            min(RUN_BYTES, keeping.retention_bytes // GRAINS or RUN_BYTES),
+            policy.retention // GRAINS or FOREVER,
+            min(RUN_BYTES, policy.retention_bytes // GRAINS or RUN_BYTES),
         )
 
     def retain(self, first: int | None) -> None:

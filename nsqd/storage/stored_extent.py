@@ -163,7 +163,7 @@ class StoredExtent:
             self.extent.frames[first:] = [b""] * (self.count - first)
         return self.freed == self.count
 
-    def part(self, start: int, end: int, edge: int) -> "StoredExtent":
+    def part(self, start: int, end: int, distributed: int) -> "StoredExtent":
         """Return a new extent, on disk only, of messages start..end (indexes).
 
         `edge`: the ordinal before which messages were given to channels.
@@ -177,7 +177,7 @@ class StoredExtent:
         part.size = self.size * part.count // self.count
         part.oldest, part.newest, part.attributed = self.oldest, self.newest, self.attributed
         part.logged_first, part.logged_last = self.logged_first, self.logged_last
-        given = max(0, min(part.count, edge - part.first))
+        given = max(0, min(part.count, distributed - part.first))
         part.freed = sum(not part.owed_at(index) for index in range(given))
         return part
 
@@ -226,10 +226,10 @@ class StoredExtent:
         self.extent, self.counts, self.owed = None, None, bytearray(self.count)
         self.bulk = EXTENT_BYTES  # the extent grows no more
 
-    def count_freed(self, edge: int) -> None:
+    def count_freed(self, distributed: int) -> None:
         """Count the freed messages anew: those before `edge` were given to channels, and are freed if none owes them."""
         owed = self.counts if self.counts is not None else self.owed
-        self.freed = sum(not number for number in owed[: max(0, min(self.count, edge - self.first))])
+        self.freed = sum(not number for number in owed[: max(0, min(self.count, distributed - self.first))])
 
     def join(self, other: "StoredExtent") -> None:
         """Add the messages of `other`, the next extent. Both extents are only retained."""

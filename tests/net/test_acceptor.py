@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nsqd.net.acceptor import ACCEPT_BATCH, ACCEPT_PAUSE, Accepted, Acceptor, ConnectionLimits
-from nsqd.net.admission import Edge
+from nsqd.net.admission import Admission
 from nsqd.protocols.transport import NEVER
 from tests.core.node import SECOND, Node
 from tests.net.test_reactor import Bench, frames
@@ -203,8 +203,8 @@ def test_one_that_was_aborted_does_not_stop_the_next(doors: list[Door]) -> None:
 
 
 def test_a_closed_connection_frees_its_place_however_it_ended() -> None:
-    edge = Edge(limits=ConnectionLimits(total=1))
-    bench = Bench(Node(), edge=edge)
+    admission = Admission(limits=ConnectionLimits(total=1))
+    bench = Bench(Node(), admission=admission)
     hellos = [b"  V2BAD\n", b"nope", b"  V2PUB t\n" + body(b"x"), b""]
     for hello in hellos:
         bench.connect(hello)
@@ -213,7 +213,7 @@ def test_a_closed_connection_frees_its_place_however_it_ended() -> None:
         assert refused.recv(1) == b""
         bench.clients[-2].close()
         bench.turn()
-    assert edge.refused == {"max_connections": len(hellos)}
+    assert admission.refused == {"max_connections": len(hellos)}
     client = bench.connect(b"  V2PUB t\n" + body(b"x"))
     assert frames(client) == [b"OK"]
     bench.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nsqd.net.admission import Edge
+from nsqd.net.admission import Admission
 from nsqd.net.inflow import BODY_TIMEOUT, LEAST_RATE, RETRY, WHOLE_BODY_TIMEOUT
 from nsqd.protocols.beanstalk.client import Context
 from nsqd.protocols.beanstalk.peer import Peer as Beanstalk
@@ -38,7 +38,7 @@ class Port(Bench):
 
     def __init__(self, protocol: str, limit: int = LIMIT) -> None:
         self.budget = Budget(limit)
-        super().__init__(Node(), Settings(), Edge(budget=self.budget))
+        super().__init__(Node(), Settings(), Admission(budget=self.budget))
         self.protocol = protocol
         context = Context(max_job_size=10 * LARGE)
 

@@ -12,7 +12,7 @@ import trio
 
 from nsqd.core.sequence.mark import Promise
 from nsqd.net.acceptor import ACCEPT_PAUSE
-from nsqd.net.admission import Edge
+from nsqd.net.admission import Admission
 from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT
 from nsqd.net.promised import Served
 from nsqd.net.reactor import MAX_RECEIVED, READ_SIZE, Reactor
@@ -29,10 +29,10 @@ from tests.nsq.wire import body, mpub
 class Bench:
     """A reactor with a listener, and the clients of a test."""
 
-    def __init__(self, node: Node, settings: Settings | None = None, edge: Edge | None = None) -> None:
+    def __init__(self, node: Node, settings: Settings | None = None, admission: Admission | None = None) -> None:
         self.node = node
         self.http: list[Served] = []
-        self.edge = edge or Edge()
+        self.edge = admission or Admission()
         self.context = Context(node.broker, settings or Settings())
         self.reactor = Reactor(node.broker, lambda: (node.now, 1), self._serve_http, lambda changes: None, self.edge)
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -386,7 +386,7 @@ def test_a_delay_counts_from_when_the_bytes_had_come(bench: Bench) -> None:
     connection.socket = cast(Any, LateSocket(connection.socket, bench.node))
     producer.sendall(b"DPUB t 1000\n" + body(b"later"))
     bench.turn(1)
-    assert bench.node.channel("t", "c").edge.lane.waiting.wake_at() == bench.node.now + SECOND
+    assert bench.node.channel("t", "c").offsets.lane.waiting.wake_at() == bench.node.now + SECOND
 
 
 def test_so_does_one_of_a_call_over_http(bench: Bench) -> None:

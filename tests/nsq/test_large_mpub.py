@@ -139,7 +139,7 @@ def test_of_a_numbered_one_nothing_is_published_twice(wire: Wire) -> None:
     again.send(batch_mpub(b" producer 100", MANY))
     assert again.replies() == [b"OK"]
     assert topic.intake.message_count == MANY
-    assert topic.intake.seen.producers["producer"] == 100 + MANY - 1
+    assert topic.intake.dedup.producers["producer"] == 100 + MANY - 1
 
 
 def test_a_batch_gives_each_portion_once() -> None:

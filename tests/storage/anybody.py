@@ -112,8 +112,8 @@ class Anybody:
         free = [name for name in CHANNELS[:4] if name not in topic.channels]
         if free and not self._node.log.writer.group:
             window = self._node.log.history().window(topic.number)
-            if window.first < topic.edge.distributed:
-                start = self._random.randrange(window.first, topic.edge.distributed)
+            if window.first < topic.offsets.distributed:
+                start = self._random.randrange(window.first, topic.offsets.distributed)
                 topic.channel_from(self._random.choice(free), start, self._now)
 
     def delete_channel(self) -> None:
@@ -140,7 +140,7 @@ class Anybody:
         if name in topic.cursors:
             topic.set_cursor(name, None)
         else:
-            topic.set_cursor(name, Cursor(self._random.randrange(topic.edge.end + 1), "me"))
+            topic.set_cursor(name, Cursor(self._random.randrange(topic.offsets.end + 1), "me"))
 
     def empty_channel(self) -> None:
         channel = self._channel()

@@ -53,7 +53,7 @@ class CrashRun:
             mem_queue_size=self.random.choice((0, 2, 10, 1000)),
             max_attempts={"u": self.random.choice((1, 2, 3))},
             requeue_on_disconnect=self.random.random() < 0.3,
-            seen=DedupLimits(window=86_400 * SECOND),
+            dedup=DedupLimits(window=86_400 * SECOND),
         )
         self.segment_size = self.random.choice((500, 2000, 10_000))
         self.budget = self.random.choice((0, 2000, 1 << 30))

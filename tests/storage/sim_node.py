@@ -170,7 +170,7 @@ class SimNode:
         self.store = self.log.store
         ids = IdSource(NODE, max(1, self.log.found.lease), self.store.lease)
         limits = limits or Limits()
-        limits = replace(limits, keeping=replace(limits.keeping, durability=durability))
+        limits = replace(limits, policy=replace(limits.policy, durability=durability))
         self.broker = Broker(limits, self.store, ids, random.randrange, story)
         self.eager = False  # True: what is to be read is read at once
         self.waiting: list[tuple[Sequence[Promise], Callable[[], None]]] = []  # replies, with what they wait for

@@ -93,7 +93,7 @@ def test_what_is_read_back_keeps_to_the_budget_though_nothing_is_published() -> 
     node = new_node(disk.kill())
     topic = node.broker.topics["a"]
     position, most = 0, 0
-    while position < topic.edge.end:
+    while position < topic.offsets.end:
         extent = topic.journal.read(position)
         if extent is not None:
             position = extent.end
@@ -140,7 +140,7 @@ def test_each_turn_reads_so_many_extents_that_the_system_has_in_memory() -> None
     node = new_node(disk)
     topic = node.broker.topics["a"]
     position, turns = 0, 1
-    while position < topic.edge.end and turns < 10:
+    while position < topic.offsets.end and turns < 10:
         extent = topic.journal.read(position)
         if extent is None:  # the thread is asked, and has not answered: none is read by it here
             assert node.cache.inline == cache.MOST_INLINE

@@ -43,7 +43,7 @@ class Node:
             mem_queue_size=random.choice((0, 2, 1000)),
             max_attempts={"u": random.choice((1, 3))},
             requeue_on_disconnect=random.random() < 0.3,
-            seen=DedupLimits(window=86_400 * SECOND),
+            dedup=DedupLimits(window=86_400 * SECOND),
         )
         clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
         budget = random.choice((2000, 1 << 30))

@@ -97,8 +97,8 @@ def test_a_topic_of_formats_2_to_5_is_read_as_it_was() -> None:
         assert its_channel.paused
         assert sorted(its_channel.pages.entries()) == [(2, 0, 3), (4, 1070, 1)]
         assert its_channel.buried == {3: (b"i" * 16, DeadLetter(3, 9, "why", 5))}
-        assert (its_tube.start, its_tube.edge) == (1, 6)
-        assert its_tube.terms == {8: JobOptions(5, 60, 0, 0, True), 9: JobOptions(5, 60, 1, 1040, True)}
+        assert (its_tube.start, its_tube.distributed) == (1, 6)
+        assert its_tube.options == {8: JobOptions(5, 60, 0, 0, True), 9: JobOptions(5, 60, 1, 1040, True)}
         assert bytes(sequence.held[0].owed) == bytes([0, 1, 2, 2, 2, 2, 1, 1, 2, 2])
 
 

@@ -28,7 +28,7 @@ class Life:
         self.woken = threading.Event()
         self.log = open_log(RealDisk(path), LogOptions(node, Durability.ALWAYS, 1, BUDGET), self.woken.set)
         ids = IdSource(node, max(1, self.log.found.lease), self.log.store.lease)
-        limits = Limits(keeping=StoragePolicy(Durability.ALWAYS))
+        limits = Limits(policy=StoragePolicy(Durability.ALWAYS))
         self.broker = Broker(limits, self.log.store, ids, Random(node).randrange)
         self._begin()
         picture = self.log.take_picture()

@@ -187,16 +187,16 @@ class Users:
         if topic is None or not free or self._changed or self._node.log.writer.group:
             return
         window = self._node.log.history().window(topic.number)
-        if window.first >= topic.edge.distributed:
+        if window.first >= topic.offsets.distributed:
             return
         self._changed = True
-        channel, start = self._random.choice(free), self._random.randrange(window.first, topic.edge.distributed)
+        channel, start = self._random.choice(free), self._random.randrange(window.first, topic.offsets.distributed)
         topic.channel_from(channel, start, self._node.clock.now)
         state = self._history.world[name]
-        newest = len(state.retained) - topic.edge.end  # of `retained` to the ordinal, as an index
-        given = state.retained[newest + start : newest + topic.edge.distributed]
+        newest = len(state.retained) - topic.offsets.end  # of `retained` to the ordinal, as an index
+        given = state.retained[newest + start : newest + topic.offsets.distributed]
         assert newest + start >= 0
-        assert len(given) == topic.edge.distributed - start
+        assert len(given) == topic.offsets.distributed - start
         dues = dict(state.dues)
         for other in state.channels.values():  # it waits as long as the channel that waits longest
             for body in dues.keys() & other.items.keys():
@@ -318,7 +318,7 @@ class Users:
         for one, body in zip(chosen, bodies, strict=True):
             self._bodies[one.message_id] = body
             assert self._history.ids.setdefault(body, one.message_id) == one.message_id
-        in_lane = set(channel.edge.lane.ordinals(0, channel.edge.distributed)).intersection(
+        in_lane = set(channel.offsets.lane.ordinals(0, channel.offsets.distributed)).intersection(
             one.ordinal for one in chosen
         )
         if in_lane and len(self._topic_of(channel).channels) > 1:

@@ -16,7 +16,7 @@ from nsqd.core.message.frame import ID_SIZE
 from nsqd.core.reader import Batch
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.journal import Extents
-from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.spans import without
 from nsqd.core.timing.deferred import Message
 
@@ -29,15 +29,17 @@ Taken = tuple[Message | None, int, list[bytes], bytes]  # see Backlog.take
 class Backlog:
     """The ready messages of one channel."""
 
-    __slots__ = ("_edge", "_extent", "_holes", "_mem_queue_size", "cursor", "extents", "passed", "reading", "retry")
+    __slots__ = ("_extent", "_holes", "_mem_queue_size", "_offsets", "cursor", "extents", "passed", "reading", "retry")
 
-    def __init__(self, edge: Edge, extents: Extents, mem_queue_size: int) -> None:
+    def __init__(self, offsets: TopicOffsets, extents: Extents, mem_queue_size: int) -> None:
         """Create an empty backlog with its cursor at the edge."""
-        self._edge = edge
+        self._offsets = offsets
         self.extents = extents
         self._mem_queue_size = mem_queue_size  # messages
-        self.cursor = edge.distributed  # ordinal of the next message that was never taken; <= edge.distributed
-        self.passed = edge.ordinary  # of the messages that edge.ordinary counts, those behind the cursor or in a hole
+        self.cursor = offsets.distributed  # ordinal of the next message that was never taken; <= edge.distributed
+        self.passed = (
+            offsets.ordinary
+        )  # of the messages that edge.ordinary counts, those behind the cursor or in a hole
         self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
         self.reading = False  # True: the next message is being read from disk; nothing is taken meanwhile
         self._holes: deque[tuple[int, int]] = deque()  # spans (first, end) ahead of the cursor, ascending, disjoint
@@ -47,7 +49,7 @@ class Backlog:
 
     def put_back(self, message: Message) -> None:
         """Append a message to the retry lane, to be taken when the cursor has passed mem-queue-size more, or is at the edge."""
-        self.retry.append((min(self._edge.distributed, self.cursor + self._mem_queue_size), message))
+        self.retry.append((min(self._offsets.distributed, self.cursor + self._mem_queue_size), message))
 
     def put_first(self, message: Message) -> None:
         """Append a message to the retry lane after a restart, so that it is delivered before the sequence."""
@@ -55,7 +57,7 @@ class Backlog:
 
     def resume(self, cursor: int, ready: int) -> None:
         """Move the cursor to `cursor` after a restart, with `ready` messages of the sequence from there to the edge."""
-        self.cursor, self.passed = cursor, self._edge.ordinary - ready
+        self.cursor, self.passed = cursor, self._offsets.ordinary - ready
 
     # taking messages out
 
@@ -67,7 +69,7 @@ class Backlog:
         next message must be read from disk first, or after LOST_AT_ONCE lost messages.
         """
         lost = 0
-        while self.retry or self.cursor < self._edge.distributed:
+        while self.retry or self.cursor < self._offsets.distributed:
             if self.retry and self.retry[0][0] <= self.cursor:
                 taken = self._take_back()
                 if taken is not None or self.reading:
@@ -92,12 +94,12 @@ class Backlog:
                 self.cursor = min(extent.end, self._limit())
                 continue
             return self._take_stretch(extent, min(count, max(1, room // extent.largest)))
-        self.passed = self._edge.ordinary  # messages that were counted and did not come were damaged on disk
+        self.passed = self._offsets.ordinary  # messages that were counted and did not come were damaged on disk
         return None
 
     def _limit(self) -> int:
         """Return the ordinal before which the cursor must stop: the edge, the next hole or the next retry."""
-        limit = self._edge.distributed
+        limit = self._offsets.distributed
         if self.retry:
             limit = min(limit, self.retry[0][0])
         return min(limit, self._holes[0][0]) if self._holes else limit
@@ -140,12 +142,12 @@ class Backlog:
 
         The edge has just passed the batch. Return the spans (first, end) that were dropped, ascending.
         """
-        excess = min(batch.ordinary, self._edge.ordinary - self.passed + len(self.retry) - self._mem_queue_size)
+        excess = min(batch.ordinary, self._offsets.ordinary - self.passed + len(self.retry) - self._mem_queue_size)
         if excess <= 0:
             return []
         spans = [(batch.end - excess, batch.end)]
         if batch.delayed:
-            delayed = self._edge.lane.delayed()
+            delayed = self._offsets.lane.delayed()
             plain = [ordinal for ordinal in range(batch.first, batch.end) if ordinal not in delayed]
             spans = [(ordinal, ordinal + 1) for ordinal in plain[-excess:]]
         for first, end in spans:
@@ -171,7 +173,7 @@ class Backlog:
 
     def clear(self) -> None:
         """Forget all ready messages and move the cursor to the edge."""
-        self.cursor, self.passed = self._edge.distributed, self._edge.ordinary
+        self.cursor, self.passed = self._offsets.distributed, self._offsets.ordinary
         self.retry.clear()
         self._holes.clear()
         self._extent = None
@@ -181,7 +183,7 @@ class Backlog:
     @property
     def cold(self) -> int:
         """Return how many messages from the cursor to the edge are on disk only."""
-        return self.extents.cold(self.cursor, self._edge.distributed)
+        return self.extents.cold(self.cursor, self._offsets.distributed)
 
     @property
     def holes(self) -> list[tuple[int, int]]:
@@ -190,7 +192,7 @@ class Backlog:
 
     def ahead(self, start: int, end: int = END_OF_ALL) -> Iterator[tuple[int, int]]:
         """Yield every (first, count) from `start` (at or past the cursor) to `end` that the cursor will take."""
-        extents: Iterable[tuple[int, int, bool]] = self.extents.extents(start, min(end, self._edge.distributed))
+        extents: Iterable[tuple[int, int, bool]] = self.extents.extents(start, min(end, self._offsets.distributed))
         for first, stop, delayed in extents:
             if not delayed:
                 yield from ((low, high - low) for low, high in without(first, stop, self._holes))
@@ -199,8 +201,8 @@ class Backlog:
         """Raise AssertionError if an invariant of this class does not hold."""
         positions = [position for position, _ in self.retry]
         assert positions == sorted(positions)
-        assert max([self.cursor, *positions]) <= self._edge.distributed
-        assert self.passed <= self._edge.ordinary + len(self.retry)
+        assert max([self.cursor, *positions]) <= self._offsets.distributed
+        assert self.passed <= self._offsets.ordinary + len(self.retry)
 
     def __repr__(self) -> str:
-        return f"<Backlog from {self.cursor} of {self._edge.distributed}, {len(self.retry)} come back>"
+        return f"<Backlog from {self.cursor} of {self._offsets.distributed}, {len(self.retry)} come back>"

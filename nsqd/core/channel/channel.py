@@ -35,7 +35,7 @@ class Channel:
     """One channel of a topic, with its messages and its consumers. Topic.channel creates it. Implements Reader."""
 
     kind = Kind.CHANNEL
-    takes_terms = False
+    takes_job_options = False
     coming = 0  # none: `counts` covers all distributed messages
 
     __slots__ = (
@@ -52,7 +52,6 @@ class Channel:
         "deleted",
         "dispatch",
         "dropped_count",
-        "edge",
         "ephemeral",
         "in_flight",
         "journal",
@@ -61,6 +60,7 @@ class Channel:
         "measures",
         "name",
         "number",
+        "offsets",
         "outcomes",
         "paused",
         "requeue_count",
@@ -87,7 +87,7 @@ class Channel:
         self.key = parts.topic, name  # by which operators know the channel
         self.number = parts.number  # never used again on this node
         self.ephemeral = ephemeral
-        self.edge = parts.edge
+        self.offsets = parts.offsets
         self.journal = parts.journal
         self.latency = latency  # time from publish to FIN; None: not measured
         self.outcomes = outcomes  # counts of what became of the messages; None: not measured
@@ -97,8 +97,8 @@ class Channel:
         self._limits = parts.limits
         self._max_attempts = parts.max_attempts
         self._bounded = bounded or ephemeral
-        self.start = parts.edge.distributed  # messages before it are not for this channel
-        self.backlog = Backlog(parts.edge, parts.extents, parts.limits.mem_queue_size)
+        self.start = parts.offsets.distributed  # messages before it are not for this channel
+        self.backlog = Backlog(parts.offsets, parts.extents, parts.limits.mem_queue_size)
         self.in_flight = InFlight()
         self.deferred = Deferred(parts.number)  # messages requeued with a delay
         self.delayed = 0  # messages in the topic's delay lane that will be released to this channel
@@ -110,7 +110,7 @@ class Channel:
         self.watched: tuple[int, int] | None = None  # (due, handle) of this channel's entry in the agenda
         self.requeue_count = self.timeout_count = 0  # messages
         self.dropped_count = 0  # messages that a bounded channel had no room for
-        self._messages_before = parts.edge.put_count
+        self._messages_before = parts.offsets.put_count
 
     # consumers
 
@@ -185,8 +185,8 @@ class Channel:
 
     def empty(self) -> None:
         """Drop all messages in all states: ready, in flight, deferred and buried."""
-        self.journal.finish_all(self.edge.distributed, list(self._owed()))
-        self.start = self.edge.distributed
+        self.journal.finish_all(self.offsets.distributed, list(self._owed()))
+        self.start = self.offsets.distributed
         self.delayed = 0
         self.backlog.clear()
         self.in_flight.clear()
@@ -229,7 +229,7 @@ class Channel:
             self.journal.finish(first, end - first)
         self.wake()
 
-    def expect(self, first: int, count: int, terms: JobOptions) -> None:
+    def expect(self, first: int, count: int, options: JobOptions) -> None:
         """Do nothing: the messages of a channel have no terms, only jobs do."""
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
@@ -351,7 +351,7 @@ class Channel:
     @property
     def depth(self) -> int:
         """Return the number of messages that are ready to be delivered."""
-        return self.edge.ordinary - self.backlog.passed + len(self.backlog.retry)
+        return self.offsets.ordinary - self.backlog.passed + len(self.backlog.retry)
 
     @property
     def backend_depth(self) -> int:
@@ -374,14 +374,14 @@ class Channel:
     @property
     def message_count(self) -> int:
         """Return how many messages came to this channel since the process started."""
-        return self.edge.put_count - self._messages_before
+        return self.offsets.put_count - self._messages_before
 
     def _owed(self) -> Iterator[tuple[int, int]]:
         """Yield every (first, count) that is not finished. This may walk the whole sequence: for `empty` and `delete` only."""
         yield from self.in_flight.spans()
         for _, message in chain(self.backlog.retry, self.deferred.items()):
             yield message.ordinal, 1
-        for ordinal in chain(self.buried.ordinals(), self.edge.lane.ordinals(self.start, self.edge.distributed)):
+        for ordinal in chain(self.buried.ordinals(), self.offsets.lane.ordinals(self.start, self.offsets.distributed)):
             yield ordinal, 1
         yield from self.backlog.ahead(self.backlog.cursor)
 

@@ -102,7 +102,7 @@ def _deferred(channel: Channel, after: str, limit: int) -> Page:
         if len(found) == limit:
             return found, "t:" if channel.delayed else ""
     waiting, place = _page(
-        channel.edge.lane.waiting, place, limit - len(found), channel.start, channel.edge.distributed
+        channel.offsets.lane.waiting, place, limit - len(found), channel.start, channel.offsets.distributed
     )
     return found + waiting, f"t:{place}" if place else ""
 

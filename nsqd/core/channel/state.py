@@ -97,18 +97,18 @@ class ChannelState(ReaderState):
             remove(self.buried, first, end)
         self.passed.add(first, end)
 
-    def drop(self, edge: int) -> list[Span]:
-        return [*self.passed.missing(edge), *_singles(chain(self.pages.ordinals(), self.returned, self.buried))]
+    def drop(self, distributed: int) -> list[Span]:
+        return [*self.passed.missing(distributed), *_singles(chain(self.pages.ordinals(), self.returned, self.buried))]
 
     # conclusions from the records
 
-    def settle(self, edge: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
+    def settle(self, distributed: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
         """Enter into `returned` each message that waits and that the cursor will not come by. See ReaderState.
 
         These are messages published with a delay, and messages before the cursor that were delivered and not finished.
         """
-        self.cursor = max(self.passed.floor, min(self.cursor, edge))
-        for ordinal in self.passed.without(one for one in delayed if self.cursor <= one < edge):
+        self.cursor = max(self.passed.floor, min(self.cursor, distributed))
+        for ordinal in self.passed.without(one for one in delayed if self.cursor <= one < distributed):
             self._wait(ordinal, 0, delayed[ordinal])
         for first, end in list(self.passed.missing(self.cursor)):
             for start, stop, _ in kinds(first, end):
@@ -135,15 +135,15 @@ class ChannelState(ReaderState):
         waiting = max(chain(self.returned, self.buried), default=-1) + 1
         return max(self.start, self.cursor, self.passed.end, waiting)
 
-    def figures(self, edge: int, plain: list[Span]) -> dict[str, int]:
+    def figures(self, distributed: int, plain: list[Span]) -> dict[str, int]:
         waiting = [due for _, due in self.returned.values()] + [due for _, due, _ in self.pages.entries()]
         due = sum(one > 0 for one in waiting)
-        ready = self._ready(edge, plain) + len(waiting) - due
+        ready = self._ready(distributed, plain) + len(waiting) - due
         return {"ready": ready, "deferred": due, "buried": len(self.buried)}
 
-    def _ready(self, edge: int, plain: list[Span]) -> int:
+    def _ready(self, distributed: int, plain: list[Span]) -> int:
         """Return how many messages the cursor will come by; `plain` are the spans of messages without a delay."""
-        return overlap(plain, [(self.cursor, edge)]) - overlap(plain, self.passed.spans(self.cursor))
+        return overlap(plain, [(self.cursor, distributed)]) - overlap(plain, self.passed.spans(self.cursor))
 
     def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
         waiting = {one: delayed[one] for one in self.passed.without(one for one in ordinals if one in delayed)}
@@ -165,14 +165,14 @@ class ChannelState(ReaderState):
         return [number, name, False, start, start, [], [], []]
 
     @classmethod
-    def load(cls, array: list[Any], offset: int, edge: int, lane: Page, kinds: Kinds) -> ChannelState:
+    def load(cls, array: list[Any], offset: int, distributed: int, lane: Page, kinds: Kinds) -> ChannelState:
         number, name, paused, start, cursor, holes, pages, buried = array
         passed, position = Finished(cursor), cursor
-        for first, end, is_delayed in kinds(cursor, edge):
+        for first, end, is_delayed in kinds(cursor, distributed):
             for begin, stop in () if is_delayed else without(first, end, holes):
                 passed.add(position, begin)
                 position = stop
-        passed.add(position, edge)
+        passed.add(position, distributed)
         waiting = [shifted(page_of(page), offset) for page in pages]
         if lane and min(lane[::3]) < start:
             entries = zip(lane[::3], lane[1::3], lane[2::3], strict=True)
@@ -180,8 +180,8 @@ class ChannelState(ReaderState):
         graves = {ordinal: (one, DeadLetter(ordinal, *of)) for one, ordinal, *of in buried}
         return cls(number, name, start, cursor, passed, paused, DeferredPages([*waiting, lane]), {}, graves)
 
-    def owed(self, edge: int, kinds: Kinds) -> Iterator[Span]:
-        yield from self.passed.missing(edge)
+    def owed(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
+        yield from self.passed.missing(distributed)
         yield from _singles(self.buried)
 
     def flags(self, first: int, end: int) -> bytes:
@@ -216,7 +216,7 @@ class ChannelState(ReaderState):
         assert isinstance(reader, Channel)
         channel = reader
         channel.start, channel.paused = self.start, self.paused
-        channel.backlog.resume(self.cursor, self._ready(channel.edge.distributed, plain))
+        channel.backlog.resume(self.cursor, self._ready(channel.offsets.distributed, plain))
         for first, end in self.passed.spans(self.cursor):
             channel.skip(first, end, 0)
         far, near = [], [(ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items()]

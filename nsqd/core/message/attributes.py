@@ -73,8 +73,8 @@ def _unpacked(packed: bytes) -> Attributes:
     """Return the attributes with the difference in place of the sequence. Jobs put on the same terms share a cache entry."""
     headers, key, producer, difference, *job = msgpack.unpackb(packed)
     pairs = tuple((name, value) for name, value in headers)
-    terms = (job[0][0], job[0][1], job[0][2]) if job else None
-    return Attributes(pairs, key, producer, difference, terms)
+    options = (job[0][0], job[0][1], job[0][2]) if job else None
+    return Attributes(pairs, key, producer, difference, options)
 
 
 @lru_cache(maxsize=1024)

@@ -46,6 +46,6 @@ def walk(broker: Broker, aside: str) -> Iterator[Left]:
 
 def _of_reader(reader: Reader) -> Left:
     counts = reader.counts()
-    if reader.takes_terms:
+    if reader.takes_job_options:
         return Left(buried=counts.buried, jobs=sum(counts) - counts.buried + reader.coming)
     return Left(counts.ready, counts.in_flight, counts.deferred, counts.buried)

@@ -32,7 +32,7 @@ class Remembered:
     producers: int = 0
 
 
-class Seen:
+class Dedup:
     """The keys and producers that one topic remembers."""
 
     __slots__ = ("_limits", "_total", "keys", "producers")

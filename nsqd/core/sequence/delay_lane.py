@@ -23,7 +23,7 @@ class DelayLane:
             self.waiting.push(due, Message(ordinal, 0), now)
         self.ahead += count
 
-    def pass_edge(self) -> int:
+    def pass_all(self) -> int:
         """Note that the edge moves behind all messages. Returns how many delayed ones it passes."""
         passed, self.ahead = self.ahead, 0
         self.before += passed
@@ -32,30 +32,30 @@ class DelayLane:
             self.waiting.push(0, message, 0)
         return passed
 
-    def release(self, now: int, limit: int, edge: int) -> tuple[int, list[Message]]:
+    def release(self, now: int, limit: int, distributed: int) -> tuple[int, list[Message]]:
         """Take out up to `limit` messages whose delay is over. Returns how many were moved, and those before the edge."""
         moved = self.waiting.approach(now, limit)
         due = self.waiting.pop_due(now, limit)
-        released = [message for message in due if message.ordinal < edge]
+        released = [message for message in due if message.ordinal < distributed]
         if len(released) < len(due):  # the rest is due, too, but has to wait until the edge passes it
-            self.overdue += [message for message in due if message.ordinal >= edge]
+            self.overdue += [message for message in due if message.ordinal >= distributed]
         self.before -= len(released)
         return moved + len(due), released
 
-    def take(self, ordinals: Collection[int], edge: int, now: int) -> list[tuple[int, Message]]:
+    def take(self, ordinals: Collection[int], distributed: int, now: int) -> list[tuple[int, Message]]:
         """Take out those of `ordinals` that are before the edge, each as (due, message). Walks everything that waits."""
         taken = self.waiting.take_with_due(ordinals) if self.before else []
         for due, message in taken:
-            if message.ordinal >= edge:
+            if message.ordinal >= distributed:
                 self.waiting.push(due, message, now)
-        taken = [entry for entry in taken if entry[1].ordinal < edge]
+        taken = [entry for entry in taken if entry[1].ordinal < distributed]
         self.before -= len(taken)
         return taken
 
-    def ordinals(self, first: int, edge: int) -> Iterator[int]:
+    def ordinals(self, first: int, distributed: int) -> Iterator[int]:
         """Yield the ordinals from `first` on and before the edge that wait here. Walks everything that waits."""
         for _, message in self.waiting.items():
-            if first <= message.ordinal < edge:
+            if first <= message.ordinal < distributed:
                 yield message.ordinal
 
     def delayed(self) -> set[int]:
@@ -79,13 +79,13 @@ class DelayLane:
         self.overdue.clear()
         self.before = self.ahead = 0
 
-    def check(self, edge: int) -> None:
+    def check(self, distributed: int) -> None:
         """Raise AssertionError if an invariant of the lane does not hold. `edge`: the topic's."""
         self.waiting.check()
         waiting = [message.ordinal for _, message in self.waiting.items()]
-        assert self.before == sum(ordinal < edge for ordinal in waiting)
-        assert self.ahead == len(self.overdue) + sum(ordinal >= edge for ordinal in waiting)
-        assert all(message.ordinal >= edge for message in self.overdue)
+        assert self.before == sum(ordinal < distributed for ordinal in waiting)
+        assert self.ahead == len(self.overdue) + sum(ordinal >= distributed for ordinal in waiting)
+        assert all(message.ordinal >= distributed for message in self.overdue)
 
     def __repr__(self) -> str:
         return f"<DelayLane: {self.waiting.count} wait, {len(self.overdue)} overdue>"

@@ -134,7 +134,7 @@ class TopicJournal(Extents, Protocol):
     def pause(self, paused: bool) -> None:
         """Record that the topic was paused or resumed."""
 
-    def keep(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
+    def keep(self, policy: StoragePolicy) -> tuple[Mark, ...]:
         """Set how the topic's messages are kept from now on. Returns the marks for which replies about them wait.
 
         Topics that wait for the same marks get the same tuple.

@@ -7,7 +7,7 @@ reader, is paused, or is still asking nsqlookupd for its channels. A new reader 
 from nsqd.core.sequence.delay_lane import DelayLane
 
 
-class Edge:
+class TopicOffsets:
     """The edge and the end of one topic's sequence. Only the topic moves them."""
 
     __slots__ = ("distributed", "end", "lane", "ordinary", "put_count")

@@ -22,10 +22,10 @@ USUAL = JobOptions()
 class PutBatch:
     """Consecutive jobs of a topic on the same terms, which become one record of the log."""
 
-    __slots__ = ("created", "first", "frames", "ids", "key", "largest", "numbers", "terms")
+    __slots__ = ("created", "first", "frames", "ids", "key", "largest", "numbers", "options")
 
-    def __init__(self, terms: JobOptions, created: int, key: str = "") -> None:
-        self.terms = terms
+    def __init__(self, options: JobOptions, created: int, key: str = "") -> None:
+        self.options = options
         self.created = created  # ns since the epoch
         self.key = key  # recognizes a second put of the same job; "": none
         self.first = -1  # ordinal of the first job, once the jobs are sealed
@@ -57,4 +57,4 @@ class PutBatch:
             self.largest = len(frame)
 
     def __repr__(self) -> str:
-        return f"<Puts: {len(self.frames)} jobs from ordinal {self.first} on, {self.terms}>"
+        return f"<Puts: {len(self.frames)} jobs from ordinal {self.first} on, {self.options}>"

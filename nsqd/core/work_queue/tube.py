@@ -12,7 +12,7 @@ from nsqd.core.reader import Batch, Counts, Kind, Parts
 from nsqd.core.sequence.put_batch import USUAL, JobOptions, PutBatch
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.arrivals import Arrivals
-from nsqd.core.work_queue.job import Job, JobState, rows_on_terms
+from nsqd.core.work_queue.job import Job, JobState, rows_with_options
 from nsqd.core.work_queue.job_index import JobIndex
 from nsqd.core.work_queue.job_pages import JobPages
 from nsqd.core.work_queue.job_table import JobTable
@@ -30,7 +30,7 @@ class Tube:
 
     kind = Kind.WORK_QUEUE
     ephemeral = False
-    takes_terms = True
+    takes_job_options = True
 
     __slots__ = (
         "_max_attempts",
@@ -38,7 +38,6 @@ class Tube:
         "arrivals",
         "delayed",
         "deleted",
-        "edge",
         "extents",
         "index",
         "jobs",
@@ -46,6 +45,7 @@ class Tube:
         "listed",
         "name",
         "number",
+        "offsets",
         "pause_asked",
         "pause_until",
         "reading",
@@ -59,7 +59,7 @@ class Tube:
     )
 
     def __init__(self, parts: Parts, index: JobIndex[Tube], waiters: Waiters[Tube], listed: TubeList) -> None:
-        self.topic_name, self.number, self.edge = parts.topic, parts.number, parts.edge
+        self.topic_name, self.number, self.offsets = parts.topic, parts.number, parts.offsets
         self.extents, self.journal, self.agenda = parts.extents, parts.journal, parts.agenda
         self._max_attempts = parts.max_attempts
         self.index = index
@@ -67,8 +67,8 @@ class Tube:
         self.listed = listed
         self.name = WORK
         self.deleted = False
-        self.start = parts.edge.distributed
-        self.arrivals = Arrivals(parts.edge, parts.extents)
+        self.start = parts.offsets.distributed
+        self.arrivals = Arrivals(parts.offsets, parts.extents)
         self.delayed = 0  # messages that the topic's delay lane counts for this tube; they are jobs already
         self.table = JobTable()
         self.jobs = self.table.jobs
@@ -83,18 +83,18 @@ class Tube:
     def extend(self, batch: Batch) -> None:
         """Make jobs of the messages that the edge has passed."""
         self.delayed += batch.delayed
-        if batch.puts is None:
+        if batch.put_batch is None:
             self.wake()
             return
-        self._come_together(batch.puts)  # no need to read them, even if earlier messages are still to become jobs
+        self._come_together(batch.put_batch)  # no need to read them, even if earlier messages are still to become jobs
         if batch.first == self.arrivals.position:
             self.arrivals.position = batch.end
         else:
             self._absorb()
 
-    def expect(self, first: int, count: int, terms: JobOptions) -> None:
+    def expect(self, first: int, count: int, options: JobOptions) -> None:
         """Note that `count` messages from ordinal `first` on will become jobs on these terms."""
-        self.arrivals.expect(first, count, terms)
+        self.arrivals.expect(first, count, options)
 
     def wake(self) -> None:
         """Make jobs of the messages that have come and can be read, and offer ready jobs to waiting workers."""
@@ -140,34 +140,36 @@ class Tube:
             first, frames = taken
             left -= len(frames)
             for ordinal, frame in enumerate(frames, first):
-                terms = arrivals.terms.pop(ordinal, USUAL)
+                options = arrivals.options.pop(ordinal, USUAL)
                 if frame and ordinal not in self.jobs:
-                    self._come(ordinal, frame, terms)
+                    self._come(ordinal, frame, options)
 
-    def _come(self, ordinal: int, frame: bytes, terms: JobOptions) -> None:
+    def _come(self, ordinal: int, frame: bytes, options: JobOptions) -> None:
         job_id, created = int(message_id(frame), 16), int.from_bytes(frame[STAMP], "big")
-        job = Job(ordinal, job_id, terms.priority, terms.delay, terms.ttr, created)
-        if terms.due > self.agenda.now:
-            job.state, job.due = JobState.DELAYED, terms.due
+        job = Job(ordinal, job_id, options.priority, options.delay, options.ttr, created)
+        if options.due > self.agenda.now:
+            job.state, job.due = JobState.DELAYED, options.due
         if not self.jobs.count:
             self.listed.show(self.topic_name)
         self.index.came(job_id, self.number, ordinal)
         self.total += 1
         self._note(job, self.table.add(job))
 
-    def _come_together(self, puts: PutBatch) -> None:
+    def _come_together(self, put_batch: PutBatch) -> None:
         """Make jobs of `puts`, at a fifth of the cost of `_come` for each job.
 
         The log gets no rows for them: their publish record says that they are jobs.
         """
-        terms, first, count = puts.terms, puts.first, len(puts.frames)
-        late = terms.due > self.agenda.now
-        state, due = (JobState.DELAYED, terms.due) if late else (JobState.READY, 0)
+        options, first, count = put_batch.options, put_batch.first, len(put_batch.frames)
+        late = options.due > self.agenda.now
+        state, due = (JobState.DELAYED, options.due) if late else (JobState.READY, 0)
         if not self.jobs.count:
             self.listed.show(self.topic_name)
-        rows = rows_on_terms(puts.numbers, terms.priority, terms.ttr, terms.delay, puts.created, due, state)
-        self.table.add_together(first, rows, state, terms.priority, due)
-        self.index.came_together(puts.numbers, self.number, first)
+        rows = rows_with_options(
+            put_batch.numbers, options.priority, options.ttr, options.delay, put_batch.created, due, state
+        )
+        self.table.add_together(first, rows, state, options.priority, due)
+        self.index.came_together(put_batch.numbers, self.number, first)
         self.total += count
         if late:
             self.agenda.watch(self, due)
@@ -355,7 +357,7 @@ class Tube:
 
     def empty(self) -> None:
         """Drop all jobs, and the messages that are still to become jobs."""
-        end = self.edge.distributed
+        end = self.offsets.distributed
         owed = [(ordinal, 1) for ordinal in self.jobs.ordinals()]
         owed += [(ordinal, 1) for ordinal in self.arrivals.remaining() if ordinal not in self.jobs]
         self.journal.finish_all(end, owed)
@@ -383,7 +385,7 @@ class Tube:
     @property
     def coming(self) -> int:
         """Return how many distributed messages are not jobs yet. This is an upper bound: some may be jobs, or finished."""
-        return self.edge.distributed - self.arrivals.position
+        return self.offsets.distributed - self.arrivals.position
 
     def check(self) -> None:
         """Raise AssertionError if an invariant of this class does not hold."""

@@ -54,7 +54,7 @@ class Context:
 class Put:
     """A put whose body is still coming."""
 
-    terms: tuple[int, int, int]  # priority, delay, ttr
+    options: tuple[int, int, int]  # priority, delay, ttr
     size: int  # bytes
     key: str = ""  # the key of a put-unique; "": there is none
 

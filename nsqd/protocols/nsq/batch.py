@@ -26,7 +26,7 @@ class Batch:
     def is_done(self) -> bool:
         return self._at >= len(self._bodies)
 
-    def skip_known(self, topic: Topic) -> int:
+    def skip_duplicates(self, topic: Topic) -> int:
         """Mark a large batch as done if the topic knows its key already. Return how many messages had been published before."""
         key, count = self._attributes.key, len(self._bodies)
         if not key or self._at or count <= PORTION or not topic.intake.recognizes(key):

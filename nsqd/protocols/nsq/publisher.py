@@ -195,7 +195,7 @@ class Publisher:
         """Publish the next portion of a large MPUB; OK follows the last. Raises Later if there is more, and WireError."""
         self.batch = None
         topic = self._topic(self._batch_topic, "MPUB", may_wait=False)
-        count = 0 if batch.skip_known(topic) else batch.publish(topic)
+        count = 0 if batch.skip_duplicates(topic) else batch.publish(topic)
         if batch.is_done:
             self._published(topic, count)
             return at

@@ -165,22 +165,22 @@ class LogTopic(RetainedExtents):
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
         self._record(Kind.CURSOR, records.pack_cursor(self.number, name, cursor))
 
-    def keep(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
-        self._mode = keeping.durability
-        self.marks = self._modes.set_mode(self.number, keeping.durability)
+    def keep(self, policy: StoragePolicy) -> tuple[Mark, ...]:
+        self._mode = policy.durability
+        self.marks = self._modes.set_mode(self.number, policy.durability)
         sequence, retained = self.sequence, self._retained
-        if not keeping.retains:
+        if not policy.retains:
             self._retained = None
             self._retention.topics.pop(self.number, None)
         elif retained is not None:
-            retained.keeping = keeping
+            retained.keeping = policy
         else:
-            self._retained = Retained(sequence, keeping, self._cursors, self._recorder.clock)
+            self._retained = Retained(sequence, policy, self._cursors, self._recorder.clock)
             self._retention.topics[self.number] = self._retained
-        if keeping.retains:
-            sequence.keep(keeping)
-        if keeping.retains != (sequence.first is not None):
-            sequence.retain(sequence.end if keeping.retains else None)
+        if policy.retains:
+            sequence.keep(policy)
+        if policy.retains != (sequence.first is not None):
+            sequence.retain(sequence.end if policy.retains else None)
             self.write_first()
         return self.marks
 

@@ -20,10 +20,10 @@ class Retained:
     __slots__ = ("_clock", "_durable", "cursors", "keeping", "sequence")
 
     def __init__(
-        self, sequence: Sequence, keeping: StoragePolicy, cursors: Mapping[str, Cursor], clock: LogClock
+        self, sequence: Sequence, policy: StoragePolicy, cursors: Mapping[str, Cursor], clock: LogClock
     ) -> None:
         self.sequence = sequence
-        self.keeping = keeping
+        self.keeping = policy
         self.cursors = cursors  # the core's own mapping, which changes
         self._clock = clock
         self._durable = DurableEnds(sequence.end)

@@ -64,12 +64,12 @@ def decode_topic(content: bytes, known: Mapping[int, TopicState]) -> tuple[Topic
     if not isinstance(fields, list) or len(fields) != _FIELDS:
         raise ValueError("no topic's state")
     array, extents, first, kept, offset = fields
-    number, _, _, end, edge, *_ = array
-    sequence = sequence_of(extents, edge, end)
+    number, _, _, end, distributed, *_ = array
+    sequence = sequence_of(extents, distributed, end)
     sequence.first, sequence.kept = first, [retained(extent) for extent in kept]
     state = TopicState.load(array, offset, sequence.kinds, known.get(number))
     for reader in state.readers.values():
-        for start, stop in reader.owed(edge, sequence.kinds):
+        for start, stop in reader.owed(distributed, sequence.kinds):
             for held, begin, until in sequence.present_spans(start, stop):
                 held.owe_one_more(begin, until)
         for held in sequence.held:
@@ -103,7 +103,7 @@ def _upgraded(fields: list[Any]) -> list[Any]:
 def _upgraded_reader(channel: list[Any]) -> list[Any]:
     number, name, paused, start, cursor, holes, returned, buried, far = channel
     if name == WORK:
-        return [ReaderKind.WORK_QUEUE, number, name, start, cursor, holes, [(*terms, True) for terms in buried]]
+        return [ReaderKind.WORK_QUEUE, number, name, start, cursor, holes, [(*options, True) for options in buried]]
     return [ReaderKind.CHANNEL, number, name, paused, start, cursor, holes, [returned, *far], buried]
 
 
@@ -112,13 +112,13 @@ def _extent(held: StoredExtent) -> list[Any]:
     return [held.first, held.count, held.delayed, held.size, held.pieces, *published, held.attributed, *logged]
 
 
-def sequence_of(extents: list[list[Any]], edge: int, end: int) -> Sequence:
+def sequence_of(extents: list[list[Any]], distributed: int, end: int) -> Sequence:
     """Return a topic's extents, on disk only and owed by no reader yet.
 
     `edge`: ordinal before which messages were given to channels; `end`: ordinal after the last message.
     """
     sequence = Sequence()
-    sequence.edge, sequence.end = edge, end
+    sequence.edge, sequence.end = distributed, end
     for extent in extents:
         held = _held(extent)
         held.owed = bytearray(held.count)

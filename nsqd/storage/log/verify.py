@@ -85,10 +85,10 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
     for number, topic in replay.topics.items():
         sequence = replay.sequences[number]
         live, retained = _counted(sequence)
-        edge = topic.distributed
-        plain = sequence.plain(0, edge)
-        readers = [(reader.kind, reader.name, reader.figures(edge, plain)) for reader in topic.readers.values()]
-        findings.topics.append(TopicFindings(topic.name, topic.end, topic.end - edge, live, retained, readers))
+        distributed = topic.distributed
+        plain = sequence.plain(0, distributed)
+        readers = [(reader.kind, reader.name, reader.figures(distributed, plain)) for reader in topic.readers.values()]
+        findings.topics.append(TopicFindings(topic.name, topic.end, topic.end - distributed, live, retained, readers))
     return findings
 
 

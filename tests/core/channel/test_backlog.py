@@ -4,7 +4,7 @@ import pytest
 
 from nsqd.core.channel.backlog import LOST_AT_ONCE, Backlog
 from nsqd.core.sequence.extent import Extent
-from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.timing.deferred import Message
 
 ROOM = 1 << 20
@@ -36,18 +36,18 @@ class World:
     """A topic of which the backlog sees the edge and the extents."""
 
     def __init__(self, wait: int = WAIT) -> None:
-        self.edge, self.shelf = Edge(1), Shelf()
-        self.backlog = Backlog(self.edge, self.shelf, wait)
+        self.offsets, self.shelf = TopicOffsets(1), Shelf()
+        self.backlog = Backlog(self.offsets, self.shelf, wait)
 
     def put(self, count: int, delayed: bool = False, size: int = 100) -> None:
-        extent = Extent(self.edge.distributed, delayed)
+        extent = Extent(self.offsets.distributed, delayed)
         extent.frames = [b"%d" % number for number in range(extent.first, extent.first + count)]
         extent.ids += b"".join(b"%016d" % number for number in range(extent.first, extent.first + count))
         extent.largest = size
         self.shelf.all.append(extent)
-        self.edge.distributed += count
-        self.edge.end = self.edge.distributed
-        self.edge.ordinary += 0 if delayed else count
+        self.offsets.distributed += count
+        self.offsets.end = self.offsets.distributed
+        self.offsets.ordinary += 0 if delayed else count
 
     def take(self, count: int = 100, room: int = ROOM) -> list[int]:
         """The ordinals of what comes next; those that come back are negative, so is not 0."""
@@ -71,7 +71,7 @@ class World:
 
     @property
     def depth(self) -> int:
-        return self.edge.ordinary - self.backlog.passed + len(self.backlog.retry)
+        return self.offsets.ordinary - self.backlog.passed + len(self.backlog.retry)
 
 
 @pytest.fixture

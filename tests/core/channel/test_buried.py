@@ -152,7 +152,7 @@ def test_a_disconnect_buries(limit: int) -> None:
     node = Node(Limits(max_attempts={"": limit}, requeue_on_disconnect=True))
     for _ in range(limit):
         consumer, inbox = node.subscribe("t", "c", 10)
-        if not consumer.channel.edge.end:
+        if not consumer.channel.offsets.end:
             node.publish("t", b"0", b"1", b"2")
         consumer.finish(inbox.take()[1].id if consumer.channel.depth + consumer.in_flight == 3 else b"")
         consumer.leave(node.broker)

@@ -12,7 +12,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.message.frame import encode_one
 from nsqd.core.reader import Batch, Parts
 from nsqd.core.sequence.extent import Extent
-from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 from tests.core.node import Inbox
@@ -63,22 +63,22 @@ class World:
     """A channel and one consumer."""
 
     def __init__(self, limits: Limits | None = None, attempts: int = 0, bounded: bool = False) -> None:
-        self.edge, self.agenda, self.journal, self.shelf = Edge(1), Agenda(), Journal(), Shelf()
+        self.offsets, self.agenda, self.journal, self.shelf = TopicOffsets(1), Agenda(), Journal(), Shelf()
         self.agenda.now, self.agenda.wall = NOW, WALL
-        parts = Parts("t", 7, self.edge, self.shelf, self.journal, self.agenda, limits or Limits(), attempts)  # type: ignore[arg-type]
+        parts = Parts("t", 7, self.offsets, self.shelf, self.journal, self.agenda, limits or Limits(), attempts)  # type: ignore[arg-type]
         self.channel = Channel("c", parts, False, bounded, None, None, lambda below: 99)
         self.inbox = Inbox()
         self.consumer = self.channel.subscribe(self.inbox, TIMEOUT, 0)
 
     def put(self, count: int) -> None:
-        edge, extent = self.edge, self.shelf.extent
-        first = edge.end
+        offsets, extent = self.offsets, self.shelf.extent
+        first = offsets.end
         for ordinal in range(first, first + count):
             extent.frames.append(encode_one(b"x", name(ordinal), 0))
             extent.ids += name(ordinal)
-        edge.end = edge.distributed = first + count
-        edge.ordinary += count
-        self.channel.extend(Batch(first, edge.end, count, 0, None))
+        offsets.end = offsets.distributed = first + count
+        offsets.ordinary += count
+        self.channel.extend(Batch(first, offsets.end, count, 0, None))
 
     def serve(self) -> list[bytes]:
         """Ids of what is delivered while the channel is awake."""

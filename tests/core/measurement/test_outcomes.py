@@ -105,13 +105,13 @@ def test_events_of_all() -> None:
     node.advance(SECOND)
     assert consumer.finish(ids([first])) == []
     assert consumer.requeue(second.id, 0, node.now) == ""
-    events = node.broker.commons.events.fetch()
+    events = node.broker.context.events.fetch()
     assert [(e.what, e.message_id, e.producer, e.attempts, e.latency) for e in events] == [
         ("finished", first.id, "ann", 1, SECOND),
         ("requeued", second.id, "ann", 1, -1),
     ]
     assert {(e.topic, e.channel) for e in events} == {("t", "c")}
-    assert node.broker.commons.events.fetch() == []
+    assert node.broker.context.events.fetch() == []
 
 
 def test_events_of_a_share_are_all_of_a_message_or_none() -> None:

@@ -10,7 +10,7 @@ from nsqd.core.limits import Limits
 from nsqd.core.message.frame import encode_one
 from nsqd.core.message.ids import IdSource
 from nsqd.core.reader import Batch, Parts
-from nsqd.core.sequence.offsets import Edge
+from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.sequence.put_batch import JobOptions, PutBatch
 from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
@@ -56,37 +56,37 @@ class Bench:
     """A topic's part, and a tube on it. Messages are put or published, all on the spot."""
 
     def __init__(self, max_attempts: int = 0, published: int = 0) -> None:
-        self.edge, self.extents, self.journal = Edge(1), Extents([]), Journal()
+        self.offsets, self.extents, self.journal = TopicOffsets(1), Extents([]), Journal()
         self.agenda, self.ids = Agenda(), IdSource(0, 1, lambda ceiling: True)
         self.agenda.now = NOW
         self.index: JobIndex[Tube] = JobIndex()
         self.waiters: Waiters[Tube] = Waiters()
         self.listed = TubeList()
-        parts = Parts("t", 9, self.edge, self.extents, self.journal, self.agenda, Limits(), max_attempts)  # type: ignore[arg-type]
+        parts = Parts("t", 9, self.offsets, self.extents, self.journal, self.agenda, Limits(), max_attempts)  # type: ignore[arg-type]
         self.tube = Tube(parts, self.index, self.waiters, self.listed)
         self.index.holders[9] = self.waiters.queues["t"] = self.tube
         if published:
             self.publish(published)
 
     def _append(self, frames: list[bytes]) -> int:
-        first = self.edge.end
+        first = self.offsets.end
         self.extents.frames += frames
-        self.edge.end = self.edge.distributed = first + len(frames)
+        self.offsets.end = self.offsets.distributed = first + len(frames)
         return first
 
     def publish(self, count: int = 1) -> None:
         """By a client of NSQ."""
         frames = [encode_one(b"%d" % number, self.ids.one(), 77) for number in range(count)]
         first = self._append(frames)
-        self.tube.extend(Batch(first, self.edge.end, count, 0, None))
+        self.tube.extend(Batch(first, self.offsets.end, count, 0, None))
 
     def put(self, *bodies: bytes, priority: int = 5, delay: int = 0) -> list[Job]:
         """By a client of beanstalkd."""
-        puts = PutBatch(JobOptions(priority, 60, delay, NOW + delay * SECOND if delay else 0, True), 77)
-        puts.add(list(bodies), self.ids)
-        first = puts.first = self._append(puts.frames)
-        self.tube.extend(Batch(first, self.edge.end, len(bodies), 0, puts))
-        return [self.job(ordinal) for ordinal in range(first, self.edge.end)]
+        put_batch = PutBatch(JobOptions(priority, 60, delay, NOW + delay * SECOND if delay else 0, True), 77)
+        put_batch.add(list(bodies), self.ids)
+        first = put_batch.first = self._append(put_batch.frames)
+        self.tube.extend(Batch(first, self.offsets.end, len(bodies), 0, put_batch))
+        return [self.job(ordinal) for ordinal in range(first, self.offsets.end)]
 
     def job(self, ordinal: int) -> Job:
         job = self.tube.jobs.get(ordinal)
@@ -156,7 +156,7 @@ def test_terms_of_what_was_held_back_count_when_it_comes() -> None:
     assert [(job.priority, job.ttr, job.state, job.due) for job in bench.tube.jobs] == [
         (7, 30, READY, 0), (8, 30, DELAYED, NOW + 9 * SECOND), (9, 30, READY, 0), (65_536, 60, READY, 0),
     ]  # fmt: skip
-    assert not bench.tube.arrivals.terms
+    assert not bench.tube.arrivals.options
     bench.check()
 
 
