@@ -26,7 +26,7 @@ import trio
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
 from nsqd.core.limits import TooMany
-from nsqd.core.measurement.outcomes import Event, Outcome
+from nsqd.core.measurement.outcomes import Outcome, OutcomeEvent
 from nsqd.core.retention.policy import TopicConfig
 from nsqd.core.topic import Topic
 from nsqd.time_slices import TimeSlice
@@ -84,12 +84,12 @@ class Deliveries:
         for channel in topic.channels.values():
             if channel.outcomes is None:
                 continue
-            for producer, outcome in channel.outcomes.take().items():
+            for producer, outcome in channel.outcomes.fetch_counts().items():
                 if not channel.ephemeral:
                     found.append(_channel(channel, producer, outcome))
         return found
 
-    def _event(self, event: Event) -> dict[str, Any]:
+    def _event(self, event: OutcomeEvent) -> dict[str, Any]:
         told = {
             "at_ns": event.at,
             "node": self._node,

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nsqd.core.reader import Kind
+from nsqd.core.reader import ReaderKind
 from nsqd.storage.directory import Directory, DirectoryError
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.segments import LogError
@@ -66,7 +66,7 @@ def _told(findings: Findings) -> dict[str, Any]:
                 "retained": topic.retained,
                 "not_distributed": topic.not_distributed,
                 "channels": [
-                    {"channel": name, **figures} for kind, name, figures in topic.readers if kind is Kind.CHANNEL
+                    {"channel": name, **figures} for kind, name, figures in topic.readers if kind is ReaderKind.CHANNEL
                 ],
                 **_tube(topic),
             }
@@ -77,7 +77,7 @@ def _told(findings: Findings) -> dict[str, Any]:
 
 def _tube(topic: TopicFindings) -> dict[str, dict[str, int]]:
     """Return the figures of the topic's tube under "tube", or nothing if it has none."""
-    tubes = [figures for kind, _, figures in topic.readers if kind is Kind.WORK_QUEUE]
+    tubes = [figures for kind, _, figures in topic.readers if kind is ReaderKind.WORK_QUEUE]
     return {"tube": tubes[0]} if tubes else {}
 
 

@@ -30,7 +30,7 @@ class Directory:
             registry.admit_topic(len(self.topics))
             topic = self.adopt(name, registry.next_number())
             topic.starting = self.ask_for_channels and is_valid_name(name)
-            registry.tell(ChangeKind.TOPIC_CREATED, name)
+            registry.note_change(ChangeKind.TOPIC_CREATED, name)
             for tell in self.on_created:
                 tell(topic)
         return topic
@@ -50,7 +50,7 @@ class Directory:
         topic.delete()
         registry = self.context.registry
         registry.pauses.forget((name, ""))
-        registry.tell(ChangeKind.TOPIC_DELETED, name)
+        registry.note_change(ChangeKind.TOPIC_DELETED, name)
 
     def delete_channel(self, topic: Topic, name: str) -> None:
         """Drop the channel, its messages and its connections. An ephemeral topic goes with its last channel."""

@@ -16,7 +16,7 @@ from nsqd.core.timing.agenda import Agenda
 from nsqd.core.timing.deferred import Message
 
 
-class Kind(IntEnum):
+class ReaderKind(IntEnum):
     """The kind of a reader. The log stores it as one byte, so a number is never used for another kind."""
 
     CHANNEL = 0
@@ -37,7 +37,7 @@ class Parts:
     max_attempts: int  # deliveries before a message is buried; 0: any number
 
 
-class Batch(NamedTuple):
+class DistributedBatch(NamedTuple):
     """The messages first..end (`end` excluded) that the edge of the topic has just passed."""
 
     first: int  # ordinal
@@ -63,21 +63,21 @@ class Reader(Protocol):
     A reader is in the agenda while it can deliver, and while one of its messages waits for a time.
     """
 
-    kind: Kind
+    kind: ReaderKind
     name: str
     number: int  # never used again on this node
     start: int  # messages before it are not for this reader
     delayed: int  # messages in the topic's delay lane that will be released to it
     deleted: bool
     ephemeral: bool
-    watched: tuple[int, int] | None  # (due, handle) of the reader's entry in the agenda
+    scan_entry: tuple[int, int] | None  # (due, handle) of the reader's entry in the agenda
     takes_job_options: (
         bool  # True: its messages are jobs, which have terms and wait for their time in the reader itself
     )
 
     # called by the topic
 
-    def extend(self, batch: Batch) -> None:
+    def extend(self, batch: DistributedBatch) -> None:
         """Take over the messages of `batch`, which the edge has just passed."""
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
@@ -118,7 +118,7 @@ class Reader(Protocol):
         """Return how many messages are in each state."""
 
     @property
-    def coming(self) -> int:
+    def pending_count(self) -> int:
         """Return at most how many messages the reader was given that `counts` does not include yet."""
 
     def check(self) -> None:

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 from nsqd.core import records
-from nsqd.core.reader import Kind as ReaderKind
-from nsqd.core.reader import Reader
-from nsqd.core.records import Kind
+from nsqd.core.reader import Reader, ReaderKind
+from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Span
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.timing.deferred_pages import Page
@@ -36,7 +35,7 @@ class ReaderState(ABC):
     start: int  # messages before this ordinal do not belong to the reader
 
     @abstractmethod
-    def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
+    def apply(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
         """Apply a record that names the reader. Returns the spans (first, end) that the reader no longer owes."""
 
     @abstractmethod
@@ -63,7 +62,7 @@ class ReaderState(ABC):
         """Return the spans that the reader owes before `edge`, the topic's; the reader is being dropped."""
 
     @abstractmethod
-    def settle(self, distributed: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
+    def conclude(self, distributed: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
         """Draw the conclusions from what was applied, before the state is dumped, compared or made live.
 
         `edge`: the topic's; `delayed`: messages that were published with a delay, ordinal to due. Returns the spans that
@@ -90,7 +89,7 @@ class ReaderState(ABC):
     def dump(self) -> list[Any]:
         """Return the array that a checkpoint holds, for msgpack."""
 
-    def details(self, topic: int, offset: int) -> Iterator[tuple[Kind, bytes]]:
+    def details(self, topic: int, offset: int) -> Iterator[tuple[RecordKind, bytes]]:
         """Yield the records that follow the topic's in a checkpoint. `offset`: ns from the state's clock to the log's."""
         return iter(())
 
@@ -111,7 +110,7 @@ class ReaderState(ABC):
         """Keep what is needed of `before`, the state before the checkpoint: the checkpoint may break off in the middle."""
 
     @abstractmethod
-    def owed(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
+    def referenced_spans(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
         """Yield the spans (first, end) that a state owes which was just loaded, except for the messages that `flags` tells."""
 
     def flags(self, first: int, end: int) -> bytes:
@@ -120,7 +119,7 @@ class ReaderState(ABC):
 
     @classmethod
     @abstractmethod
-    def of(cls, reader: Reader) -> Self:
+    def from_reader(cls, reader: Reader) -> Self:
         """Return the part of a live reader of this kind that survives a restart, with monotonic times."""
 
     @abstractmethod

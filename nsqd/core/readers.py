@@ -6,7 +6,7 @@ from typing import TypeVar
 from nsqd.core.channel.channel import Channel
 from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.node_context import NodeContext
-from nsqd.core.reader import Kind, Parts, Reader
+from nsqd.core.reader import Parts, Reader, ReaderKind
 from nsqd.core.sequence.journal import TopicJournal
 from nsqd.core.sequence.offsets import TopicOffsets
 from nsqd.core.timing.deferred import Message
@@ -51,14 +51,14 @@ class Readers:
     def _make_channel(self, name: str, number: int, start: int) -> Channel:
         context, ephemeral = self._context, is_ephemeral(name)
         latency, outcomes = context.new_latency(), context.new_outcomes(self._topic, name, self._producers)
-        parts = self._parts(number, name, Kind.CHANNEL, start)
+        parts = self._parts(number, name, ReaderKind.CHANNEL, start)
         channel = Channel(name, parts, ephemeral, self._ephemeral, latency, outcomes, context.random_below)
         self.channels[name] = channel
         self._add(channel)
         context.registry.channel_created(self._topic, name)
         return channel
 
-    def attach(self, kind: Kind, name: str, make: Callable[[Parts], R], number: int) -> R:
+    def attach(self, kind: ReaderKind, name: str, make: Callable[[Parts], R], number: int) -> R:
         """Return a new reader of another kind, which starts at the edge. Raises TooMany.
 
         `number`: the number that it had before a restart; 0: it is new.
@@ -70,7 +70,7 @@ class Readers:
         self._add(reader)
         return reader
 
-    def _parts(self, number: int, name: str, kind: Kind, start: int) -> Parts:
+    def _parts(self, number: int, name: str, kind: ReaderKind, start: int) -> Parts:
         context, limits, own = self._context, self._context.limits, self._journal.reader(number, name, kind, start)
         attempts = limits.attempts(self._topic)
         return Parts(self._topic, number, self._offsets, self._journal, own, context.agenda, limits, attempts)
@@ -84,7 +84,7 @@ class Readers:
         del self.all[reader.number]
         reader.delete()
         self._context.scan.discard(reader)
-        self._context.agenda.forget(reader)
+        self._context.agenda.remove_reader(reader)
 
     def drop_channel(self, name: str) -> None:
         """Drop a channel, its messages and its connections."""
@@ -94,14 +94,14 @@ class Readers:
     def fill_from_past(self, channel: Channel, start: int, now: int) -> None:
         """Give a new channel all messages from `start` to the edge. All of them must be retained. `now`: monotonic ns."""
         offsets = self._offsets
-        parts = self._journal.owe_again(start, offsets.distributed)
+        parts = self._journal.add_references(start, offsets.distributed)
         waiting = set(offsets.lane.ordinals(start, offsets.distributed))
         delayed = {ordinal for first, end, late in parts if late for ordinal in range(first, end)}
         channel.start = start
         channel.backlog.resume(start, sum(end - first for first, end, late in parts if not late))
         channel.delayed = len(waiting)
         for ordinal, due in self._dues(delayed - waiting).items():
-            channel.take_back(Message(ordinal, 0), due, now)
+            channel.restore_message(Message(ordinal, 0), due, now)
 
     def _dues(self, ordinals: set[int]) -> dict[int, int]:
         """Return when these delayed messages are due, by ordinal: the latest time that any channel has; 0: none waits.

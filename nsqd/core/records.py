@@ -14,7 +14,7 @@ from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, TopicConfig
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """The kind of a record. The fields of its content are those of the Struct below with the same name."""
 
     GROUP = 1  # a group of records, the commit of a turn, begins
@@ -110,13 +110,13 @@ def spans_of(content: bytes) -> list[tuple[int, int]]:
     return [(first, first + count) for first, count in RUN.iter_unpack(content[CHANNEL_OF.size :])]
 
 
-def ordinals_of(kind: Kind, content: bytes) -> Iterable[int]:
+def ordinals_of(kind: RecordKind, content: bytes) -> Iterable[int]:
     """Return the ordinals of the messages in a FINISH, REQUEUE or BURY record; none for any other record."""
-    if kind is Kind.FINISH:
+    if kind is RecordKind.FINISH:
         return chain.from_iterable(range(first, end) for first, end in spans_of(content))
-    if kind is Kind.REQUEUE:
+    if kind is RecordKind.REQUEUE:
         return [ordinal for ordinal, _, _ in RETURNED.iter_unpack(content[CHANNEL_OF.size :])]
-    return (BURY.unpack_from(content)[2],) if kind is Kind.BURY else ()
+    return (BURY.unpack_from(content)[2],) if kind is RecordKind.BURY else ()
 
 
 def owners_of(data: bytes, content: int, flags: int) -> frozenset[int] | None:

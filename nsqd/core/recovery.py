@@ -43,7 +43,7 @@ class Recovery:
             self._refuse(state)
         broker.registry.continue_numbers(picture.next_number)
 
-    def go_on(self, now: int, limit: int = 1) -> bool:
+    def recover_some(self, now: int, limit: int = 1) -> bool:
         """Make up to `limit` topics, which deliver from then on. Returns True if more are to be made. `now`: monotonic ns.
 
         Raises NameTaken if a topic of that name was made since. Once that topic is deleted, the call may be repeated.
@@ -82,6 +82,6 @@ class Recovery:
 def recover(broker: Broker, picture: LogSnapshot, now: int) -> None:
     """Fill an empty broker at the start of the node. See Recovery."""
     recovery = Recovery(broker, picture)
-    while recovery.go_on(now):
+    while recovery.recover_some(now):
         pass
     broker.fetch_changes()  # nsqlookupd is told of everything when it is connected

@@ -12,7 +12,7 @@ from nsqd.core.channel.channel import Channel
 from nsqd.core.measurement.outcomes import Producers
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.node_context import NodeContext
-from nsqd.core.reader import Batch, Kind, Parts
+from nsqd.core.reader import DistributedBatch, Parts, ReaderKind
 from nsqd.core.readers import R, Readers
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import TopicConfig
@@ -49,8 +49,8 @@ class Topic:
         "paused",
         "publish",
         "readers",
+        "scan_entry",
         "starting",
-        "watched",
     )
 
     def __init__(self, name: str, number: int, context: NodeContext, config: TopicConfig | None = None) -> None:
@@ -64,7 +64,7 @@ class Topic:
         self.offsets = TopicOffsets(number)
         self.paused = self.deleted = False
         self.starting = False  # True: nsqlookupd is being asked for the channels; nothing is distributed yet
-        self.watched: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
+        self.scan_entry: tuple[int, int] | None = None  # (due, handle) of the delay lane's entry in the agenda
         producers = Producers() if limits.measures else None
         self.intake = Intake(self, context.agenda, context.ids, Dedup(limits.dedup, context.remembered), producers)
         self.publish = self.intake.publish  # the hot path saves a call this way
@@ -132,7 +132,7 @@ class Topic:
         """Append at once a job that was put elsewhere at `created` (ns since the epoch). See Intake.put_known."""
         self._seal_put_batch(self.intake.put_with_id(body, options, sequence, created))
 
-    def settle(self) -> None:
+    def seal_puts(self) -> None:
         """Append the jobs put in this turn, ahead of the messages published in it. A deleted topic appends nothing."""
         if self.deleted:
             return
@@ -184,7 +184,7 @@ class Topic:
         elif self._is_open and all(reader.takes_job_options for reader in self.readers.values()):
             return
         self.offsets.lane.push(first, count, due, self._context.agenda.now)
-        self._watch_lane()
+        self._schedule_lane()
 
     def _expect(self, first: int, count: int, options: JobOptions) -> None:
         for reader in self.readers.values():
@@ -201,7 +201,7 @@ class Topic:
     def apply_config(self, config: TopicConfig) -> None:
         """Use `config` from now on, without recording it."""
         self.config = config
-        self.marks = self.journal.keep(config.over(self._context.limits.policy))
+        self.marks = self.journal.set_policy(config.over(self._context.limits.policy))
 
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
         """Set the named cursor of a client that reads the topic back, or delete it (None)."""
@@ -222,7 +222,7 @@ class Topic:
         offsets.end, offsets.distributed, self.paused = end, distributed, paused
         offsets.ordinary = distributed  # any value will do, because only differences to it count
         offsets.lane.load(delayed, now)
-        self._watch_lane()
+        self._schedule_lane()
 
     # distribution
 
@@ -242,14 +242,14 @@ class Topic:
         ordinary = end - first - delayed
         offsets.ordinary += ordinary
         offsets.put_count += end - first
-        batch = Batch(first, end, ordinary, delayed, put_batch)
+        batch = DistributedBatch(first, end, ordinary, delayed, put_batch)
         for reader in self.readers.values():
             if only is not None and reader is not only:
                 reader.skip(first, end, ordinary)
             else:
                 reader.extend(batch)
         if delayed:
-            self._watch_lane()
+            self._schedule_lane()
 
     def start(self) -> None:
         """Begin to distribute: the channels that nsqlookupd knows exist now."""
@@ -286,7 +286,7 @@ class Topic:
         """Make a channel that existed before the restart, with its number. The caller still has to fill it."""
         return self._readers.revive_channel(name, number)
 
-    def attach(self, kind: Kind, name: str, make: Callable[[Parts], R], number: int = 0) -> R:
+    def attach(self, kind: ReaderKind, name: str, make: Callable[[Parts], R], number: int = 0) -> R:
         """Return a new reader of another kind, from the edge on. `number`: the same after a restart; 0: new. Raises TooMany."""
         reader = self._readers.attach(kind, name, make, number)
         if not number:
@@ -329,7 +329,7 @@ class Topic:
         for reader in list(self.readers.values()):
             self._readers.drop(reader)
         self.offsets.lane.clear()
-        self._context.agenda.unwatch(self)
+        self._context.agenda.cancel_scan(self)
         self.journal.drop()
 
     # time
@@ -346,7 +346,7 @@ class Topic:
     def hand_over(self, ordinals: Collection[int]) -> None:
         """Move those of `ordinals` that wait in the delay lane into each reader, where they wait separately."""
         now = self._context.agenda.now
-        for due, message in self.offsets.lane.take(ordinals, self.offsets.distributed, now):
+        for due, message in self.offsets.lane.pop_distributed(ordinals, self.offsets.distributed, now):
             for reader in self.readers.values():
                 if reader.start <= message.ordinal:
                     reader.own(due, Message(message.ordinal, 0), now)
@@ -355,10 +355,10 @@ class Topic:
         """Return when `scan` has something to do (monotonic ns), or None if nothing waits."""
         return self.offsets.lane.waiting.wake_at()
 
-    def _watch_lane(self) -> None:
+    def _schedule_lane(self) -> None:
         due = self.offsets.lane.waiting.wake_at()
         if due is not None:
-            self._context.agenda.watch(self, due)
+            self._context.agenda.schedule_scan(self, due)
 
     # queries
 

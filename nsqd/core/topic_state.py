@@ -25,9 +25,9 @@ from nsqd.core import records
 from nsqd.core.channel.state import ChannelState
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import numbers_of
-from nsqd.core.reader import Kind as ReaderKind
+from nsqd.core.reader import ReaderKind
 from nsqd.core.reader_state import Kinds, ReaderState
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.finished import Span
@@ -48,7 +48,7 @@ class Publishers:
     keys: dict[str, int] = field(default_factory=dict)  # key -> when it was published, by the state's clock
     producers: dict[str, int] = field(default_factory=dict)  # producer -> the number of its last message
 
-    def note(self, attributes: Attributes, count: int, stamp: int) -> None:
+    def remember(self, attributes: Attributes, count: int, stamp: int) -> None:
         """Remember `count` messages that were published together at `stamp`."""
         if attributes.key:
             self.keys.pop(attributes.key, None)
@@ -88,35 +88,35 @@ class TopicState:
 
     # applying records
 
-    def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
+    def apply(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
         """Apply a record that names the topic, and that does not change its sequence of messages.
 
         Returns the spans (first, end) that one reader no longer owes because of the record.
         """
-        if kind is Kind.CURSOR:
+        if kind is RecordKind.CURSOR:
             _, name, cursor = records.unpack_cursor(content)
             if cursor is None:
                 self.cursors.pop(name, None)
             else:
                 self.cursors[name] = cursor
-        elif kind is Kind.CONFIG:
+        elif kind is RecordKind.CONFIG:
             _, self.config = records.unpack_config(content)
-        elif kind is Kind.SEEN:
+        elif kind is RecordKind.SEEN:
             keys, stamps, producers, numbers = msgpack.unpackb(memoryview(content)[records.SEEN.size :])
             self.publishers_before.keys.update(zip(keys, stamps, strict=True))
             self.publishers_before.producers.update(zip(producers, numbers, strict=True))
         else:
-            return self._tell_reader(kind, content)
+            return self._apply_to_reader(kind, content)
         return ()
 
-    def _tell_reader(self, kind: Kind, content: bytes) -> Iterable[Span]:
+    def _apply_to_reader(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
         _, number = records.CHANNEL_OF.unpack_from(content)
         reader = self.readers.get(number)
         if reader is None:
-            if kind is Kind.PAUSE and not number:
+            if kind is RecordKind.PAUSE and not number:
                 self.paused = bool(records.PAUSE.unpack_from(content)[2])
             return ()
-        if kind is Kind.DROP_CHANNEL:
+        if kind is RecordKind.DROP_CHANNEL:
             return self.readers.pop(number).drop(self.distributed)
         if self.delayed and not reader.has_own_times:
             self.handed_over.update(one for one in records.ordinals_of(kind, content) if one in self.delayed)
@@ -128,7 +128,7 @@ class TopicState:
         `created`, `stamp`: when the messages were published, in ns since the epoch and in ns of the state's clock.
         """
         _, first, count, due, largest, flags = records.PUBLISH.unpack_from(content)
-        self.publishers.note(attributes, count, stamp)
+        self.publishers.remember(attributes, count, stamp)
         distributed = bool(flags & records.DISTRIBUTED)
         if due and not (distributed and attributes.job is not None and self._readers_have_times):
             self.delayed.update(dict.fromkeys(range(first, first + count), due))
@@ -190,7 +190,7 @@ class TopicState:
 
     # conclusions
 
-    def settle(self, kinds: Kinds) -> list[Span]:
+    def conclude(self, kinds: Kinds) -> list[Span]:
         """Draw the conclusions from the applied records. Returns the spans that readers turn out not to owe (ReaderState).
 
         The edge lies beyond the end only if the newest publishes are damaged: later records show that their ordinals are used.
@@ -198,7 +198,7 @@ class TopicState:
         self.distributed = max([self.distributed, *(reader.reached for reader in self.readers.values())])
         self.end = max(self.end, self.distributed)
         gone = [
-            span for reader in self.readers.values() for span in reader.settle(self.distributed, self.delayed, kinds)
+            span for reader in self.readers.values() for span in reader.conclude(self.distributed, self.delayed, kinds)
         ]
         self.delayed = {ordinal: due for ordinal, due in self.delayed.items() if ordinal >= self.distributed}
         self.handed_over.clear()
@@ -223,7 +223,7 @@ class TopicState:
             [(name, c.offset, c.owner, c.hold, c.hold_bytes, c.updated) for name, c in self.cursors.items()],
         ]
 
-    def details(self, offset: int) -> Iterator[tuple[Kind, bytes]]:
+    def details(self, offset: int) -> Iterator[tuple[RecordKind, bytes]]:
         """Yield the records that follow the array. `offset`: ns from the state's clock to the log's."""
         known, keys, producers = self.publishers, list(self.publishers.keys), list(self.publishers.producers)
         for first in range(0, max(len(keys), len(producers)), PUBLISHERS_AT_ONCE):
@@ -231,7 +231,7 @@ class TopicState:
             stamps = {key: known.keys[key] + offset for key in keys[part] if key in known.keys}
             numbers = {name: known.producers[name] for name in producers[part] if name in known.producers}
             columns = [list(stamps), list(stamps.values()), list(numbers), list(numbers.values())]
-            yield Kind.SEEN, records.SEEN.pack(self.number) + msgpack.packb(columns)
+            yield RecordKind.SEEN, records.SEEN.pack(self.number) + msgpack.packb(columns)
         for reader in self.readers.values():
             yield from reader.details(self.number, offset)
 
@@ -266,8 +266,8 @@ def state_of(topic: Topic, now: int) -> TopicState:
     """Return the part of a live topic that survives a restart, in monotonic ns as `now` is. Copies what waits, packed."""
     offsets, dedup = topic.offsets, topic.intake.dedup
     near, far = offsets.lane.waiting.packed()
-    readers = [READERS[reader.kind].of(reader) for reader in topic.readers.values() if not reader.ephemeral]
-    dedup.forget(now)
+    readers = [READERS[reader.kind].from_reader(reader) for reader in topic.readers.values() if not reader.ephemeral]
+    dedup.expire_keys(now)
     return TopicState(
         number=topic.number,
         name=topic.name,

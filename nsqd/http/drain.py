@@ -25,7 +25,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from nsqd.core.observation.drain_status import Left, walk
+from nsqd.core.observation.drain_status import DrainStatus, drain_statuses
 from nsqd.http.node import Node
 from shared.http.api import Handler, Routes, json_response
 from shared.log import log
@@ -66,10 +66,10 @@ class Drain:
         """
         call, broker = self._node.bridge.call, self._node.broker
         began = await call(lambda: broker.draining_since)
-        left, looking = Left(), walk(broker, self._node.options.statistics_topic)
+        left, looking = DrainStatus(), drain_statuses(broker, self._node.options.statistics_topic)
         while portion := await call(lambda: list(islice(looking, PORTION))):
             for one in portion:
                 left = left.plus(one)
         since = await call(lambda: broker.draining_since)
-        done = since > 0 and since == began and left.is_nothing  # the node has drained since before the count
+        done = since > 0 and since == began and left.is_drained  # the node has drained since before the count
         return {"draining": since > 0, "since": since // SECOND, **left._asdict(), "done": done}

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
-from nsqd.core.reader import Kind
+from nsqd.core.reader import ReaderKind
 from nsqd.core.sequence.store import LogFigures
 from nsqd.core.timing.scan import ScanStatistics
 from nsqd.core.topic import Topic
@@ -138,9 +138,9 @@ def _tube(tube: Tube) -> Row:
 
 
 # For each kind of reader: the field of Figures for its rows, and the function that makes a row.
-_ROWS: dict[Kind, tuple[str, Callable[[Any], Row]]] = {
-    Kind.CHANNEL: ("channels", _channel),
-    Kind.WORK_QUEUE: ("tubes", _tube),
+_ROWS: dict[ReaderKind, tuple[str, Callable[[Any], Row]]] = {
+    ReaderKind.CHANNEL: ("channels", _channel),
+    ReaderKind.WORK_QUEUE: ("tubes", _tube),
 }
 
 

@@ -64,7 +64,7 @@ class Look:
 
     def _plan(self, topic: Topic, ordinals: list[int]) -> list[Plan]:
         """Take the frames that are in memory, and return plans to read the rest. Runs in the trio thread."""
-        look = topic.journal.look
+        look = topic.journal.frame_in_memory
         self.frames = {ordinal: look(ordinal, self._with_attributes) for ordinal in ordinals}
         missing = [ordinal for ordinal, frame in self.frames.items() if not frame]
         return [] if topic.ephemeral else list(self._node.history.plans_of(topic.number, missing))

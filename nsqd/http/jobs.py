@@ -29,7 +29,7 @@ from starlette.responses import Response
 from nsqd.core.topic import Topic
 from nsqd.core.work_queue.actions import BURY, DELETE, KICK, RELEASE, Action, act, named
 from nsqd.core.work_queue.job import Job, JobState
-from nsqd.core.work_queue.listing import listed
+from nsqd.core.work_queue.listing import list_jobs
 from nsqd.core.work_queue.tube import Tube
 from nsqd.http.arguments import bounded, existing_tube, numbers, tube_name
 from nsqd.http.inspection import Bodies, Look, read_page
@@ -69,7 +69,7 @@ class Jobs:
         def choose() -> tuple[Topic, list[int]]:
             tube = existing_tube(broker, name)
             try:
-                told.jobs, told.following = listed(tube.table, state, page.after, page.limit)
+                told.jobs, told.following = list_jobs(tube.table, state, page.after, page.limit)
                 told.client_ids = [broker.tubes.client_id(job) for job in told.jobs]
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
@@ -155,4 +155,4 @@ def _choice(arguments: dict[str, str], action: Action) -> Callable[[Tube], list[
         raise HttpError(400, "INVALID_ARG_STATE")
     if not count:
         raise HttpError(400, "MISSING_ARG_COUNT")
-    return lambda tube: listed(tube.table, state, "", count)[0]
+    return lambda tube: list_jobs(tube.table, state, "", count)[0]

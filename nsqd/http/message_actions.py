@@ -19,9 +19,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.channel import actions
-from nsqd.core.channel.actions import Chosen
+from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.listing import listed
+from nsqd.core.channel.listing import list_messages
 from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE, message_id
 from nsqd.core.topic import Topic
@@ -38,7 +38,7 @@ MOST = 1000  # messages in a request
 RECORD = 4 * 1024 * 1024  # bytes of bodies that are published as one record
 MOST_REASON = 200  # characters
 BY_HAND = "by hand"  # the reason for burying a message, unless the request gives one
-Act = Callable[[Topic, Channel, list[Chosen], Look], int]
+Act = Callable[[Topic, Channel, list[ChosenMessage], Look], int]
 Arguments = dict[str, str]
 
 
@@ -75,7 +75,7 @@ class Acting:
                 return broker.topics[topic], choose(found)
 
             await look.take(those)
-            chosen = [Chosen(ordinal, message_id(frame)) for ordinal, frame in look.frames.items() if frame]
+            chosen = [ChosenMessage(ordinal, message_id(frame)) for ordinal, frame in look.frames.items() if frame]
 
             def work() -> int:
                 found = existing_channel(broker, topic, channel)
@@ -112,7 +112,7 @@ class Acting:
         if not is_valid_name(to):
             raise HttpError(400, "INVALID_ARG_TO")
 
-        def move(source: Topic, channel: Channel, chosen: list[Chosen], look: Look) -> int:
+        def move(source: Topic, channel: Channel, chosen: list[ChosenMessage], look: Look) -> int:
             topic = topic_to_publish_to(self._node.broker, to)
 
             def publish(ordinals: list[int]) -> None:
@@ -147,4 +147,4 @@ def _choice(arguments: Arguments) -> Callable[[Channel], list[int]]:
     state, count = read_state(arguments), bounded(arguments, "count", 0, MOST)
     if not count:
         raise HttpError(400, "MISSING_ARG_COUNT")
-    return lambda channel: [one.ordinal for one in listed(channel, state, "", count)[0]]
+    return lambda channel: [one.ordinal for one in list_messages(channel, state, "", count)[0]]

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.listing import Listed, State, listed
+from nsqd.core.channel.listing import ListedMessage, MessageState, list_messages
 from nsqd.core.message.attributes import NONE
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.topic import Topic
@@ -68,7 +68,7 @@ class Messages:
         def choose() -> tuple[Topic, list[int]]:
             found = existing_channel(self._node.broker, topic, channel)
             try:
-                told.messages, told.following = listed(found, state, page.after, page.limit)
+                told.messages, told.following = list_messages(found, state, page.after, page.limit)
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
             told.total = _total(found, state)
@@ -86,12 +86,12 @@ class _Told:
     """The messages of a page, and the state of their channel."""
 
     def __init__(self) -> None:
-        self.messages: list[Listed] = []
+        self.messages: list[ListedMessage] = []
         self.following = ""
         self.total = 0
         self.wall_offset = 0  # ns from the monotonic clock to the wall clock
 
-    def pictures(self, state: State, look: Look, preview: int) -> list[dict[str, Any]]:
+    def pictures(self, state: MessageState, look: Look, preview: int) -> list[dict[str, Any]]:
         """Return the messages as dicts for JSON."""
         bodies, pictures = Bodies(preview), []
         for one in self.messages:
@@ -101,32 +101,32 @@ class _Told:
                 picture["id"] = message_id(frame).decode()
                 picture["timestamp"] = int.from_bytes(frame[STAMP], "big")
                 picture |= bodies.told(frame)
-                picture |= look.attributes.get(one.ordinal, NONE).told()
-            if state is State.DEFERRED:
+                picture |= look.attributes.get(one.ordinal, NONE).as_dict()
+            if state is MessageState.DEFERRED:
                 picture["ready_at"] = one.due + self.wall_offset
-            elif state is State.IN_FLIGHT:
+            elif state is MessageState.IN_FLIGHT:
                 picture["times_out_at"] = one.due + self.wall_offset
-            elif state is State.BURIED:
+            elif state is MessageState.BURIED:
                 picture |= {"buried_at": one.buried, "reason": one.reason}
             pictures.append(picture)
         return pictures
 
 
-def read_state(arguments: dict[str, str]) -> State:
+def read_state(arguments: dict[str, str]) -> MessageState:
     """Return the state that the argument `state` names. Raises HttpError 400."""
     try:
-        return State(arguments.get("state"))
+        return MessageState(arguments.get("state"))
     except ValueError:
         raise HttpError(400, "INVALID_ARG_STATE") from None
 
 
-def _total(channel: Channel, state: State) -> int:
+def _total(channel: Channel, state: MessageState) -> int:
     match state:
-        case State.READY:
+        case MessageState.READY:
             return channel.depth
-        case State.IN_FLIGHT:
+        case MessageState.IN_FLIGHT:
             return channel.in_flight_count
-        case State.DEFERRED:
+        case MessageState.DEFERRED:
             return channel.deferred_count
-        case State.BURIED:
+        case MessageState.BURIED:
             return len(channel.buried)

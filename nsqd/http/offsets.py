@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from nsqd.core.broker import Broker
 from nsqd.core.message.frame import STAMP
-from nsqd.core.retention.history import Batch, Gone, History, Plan, Window
+from nsqd.core.retention.history import History, MessageBatch, MessagesGone, Plan, Window
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import existing_topic
 from nsqd.http.node import Node
@@ -98,7 +98,7 @@ class Places:
         for _ in range(TRIES):
             try:
                 return await asyncio.to_thread(read, await plan())
-            except Gone:
+            except MessagesGone:
                 continue
             except OSError as error:
                 log.error("HTTP: cannot read back: %s", error)
@@ -117,7 +117,7 @@ def find(place: Place, history: History, topic: Topic, window: Window, wall: int
     return Found(offset, stamp, plan)
 
 
-def _first_since(batches: list[Batch], stamp: int, otherwise: int) -> int:
+def _first_since(batches: list[MessageBatch], stamp: int, otherwise: int) -> int:
     messages = chain.from_iterable(batch.messages() for batch in batches)
     return next((offset for offset, frame in messages if int.from_bytes(frame[STAMP], "big") >= stamp), otherwise)
 

@@ -103,9 +103,9 @@ class Overview:
 
         def work() -> dict[str, Any]:
             topic = existing_topic(self._node.broker, name)
-            channels = {name: backlog_age.of_channel(topic.channels[name]) for name in sorted(topic.channels)}
+            channels = {name: backlog_age.oldest_of_channel(topic.channels[name]) for name in sorted(topic.channels)}
             buried = {name: len(channel.buried) for name, channel in sorted(topic.channels.items()) if channel.buried}
-            return {"topic": backlog_age.of_topic(topic), "channels": channels, "buried": buried}
+            return {"topic": backlog_age.oldest_of_topic(topic), "channels": channels, "buried": buried}
 
         return json_response(await self._node.bridge.call(work))
 
@@ -144,7 +144,7 @@ class Look:
     def add(self, topic: Topic) -> None:
         """Add one topic's figures. Runs in the trio thread."""
         depth = topic.depth
-        oldest = backlog_age.of_topic(topic) if depth else 0
+        oldest = backlog_age.oldest_of_topic(topic) if depth else 0
         in_flight = deferred = buried = clients = requeued = timed_out = 0
         known = len(self.paused)
         if topic.paused:
@@ -153,7 +153,7 @@ class Look:
             ready = channel.depth
             if ready:
                 depth += ready
-                since = backlog_age.of_channel(channel)
+                since = backlog_age.oldest_of_channel(channel)
                 if since and (since < oldest or not oldest):
                     oldest = since
                 if not channel.consumers:

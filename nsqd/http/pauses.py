@@ -74,7 +74,7 @@ def _walk(broker: Broker) -> Iterator[tuple[Key, Pause] | None]:
 
     The iterator may be advanced only in the trio thread.
     """
-    known = broker.registry.pauses.known
+    known = broker.registry.pauses.details
     for topic in list(broker.topics.values()):
         if topic.deleted:
             continue

@@ -134,7 +134,7 @@ class Publishing:
         number = broker.ids.next
         duplicates = publish()
         self._seal(name)
-        return duplicates, broker.ids.named(number) if broker.ids.next > number else b""
+        return duplicates, broker.ids.id_bytes(number) if broker.ids.next > number else b""
 
     def _seal(self, name: str) -> None:
         topic = self._node.broker.topics.get(name)

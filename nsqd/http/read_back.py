@@ -38,7 +38,7 @@ from starlette.responses import Response
 
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.core.retention.history import Amount, Batch, Plan, Window
+from nsqd.core.retention.history import Amount, MessageBatch, Plan, Window
 from nsqd.http.arguments import bounded, topic_name
 from nsqd.http.node import Node
 from nsqd.http.offsets import EARLIEST, LATEST, Place, Places, check_offset, look, read_place
@@ -157,7 +157,7 @@ class ReadBack:
             topic, window = look(self._node, name, known)
             check_offset(start, window)
             if window.next < stop:
-                history.watch(topic.number, stop, broker.now + ms * MILLISECOND, lambda: bridge.post(came.set))
+                history.await_messages(topic.number, stop, broker.now + ms * MILLISECOND, lambda: bridge.post(came.set))
             return window.next >= stop
 
         if not await bridge.call(work):
@@ -188,13 +188,13 @@ def _lined(plan: Plan) -> tuple[bytes, int, int]:
     return _lines(batches), sum(batch.count for batch in batches), after
 
 
-def _pack(batches: list[Batch]) -> bytes:
+def _pack(batches: list[MessageBatch]) -> bytes:
     """Pack batches as msgpack; those that follow each other, without attributes, become one. Runs in any thread."""
     packer, packed, place = msgpack.Packer(autoreset=True), [], 0
     while place < len(batches):
         begin, one = place, batches[place]
         if one.packed:
-            packed.append(packer.pack([one.first, one.count, one.frames, one.attributes.told()]))
+            packed.append(packer.pack([one.first, one.count, one.frames, one.attributes.as_dict()]))
             place += 1
             continue
         end = one.first
@@ -206,7 +206,7 @@ def _pack(batches: list[Batch]) -> bytes:
     return b"".join(packed)
 
 
-def _lines(batches: list[Batch]) -> bytes:
+def _lines(batches: list[MessageBatch]) -> bytes:
     """Write the messages as lines of JSON. Runs in any thread."""
     lines: list[str] = []
     for batch in batches:
@@ -228,5 +228,5 @@ def _line(offset: int, frame: bytes, attributes: Attributes) -> str:
     except UnicodeDecodeError:
         told["body_base64"] = base64.b64encode(body).decode()
     if attributes:
-        told |= attributes.told()
+        told |= attributes.as_dict()
     return json.dumps(told, separators=(",", ":"), ensure_ascii=False)

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from nsqd.core.broker import Broker
 from nsqd.core.channel.channel import Channel
 from nsqd.core.measurement.latency import Snapshot, result_of
-from nsqd.core.reader import Kind
+from nsqd.core.reader import ReaderKind
 from nsqd.core.topic import Topic
 from nsqd.http.coalescing import Coalescing
 from nsqd.http.node import Node
@@ -120,8 +120,8 @@ class Stats:
 
 
 # For each kind of reader except channels: its word, and a function that returns the figures of one at `now` (monotonic ns).
-_PICTURES: dict[Kind, tuple[str, Callable[[Broker, Any, int], dict[str, int]]]] = {
-    Kind.WORK_QUEUE: ("tube", lambda broker, tube, now: tube_picture(broker.tubes, tube.topic_name, now)),
+_PICTURES: dict[ReaderKind, tuple[str, Callable[[Broker, Any, int], dict[str, int]]]] = {
+    ReaderKind.WORK_QUEUE: ("tube", lambda broker, tube, now: tube_picture(broker.tubes, tube.topic_name, now)),
 }
 
 

@@ -93,7 +93,7 @@ class StorageRoute:
             lambda: {topic.number: topic.name for topic in node.broker.topics.values() if not topic.ephemeral}
         )
         count = await call(lambda: node.contents.count(list(names)))
-        while await call(lambda: count.go_on(PORTION)):
+        while await call(lambda: count.count_some(PORTION)):
             pass
         found, files = await call(lambda: (count.topics(), count.files(MOST_FILES)))
         largest = nlargest(MOST_TOPICS, found, key=attrgetter("live"))

@@ -118,7 +118,7 @@ class Reactor:
         served = self._take_events(events)
         if self._unread.connections or self._unread.resumed:
             self._unread.catch_up(self.now)
-        if agenda.unsealed or agenda.unsettled:
+        if agenda.unsealed or agenda.unsealed_puts:
             agenda.seal()
         if agenda.awake:
             agenda.serve()

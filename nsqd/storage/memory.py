@@ -26,7 +26,7 @@ class RetainedExtents:
     def cold(self, first: int, end: int) -> int:
         return self.sequence.cold(first, end)
 
-    def look(self, ordinal: int, attributes: bool = True) -> bytes:
+    def frame_in_memory(self, ordinal: int, attributes: bool = True) -> bytes:
         held = self.sequence.holder(ordinal)
         if held is None or held.extent is None or (attributes and held.attributed):
             return b""
@@ -105,7 +105,7 @@ class MemoryTopic(RetainedExtents):
     def distribute(self, first: int, end: int, owing: int) -> None:
         self.sequence.distribute(first, end, owing)
 
-    def owe_again(self, first: int, end: int) -> list[tuple[int, int, bool]]:
+    def add_references(self, first: int, end: int) -> list[tuple[int, int, bool]]:
         self.sequence.owe_again(first, end)
         return list(self.sequence.kinds(first, end))
 
@@ -118,7 +118,7 @@ class MemoryTopic(RetainedExtents):
     def pause(self, paused: bool) -> None:
         pass
 
-    def keep(self, policy: StoragePolicy) -> tuple[Mark, ...]:
+    def set_policy(self, policy: StoragePolicy) -> tuple[Mark, ...]:
         return ()
 
     def configure(self, config: TopicConfig) -> None:

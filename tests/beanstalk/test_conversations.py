@@ -293,7 +293,7 @@ def test_emptying_a_topic_leaves_what_was_handed_out_on_its_terms(wire: Wire) ->
     broker.pause(topic, False)  # 2000 become jobs in this turn
     broker.pause(topic, True)
     topic.put([b"y"], JobOptions(5, 60, 0, 0, True))
-    broker.settle()
+    broker.seal_puts()
     topic.empty()
     for _ in range(3):
         wire.node.turn()

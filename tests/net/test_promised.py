@@ -22,7 +22,7 @@ class Topic(MemoryTopic):
         self._store = store
         self._marks = store.choices[name]
 
-    def keep(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
+    def set_policy(self, keeping: StoragePolicy) -> tuple[Mark, ...]:
         return self._marks
 
     def publish(self, *arguments: object, **more: object) -> None:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from random import Random
 
 from nsqd.core.channel import actions
-from nsqd.core.channel.actions import Chosen
+from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.listing import State, listed
+from nsqd.core.channel.listing import MessageState, list_messages
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import message_id
 from nsqd.core.retention.cursors import Cursor
@@ -163,9 +163,9 @@ class Anybody:
         if channel is None or self._of(channel).ephemeral:
             return
         topic = self._of(channel)
-        page, _ = listed(channel, random.choice(list(State)), "", 20)
-        frames = [(one.ordinal, topic.journal.look(one.ordinal)) for one in page]
-        known = [Chosen(ordinal, message_id(frame)) for ordinal, frame in frames if frame]
+        page, _ = list_messages(channel, random.choice(list(MessageState)), "", 20)
+        frames = [(one.ordinal, topic.journal.frame_in_memory(one.ordinal)) for one in page]
+        known = [ChosenMessage(ordinal, message_id(frame)) for ordinal, frame in frames if frame]
         chosen = random.sample(known, min(len(known), random.choice((1, 1, 2, 5))))
         deed = random.randrange(4)
         if deed == 0:
@@ -296,6 +296,6 @@ class Anybody:
         if tube is not None and self._random.random() < 0.5:
             tube.empty()
         elif tube is not None and self._random.random() < 0.3:
-            self._broker.settle()
+            self._broker.seal_puts()
             topic = next(topic for topic in self._broker.topics.values() if tube.number in topic.readers)
             topic._readers.drop(tube)

@@ -8,7 +8,7 @@ the last segment ends earlier, with a whole record, as if nothing had ever been 
 from dataclasses import dataclass
 from random import Random
 
-from nsqd.core.records import GROUP, Kind
+from nsqd.core.records import GROUP, RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.identity import NAME as IDENTITY
 from nsqd.storage.log.reader import Reader, Record
@@ -22,8 +22,11 @@ from tests.storage.sim_node import Clock, SimNode
 from tests.storage.survey import survey
 
 LIVES = 4
-CHECKPOINT = (Kind.STATE, Kind.STATE_TOPIC, Kind.STATE_END)
-TOPOLOGY = (Kind.TOPIC, Kind.READER)  # messages of a topic or channel that nobody knows any more are nobody's
+CHECKPOINT = (RecordKind.STATE, RecordKind.STATE_TOPIC, RecordKind.STATE_END)
+TOPOLOGY = (
+    RecordKind.TOPIC,
+    RecordKind.READER,
+)  # messages of a topic or channel that nobody knows any more are nobody's
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +226,8 @@ class DamageRun:
         if any(kind in TOPOLOGY for kind in kinds) or sum(kind in CHECKPOINT for kind in kinds) > 1:
             return set()
         left = [record for place, (_, record) in enumerate(whole.records) if place not in hit]
-        mark = max((GROUP.unpack(record.content)[0] for record in left if record.kind == Kind.GROUP), default=0)
-        sure = [record.content for record in left if record.kind == Kind.PUBLISH and record.position < mark]
+        mark = max((GROUP.unpack(record.content)[0] for record in left if record.kind == RecordKind.GROUP), default=0)
+        sure = [record.content for record in left if record.kind == RecordKind.PUBLISH and record.position < mark]
         return {body for body in whole.served for content in sure if body[: body.index(b">") + 1] in content}
 
     def _is_shorter(self, whole: Whole, hits: list[Hit], spoiled: SimDisk) -> bool:

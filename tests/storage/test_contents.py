@@ -48,7 +48,7 @@ def counted(node: SimNode, portion: int) -> LogCount:
     """All, so many extents at a time."""
     topics = [topic.number for topic in node.broker.topics.values()]
     count = node.log.contents().count(topics)
-    while count.go_on(portion):
+    while count.count_some(portion):
         pass
     return count
 

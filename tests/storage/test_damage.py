@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from nsqd.core import records
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.reader import Reader
 from nsqd.storage.log.segments import LogError
@@ -70,9 +70,9 @@ def behind_the_topology(disk: SimDisk) -> list[tuple[str, int, int, int]]:
     """(file, from, to, messages) of each record behind those that make the topic and its channels, without the last group."""
     found, ready = [], 0
     for record in list(Reader(disk.kill()).records()):
-        ready += record.kind == Kind.READER
-        if ready == 2 and record.kind != Kind.READER:
-            count = records.PUBLISH.unpack_from(record.content)[2] if record.kind == Kind.PUBLISH else 0
+        ready += record.kind == RecordKind.READER
+        if ready == 2 and record.kind != RecordKind.READER:
+            count = records.PUBLISH.unpack_from(record.content)[2] if record.kind == RecordKind.PUBLISH else 0
             found.append((f"{record.segment:020d}.0.log", record.start, record.end, count))
     return found[:-2]
 
@@ -106,7 +106,7 @@ def test_a_zeroed_page_costs_no_more_than_what_stood_there() -> None:
 
 def test_a_message_whose_finish_is_damaged_comes_again() -> None:
     disk = filled()
-    finish = next(r for r in Reader(disk.kill()).records() if r.kind == Kind.FINISH)
+    finish = next(r for r in Reader(disk.kill()).records() if r.kind == RecordKind.FINISH)
     name = f"{finish.segment:020d}.0.log"
     wrong = bytearray(disk.content(name))
     wrong[finish.end - 1] ^= 1
@@ -134,7 +134,11 @@ def test_a_damaged_checkpoint_leaves_the_one_before_it() -> None:
     roots = [reader.segments[place].name for place in reader.roots()]
     assert len(roots) > 2
     name = roots[0]
-    parts = [r for r in reader.records(reader.roots()[0]) if r.kind in (Kind.STATE, Kind.STATE_TOPIC, Kind.STATE_END)]
+    parts = [
+        r
+        for r in reader.records(reader.roots()[0])
+        if r.kind in (RecordKind.STATE, RecordKind.STATE_TOPIC, RecordKind.STATE_END)
+    ]
     assert len(parts) == 3
     for at in [at for part in parts for at in range(part.start, part.end, 5)]:
         disk = whole.kill()

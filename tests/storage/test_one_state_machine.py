@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from nsqd.core import records
 from nsqd.core.channel import actions
-from nsqd.core.channel.actions import Chosen
+from nsqd.core.channel.actions import ChosenMessage
 from nsqd.core.limits import Limits
 from nsqd.core.message.frame import message_id
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.sequence.dedup import DedupLimits
 from nsqd.storage.log.reader import Reader, Record
@@ -30,7 +30,7 @@ from tests.storage.normal import NormalTopic, normal
 from tests.storage.sim_disk import SimDisk
 from tests.storage.sim_node import Clock, SimNode
 
-OF_CHECKPOINTS = (Kind.STATE, Kind.STATE_TOPIC, Kind.SEEN, Kind.JOBS, Kind.STATE_END)
+OF_CHECKPOINTS = (RecordKind.STATE, RecordKind.STATE_TOPIC, RecordKind.SEEN, RecordKind.JOBS, RecordKind.STATE_END)
 WHOLE = 1 << 60  # ns: for as long as the test lasts
 
 
@@ -100,7 +100,7 @@ class Node:
         return found
 
     def _told(self, replay: Replay) -> dict[int, NormalTopic]:
-        replay.settle()
+        replay.conclude()
         ephemeral = {
             topic.number: any(channel.ephemeral for channel in topic.channels.values())
             for topic in self.node.broker.topics.values()
@@ -125,7 +125,7 @@ def replay(written: Iterable[Record]) -> Replay:
 
 def written_by(source: Source) -> list[Record]:
     """The records of a checkpoint."""
-    begin = Record(Kind.STATE, records.STATE.pack(source.highest, source.leased), 0, 0, 0)
+    begin = Record(RecordKind.STATE, records.STATE.pack(source.highest, source.leased), 0, 0, 0)
     return [begin, *(Record(kind, content, 0, 0, 0) for kind, content in contents(source))]
 
 
@@ -137,9 +137,9 @@ def test_a_channel_that_begins_in_the_past_waits_as_long_as_the_one_that_waits_l
     node.turn(lambda: topic.publish_deferred(b"x", due))
 
     def release() -> None:
-        frame = topic.journal.look(0)
+        frame = topic.journal.frame_in_memory(0)
         assert frame
-        actions.requeue(topic, second, [Chosen(0, message_id(frame))], 0, node.clock.now)
+        actions.requeue(topic, second, [ChosenMessage(0, message_id(frame))], 0, node.clock.now)
 
     node.turn(release)
     topic.channel_from("c", 0, node.clock.now)
@@ -147,7 +147,7 @@ def test_a_channel_that_begins_in_the_past_waits_as_long_as_the_one_that_waits_l
     dues = {one.name: dict(one.deferred.items()) for one in topic.channels.values()}
     assert [list(one) for one in dues.values()] == [[due], [], [due]]
     replay = replayed(Reader(node.disk.kill()))[0]
-    replay.settle()
+    replay.conclude()
     offset, states = node.store.clock_offset, replay.topics[topic.number].readers
     assert [dict(states[one.number].dues({0}, {})) for one in (first, second, topic.channels["c"])] == [
         {0: due + offset},
@@ -168,9 +168,9 @@ def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bo
     node.turn(lambda: topic.publish_deferred(b"x", due))
 
     def act() -> None:
-        frame = topic.journal.look(0)
+        frame = topic.journal.frame_in_memory(0)
         assert frame
-        chosen = [Chosen(0, message_id(frame))]
+        chosen = [ChosenMessage(0, message_id(frame))]
         if deed == "bury":
             actions.bury(topic, channel, chosen, "by hand")
         elif deed == "requeue":
@@ -187,7 +187,7 @@ def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bo
     assert [one for one, _ in new.deferred.items()] == ([due] if waits else [])
     assert new.depth == (not waits)
     replay = replayed(Reader(node.disk.kill()))[0]
-    replay.settle()
+    replay.conclude()
     found = replay.topics[topic.number].readers[new.number].dues({0}, {})
     assert found == {0: due + node.store.clock_offset if waits else 0}
 

@@ -3,7 +3,7 @@
 from functools import partial
 from random import Random
 
-from nsqd.core.channel.actions import Chosen, finish, requeue
+from nsqd.core.channel.actions import ChosenMessage, finish, requeue
 from nsqd.core.message.frame import message_id
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.topic import Topic
@@ -18,8 +18,8 @@ def start(disk: SimDisk, clock: Clock) -> SimNode:
     return node
 
 
-def chosen(node: SimNode, topic: Topic, *ordinals: int) -> list[Chosen]:
-    return [Chosen(one, message_id(topic.journal.look(one))) for one in ordinals]
+def chosen(node: SimNode, topic: Topic, *ordinals: int) -> list[ChosenMessage]:
+    return [ChosenMessage(one, message_id(topic.journal.frame_in_memory(one))) for one in ordinals]
 
 
 def test_a_delayed_message_that_was_finished_stays_finished() -> None:

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.reader import Reader
 from nsqd.storage.log.records import HEADER_SIZE, VERSION, SegmentHeader
@@ -252,7 +252,7 @@ def test_all_files_are_closed() -> None:
     disk, names = three_segments()
     killed = disk.kill()
     killed.put(names[-1], killed.content(names[-1])[:-3])
-    assert all_records(Reader(killed))[-1].kind == Kind.GROUP
+    assert all_records(Reader(killed))[-1].kind == RecordKind.GROUP
     assert killed.open_files == 0
 
 

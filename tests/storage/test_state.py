@@ -151,10 +151,10 @@ def test_of_what_waits_packed_any_part_can_be_taken() -> None:
             first = random.randrange(20_000)
             end = first + random.choice((1, 10, 5000, 15_000))
             if random.random() < 0.5:
-                assert far.take(first) == (first in left)
+                assert far.remove_one(first) == (first in left)
                 left.discard(first)
             else:
-                far.remove(first, end)
+                far.remove_span(first, end)
                 left -= set(range(first, end))
         assert list(far.ordinals()) == sorted(left)
         assert {ordinal for ordinal, _, _ in far.entries()} == left

@@ -7,7 +7,7 @@ import pytest
 
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.reader import Reader
-from nsqd.storage.log.records import HEADER_SIZE, Kind
+from nsqd.storage.log.records import HEADER_SIZE, RecordKind
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.syncer import MOST_TICKS_BEHIND
@@ -177,7 +177,7 @@ def test_the_clocks_are_noted_once_a_second_while_something_is_written() -> None
     node = new_node(disk, Durability.OS)
 
     def anchors() -> int:
-        return sum(record.kind == Kind.ANCHOR for record in all_records(Reader(disk.kill())))
+        return sum(record.kind == RecordKind.ANCHOR for record in all_records(Reader(disk.kill())))
 
     publish(node)
     before = anchors()

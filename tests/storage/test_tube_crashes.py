@@ -177,7 +177,7 @@ class Run:
             number = broker.tubes.put(client.worker, bodies, options)
             self.bodies.update(enumerate(bodies, number))
             jobs += range(number, number + len(bodies))
-        broker.settle()
+        broker.seal_puts()
         self.places.update(((topic.number, ordinal), job) for ordinal, job in enumerate(jobs, first))
 
     def _reserve(self, client: Client) -> None:

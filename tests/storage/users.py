@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from nsqd.core.channel.actions import Chosen, bury, finish, finish_buried, kick, requeue
+from nsqd.core.channel.actions import ChosenMessage, bury, finish, finish_buried, kick, requeue
 from nsqd.core.channel.channel import Channel
-from nsqd.core.channel.listing import State, listed
+from nsqd.core.channel.listing import MessageState, list_messages
 from nsqd.core.message.attributes import Attributes
 from nsqd.core.message.frame import HEADER_SIZE, message_id
 from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
@@ -309,11 +309,11 @@ class Users:
         if channel is None or channel.ephemeral or self._topic_of(channel).ephemeral:
             return
         random, items = self._random, self._state(channel).items
-        page, _ = listed(channel, random.choice(list(State)), "", 20)
+        page, _ = list_messages(channel, random.choice(list(MessageState)), "", 20)
         some = random.sample(page, min(len(page), random.choice((1, 1, 2, 5))))
         frames = [self._frame(self._topic_of(channel), one.ordinal) for one in some]
         known = [(one, frame) for one, frame in zip(some, frames, strict=True) if frame]  # else it is not written yet
-        chosen = [Chosen(one.ordinal, message_id(frame)) for one, frame in known]
+        chosen = [ChosenMessage(one.ordinal, message_id(frame)) for one, frame in known]
         bodies = [frame[HEADER_SIZE:] for _, frame in known]
         for one, body in zip(chosen, bodies, strict=True):
             self._bodies[one.message_id] = body
@@ -344,7 +344,7 @@ class Users:
 
     def _frame(self, topic: Topic, ordinal: int) -> bytes:
         """A message's."""
-        frame = topic.journal.look(ordinal)
+        frame = topic.journal.frame_in_memory(ordinal)
         for plan in self._node.log.history().plans_of(topic.number, [ordinal]) if not frame else ():
             frame = next((one for batch in plan.read()[0] for at, one in batch.messages() if at == ordinal), frame)
         return frame

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 
 from nsqd.core.message.frame import ID_SIZE
-from nsqd.core.reader import Batch
+from nsqd.core.reader import DistributedBatch
 from nsqd.core.sequence.extent import Extent
 from nsqd.core.sequence.journal import Extents
 from nsqd.core.sequence.offsets import TopicOffsets
@@ -23,7 +23,7 @@ from nsqd.core.timing.deferred import Message
 END_OF_ALL = 1 << 63  # higher than any ordinal
 LOST_AT_ONCE = 100  # lost messages of the retry lane passed over before other work gets its turn: about 1 ms
 
-Taken = tuple[Message | None, int, list[bytes], bytes]  # see Backlog.take
+ReadyMessages = tuple[Message | None, int, list[bytes], bytes]  # see Backlog.take
 
 
 class Backlog:
@@ -61,7 +61,7 @@ class Backlog:
 
     # taking messages out
 
-    def take(self, count: int, room: int) -> Taken | None:
+    def pop_ready(self, count: int, room: int) -> ReadyMessages | None:
         """Take the next messages: one of the retry lane, or at most `count` of the sequence with `room` bytes in all.
 
         Return (the Message that came back, or None for messages of the sequence; the ordinal of the first; the frames, of
@@ -71,7 +71,7 @@ class Backlog:
         lost = 0
         while self.retry or self.cursor < self._offsets.distributed:
             if self.retry and self.retry[0][0] <= self.cursor:
-                taken = self._take_back()
+                taken = self._pop_retry()
                 if taken is not None or self.reading:
                     return taken
                 lost += 1
@@ -93,7 +93,7 @@ class Backlog:
             if extent.delayed:  # the topic's delay lane hands these messages out
                 self.cursor = min(extent.end, self._limit())
                 continue
-            return self._take_stretch(extent, min(count, max(1, room // extent.largest)))
+            return self._pop_stretch(extent, min(count, max(1, room // extent.largest)))
         self.passed = self._offsets.ordinary  # messages that were counted and did not come were damaged on disk
         return None
 
@@ -104,7 +104,7 @@ class Backlog:
             limit = min(limit, self.retry[0][0])
         return min(limit, self._holes[0][0]) if self._holes else limit
 
-    def _take_stretch(self, extent: Extent, count: int) -> Taken:
+    def _pop_stretch(self, extent: Extent, count: int) -> ReadyMessages:
         first = self.cursor
         start = first - extent.first
         stop = min(start + count, self._limit() - extent.first, len(extent.frames))
@@ -115,7 +115,7 @@ class Backlog:
             self._extent = None  # an idle channel must not keep an extent alive that all channels have finished
         return None, first, frames, bytes(extent.ids[start * ID_SIZE : stop * ID_SIZE])
 
-    def _take_back(self) -> Taken | None:
+    def _pop_retry(self) -> ReadyMessages | None:
         """Take the first message of the retry lane. Return None if it must be read first, or if it was damaged on disk."""
         message = self.retry[0][1]
         extent = self.extents.read(message.ordinal)
@@ -137,7 +137,7 @@ class Backlog:
         else:
             self._holes.append((first, end))
 
-    def bound(self, batch: Batch) -> list[tuple[int, int]]:
+    def bound(self, batch: DistributedBatch) -> list[tuple[int, int]]:
         """Drop the newest messages if more than mem-queue-size are ready, but only messages of `batch` without a delay.
 
         The edge has just passed the batch. Return the spans (first, end) that were dropped, ascending.
@@ -164,7 +164,7 @@ class Backlog:
         self.passed += 1
         return True
 
-    def take_retried(self, ordinals: Collection[int]) -> list[Message]:
+    def remove_retried(self, ordinals: Collection[int]) -> list[Message]:
         """Take these messages out of the retry lane and return them. This walks the whole lane: for rare commands only."""
         taken = [message for _, message in self.retry if message.ordinal in ordinals]
         if taken:

@@ -31,7 +31,7 @@ class Buried(dict[bytes, DeadLetter]):
         """Add a message to the buried ones, as the last."""
         self[message_id] = grave
 
-    def take(self, message_ids: Iterable[bytes]) -> list[DeadLetter]:
+    def pop_letters(self, message_ids: Iterable[bytes]) -> list[DeadLetter]:
         """Remove and return the messages with these ids; ignore ids that are not buried."""
         return [grave for message_id in message_ids if (grave := self.pop(message_id, None)) is not None]
 

@@ -23,10 +23,9 @@ from typing import Any, ClassVar
 from nsqd.core import records
 from nsqd.core.channel.buried import DeadLetter
 from nsqd.core.channel.channel import Channel
-from nsqd.core.reader import Kind as ReaderKind
-from nsqd.core.reader import Reader
+from nsqd.core.reader import Reader, ReaderKind
 from nsqd.core.reader_state import Kinds, ReaderState
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.spans import overlap, remove, without
 from nsqd.core.timing.deferred import MINUTE, Message, pack
@@ -48,24 +47,24 @@ class ChannelState(ReaderState):
 
     # records of the log
 
-    def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
-        if kind is Kind.FINISH:
+    def apply(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
+        if kind is RecordKind.FINISH:
             return self._finish(content)
-        if kind is Kind.ADVANCE:
+        if kind is RecordKind.ADVANCE:
             self.cursor = records.ADVANCE.unpack_from(content)[2]
-        elif kind is Kind.REQUEUE:
+        elif kind is RecordKind.REQUEUE:
             for ordinal, attempts, due in records.RETURNED.iter_unpack(content[records.CHANNEL_OF.size :]):
                 self._wait(ordinal, attempts, due)
-        elif kind is Kind.BURY:
+        elif kind is RecordKind.BURY:
             _, _, ordinal, attempts, wall, message_id = records.BURY.unpack_from(content)
             self._take_out(ordinal)
             self.buried[ordinal] = (
                 message_id,
                 DeadLetter(ordinal, attempts, content[records.BURY.size :].decode(), wall),
             )
-        elif kind is Kind.FINISH_ALL:
+        elif kind is RecordKind.FINISH_ALL:
             return self._finish_all(records.FINISH_ALL.unpack_from(content)[2])
-        elif kind is Kind.PAUSE:
+        elif kind is RecordKind.PAUSE:
             self.paused = bool(records.PAUSE.unpack_from(content)[2])
         return ()
 
@@ -85,12 +84,12 @@ class ChannelState(ReaderState):
     def _take_out(self, ordinal: int) -> None:
         """Take a message that the channel owes out of `returned`, `buried` or `pages`, or mark it as passed."""
         known = self.returned.pop(ordinal, None) or self.buried.pop(ordinal, None)
-        if known is None and not self.pages.take(ordinal):
+        if known is None and not self.pages.remove_one(ordinal):
             self.passed.add(ordinal, ordinal + 1)
 
     def finish(self, first: int, end: int) -> None:
         """Note that messages first..end are no longer owed: finished, dropped, or never meant for this channel."""
-        self.pages.remove(first, end)
+        self.pages.remove_span(first, end)
         if self.returned:
             remove(self.returned, first, end)
         if self.buried:
@@ -102,7 +101,7 @@ class ChannelState(ReaderState):
 
     # conclusions from the records
 
-    def settle(self, distributed: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
+    def conclude(self, distributed: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
         """Enter into `returned` each message that waits and that the cursor will not come by. See ReaderState.
 
         These are messages published with a delay, and messages before the cursor that were delivered and not finished.
@@ -180,7 +179,7 @@ class ChannelState(ReaderState):
         graves = {ordinal: (one, DeadLetter(ordinal, *of)) for one, ordinal, *of in buried}
         return cls(number, name, start, cursor, passed, paused, DeferredPages([*waiting, lane]), {}, graves)
 
-    def owed(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
+    def referenced_spans(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
         yield from self.passed.missing(distributed)
         yield from _singles(self.buried)
 
@@ -190,7 +189,7 @@ class ChannelState(ReaderState):
     # the live channel
 
     @classmethod
-    def of(cls, reader: Reader) -> ChannelState:
+    def from_reader(cls, reader: Reader) -> ChannelState:
         """Return the durable state of a live channel, with times of the monotonic clock.
 
         Waiting messages are copied as they are packed in memory. Messages in the topic's delay lane are left out: they
@@ -226,10 +225,10 @@ class ChannelState(ReaderState):
             else:
                 near += zip(page[::3], page[1::3], page[2::3], strict=True)
         for ordinal, due, attempts in sorted(near):
-            channel.take_back(Message(ordinal, attempts), due - offset if due else 0, now)
+            channel.restore_message(Message(ordinal, attempts), due - offset if due else 0, now)
         for piece in far:
             channel.deferred.load(piece)
-        channel.watch_deferred()
+        channel.schedule_deferred()
         for message_id, grave in self.buried.values():
             channel.buried.add(message_id, grave)
 

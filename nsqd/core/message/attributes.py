@@ -46,7 +46,7 @@ class Attributes:
         packed: bytes = msgpack.packb([self.headers, self.key, self.producer, difference, *job])
         return packed
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the attributes that are set, as a dict for replies over HTTP."""
         told: dict[str, Any] = {}
         if self.headers:

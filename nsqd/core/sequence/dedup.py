@@ -60,7 +60,7 @@ class Dedup:
         return stamp is not None and stamp >= now - self._limits.window
 
     def _is_known(self, key: str, now: int) -> bool:
-        self.forget(now, MOST_FORGOTTEN)
+        self.expire_keys(now, MOST_FORGOTTEN)
         if self.knows(key, now):
             return True
         self._note_key(key, now)
@@ -81,7 +81,7 @@ class Dedup:
             self.producers.popitem(last=False)
             self._total.producers -= 1
 
-    def forget(self, now: int, most: int = 1 << 62) -> None:
+    def expire_keys(self, now: int, most: int = 1 << 62) -> None:
         """Forget up to `most` keys that are older than the window."""
         oldest = now - self._limits.window
         while self.keys and most > 0 and next(iter(self.keys.values())) < oldest:
@@ -105,7 +105,7 @@ class Dedup:
             self._note_key(key, stamp)
         for producer, last in producers.items():
             self._note_producer(producer, last)
-        self.forget(now)
+        self.expire_keys(now)
 
     def __repr__(self) -> str:
         return f"<Seen: {len(self.keys)} keys, {len(self.producers)} producers>"

@@ -42,9 +42,9 @@ class DelayLane:
         self.before -= len(released)
         return moved + len(due), released
 
-    def take(self, ordinals: Collection[int], distributed: int, now: int) -> list[tuple[int, Message]]:
+    def pop_distributed(self, ordinals: Collection[int], distributed: int, now: int) -> list[tuple[int, Message]]:
         """Take out those of `ordinals` that are before the edge, each as (due, message). Walks everything that waits."""
-        taken = self.waiting.take_with_due(ordinals) if self.before else []
+        taken = self.waiting.remove_with_due(ordinals) if self.before else []
         for due, message in taken:
             if message.ordinal >= distributed:
                 self.waiting.push(due, message, now)

@@ -25,13 +25,13 @@ class Sealed(NamedTuple):
     attributes: bytes = b""  # packed (nsqd/core/message/attributes.py)
 
 
-class _Gone:
+class _DeletedTopic:
     """A source that does nothing, in place of a topic that was deleted."""
 
     def seal(self, wall: int) -> None:
         pass
 
-    def settle(self) -> None:
+    def seal_puts(self) -> None:
         pass
 
 
@@ -112,7 +112,7 @@ class Intake:
         put_batch = self._put_batches[-1] if self._put_batches else None
         if put_batch is None or put_batch.options != options or put_batch.key or key:
             if put_batch is None:
-                self._agenda.unsettled.append(self._topic)
+                self._agenda.unsealed_puts.append(self._topic)
             put_batch = PutBatch(options, self._agenda.wall, key)
             self._put_batches.append(put_batch)
         return put_batch.add(bodies, self._ids)
@@ -124,7 +124,7 @@ class Intake:
         """
         self.count([body])
         put_batch = PutBatch(options, created)
-        put_batch.add_one(body, self._ids.number(sequence), self._ids.named(sequence))
+        put_batch.add_one(body, self._ids.id_number(sequence), self._ids.id_bytes(sequence))
         return put_batch
 
     def take_put_batches(self) -> list[PutBatch]:
@@ -165,7 +165,7 @@ class Intake:
         if len(bodies) <= 1:
             sealed += [self._seal_one(body, wall, first, attributes, 0) for body in bodies]
             return first + len(bodies)
-        ids = self._ids.take(len(bodies))
+        ids = self._ids.issue_ids(len(bodies))
         sizes = set(map(len, bodies))
         frames = encode(bodies, sizes, ids, wall)
         joined = b"".join([block.joined for block in ids])
@@ -175,14 +175,14 @@ class Intake:
 
     def _seal_one(self, body: bytes, wall: int, first: int, attributes: Attributes, due: int) -> Sealed:
         """Seal one message at a third of the cost of a batch of one: many topics get no more than one message a turn."""
-        message_id = self._ids.one()
+        message_id = self._ids.issue_id()
         frame = encode_one(body, message_id, wall)
         packed = self._pack(attributes, first) if attributes is not NONE or self.producers is not None else b""
         return Sealed([frame], message_id, len(frame), due, packed)
 
     def seal_with_times(self, messages: list[tuple[int, bytes]], first: int, attributes: Attributes) -> Sealed:
         """Seal messages that keep the time of their publish: (ns since the epoch, body)."""
-        ids = b"".join([block.joined for block in self._ids.take(len(messages))])
+        ids = b"".join([block.joined for block in self._ids.issue_ids(len(messages))])
         frames = [
             encode_one(body, ids[index * ID_SIZE : (index + 1) * ID_SIZE], stamp)
             for index, (stamp, body) in enumerate(messages)
@@ -203,7 +203,7 @@ class Intake:
     def _pack(self, attributes: Attributes, first: int) -> bytes:
         """Pack the attributes of messages from `first` on, and note their producer."""
         if self.producers is not None:
-            self.producers.note(first, attributes.producer)
+            self.producers.note_producer(first, attributes.producer)
         return attributes.pack(first) if attributes else b""
 
     def close(self) -> None:
@@ -212,7 +212,7 @@ class Intake:
         self._pending_apart.clear()
         self._put_batches.clear()
         self.dedup.clear()
-        self._topic = _Gone()  # topic and intake refer to each other, and the daemon never collects old garbage
+        self._topic = _DeletedTopic()  # topic and intake refer to each other, and the daemon never collects old garbage
 
     def __repr__(self) -> str:
         return f"<Intake: {len(self._pending)} + {len(self._pending_apart)} + {len(self._put_batches)} pending>"

@@ -32,7 +32,7 @@ class Extents(Protocol):
     def cold(self, first: int, end: int) -> int:
         """Return how many of messages first..end are on disk only."""
 
-    def look(self, ordinal: int, attributes: bool = True) -> bytes:
+    def frame_in_memory(self, ordinal: int, attributes: bool = True) -> bytes:
         """Return the message's frame if it is in memory, else b"". Reads nothing from disk.
 
         `attributes`: return b"" also if messages of its extent have attributes, which are on disk only.
@@ -116,7 +116,7 @@ class TopicJournal(Extents, Protocol):
     def distribute(self, first: int, end: int, owing: int) -> None:
         """Record that messages first..end, published before, now belong to each of the topic's `owing` readers."""
 
-    def owe_again(self, first: int, end: int) -> list[tuple[int, int, bool]]:
+    def add_references(self, first: int, end: int) -> list[tuple[int, int, bool]]:
         """Let one more reader owe messages first..end, including finished ones, all of which must be retained.
 
         Returns the parts (first, end, delayed) that exist. Call `reader` with that start before.
@@ -134,7 +134,7 @@ class TopicJournal(Extents, Protocol):
     def pause(self, paused: bool) -> None:
         """Record that the topic was paused or resumed."""
 
-    def keep(self, policy: StoragePolicy) -> tuple[Mark, ...]:
+    def set_policy(self, policy: StoragePolicy) -> tuple[Mark, ...]:
         """Set how the topic's messages are kept from now on. Returns the marks for which replies about them wait.
 
         Topics that wait for the same marks get the same tuple.

@@ -36,11 +36,11 @@ class PutBatch:
 
     def add(self, bodies: list[bytes], ids: IdSource) -> int:
         """Add jobs, which get the next ids. Returns the first id as a number; the others follow it."""
-        number = ids.number(ids.next)
+        number = ids.id_number(ids.next)
         if len(bodies) == 1:  # this costs half as much as a batch of one
-            self.add_one(bodies[0], number, ids.one())
+            self.add_one(bodies[0], number, ids.issue_id())
             return number
-        blocks, sizes = ids.take(len(bodies)), set(map(len, bodies))
+        blocks, sizes = ids.issue_ids(len(bodies)), set(map(len, bodies))
         self.ids += [block.joined for block in blocks]
         self.frames += encode(bodies, sizes, blocks, self.created)
         self.numbers += range(number, number + len(bodies))

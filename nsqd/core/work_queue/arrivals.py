@@ -49,7 +49,7 @@ class Arrivals:
         if self.options:
             self.options = {ordinal: options for ordinal, options in self.options.items() if not first <= ordinal < end}
 
-    def take(self, most: int) -> tuple[int, list[bytes]] | None:
+    def read_next(self, most: int) -> tuple[int, list[bytes]] | None:
         """Move the position over up to `most` messages that can be read together. The position must be before the edge.
 
         Return the ordinal of the first, and the frames; b"" stands for a message that is gone. Return no frames after moving

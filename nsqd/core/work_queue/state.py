@@ -18,10 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from nsqd.core import records
-from nsqd.core.reader import Kind as ReaderKind
-from nsqd.core.reader import Reader
+from nsqd.core.reader import Reader, ReaderKind
 from nsqd.core.reader_state import Kinds, ReaderState
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Finished, Span
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.sequence.spans import remove
@@ -46,18 +45,18 @@ class TubeState(ReaderState):
 
     # records of the log
 
-    def apply(self, kind: Kind, content: bytes) -> Iterable[Span]:
-        if kind is Kind.JOB:
+    def apply(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
+        if kind is RecordKind.JOB:
             for at in range(records.CHANNEL_OF.size, len(content), records.ORDINAL.size + ROW.size):
                 (ordinal,) = records.ORDINAL.unpack_from(content, at)
                 at += records.ORDINAL.size
                 self.jobs.put_row(ordinal, content[at : at + ROW.size])
                 self.options.pop(ordinal, None)
-        elif kind is Kind.FINISH:
+        elif kind is RecordKind.FINISH:
             return self._finish(content)
-        elif kind is Kind.FINISH_ALL:
+        elif kind is RecordKind.FINISH_ALL:
             return self._finish_all(records.FINISH_ALL.unpack_from(content)[2])
-        elif kind is Kind.JOBS:  # a whole page, which replaces the old one: jobs missing in it are gone
+        elif kind is RecordKind.JOBS:  # a whole page, which replaces the old one: jobs missing in it are gone
             _, _, page, offset = records.JOBS.unpack_from(content)
             self.jobs.put_page(page, moved(content[records.JOBS.size :], offset))
         return ()
@@ -95,7 +94,7 @@ class TubeState(ReaderState):
 
     # conclusions from the records
 
-    def settle(self, distributed: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
+    def conclude(self, distributed: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
         """Mark messages before the tube's edge that have no row as finished, and return them. See ReaderState.
 
         This is right once all pages of a checkpoint were read. The edge moves to the first message that is not a job yet.
@@ -130,7 +129,7 @@ class TubeState(ReaderState):
         options = [(ordinal, *one) for ordinal, one in self.options.items()]
         return [self.number, self.name, self.start, self.distributed, self.finished.spans(self.distributed), options]
 
-    def details(self, topic: int, offset: int) -> Iterator[tuple[Kind, bytes]]:
+    def details(self, topic: int, offset: int) -> Iterator[tuple[RecordKind, bytes]]:
         """Yield JOBS records with a page of jobs each. A page is read only when its record is asked for.
 
         `offset`: ns from the clock of this state to the log's clock.
@@ -138,7 +137,7 @@ class TubeState(ReaderState):
         for number in self.jobs.pages():
             rows = self.jobs.page(number)
             if rows:
-                yield Kind.JOBS, records.JOBS.pack(topic, self.number, number, offset) + rows
+                yield RecordKind.JOBS, records.JOBS.pack(topic, self.number, number, offset) + rows
 
     @staticmethod
     def begin(number: int, name: str, start: int) -> list[Any]:
@@ -162,13 +161,13 @@ class TubeState(ReaderState):
         """Keep the rows known before the checkpoint, since the log may end before the pages of the checkpoint."""
         self.jobs = before.jobs
 
-    def owed(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
+    def referenced_spans(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
         return self.finished.missing(distributed)
 
     # the live tube
 
     @classmethod
-    def of(cls, reader: Reader) -> TubeState:
+    def from_reader(cls, reader: Reader) -> TubeState:
         """Return the durable state of a live tube, with times of the monotonic clock. The jobs are shared, not copied."""
         assert isinstance(reader, Tube)
         options = dict(reader.arrivals.options)

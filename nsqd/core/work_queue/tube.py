@@ -8,7 +8,7 @@ body is on disk only, the tube is `reading`, and the caller asks again when the 
 from __future__ import annotations
 
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
-from nsqd.core.reader import Batch, Counts, Kind, Parts
+from nsqd.core.reader import Counts, DistributedBatch, Parts, ReaderKind
 from nsqd.core.sequence.put_batch import USUAL, JobOptions, PutBatch
 from nsqd.core.timing.deferred import Message
 from nsqd.core.work_queue.arrivals import Arrivals
@@ -28,7 +28,7 @@ ABSORBED_AT_ONCE = 2000  # messages that become jobs in a turn: about 10 ms
 class Tube:
     """One tube of a node, with its jobs. Tubes creates it. Implements Reader."""
 
-    kind = Kind.WORK_QUEUE
+    kind = ReaderKind.WORK_QUEUE
     ephemeral = False
     takes_job_options = True
 
@@ -50,12 +50,12 @@ class Tube:
         "pause_until",
         "reading",
         "reserved",
+        "scan_entry",
         "start",
         "table",
         "topic_name",
         "total",
         "waiters",
-        "watched",
     )
 
     def __init__(self, parts: Parts, index: JobIndex[Tube], waiters: Waiters[Tube], listed: TubeList) -> None:
@@ -76,17 +76,17 @@ class Tube:
         self.total = 0  # jobs that came since the process started
         self.pause_until = self.pause_asked = 0  # end of the pause (monotonic ns); length asked for (ns); 0: not paused
         self.reading = False  # True: a body is being read from disk
-        self.watched: tuple[int, int] | None = None  # (due, handle) of this tube's entry in the agenda
+        self.scan_entry: tuple[int, int] | None = None  # (due, handle) of this tube's entry in the agenda
 
     # calls from the topic
 
-    def extend(self, batch: Batch) -> None:
+    def extend(self, batch: DistributedBatch) -> None:
         """Make jobs of the messages that the edge has passed."""
         self.delayed += batch.delayed
         if batch.put_batch is None:
             self.wake()
             return
-        self._come_together(batch.put_batch)  # no need to read them, even if earlier messages are still to become jobs
+        self._add_batch(batch.put_batch)  # no need to read them, even if earlier messages are still to become jobs
         if batch.first == self.arrivals.position:
             self.arrivals.position = batch.end
         else:
@@ -133,7 +133,7 @@ class Tube:
             if left <= 0:
                 self.agenda.awake[self] = None  # `serve` goes on
                 return
-            taken = arrivals.take(left)
+            taken = arrivals.read_next(left)
             if taken is None:
                 self.reading = True
                 return
@@ -142,20 +142,20 @@ class Tube:
             for ordinal, frame in enumerate(frames, first):
                 options = arrivals.options.pop(ordinal, USUAL)
                 if frame and ordinal not in self.jobs:
-                    self._come(ordinal, frame, options)
+                    self._add_job(ordinal, frame, options)
 
-    def _come(self, ordinal: int, frame: bytes, options: JobOptions) -> None:
+    def _add_job(self, ordinal: int, frame: bytes, options: JobOptions) -> None:
         job_id, created = int(message_id(frame), 16), int.from_bytes(frame[STAMP], "big")
         job = Job(ordinal, job_id, options.priority, options.delay, options.ttr, created)
         if options.due > self.agenda.now:
             job.state, job.due = JobState.DELAYED, options.due
         if not self.jobs.count:
             self.listed.show(self.topic_name)
-        self.index.came(job_id, self.number, ordinal)
+        self.index.add_job(job_id, self.number, ordinal)
         self.total += 1
         self._note(job, self.table.add(job))
 
-    def _come_together(self, put_batch: PutBatch) -> None:
+    def _add_batch(self, put_batch: PutBatch) -> None:
         """Make jobs of `puts`, at a fifth of the cost of `_come` for each job.
 
         The log gets no rows for them: their publish record says that they are jobs.
@@ -169,10 +169,10 @@ class Tube:
             put_batch.numbers, options.priority, options.ttr, options.delay, put_batch.created, due, state
         )
         self.table.add_together(first, rows, state, options.priority, due)
-        self.index.came_together(put_batch.numbers, self.number, first)
+        self.index.add_jobs(put_batch.numbers, self.number, first)
         self.total += count
         if late:
-            self.agenda.watch(self, due)
+            self.agenda.schedule_scan(self, due)
         else:
             self._offer()
 
@@ -189,7 +189,7 @@ class Tube:
         reserved = jobs.in_state(JobState.RESERVED) if self._max_attempts else ()
         given_up = [job.ordinal for job in reserved if self.is_given_up(job)]
         for ids, first in self.table.restart(offset, self.agenda.now):
-            self.index.came_together(ids, self.number, first)
+            self.index.add_jobs(ids, self.number, first)
         if jobs.count:
             self.listed.show(self.topic_name)
         for ordinal in given_up:
@@ -198,7 +198,7 @@ class Tube:
             self.bury(job, job.priority)
         if self.table.counts[JobState.READY]:
             self._offer()
-        self._watch()
+        self._schedule_scan()
 
     def behind(self, client_id: int) -> int:
         """Return the ordinal behind the job that clients name so, even if the job is gone."""
@@ -289,8 +289,8 @@ class Tube:
         self.journal.job(job.ordinal, row)
         if job.state is JobState.READY:
             self._offer()
-        elif job.state is not JobState.BURIED and (self.watched is None or job.due < self.watched[0]):
-            self.agenda.watch(self, job.due)
+        elif job.state is not JobState.BURIED and (self.scan_entry is None or job.due < self.scan_entry[0]):
+            self.agenda.schedule_scan(self, job.due)
 
     def _forget(self, job: Job) -> None:
         """Remove the job everywhere but in the log, which is the caller's concern."""
@@ -299,7 +299,7 @@ class Tube:
         self.table.remove(job)
         if job.ordinal >= self.arrivals.position:  # a put job: its message must not become a job again
             self.arrivals.skip(job.ordinal, job.ordinal + 1)
-        self.index.went(job.id)
+        self.index.remove_job(job.id)
 
     # pauses, time-outs and delays
 
@@ -307,7 +307,7 @@ class Tube:
         """Pause the tube for `ns`, in which it gives out no job; 0 ends a pause. `now`: monotonic ns."""
         self.pause_until, self.pause_asked = (now + ns if ns else 0), ns
         self._offer()
-        self._watch()
+        self._schedule_scan()
 
     def scan(self, now: int, limit: int) -> int:
         """End up to `limit` delays and reservations that are over at `now`, and the pause if it is over. Return how many."""
@@ -335,10 +335,10 @@ class Tube:
             return self.pause_until
         return due
 
-    def _watch(self) -> None:
+    def _schedule_scan(self) -> None:
         due = self.next_due()
         if due is not None:
-            self.agenda.watch(self, due)
+            self.agenda.schedule_scan(self, due)
 
     def _offer(self) -> None:
         """Enter the tube for serving if any worker waits. If none does, the next one to reserve looks for a job itself."""
@@ -383,7 +383,7 @@ class Tube:
         return Counts(*map(found.__getitem__, states))
 
     @property
-    def coming(self) -> int:
+    def pending_count(self) -> int:
         """Return how many distributed messages are not jobs yet. This is an upper bound: some may be jobs, or finished."""
         return self.offsets.distributed - self.arrivals.position
 

@@ -267,7 +267,7 @@ class Client(ABC):
         self.has_more = False
         if not self._is_gone:
             self._is_gone = True
-            self._broker.settle()
+            self._broker.seal_puts()
             self._broker.tubes.leave(self.worker)
 
     def break_off(self) -> None:
@@ -358,7 +358,7 @@ class Client(ABC):
 
     def _go_on_long(self) -> None:
         assert self._long is not None
-        self._broker.settle()
+        self._broker.seal_puts()
         reply = self._long()
         if reply is not None:
             self._long = None

@@ -51,7 +51,7 @@ class LogBackup:
         bases = dict.fromkeys([*self._tidying.segments, self._writer.base])
         parts = [self._part(base) for base in bases]
         self._number += 1
-        self.go_on(self._number)
+        self.keep_alive(self._number)
         parts = [part for part in parts if part.size > HEADER_SIZE]
         if IDENTITY in self._disk.names():
             parts.append(LogPart(self._disk, IDENTITY, self._disk.size(IDENTITY)))
@@ -63,7 +63,7 @@ class LogBackup:
             return LogPart(self._disk, name, HEADER_SIZE + self._writer.durable.position - base)
         return LogPart(self._disk, name, self._disk.size(name))
 
-    def go_on(self, number: int) -> None:
+    def keep_alive(self, number: int) -> None:
         if number == self._number:
             self._tidying.hold_for(LEASE)
 

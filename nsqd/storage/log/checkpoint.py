@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from nsqd.core import records
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.storage.log.sources import Source, contents
 from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
@@ -70,7 +70,7 @@ class Checkpoints:
         self._wake = wake
         self._roots = roots[-2:]
         # records still to be written; None: no checkpoint is under way
-        self._contents: Iterator[tuple[Kind, bytes]] | None = None
+        self._contents: Iterator[tuple[RecordKind, bytes]] | None = None
         self._root = 0  # base of the segment with which the current checkpoint begins
         self._ended = 0  # position that must be durable before the written checkpoint counts; 0: none
         before = [*tidying.segments[:1], *roots]
@@ -196,12 +196,12 @@ class Checkpoints:
         self._size_before, self._size = self._size, 0
         self._contents = contents(self._source)
 
-    def _go_on(self, left: Iterator[tuple[Kind, bytes]]) -> None:
+    def _go_on(self, left: Iterator[tuple[RecordKind, bytes]]) -> None:
         began, before = self._monotonic(), self._writer.written.position
         for kind, content in left:
             self._own += 1
             self._writer.append(kind, content)
-            if self._monotonic() >= began + SLICE and kind is not Kind.STATE_END:
+            if self._monotonic() >= began + SLICE and kind is not RecordKind.STATE_END:
                 self._writer.write()
                 break
         else:

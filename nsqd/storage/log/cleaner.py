@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from nsqd.core import records
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.identity import LogIdentity
 from nsqd.storage.log.locations import collect, nothing
@@ -162,7 +162,7 @@ class Cleaner:
                 part.records += 1
                 first, largest = held.first + index, max(map(len, run))
                 head = records.pack_publish(part.topic, first, len(run), 0, largest, True, attributes[index])
-                record = encode(seed, at, Kind.PUBLISH, head, b"".join(run))
+                record = encode(seed, at, RecordKind.PUBLISH, head, b"".join(run))
                 at += sum(map(len, record))
                 pieces += record
             index = max(stop, index + 1)

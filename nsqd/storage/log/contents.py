@@ -32,7 +32,7 @@ class LogCount:
         # when the first message was published (ns since the epoch), by the segment's base
         self._first: dict[int, int] = {}
 
-    def go_on(self, most: int) -> bool:
+    def count_some(self, most: int) -> bool:
         return any(True for _ in islice(self._walk, most - 1, most))
 
     def topics(self) -> list[TopicContent]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from nsqd.core.message.frame import that_fit
-from nsqd.core.retention.history import Amount, Batch, Gone, Window
+from nsqd.core.retention.history import Amount, MessageBatch, MessagesGone, Window
 from nsqd.storage.log.disk import Disk
 from nsqd.storage.log.locations import publishes, read_piece
 from nsqd.storage.log.long_polls import Watch
@@ -32,8 +32,8 @@ class LogPlan:
     pieces: list[Location]  # each piece once, in the order of the messages
     upto: int  # ordinal before which all messages are in the pieces
 
-    def read(self) -> tuple[list[Batch], int]:
-        batches: list[Batch] = []
+    def read(self) -> tuple[list[MessageBatch], int]:
+        batches: list[MessageBatch] = []
         room, position = self.most, self.start
         for piece in self.pieces:
             for batch in self._in(piece, position):
@@ -46,20 +46,20 @@ class LogPlan:
                 position = batch.end
         return batches, max(position, self.upto)
 
-    def _in(self, piece: Location, first: int) -> Iterator[Batch]:
+    def _in(self, piece: Location, first: int) -> Iterator[MessageBatch]:
         """Yield the batches of messages first..end in a piece. Raises Gone if the segment's file is missing."""
         generation = self.generations.get(piece[0], 0)
         try:
             data, begin = read_piece(self.disk, generation, piece)
         except FileNotFoundError:
-            raise Gone from None
+            raise MessagesGone from None
         for published in publishes(data, begin, seed_of(self.log_id, piece[0], generation), self.topic):
             if published is None:
                 continue
             ordinal, count, largest, attributes, at, stop = published
             low, high = max(first, ordinal), min(self.end, ordinal + count)
             if low < high:
-                batch = Batch(ordinal, count, largest, data[at:stop], attributes)
+                batch = MessageBatch(ordinal, count, largest, data[at:stop], attributes)
                 yield batch.part(low - ordinal, high - ordinal)
 
 
@@ -87,7 +87,7 @@ class LogHistory:
             return Amount(0, 0, 0)
         return Amount(sum(held.size for held in entries), entries[0].oldest, entries[-1].newest)
 
-    def watch(self, topic: int, end: int, until: int, ready: Callable[[], None]) -> None:
+    def await_messages(self, topic: int, end: int, until: int, ready: Callable[[], None]) -> None:
         self._store.retention.watches.add(Watch(topic, end, until, ready))
 
     def plan(self, topic: int, start: int, end: int, most: int) -> LogPlan:

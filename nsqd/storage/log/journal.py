@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from nsqd.core import records
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.retention.cursors import Cursor
 from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
 from nsqd.core.sequence.extent import Extent
@@ -106,7 +106,7 @@ class LogTopic(RetainedExtents):
             owners = [one for one in owners if one in self._logged]
         count = len(frames)
         head = records.pack_publish(self.number, first, count, due, largest, owing > 0, attributes, owners)
-        recorder.append((Kind.PUBLISH, head, frames[0] if count == 1 else b"".join(frames)))
+        recorder.append((RecordKind.PUBLISH, head, frames[0] if count == 1 else b"".join(frames)))
         recorder.unplaced.append((count, touched))
         if self._retained is not None:
             self._retention.grown.add(self.number)
@@ -118,9 +118,9 @@ class LogTopic(RetainedExtents):
 
     def distribute(self, first: int, end: int, owing: int) -> None:
         self.sequence.distribute(first, end, owing)
-        self._recorder.append((Kind.DISTRIBUTE, records.DISTRIBUTE.pack(self.number, first, end), b""))
+        self._recorder.append((RecordKind.DISTRIBUTE, records.DISTRIBUTE.pack(self.number, first, end), b""))
 
-    def owe_again(self, first: int, end: int) -> list[tuple[int, int, bool]]:
+    def add_references(self, first: int, end: int) -> list[tuple[int, int, bool]]:
         for held in self.sequence.owe_again(first, end):
             # frames that no reader owed are gone in memory, so the extent is read back
             self._recorder.cache.dropped(held)
@@ -128,9 +128,9 @@ class LogTopic(RetainedExtents):
 
     def hole(self, first: int, end: int) -> None:
         self.sequence.cut(first)
-        self._record(Kind.HOLE, records.HOLE.pack(self.number, first, end))
+        self._record(RecordKind.HOLE, records.HOLE.pack(self.number, first, end))
 
-    def _record(self, kind: Kind, content: bytes) -> None:
+    def _record(self, kind: RecordKind, content: bytes) -> None:
         """Append a record that a reply waits for."""
         self._recorder.append((kind, content, b""))
         self.promise()
@@ -142,7 +142,7 @@ class LogTopic(RetainedExtents):
             return MemoryReader(self.sequence)
         if number not in self._recorder.known:
             self._recorder.known.add(number)
-            self._record(Kind.READER, records.READER.pack(self.number, number, start, kind) + name.encode())
+            self._record(RecordKind.READER, records.READER.pack(self.number, number, start, kind) + name.encode())
         self._logged.add(number)
         return LogReader(self, number)
 
@@ -154,18 +154,18 @@ class LogTopic(RetainedExtents):
     # The topic itself
 
     def pause(self, paused: bool) -> None:
-        self._record(Kind.PAUSE, records.PAUSE.pack(self.number, 0, paused))
+        self._record(RecordKind.PAUSE, records.PAUSE.pack(self.number, 0, paused))
 
     def configure(self, config: TopicConfig) -> None:
-        self._record(Kind.CONFIG, records.pack_config(self.number, config))
+        self._record(RecordKind.CONFIG, records.pack_config(self.number, config))
 
     def hold(self, cursors: Mapping[str, Cursor]) -> None:
         self._cursors = cursors
 
     def set_cursor(self, name: str, cursor: Cursor | None) -> None:
-        self._record(Kind.CURSOR, records.pack_cursor(self.number, name, cursor))
+        self._record(RecordKind.CURSOR, records.pack_cursor(self.number, name, cursor))
 
-    def keep(self, policy: StoragePolicy) -> tuple[Mark, ...]:
+    def set_policy(self, policy: StoragePolicy) -> tuple[Mark, ...]:
         self._mode = policy.durability
         self.marks = self._modes.set_mode(self.number, policy.durability)
         sequence, retained = self.sequence, self._retained
@@ -187,14 +187,14 @@ class LogTopic(RetainedExtents):
     def write_first(self) -> None:
         """Append a record of the ordinal from which on finished messages are retained."""
         first = records.UNRETAINED if self.sequence.first is None else self.sequence.first
-        self._recorder.append((Kind.FIRST, records.FIRST.pack(self.number, first), b""))
+        self._recorder.append((RecordKind.FIRST, records.FIRST.pack(self.number, first), b""))
 
     def drop(self) -> None:
         recorder = self._recorder
         recorder.cache.forget(self.sequence)
         recorder.flush()
         recorder.known.discard(self.number)
-        self._record(Kind.DROP_TOPIC, records.TOPIC.pack(self.number))
+        self._record(RecordKind.DROP_TOPIC, records.TOPIC.pack(self.number))
         self._modes.set_mode(self.number, None)
         self._retention.topics.pop(self.number, None)
         self._retention.grown.discard(self.number)
@@ -250,10 +250,10 @@ class LogReader:
         self._write_cursor()
         if self._jobs:
             jobs, self._jobs = self._jobs, []
-            append((Kind.JOB, records.CHANNEL_OF.pack(topic, number) + b"".join(jobs), b""))
+            append((RecordKind.JOB, records.CHANNEL_OF.pack(topic, number) + b"".join(jobs), b""))
         if self._finished:
             finished, self._finished = self._finished, []
-            append((Kind.FINISH, records.CHANNEL_OF.pack(topic, number) + records.runs(finished), b""))
+            append((RecordKind.FINISH, records.CHANNEL_OF.pack(topic, number) + records.runs(finished), b""))
 
     def _write_cursor(self) -> None:
         """Append the cursor's record.
@@ -263,36 +263,40 @@ class LogReader:
         if self._cursor != _NO_CURSOR:
             content = records.ADVANCE.pack(self._topic.number, self._number, self._cursor)
             self._cursor = _NO_CURSOR
-            self._recorder.append((Kind.ADVANCE, content, b""))
+            self._recorder.append((RecordKind.ADVANCE, content, b""))
 
     # Recorded at once
 
     def requeue(self, ordinal: int, attempts: int, due: int) -> None:
         self._write_cursor()
         returned = records.RETURNED.pack(ordinal, attempts, self._recorder.clock.at(due))
-        self._recorder.append((Kind.REQUEUE, records.CHANNEL_OF.pack(self._topic.number, self._number) + returned, b""))
+        self._recorder.append(
+            (RecordKind.REQUEUE, records.CHANNEL_OF.pack(self._topic.number, self._number) + returned, b"")
+        )
 
     def bury(self, ordinal: int, message_id: bytes, attempts: int, reason: str) -> None:
         self._write_cursor()
         wall = self._recorder.wall
         head = records.BURY.pack(self._topic.number, self._number, ordinal, attempts, wall, message_id)
-        self._recorder.append((Kind.BURY, head + reason.encode(), b""))
+        self._recorder.append((RecordKind.BURY, head + reason.encode(), b""))
 
     def finish_all(self, end: int, owed: Iterable[tuple[int, int]]) -> None:
         self._recorder.flush()  # FINs collected earlier in the turn are recorded before this
         for first, count in owed:
             self._sequence.finish(first, first + count)
-        self._recorder.append((Kind.FINISH_ALL, records.FINISH_ALL.pack(self._topic.number, self._number, end), b""))
+        self._recorder.append(
+            (RecordKind.FINISH_ALL, records.FINISH_ALL.pack(self._topic.number, self._number, end), b"")
+        )
         self.promise()
 
     def pause(self, paused: bool) -> None:
-        self._recorder.append((Kind.PAUSE, records.PAUSE.pack(self._topic.number, self._number, paused), b""))
+        self._recorder.append((RecordKind.PAUSE, records.PAUSE.pack(self._topic.number, self._number, paused), b""))
         self.promise()
 
     def drop(self) -> None:
         self._recorder.flush()
         self._topic.forget_reader(self._number)
-        self._recorder.append((Kind.DROP_CHANNEL, records.CHANNEL_OF.pack(self._topic.number, self._number), b""))
+        self._recorder.append((RecordKind.DROP_CHANNEL, records.CHANNEL_OF.pack(self._topic.number, self._number), b""))
         self.promise()
 
     def __repr__(self) -> str:

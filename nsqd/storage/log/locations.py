@@ -10,7 +10,7 @@ from nsqd.core import records
 from nsqd.core.message.frame import HEADER_SIZE as FRAME_HEADER
 from nsqd.core.message.frame import ID_SIZE, split
 from nsqd.core.message.ids import between
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.reader import resume
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode, seed_of
@@ -138,7 +138,7 @@ def publishes(data: bytes, start: int, seed: int, topic: int) -> Iterator[Publis
             at = resume(data, at, seed, start)
             yield None
             continue
-        if data[at + PREFIX_SIZE] == Kind.PUBLISH:
+        if data[at + PREFIX_SIZE] == RecordKind.PUBLISH:
             content = at + PREFIX_SIZE + 1
             number, ordinal, count, _, largest, flags = records.PUBLISH.unpack_from(data, content)
             if number == topic:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nsqd.core.records import GROUP, Kind
+from nsqd.core.records import GROUP, RecordKind
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.quarantine import DAMAGED, TORN, Quarantine
 from nsqd.storage.log.records import HEADER_SIZE, PREFIX_SIZE, decode
@@ -27,10 +27,10 @@ from nsqd.storage.log.segments import Segments
 MOST_CHECKED = 64 * 1024 * 1024  # bytes of candidate records that are checked after a wrong one, at most: 0.1 s
 _ZEROS = bytes(65536)
 _GROUP_RECORD = re.compile(
-    re.escape((GROUP.size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((Kind.GROUP,))), re.DOTALL
+    re.escape((GROUP.size + 1).to_bytes(4, "big")) + b".{4}" + re.escape(bytes((RecordKind.GROUP,))), re.DOTALL
 )
 # The pattern finds candidates for records shorter than 64 MiB.
-_ANY_RECORD = re.compile(b"(?=[\\0-\\3].{7}[\\1-%s])" % re.escape(bytes((max(Kind),))), re.DOTALL)
+_ANY_RECORD = re.compile(b"(?=[\\0-\\3].{7}[\\1-%s])" % re.escape(bytes((max(RecordKind),))), re.DOTALL)
 
 
 class Record(NamedTuple):
@@ -121,9 +121,9 @@ class Reader:
             if end:
                 self.end = base + end
                 kind = data[at + PREFIX_SIZE]
-                if kind == Kind.GROUP:
+                if kind == RecordKind.GROUP:
                     self.stated = max(self.stated, GROUP.unpack_from(data, at + PREFIX_SIZE + 1)[0])
-                elif kind != Kind.ANCHOR:
+                elif kind != RecordKind.ANCHOR:
                     self.content_end = self.end
                 yield Record(kind, data[at + PREFIX_SIZE + 1 : end], segment.base, at, end)
             elif base + at >= self._highest_mark(place, at):

@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 
 from nsqd.core import records
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.recovery import LogSnapshot
 from nsqd.core.work_queue.job import ROW, of_node
 from nsqd.storage.log.clocks import LogClock
@@ -65,7 +65,7 @@ class LogReading:
         if not self.reader.end:  # a log that was only begun holds no state
             return None
         replay = self.replay
-        replay.settle()
+        replay.conclude()
         return LogSnapshot(list(replay.topics.values()), replay.highest + 1, clock.offset)
 
     def report(self) -> None:
@@ -89,7 +89,7 @@ class LogReading:
 
 def widened(record: Record, node: int) -> Record:
     """Return a record from a segment older than WHOLE_IDS in today's form. `node`: the segment's node number."""
-    if record.kind == Kind.JOB:
+    if record.kind == RecordKind.JOB:
         step = records.ORDINAL.size + ROW.size
         content = record.content
         parts = [content[: records.CHANNEL_OF.size]]
@@ -97,7 +97,7 @@ def widened(record: Record, node: int) -> Record:
             row = at + records.ORDINAL.size
             parts += content[at:row], of_node(content[row : at + step], node)
         return record._replace(content=b"".join(parts))
-    if record.kind == Kind.JOBS:
+    if record.kind == RecordKind.JOBS:
         head, rows = record.content[: records.JOBS.size], record.content[records.JOBS.size :]
         return record._replace(content=head + of_node(rows, node))
     return record

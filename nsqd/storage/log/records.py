@@ -34,7 +34,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import Struct
 
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 
 MAGIC = b"penstock"
 VERSION = 7
@@ -147,7 +147,7 @@ def encode_all(seed: int, at: int, records: Iterable[Record]) -> tuple[list[byte
             pieces += _PREFIX.pack(len(head) + len(frames), zlib.crc32(frames, crc)), head, frames
         else:
             pieces += _PREFIX.pack(len(head), crc), head
-        if kind == Kind.PUBLISH:
+        if kind == RecordKind.PUBLISH:
             published.append((at, end))
         at = end
     return pieces, published, at

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from nsqd.core import records
 from nsqd.core.message.attributes import unpack
 from nsqd.core.message.frame import HEADER_SIZE, STAMP
-from nsqd.core.reader import Kind as ReaderKind
-from nsqd.core.records import Kind
+from nsqd.core.reader import ReaderKind
+from nsqd.core.records import RecordKind
 from nsqd.core.sequence.finished import Span
 from nsqd.core.topic_state import TopicState
 from nsqd.storage.log.clocks import Anchor
@@ -42,7 +42,7 @@ class Replay:
 
     def apply(self, record: Record) -> bool:
         """Apply a record. Returns False if its kind is unknown."""
-        if record.kind == Kind.PUBLISH:
+        if record.kind == RecordKind.PUBLISH:
             self._publish(record)
             return True
         kind = _OF_A_TOPIC.get(record.kind)
@@ -55,17 +55,17 @@ class Replay:
         handler = _HANDLERS.get(record.kind)
         if handler is None:
             return False
-        if record.kind == Kind.NEXT_ID:
+        if record.kind == RecordKind.NEXT_ID:
             self.stopped_in = record.segment
         handler(self, record.content)
         return True
 
-    def settle(self) -> None:
+    def conclude(self) -> None:
         """Derive the final state of all topics after every record was applied. More records may be applied afterwards."""
         for number in self.topics:
-            self.settled(number)
+            self.concluded(number)
 
-    def settled(self, number: int) -> TopicState | None:
+    def concluded(self, number: int) -> TopicState | None:
         """Return a topic's state in its final form; None if there is no such topic.
 
         More records may be applied afterwards. Do not call this while the checkpoint that replay began with is still being
@@ -73,7 +73,7 @@ class Replay:
         """
         topic = self.topics.get(number)
         if topic is not None:
-            self._release(number, topic.settle(self.sequences[number].kinds))
+            self._release(number, topic.conclude(self.sequences[number].kinds))
         return topic
 
     def _release(self, number: int, spans: Iterable[Span]) -> None:
@@ -204,37 +204,37 @@ class Replay:
 
 
 # Kinds of records that a topic's state applies; each content begins with the topic's number.
-_OF_A_TOPIC: dict[int, Kind] = {
+_OF_A_TOPIC: dict[int, RecordKind] = {
     kind: kind
     for kind in (
-        Kind.FINISH,
-        Kind.ADVANCE,
-        Kind.REQUEUE,
-        Kind.BURY,
-        Kind.FINISH_ALL,
-        Kind.DROP_CHANNEL,
-        Kind.JOB,
-        Kind.JOBS,
-        Kind.PAUSE,
-        Kind.CONFIG,
-        Kind.CURSOR,
-        Kind.SEEN,
+        RecordKind.FINISH,
+        RecordKind.ADVANCE,
+        RecordKind.REQUEUE,
+        RecordKind.BURY,
+        RecordKind.FINISH_ALL,
+        RecordKind.DROP_CHANNEL,
+        RecordKind.JOB,
+        RecordKind.JOBS,
+        RecordKind.PAUSE,
+        RecordKind.CONFIG,
+        RecordKind.CURSOR,
+        RecordKind.SEEN,
     )
 }
 # The handlers are not bound to a Replay: it may hold much memory, and this way it is in no reference cycle.
 _HANDLERS: dict[int, Callable[[Replay, bytes], None]] = {
-    Kind.GROUP: Replay._group,
-    Kind.LEASE: Replay._lease,
-    Kind.NEXT_ID: Replay._next_id,
-    Kind.ANCHOR: Replay._anchor,
-    Kind.STATE: Replay._state,
-    Kind.STATE_TOPIC: Replay._state_topic,
-    Kind.STATE_END: Replay._state_end,
-    Kind.TOPIC: Replay._topic,
-    Kind.DROP_TOPIC: Replay._drop_topic,
-    Kind.READER: Replay._reader,
-    Kind.CHANNEL: Replay._channel,
-    Kind.DISTRIBUTE: Replay._distribute,
-    Kind.HOLE: Replay._hole,
-    Kind.FIRST: Replay._first,
+    RecordKind.GROUP: Replay._group,
+    RecordKind.LEASE: Replay._lease,
+    RecordKind.NEXT_ID: Replay._next_id,
+    RecordKind.ANCHOR: Replay._anchor,
+    RecordKind.STATE: Replay._state,
+    RecordKind.STATE_TOPIC: Replay._state_topic,
+    RecordKind.STATE_END: Replay._state_end,
+    RecordKind.TOPIC: Replay._topic,
+    RecordKind.DROP_TOPIC: Replay._drop_topic,
+    RecordKind.READER: Replay._reader,
+    RecordKind.CHANNEL: Replay._channel,
+    RecordKind.DISTRIBUTE: Replay._distribute,
+    RecordKind.HOLE: Replay._hole,
+    RecordKind.FIRST: Replay._first,
 }

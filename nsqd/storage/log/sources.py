@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from nsqd.core.broker import Broker
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.topic_state import TopicState, state_of
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.state import encode_topic
@@ -117,16 +117,16 @@ class AppliedSource:
         return self._replay.sequences.get(topic)
 
     def describe(self, topic: int) -> tuple[TopicState, Sequence | None] | None:
-        state = self._replay.settled(topic)
+        state = self._replay.concluded(topic)
         return (state, self._replay.sequences[topic]) if state is not None else None
 
 
-def contents(source: Source) -> Iterator[tuple[Kind, bytes]]:
+def contents(source: Source) -> Iterator[tuple[RecordKind, bytes]]:
     """Yield the records of a checkpoint after STATE. Each describes the state at the time when it is asked for."""
     for number in source.topics()[::-1]:
         described = source.describe(number)
         if described is not None:
             state, sequence = described
-            yield Kind.STATE_TOPIC, encode_topic(state, sequence, source.offset)
+            yield RecordKind.STATE_TOPIC, encode_topic(state, sequence, source.offset)
             yield from state.details(source.offset)
-    yield Kind.STATE_END, b""
+    yield RecordKind.STATE_END, b""

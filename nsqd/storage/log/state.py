@@ -31,7 +31,7 @@ from typing import Any
 
 import msgpack
 
-from nsqd.core.reader import Kind as ReaderKind
+from nsqd.core.reader import ReaderKind as ReaderKind
 from nsqd.core.timing.deferred import pack
 from nsqd.core.topic_state import TopicState
 from nsqd.storage.sequence import Sequence
@@ -69,7 +69,7 @@ def decode_topic(content: bytes, known: Mapping[int, TopicState]) -> tuple[Topic
     sequence.first, sequence.kept = first, [retained(extent) for extent in kept]
     state = TopicState.load(array, offset, sequence.kinds, known.get(number))
     for reader in state.readers.values():
-        for start, stop in reader.owed(distributed, sequence.kinds):
+        for start, stop in reader.referenced_spans(distributed, sequence.kinds):
             for held, begin, until in sequence.present_spans(start, stop):
                 held.owe_one_more(begin, until)
         for held in sequence.held:

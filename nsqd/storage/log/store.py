@@ -8,7 +8,7 @@ for no sync.
 from collections.abc import Callable, Iterable
 
 from nsqd.core import records
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.storage.log.cache import Cache, Read
@@ -112,13 +112,13 @@ class LogStore:
     def lease(self, ceiling: int) -> bool:
         """Make durable that message ids below `ceiling` may be issued. Returns False if that failed."""
         self.leased = ceiling
-        self._recorder.append((Kind.LEASE, records.LEASE.pack(ceiling), b""))
+        self._recorder.append((RecordKind.LEASE, records.LEASE.pack(ceiling), b""))
         position = self._writer.write()
         return self._syncer.now() and self._writer.durable.position >= position
 
     def give_back(self, next_id: int) -> None:
         """Record that message ids from `next_id` on were never issued. Called when the node stops."""
-        self._recorder.append((Kind.NEXT_ID, records.NEXT_ID.pack(next_id), b""))
+        self._recorder.append((RecordKind.NEXT_ID, records.NEXT_ID.pack(next_id), b""))
         self._writer.write()
 
     # Topics
@@ -136,7 +136,7 @@ class LogStore:
         self._topics[number] = topic
         if number not in self._recorder.known:
             self._recorder.known.add(number)
-            self._recorder.append((Kind.TOPIC, records.TOPIC.pack(number) + name.encode(), b""))
+            self._recorder.append((RecordKind.TOPIC, records.TOPIC.pack(number) + name.encode(), b""))
             topic.promise()
         return topic
 

@@ -7,7 +7,7 @@ durable mark are damage. Wrong bytes past it are torn: a start cuts them off, th
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nsqd.core.reader import Kind
+from nsqd.core.reader import ReaderKind
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.frozen import FrozenDisk
 from nsqd.storage.log.reader import Reader, resume
@@ -27,7 +27,7 @@ class TopicFindings:
     live: int  # of these, messages that a reader owes, or that no reader was given yet
     retained: int  # of these, messages that are only retained
     # for each reader: its kind, its name, and the number of messages by state
-    readers: list[tuple[Kind, str, dict[str, int]]]
+    readers: list[tuple[ReaderKind, str, dict[str, int]]]
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
     findings.log_id = reader.segments[0].header.log_id.hex()
     segments = list(reader.segments)
     replay, _ = replayed(reader)
-    replay.settle()
+    replay.conclude()
     findings.torn, findings.cuts = reader.torn, reader.cuts
     findings.headers = reader.damage.headers
     findings.damage = list(reader.damage.spots)

@@ -51,7 +51,7 @@ class World:
 
     def take(self, count: int = 100, room: int = ROOM) -> list[int]:
         """The ordinals of what comes next; those that come back are negative, so is not 0."""
-        taken = self.backlog.take(count, room)
+        taken = self.backlog.pop_ready(count, room)
         self.backlog.check()
         if taken is None:
             return []
@@ -237,8 +237,8 @@ def test_an_operator_takes_from_the_retry_lane(world: World) -> None:
     world.take()
     for ordinal in range(4):
         world.backlog.put_back(Message(ordinal, ordinal))
-    assert [(one.ordinal, one.attempts) for one in world.backlog.take_retried({1, 3, 9})] == [(1, 1), (3, 3)]
-    assert (world.backlog.take_retried({1}), world.depth) == ([], 2)
+    assert [(one.ordinal, one.attempts) for one in world.backlog.remove_retried({1, 3, 9})] == [(1, 1), (3, 3)]
+    assert (world.backlog.remove_retried({1}), world.depth) == ([], 2)
     assert world.take_all() == [0, -2]
 
 

@@ -41,7 +41,7 @@ def test_old_keys_are_forgotten_some_at_a_time_and_not_known_meanwhile() -> None
     assert seen.admit(key("k999"), 1, 111) == 0
     assert 700 < len(seen.keys) < 1000
     assert seen.admit(key("k999"), 1, 112) == 1
-    seen.forget(112)
+    seen.expire_keys(112)
     assert list(seen.keys) == ["k999"]
 
 
@@ -132,10 +132,10 @@ def test_a_part_of_the_messages_keeps_the_bytes_of_the_attributes() -> None:
     packed = attributes.pack(1000)
     assert unpack(packed, 1000) == attributes
     assert unpack(packed, 1003) == attributes.behind(3)
-    assert attributes.behind(3).told() == {"headers": {"a": "ä", "b": ""}, "producer": "p", "sequence": 8}
+    assert attributes.behind(3).as_dict() == {"headers": {"a": "ä", "b": ""}, "producer": "p", "sequence": 8}
     assert unpack(key("k").pack(9), 11) == key("k")
     assert not unpack(b"", 5)
-    assert Attributes().told() == {}
+    assert Attributes().as_dict() == {}
 
 
 @pytest.mark.parametrize("text", ["", "a b", "a\n", "ä", "\x7f", "x" * 129])

@@ -55,7 +55,7 @@ def taken(some: Arrivals, most: int = 100) -> dict[int, bytes]:
     """All that comes, by ordinal."""
     found: dict[int, bytes] = {}
     while not some.is_complete:
-        first, frames = some.take(most) or (0, None)
+        first, frames = some.read_next(most) or (0, None)
         assert frames is not None
         assert len(frames) <= most
         for ordinal, frame in enumerate(frames, first):
@@ -98,13 +98,13 @@ def test_everything_comes_once_but_for_holes_and_what_is_gone(
 def test_what_is_on_disk_is_waited_for() -> None:
     some, extents = arrivals([b"x"] * 8)
     extents.on_disk = {1}
-    assert some.take(100) == (0, [b"x"] * 4)
-    assert some.take(100) is None
+    assert some.read_next(100) == (0, [b"x"] * 4)
+    assert some.read_next(100) is None
     assert some.position == 4
     extents.on_disk.clear()
-    assert some.take(2) == (4, [b"x"] * 2)
+    assert some.read_next(2) == (4, [b"x"] * 2)
     assert not some.is_complete
-    assert some.take(100) == (6, [b"x"] * 2)
+    assert some.read_next(100) == (6, [b"x"] * 2)
     assert some.is_complete
 
 
