@@ -64,7 +64,7 @@ class Deliveries:
         for topic in list(self._broker.topics.values()):
             if topic.deleted or topic.ephemeral or topic.name == self._name:
                 continue
-            for told in self._told(topic, counters):
+            for told in self._statistics_of(topic, counters):
                 messages.append(json.dumps({"at": at, "node": self._node, **told}, separators=(",", ":")).encode())
             await portions.breathe()
         self._before = counters
@@ -73,7 +73,7 @@ class Deliveries:
             await portions.breathe()
         return messages
 
-    def _told(self, topic: Topic, counters: dict[int, tuple[int, int]]) -> list[dict[str, Any]]:
+    def _statistics_of(self, topic: Topic, counters: dict[int, tuple[int, int]]) -> list[dict[str, Any]]:
         """Return what a topic and its channels did, one dict for each that did something; note its counters in `counters`."""
         found = []
         now = counters[topic.number] = topic.intake.message_count, topic.intake.message_bytes

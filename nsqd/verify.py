@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nsqd.core.reader import ReaderKind
-from nsqd.storage.directory import Directory, DirectoryError
+from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import Findings, TopicFindings, verify
@@ -25,7 +25,7 @@ def main() -> int:
     arguments = _parser().parse_args(sys.argv[1:])
     path = Path(arguments.directory)
     try:
-        directory = Directory(str(path))
+        directory = DataDirectory(str(path))
     except DirectoryError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return NO_LOOK
@@ -39,7 +39,7 @@ def main() -> int:
         return DAMAGED if isinstance(error, LogError) else NO_LOOK
     finally:
         directory.close()
-    print(json.dumps(_told(findings)) if arguments.json else _text(findings))
+    print(json.dumps(_as_json(findings)) if arguments.json else _text(findings))
     return DAMAGED if findings.damaged else WHOLE if findings.whole else TORN
 
 
@@ -47,7 +47,7 @@ def _progress(done: int, total: int) -> None:
     print(f"\r{done}/{total} segments", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
 
-def _told(findings: Findings) -> dict[str, Any]:
+def _as_json(findings: Findings) -> dict[str, Any]:
     return {
         "log": findings.log_id,
         "segments": findings.segments,
@@ -82,7 +82,7 @@ def _tube(topic: TopicFindings) -> dict[str, dict[str, int]]:
 
 
 def _text(findings: Findings) -> str:
-    told = _told(findings)
+    told = _as_json(findings)
     lines = [f"log {told['log'] or '(none yet)'}: {told['segments']} segments, {told['bytes']} bytes"]
     for topic in told["topics"]:
         lines.append(

@@ -135,17 +135,19 @@ class _RecordingTopic:
         largest: int,
         due: int,
         attributes: bytes,
-        owing: int,
+        references: int,
         owners: Collection[int] | None = None,
     ) -> None:
-        whose = f"only readers {list(owners)} get it" if owners is not None else f"{owing} readers get it"
+        whose = f"only readers {list(owners)} get it" if owners is not None else f"{references} readers get it"
         what = f"is published{f', due at {due} ns' if due else ''}; {whose}"
         self._story.published(self._number, self._where, what, first, frames, ids)
-        self._journal.publish(first, frames, ids, largest, due, attributes, owing, owners)
+        self._journal.publish(first, frames, ids, largest, due, attributes, references, owners)
 
-    def distribute(self, first: int, end: int, owing: int) -> None:
-        self._story.note_event(self._number, self._where, f"is passed by the edge: {owing} readers get it", first, end)
-        self._journal.distribute(first, end, owing)
+    def distribute(self, first: int, end: int, references: int) -> None:
+        self._story.note_event(
+            self._number, self._where, f"is passed by the edge: {references} readers get it", first, end
+        )
+        self._journal.distribute(first, end, references)
 
     def hole(self, first: int, end: int) -> None:
         self._story.note_event(self._number, self._where, "is dropped: the topic is emptied", first, end)
@@ -193,9 +195,9 @@ class _RecordingReader:
         self._note("is finished", first, first + count)
         self._journal.finish(first, count)
 
-    def finish_all(self, end: int, owed: Iterable[tuple[int, int]]) -> None:
+    def finish_all(self, end: int, unfinished: Iterable[tuple[int, int]]) -> None:
         self._note("is finished: everything is dropped", 0, end)
-        self._journal.finish_all(end, owed)
+        self._journal.finish_all(end, unfinished)
 
     def requeue(self, ordinal: int, attempts: int, due: int) -> None:
         when = f"ready at {due} ns" if due else "ready, or delivered again"

@@ -167,12 +167,12 @@ class Topic:
         """
         offsets, frames, due = self.offsets, sealed.frames, sealed.due
         first, offsets.end = offsets.end, offsets.end + len(frames)
-        owing = len(self.readers) if self._is_open else 0
+        references = len(self.readers) if self._is_open else 0
         if due:
             self._append_delayed(first, len(frames), due, put_batch)
         owners = None if only is None else (only.number,)
-        self.journal.publish(first, frames, sealed.ids, sealed.largest, due, sealed.attributes, owing, owners)
-        if owing:
+        self.journal.publish(first, frames, sealed.ids, sealed.largest, due, sealed.attributes, references, owners)
+        if references:
             self._extend(first, put_batch, only)
         elif put_batch is not None:
             self._expect(first, len(frames), put_batch.options)

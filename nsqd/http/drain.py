@@ -43,23 +43,23 @@ class Drain:
     def routes(self) -> Routes:
         """Return every path, its methods and its handlers."""
         return {
-            "/node/drain": {"GET": self.tell, "POST": self._setting(True)},
+            "/node/drain": {"GET": self.status, "POST": self._setting(True)},
             "/node/undrain": {"POST": self._setting(False)},
         }
 
-    async def tell(self, request: Request) -> Response:
+    async def status(self, request: Request) -> Response:
         """Answer how far the draining is."""
-        return json_response(await self._told())
+        return json_response(await self._count_left())
 
     def _setting(self, draining: bool) -> Handler:
         async def handler(request: Request) -> Response:
             if await self._node.bridge.call(lambda: self._node.broker.drain(draining)):
                 log.info("DRAIN: %s", "nothing is taken any more" if draining else "messages are taken again")
-            return json_response(await self._told())
+            return json_response(await self._count_left())
 
         return handler
 
-    async def _told(self) -> dict[str, Any]:
+    async def _count_left(self) -> dict[str, Any]:
         """Count what is left, and return the answer.
 
         Each `call` is a turn of its own. So the counts include everything that came in the turn in which draining began.

@@ -32,7 +32,7 @@ from nsqd.core.work_queue.job import Job, JobState
 from nsqd.core.work_queue.listing import list_jobs
 from nsqd.core.work_queue.tube import Tube
 from nsqd.http.arguments import bounded, existing_tube, numbers, tube_name
-from nsqd.http.inspection import Bodies, Look, read_page
+from nsqd.http.inspection import Bodies, FrameLookup, read_page
 from nsqd.http.node import Node
 from nsqd.protocols.beanstalk.stats import STATES
 from shared.http.api import Handler, Routes, json_response, query
@@ -64,7 +64,7 @@ class Jobs:
         """Answer a page of the tube's jobs in one state."""
         arguments = query(request)
         name, state, page = tube_name(arguments), _read_state(arguments), read_page(arguments)
-        look, told, broker = Look(self._node, attributes=False), _Told(), self._node.broker
+        look, told, broker = FrameLookup(self._node, attributes=False), JobsPage(), self._node.broker
 
         def choose() -> tuple[Topic, list[int]]:
             tube = existing_tube(broker, name)
@@ -78,8 +78,8 @@ class Jobs:
             told.pause_left = max(0, tube.pause_until - told.now) // SECOND
             return broker.topics[name], [job.ordinal for job in told.jobs]
 
-        await look.take(choose)
-        answer: dict[str, Any] = {"total": told.total, "jobs": told.pictures(look, Bodies(page.preview))}
+        await look.fetch(choose)
+        answer: dict[str, Any] = {"total": told.total, "jobs": told.describe(look, Bodies(page.preview))}
         answer["pause_left"] = told.pause_left
         if told.following:
             answer["next"] = told.following
@@ -102,7 +102,7 @@ class Jobs:
         return handler
 
 
-class _Told:
+class JobsPage:
     """The jobs of a page, and the state of their tube."""
 
     def __init__(self) -> None:
@@ -112,12 +112,12 @@ class _Told:
         self.total = self.pause_left = 0
         self.now = self.wall = 0  # when the tube was looked at, by both clocks, ns
 
-    def pictures(self, look: Look, bodies: Bodies) -> list[dict[str, Any]]:
+    def describe(self, look: FrameLookup, bodies: Bodies) -> list[dict[str, Any]]:
         """Return the jobs as dicts for JSON."""
         named = zip(self.client_ids, self.jobs, strict=True)
-        return [self._picture(client_id, job, look.frames[job.ordinal], bodies) for client_id, job in named]
+        return [self._describe_job(client_id, job, look.frames[job.ordinal], bodies) for client_id, job in named]
 
-    def _picture(self, client_id: int, job: Job, frame: bytes, bodies: Bodies) -> dict[str, Any]:
+    def _describe_job(self, client_id: int, job: Job, frame: bytes, bodies: Bodies) -> dict[str, Any]:
         picture: dict[str, Any] = {
             "id": client_id,
             "state": STATES[job.state],
@@ -132,7 +132,7 @@ class _Told:
         }
         if job.state in _TIMED:
             picture["time_left"] = max(0, job.due - self.now) // SECOND
-        return picture | bodies.told(frame) if frame else picture
+        return picture | bodies.describe(frame) if frame else picture
 
 
 def _read_state(arguments: dict[str, str]) -> JobState:

@@ -26,7 +26,7 @@ from nsqd.core.message.attributes import NONE, Attributes
 from nsqd.core.message.frame import HEADER_SIZE, message_id
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import bounded, existing_channel, numbers, topic_and_channel, topic_to_publish_to
-from nsqd.http.inspection import Look
+from nsqd.http.inspection import FrameLookup
 from nsqd.http.messages import read_state
 from nsqd.http.node import Node
 from penstock.protocol.names import is_valid_name
@@ -38,11 +38,11 @@ MOST = 1000  # messages in a request
 RECORD = 4 * 1024 * 1024  # bytes of bodies that are published as one record
 MOST_REASON = 200  # characters
 BY_HAND = "by hand"  # the reason for burying a message, unless the request gives one
-Act = Callable[[Topic, Channel, list[ChosenMessage], Look], int]
+Act = Callable[[Topic, Channel, list[ChosenMessage], FrameLookup], int]
 Arguments = dict[str, str]
 
 
-class Acting:
+class MessageActions:
     """The five routes that act on messages."""
 
     def __init__(self, node: Node) -> None:
@@ -68,13 +68,13 @@ class Acting:
             arguments = query(request)
             topic, channel = topic_and_channel(arguments)
             act, choose = prepare(arguments), _choice(arguments)
-            look, broker = Look(self._node), self._node.broker
+            look, broker = FrameLookup(self._node), self._node.broker
 
             def those() -> tuple[Topic, list[int]]:
                 found = existing_channel(broker, topic, channel)
                 return broker.topics[topic], choose(found)
 
-            await look.take(those)
+            await look.fetch(those)
             chosen = [ChosenMessage(ordinal, message_id(frame)) for ordinal, frame in look.frames.items() if frame]
 
             def work() -> int:
@@ -112,7 +112,7 @@ class Acting:
         if not is_valid_name(to):
             raise HttpError(400, "INVALID_ARG_TO")
 
-        def move(source: Topic, channel: Channel, chosen: list[ChosenMessage], look: Look) -> int:
+        def move(source: Topic, channel: Channel, chosen: list[ChosenMessage], look: FrameLookup) -> int:
             topic = topic_to_publish_to(self._node.broker, to)
 
             def publish(ordinals: list[int]) -> None:

@@ -25,7 +25,7 @@ from nsqd.core.message.attributes import NONE
 from nsqd.core.message.frame import HEADER_SIZE, STAMP, message_id
 from nsqd.core.topic import Topic
 from nsqd.http.arguments import bounded, existing_channel, topic_and_channel, topic_of_channel
-from nsqd.http.inspection import Bodies, Look, read_page
+from nsqd.http.inspection import Bodies, FrameLookup, read_page
 from nsqd.http.node import Node
 from shared.http.api import V1_HEADERS, Routes, json_response, query
 from shared.http.errors import HttpError
@@ -50,8 +50,8 @@ class Messages:
         if "offset" not in arguments:
             raise HttpError(400, "MISSING_ARG_OFFSET")
         ordinal = bounded(arguments, "offset", 0, MOST_ORDINAL)
-        look = Look(self._node, attributes=False)
-        await look.take(lambda: (topic_of_channel(self._node.broker, topic, channel), [ordinal]))
+        look = FrameLookup(self._node, attributes=False)
+        await look.fetch(lambda: (topic_of_channel(self._node.broker, topic, channel), [ordinal]))
         frame = look.frames[ordinal]
         if not frame:
             raise HttpError(404, "MESSAGE_NOT_FOUND")
@@ -63,7 +63,7 @@ class Messages:
         arguments = query(request)
         topic, channel = topic_and_channel(arguments)
         state, page = read_state(arguments), read_page(arguments)
-        look, told = Look(self._node), _Told()
+        look, told = FrameLookup(self._node), MessagesPage()
 
         def choose() -> tuple[Topic, list[int]]:
             found = existing_channel(self._node.broker, topic, channel)
@@ -75,14 +75,14 @@ class Messages:
             told.wall_offset = self._node.broker.wall - self._node.broker.now
             return self._node.broker.topics[topic], [one.ordinal for one in told.messages]
 
-        await look.take(choose)
-        answer: dict[str, Any] = {"total": told.total, "messages": told.pictures(state, look, page.preview)}
+        await look.fetch(choose)
+        answer: dict[str, Any] = {"total": told.total, "messages": told.describe(state, look, page.preview)}
         if told.following:
             answer["next"] = told.following
         return json_response(answer)
 
 
-class _Told:
+class MessagesPage:
     """The messages of a page, and the state of their channel."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class _Told:
         self.total = 0
         self.wall_offset = 0  # ns from the monotonic clock to the wall clock
 
-    def pictures(self, state: MessageState, look: Look, preview: int) -> list[dict[str, Any]]:
+    def describe(self, state: MessageState, look: FrameLookup, preview: int) -> list[dict[str, Any]]:
         """Return the messages as dicts for JSON."""
         bodies, pictures = Bodies(preview), []
         for one in self.messages:
@@ -100,7 +100,7 @@ class _Told:
             if frame:
                 picture["id"] = message_id(frame).decode()
                 picture["timestamp"] = int.from_bytes(frame[STAMP], "big")
-                picture |= bodies.told(frame)
+                picture |= bodies.describe(frame)
                 picture |= look.attributes.get(one.ordinal, NONE).as_dict()
             if state is MessageState.DEFERRED:
                 picture["ready_at"] = one.due + self.wall_offset

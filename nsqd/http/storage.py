@@ -35,7 +35,7 @@ from shared.log import log
 
 MOST_FILES, MOST_TOPICS = 200, 100
 # s that a count is reused: with a hundred million waiting messages it takes a tenth of a second, in portions
-KEPT = 10.0
+COUNT_LIFETIME = 10.0
 PORTION = 500  # extents and topics in one turn: about a millisecond
 
 
@@ -70,7 +70,7 @@ class StorageRoute:
             counted = self._counted
             if counted is None or time.monotonic() >= self._until:
                 counted = self._counted = await self._count()
-                self._until = time.monotonic() + KEPT
+                self._until = time.monotonic() + COUNT_LIFETIME
         figures, refusal = await self._node.bridge.call(lambda: (self._node.log(), self._node.broker.store.refusal))
         free, total = await asyncio.to_thread(self._room)
         told = {
@@ -138,4 +138,4 @@ def _file(file: FileContent) -> dict[str, Any]:
 
 
 def _topic(name: str, content: TopicContent) -> dict[str, Any]:
-    return {"topic": name, "live_bytes": content.live, "messages": content.owed, "retained": content.retained}
+    return {"topic": name, "live_bytes": content.live, "messages": content.unfinished, "retained": content.retained}

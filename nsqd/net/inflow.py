@@ -8,7 +8,7 @@ time in.
 
 from itertools import islice
 
-from nsqd.net.connection import Connection, Owner
+from nsqd.net.connection import Connection, ConnectionOwner
 from nsqd.protocols.transport import NEVER
 from shared.values import MILLISECOND, SECOND
 
@@ -30,13 +30,13 @@ class Inflow:
 
     __slots__ = ("_not_before", "_owner", "_waiting", "retry_at")
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: ConnectionOwner) -> None:
         self._owner = owner
         self._waiting: dict[Connection, None] = {}  # connections that are not read, because there was no room for them
         self._not_before = 0  # ns: the earliest time of the next attempt
         self.retry_at = NEVER  # when to call `retry` (ns); NEVER: no connection waits
 
-    def note(self, connection: Connection, now: int, arrived: int) -> None:
+    def account(self, connection: Connection, now: int, arrived: int) -> None:
         """Account for the command at hand after the peer took input; stop reading the connection if there is no room.
 
         `arrived` is at most the number of bytes that came since the peer last had none. The caller calls this while the peer
@@ -84,7 +84,7 @@ class Inflow:
         self._not_before = now + RETRY
         self.retry_at = self._not_before if self._waiting else NEVER
 
-    def forget(self, connection: Connection) -> None:
+    def release_reserved(self, connection: Connection) -> None:
         """Release what the connection has reserved: it reads no more commands."""
         self._waiting.pop(connection, None)
         if not self._waiting:

@@ -61,7 +61,7 @@ class Layers:
 
     # out
 
-    def take(self, peer: Conversation) -> list[bytes]:
+    def encode_output(self, peer: Conversation) -> list[bytes]:
         """Return the peer's output encoded for the network, and add each layer whose time has come."""
         output = self._encode(peer.take_output())
         while not peer.outbox.closing and self._add_layer():

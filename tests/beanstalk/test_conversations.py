@@ -5,11 +5,11 @@ import pytest
 from nsqd.core.limits import Limits
 from nsqd.core.sequence.put_batch import JobOptions
 from nsqd.core.work_queue.job import JobState
-from nsqd.protocols.beanstalk.client import Context
+from nsqd.protocols.beanstalk.client import BeanstalkContext
 from tests.beanstalk.wire import Wire, facts, put
 from tests.core.node import MS, SECOND, Node
 
-SMALL = Context(max_job_size=10)
+SMALL = BeanstalkContext(max_job_size=10)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from nsqd.core.limits import Limits
 from nsqd.core.observation.drain_status import DrainStatus, drain_statuses
 from nsqd.core.reader import Counts
-from nsqd.http.overview import Look
+from nsqd.http.overview import OverviewRows
 from tests.beanstalk.wire import Wire, put
 from tests.core.node import Node
 from tests.core.slow_store import SlowStore
@@ -27,7 +27,7 @@ def test_a_job_is_counted_once_and_a_drain_does_not_end_too_early() -> None:
     node.turn()
 
     def jobs() -> tuple[int, int]:
-        look = Look()
+        look = OverviewRows()
         look.add(broker.topics["t"])
         left = DrainStatus()
         for one in drain_statuses(broker, ""):

@@ -11,7 +11,7 @@ from random import Random
 from nsqd.core.records import GROUP, RecordKind
 from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.identity import NAME as IDENTITY
-from nsqd.storage.log.reader import Reader, Record
+from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.records import HEADER_SIZE
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import verify
@@ -148,13 +148,13 @@ class DamageRun:
     def _look(self, settled: bool) -> Whole:
         """What is there, with a copy of the disk. A crash is no damage, and an end in order tears nothing."""
         disk = self.disk.kill()
-        reader = Reader(disk)
+        reader = LogRecords(disk)
         names = {segment.base: segment.name for segment in reader.segments}
         found = [(names[record.segment], record) for record in reader.records()] if reader.segments else []
         if settled:
             assert reader.stated >= reader.content_end, "an idle log or a clean stop does not state its mark"
         node = self._open(self.disk)
-        assert not settled or node.log.found.torn == 0, "an end in order looks torn"
+        assert not settled or node.log.start_results.torn == 0, "an end in order looks torn"
         seen = survey(self._open(self.disk.kill()), {})
         served = set(seen["t"].channels["c"].arrivals) if "t" in seen and "c" in seen["t"].channels else set()
         return Whole(found, served, reader.segments[-1].name if reader.segments else "")
@@ -203,7 +203,7 @@ class DamageRun:
         served = set(seen["t"].channels["c"].arrivals) if "t" in seen and "c" in seen["t"].channels else set()
         assert all(self._is_ours(body) for body in served), "it delivers what was never published"
         missing = whole.served - served
-        told = node.log.found.damage.size + node.log.found.torn + copy.cache.failures
+        told = node.log.start_results.damage.size + node.log.start_results.torn + copy.cache.failures
         findings = verify(spoiled, lambda done, total: None)
         if not hits:
             assert not missing, f"without damage {missing} are missing"

@@ -117,7 +117,7 @@ def _job(job: Job, now: int) -> Job:
 def _owed(sequence: Sequence, distributed: int) -> dict[int, int]:
     found = {}
     for held in sequence.live():
-        for index, count in enumerate(held.counts if held.counts is not None else held.owed):
+        for index, count in enumerate(held.large_refcounts if held.large_refcounts is not None else held.refcounts):
             if count and held.first + index < distributed:
                 found[held.first + index] = count
     return found

@@ -5,7 +5,7 @@ from random import Random
 from nsqd.core.records import RecordKind
 from nsqd.storage.log.clocks import NO_BOOT, Clocks, LogClock
 from nsqd.storage.log.identity import LogIdentity
-from nsqd.storage.log.reader import Reader, Record
+from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.space import Space
 from nsqd.storage.log.spare import Spare
 from nsqd.storage.log.writer import Writer
@@ -38,12 +38,12 @@ def write(writer: Writer, *contents: bytes) -> int:
     return writer.write()
 
 
-def read(disk: SimDisk) -> tuple[Reader, list[bytes]]:
+def read(disk: SimDisk) -> tuple[LogRecords, list[bytes]]:
     """Everything there is: the reader, and the records' contents without those of groups."""
-    reader = Reader(disk)
+    reader = LogRecords(disk)
     return reader, [record.content for record in all_records(reader) if record.kind != RecordKind.GROUP]
 
 
-def all_records(reader: Reader) -> list[Record]:
+def all_records(reader: LogRecords) -> list[Record]:
     """Of the whole log."""
     return list(reader.records())

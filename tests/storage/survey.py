@@ -60,7 +60,7 @@ def survey(node: SimNode, ids: dict[bytes, bytes]) -> dict[str, SeenTopic]:
 
 def retained(node: SimNode, topic: Topic) -> list[bytes] | None:
     """The bodies of what can be read again, in order, as it is read back over HTTP; None: the topic retains nothing."""
-    sequence = node.store.known_sequence(topic.number)
+    sequence = node.store.find_sequence(topic.number)
     if sequence is None or sequence.first is None:
         return None
     history = node.log.history()

@@ -58,15 +58,15 @@ def test_by_topic(node: SimNode) -> None:
     topics = node.broker.topics
     waiting, kept = found.pop(topics["waiting"].number), found.pop(topics["kept"].number)
     assert not found
-    assert (waiting.owed, waiting.retained) == (20, 0)
-    assert (kept.owed, kept.retained) == (0, 30)
+    assert (waiting.unfinished, waiting.retained) == (20, 0)
+    assert (kept.unfinished, kept.retained) == (0, 30)
     assert kept.live >= 30 * len(BODY)
 
 
 def test_it_is_what_a_census_finds(node: SimNode) -> None:
     census = Census(node.store.logged(), frozenset(), 0)
     for topic in census.topics:
-        sequence = node.store.known_sequence(topic)
+        sequence = node.store.find_sequence(topic)
         if sequence is not None:
             census.ask(topic, sequence)
     count = counted(node, 500)

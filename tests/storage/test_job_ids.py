@@ -18,7 +18,7 @@ from nsqd.core.work_queue.job import ROW, Job, JobState, of_node, unpack
 from nsqd.core.work_queue.tube import Tube
 from nsqd.core.work_queue.waiters import Reading
 from nsqd.core.work_queue.worker import Worker
-from nsqd.storage.log.reader import Reader, Record
+from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.reading import replayed, widened
 from nsqd.storage.log.records import HEADER_SIZE, WHOLE_IDS, decode_header, encode
 from tests.storage import sim_node
@@ -146,7 +146,7 @@ def narrow(disk: SimDisk) -> SimDisk:
         header = decode_header(data)
         copied = [replace(header, version=WHOLE_IDS - 1).encode()]
         at = HEADER_SIZE
-        for record in Reader(disk).records() if len(data) > HEADER_SIZE else ():
+        for record in LogRecords(disk).records() if len(data) > HEADER_SIZE else ():
             if record.segment == header.base:
                 copied += encode(header.seed, at, record.kind, without_node(record))
                 at += record.end - record.start
@@ -169,10 +169,10 @@ def test_rows_of_format_6_get_the_node_number_of_their_segment() -> None:
     expected = told(node)
     disk = node.disk.kill()
     older = narrow(disk)
-    rows = [record for record in Reader(older).records() if record.kind in (RecordKind.JOB, RecordKind.JOBS)]
+    rows = [record for record in LogRecords(older).records() if record.kind in (RecordKind.JOB, RecordKind.JOBS)]
     assert {record.kind for record in rows} == {RecordKind.JOB, RecordKind.JOBS}
     assert all(unpack(0, record.content, len(record.content) - ROW.size).id <= SEQUENCE for record in rows)
-    replay, _ = replayed(Reader(older))
+    replay, _ = replayed(LogRecords(older))
     assert replay.complete
     again = node_on(older)
     assert told(again) == expected

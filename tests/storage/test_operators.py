@@ -73,10 +73,10 @@ def test_no_place_is_noted_twice() -> None:
     node = start(SimDisk(Random(1)), Clock(1000 * SECOND, 1_800_000_000 * SECOND))
     topic = node.broker.topic("t")
     node.turn(partial(topic.publish, [b"x" * 1000] * 1024, 1000 * 1024))
-    sequence = node.store.known_sequence(topic.number)
+    sequence = node.store.find_sequence(topic.number)
     assert sequence is not None
-    for held in sequence.held:
-        assert len(set(held.pieces)) == len(held.pieces)
+    for held in sequence.extents:
+        assert len(set(held.locations)) == len(held.locations)
 
 
 def test_a_channel_from_the_past_waits_for_what_others_wait_for_alone() -> None:

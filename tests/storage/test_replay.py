@@ -10,7 +10,7 @@ from nsqd.core.channel.state import ChannelState
 from nsqd.core.limits import Limits
 from nsqd.core.records import RecordKind
 from nsqd.core.retention.policy import Durability
-from nsqd.storage.log.reader import Reader, Record
+from nsqd.storage.log.reader import LogRecords, Record
 from nsqd.storage.log.replay import Replay
 from tests.core.client import Client
 from tests.core.node import MS, SECOND, Inbox, bodies
@@ -117,9 +117,9 @@ def test_what_a_checkpoint_knows_of_does_not_grow_with_what_is_behind_it() -> No
     node.advance(0)
     publish(node, b"behind")  # the segment of the first may go before this is done with
     node = start(disk.kill())
-    sequence = node.store.known_sequence(node.broker.topics["t"].number)
+    sequence = node.store.find_sequence(node.broker.topics["t"].number)
     assert sequence is not None
-    assert [(held.first, held.end) for held in sequence.held] == [(0, 1), (1, 2)]
+    assert [(held.first, held.end) for held in sequence.extents] == [(0, 1), (1, 2)]
 
 
 def test_a_node_that_stops_leaves_a_checkpoint_if_there_is_much_to_replay() -> None:
@@ -134,14 +134,14 @@ def test_a_node_that_stops_leaves_a_checkpoint_if_there_is_much_to_replay() -> N
         disk = disk.kill()
         node = start(disk)
         assert node.broker.topics["t"].channels["a"].depth == 30
-        assert bool(node.log.found.roots) == bool(expected), "it is where replay begins"
+        assert bool(node.log.start_results.roots) == bool(expected), "it is where replay begins"
         node.log.close()
         assert checkpoints(disk) == expected, "another one would say the same"
 
 
 def checkpoints(disk: SimDisk) -> int:
     """How many were written to the end."""
-    return [record.kind for record in Reader(disk.kill()).records()].count(RecordKind.STATE_END)
+    return [record.kind for record in LogRecords(disk.kill()).records()].count(RecordKind.STATE_END)
 
 
 def test_that_a_message_was_delivered_is_recorded_before_what_came_of_it() -> None:
@@ -153,7 +153,7 @@ def test_that_a_message_was_delivered_is_recorded_before_what_came_of_it() -> No
         (one,) = inbox.take()
         assert consumer.requeue(one.id, 0, node.clock.now) == ""
         node.turn()
-        kinds = [record.kind for record in Reader(disk.kill()).records()]
+        kinds = [record.kind for record in LogRecords(disk.kill()).records()]
         assert kinds.index(RecordKind.ADVANCE) < kinds.index(outcome)
 
 

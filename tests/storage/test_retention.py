@@ -73,7 +73,7 @@ class Reader:
 
     @property
     def sequence(self) -> Sequence:
-        sequence = self.node.store.known_sequence(self.topic.number)
+        sequence = self.node.store.find_sequence(self.topic.number)
         assert sequence is not None
         return sequence
 
@@ -188,10 +188,10 @@ def test_turned_off_it_gives_everything_back_and_turned_on_it_begins_anew(disk: 
 def test_many_small_batches_are_noted_as_a_few_runs(disk: SimDisk, clock: Clock) -> None:
     reader = Reader(start(disk, clock, StoragePolicy(retention=HOUR)))
     reader.work(0, 3000)
-    reader.sequence.settle()
-    assert len(reader.sequence.kept) == 1
+    reader.sequence.join_retained()
+    assert len(reader.sequence.retained) == 1
     assert reader.kept == list(range(3000))
-    assert reader.node.cache.held_bytes < 20_000
+    assert reader.node.cache.cached_bytes < 20_000
 
 
 def test_a_cursor_holds_what_it_has_not_read_within_its_cap(disk: SimDisk, clock: Clock) -> None:

@@ -134,7 +134,7 @@ def test_a_config_is_kept_whole_and_what_it_retains_begins_with_it() -> None:
 
     for node in Torn(with_channels("a"), last).restarts():
         topic = node.broker.topics["t"]
-        sequence = node.store.known_sequence(topic.number)
+        sequence = node.store.find_sequence(topic.number)
         assert sequence is not None
         if topic.config == config:
             assert sequence.first == 1, "what was published before is not retained"

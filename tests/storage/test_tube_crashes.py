@@ -264,7 +264,7 @@ class Run:
         self.disk = self.disk.crash(random) if cut else self.disk.kill()
         self.clock = self.clock.after(random.choice((0, 1, 300)) * MS, random.choice((5, 10**6)) * SECOND, rebooted=cut)
         node = self._open(self.disk.kill())
-        assert not node.log.found.damage.spots
+        assert not node.log.start_results.damage.spots
         assert node.end >= (self.safe if cut else self.written)
         node.broker.check()
         node.broker.tubes.check()

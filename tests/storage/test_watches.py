@@ -79,4 +79,4 @@ def test_it_is_told_when_the_topic_goes(node: SimNode) -> None:
     node.turn(lambda: node.broker.delete_topic("t"))
     node.turn()
     assert len(told) == 1
-    assert not node.store.retention.watches.waiting
+    assert not node.store.retention.long_polls.waiting

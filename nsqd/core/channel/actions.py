@@ -78,21 +78,21 @@ def bury(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage], reason:
 
 def kick(channel: Channel, message_ids: Iterable[bytes]) -> int:
     """Make buried messages ready again, as if they had never been delivered. Return how many of them were buried."""
-    graves = channel.buried.pop_letters(message_ids)
+    letters = channel.buried.pop_letters(message_ids)
     channel.journal.promise()
-    for grave in graves:
-        channel.journal.requeue(grave.ordinal, 0, 0)
-        channel.put_back(Message(grave.ordinal, 0))
-    return len(graves)
+    for letter in letters:
+        channel.journal.requeue(letter.ordinal, 0, 0)
+        channel.put_back(Message(letter.ordinal, 0))
+    return len(letters)
 
 
 def finish_buried(channel: Channel, message_ids: Iterable[bytes]) -> int:
     """Finish buried messages. Return how many of them were buried."""
-    graves = channel.buried.pop_letters(message_ids)
+    letters = channel.buried.pop_letters(message_ids)
     channel.journal.promise()
-    for grave in graves:
-        channel.journal.finish(grave.ordinal, 1)
-    return len(graves)
+    for letter in letters:
+        channel.journal.finish(letter.ordinal, 1)
+    return len(letters)
 
 
 def take_out(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage]) -> list[tuple[Message, bytes]]:
@@ -104,7 +104,7 @@ def take_out(topic: Lane, channel: Channel, chosen: Iterable[ChosenMessage]) -> 
     topic.hand_over(wanted.keys())
     taken = [
         *_from_consumers(channel, wanted),
-        *_from_graves(channel, wanted),
+        *_from_dead_letters(channel, wanted),
         *channel.backlog.remove_retried(wanted),
         *channel.deferred.remove_ordinals(wanted.keys()),
     ]
@@ -122,12 +122,12 @@ def _ordinal(message: Message) -> int:
 
 def _from_consumers(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
     ordinals = sorted(wanted)
-    held = [(run, ordinal) for run in channel.in_flight.runs() for ordinal in _members(run, ordinals, wanted)]
-    for run, ordinal in held:
+    in_flight = [(run, ordinal) for run in channel.in_flight.runs() for ordinal in _members(run, ordinals, wanted)]
+    for run, ordinal in in_flight:
         channel.in_flight.take_out(run.owner, wanted[ordinal])
-    for owner in {run.owner: None for run, _ in held}:
+    for owner in {run.owner: None for run, _ in in_flight}:
         channel.note_room(owner)
-    return [Message(ordinal, run.attempts) for run, ordinal in held]
+    return [Message(ordinal, run.attempts) for run, ordinal in in_flight]
 
 
 def _members(run: Run, ordinals: list[int], wanted: dict[int, bytes]) -> list[int]:
@@ -138,6 +138,6 @@ def _members(run: Run, ordinals: list[int], wanted: dict[int, bytes]) -> list[in
     return ordinals[bisect_left(ordinals, first) : bisect_left(ordinals, first + len(run))]
 
 
-def _from_graves(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
-    graves: list[DeadLetter] = channel.buried.pop_letters(wanted.values())
-    return [Message(grave.ordinal, grave.attempts) for grave in graves]
+def _from_dead_letters(channel: Channel, wanted: dict[int, bytes]) -> list[Message]:
+    letters: list[DeadLetter] = channel.buried.pop_letters(wanted.values())
+    return [Message(letter.ordinal, letter.attempts) for letter in letters]

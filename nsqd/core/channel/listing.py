@@ -46,9 +46,9 @@ def list_messages(channel: Channel, state: MessageState, after: str, limit: int)
         return _in_flight(channel, int(after or -1), limit)
     if state is MessageState.DEFERRED:
         return _deferred(channel, after, limit)
-    graves = channel.buried.after(after.encode() or None, limit + 1)
-    found = [ListedMessage(g.ordinal, g.attempts, 0, g.reason, g.buried) for _, g in graves[:limit]]
-    return found, graves[limit - 1][0].decode() if len(graves) > limit else ""
+    letters = channel.buried.after(after.encode() or None, limit + 1)
+    found = [ListedMessage(g.ordinal, g.attempts, 0, g.reason, g.buried) for _, g in letters[:limit]]
+    return found, letters[limit - 1][0].decode() if len(letters) > limit else ""
 
 
 def _ready(channel: Channel, after: str, limit: int) -> Page:

@@ -69,13 +69,13 @@ class ChannelState(ReaderState):
         return ()
 
     def _finish_all(self, end: int) -> list[Span]:
-        owed = self.drop(end)
+        unfinished = self.drop(end)
         self.passed.add_all(end)
         self.start = self.cursor = max(self.cursor, end)
         self.pages = DeferredPages()
         self.returned.clear()
         self.buried.clear()
-        return owed
+        return unfinished
 
     def _wait(self, ordinal: int, attempts: int, due: int) -> None:
         self._take_out(ordinal)
@@ -176,8 +176,8 @@ class ChannelState(ReaderState):
         if lane and min(lane[::3]) < start:
             entries = zip(lane[::3], lane[1::3], lane[2::3], strict=True)
             lane = page_of(b"".join([pack(*entry) for entry in entries if entry[0] >= start]))
-        graves = {ordinal: (one, DeadLetter(ordinal, *of)) for one, ordinal, *of in buried}
-        return cls(number, name, start, cursor, passed, paused, DeferredPages([*waiting, lane]), {}, graves)
+        letters = {ordinal: (one, DeadLetter(ordinal, *of)) for one, ordinal, *of in buried}
+        return cls(number, name, start, cursor, passed, paused, DeferredPages([*waiting, lane]), {}, letters)
 
     def referenced_spans(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
         yield from self.passed.missing(distributed)
@@ -207,7 +207,7 @@ class ChannelState(ReaderState):
             passed=passed,
             paused=reader.paused,
             pages=DeferredPages([page_of(page) for page in (near + again, *far)]),
-            buried={grave.ordinal: (message_id, grave) for message_id, grave in reader.buried.items()},
+            buried={letter.ordinal: (message_id, letter) for message_id, letter in reader.buried.items()},
         )
 
     def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
@@ -229,8 +229,8 @@ class ChannelState(ReaderState):
         for piece in far:
             channel.deferred.load(piece)
         channel.schedule_deferred()
-        for message_id, grave in self.buried.values():
-            channel.buried.add(message_id, grave)
+        for message_id, letter in self.buried.values():
+            channel.buried.add(message_id, letter)
 
 
 def _ready_again(channel: Channel) -> Iterator[tuple[int, int]]:

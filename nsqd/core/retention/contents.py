@@ -21,7 +21,7 @@ class TopicContent:
 
     topic: int  # the topic's number
     live: int  # bytes, about, of messages that are owed or retained
-    owed: int  # messages that a reader is not done with, or that no channel was given yet
+    unfinished: int  # messages that a reader is not done with, or that no channel was given yet
     retained: int  # messages that can be read back, owed or not
 
 

@@ -50,9 +50,9 @@ class Dedup:
         if not attributes.producer:
             return 0
         last, newest = self.producers.get(attributes.producer, -1), attributes.sequence + count - 1
-        known = min(count, max(0, last + 1 - attributes.sequence))
+        duplicates = min(count, max(0, last + 1 - attributes.sequence))
         self._note_producer(attributes.producer, max(last, newest))
-        return known
+        return duplicates
 
     def knows(self, key: str, now: int) -> bool:
         """Return True if the key was published within the window. Remembers nothing itself."""

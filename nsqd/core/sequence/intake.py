@@ -96,9 +96,9 @@ class Intake:
 
     def admit(self, attributes: Attributes, count: int) -> int:
         """Return how many of the first of `count` messages are duplicates of earlier ones. Remembers the others."""
-        known = self.dedup.admit(attributes, count, self._agenda.now)
-        self.duplicate_count += known
-        return known
+        duplicates = self.dedup.admit(attributes, count, self._agenda.now)
+        self.duplicate_count += duplicates
+        return duplicates
 
     def recognizes(self, key: str) -> bool:
         """Return True if the key was published within the window that is remembered. Remembers nothing itself."""

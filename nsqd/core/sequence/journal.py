@@ -60,7 +60,7 @@ class ReaderJournal(Protocol):
     def finish(self, first: int, count: int) -> None:
         """Record that the reader is done with messages first..first+count."""
 
-    def finish_all(self, end: int, owed: Iterable[tuple[int, int]]) -> None:
+    def finish_all(self, end: int, unfinished: Iterable[tuple[int, int]]) -> None:
         """Record that the reader is done with everything before `end`. `owed`: the (first, count) that it still owed."""
 
     def advance(self, cursor: int) -> None:
@@ -103,7 +103,7 @@ class TopicJournal(Extents, Protocol):
         largest: int,
         due: int,
         attributes: bytes,
-        owing: int,
+        references: int,
         owners: Collection[int] | None = None,
     ) -> None:
         """Record messages published from ordinal `first` on, to be held back until `due` (monotonic ns; 0: not at all).
@@ -113,7 +113,7 @@ class TopicJournal(Extents, Protocol):
         with these numbers owe them; the others are done with them, and `finish` is not called for them. One record holds all.
         """
 
-    def distribute(self, first: int, end: int, owing: int) -> None:
+    def distribute(self, first: int, end: int, references: int) -> None:
         """Record that messages first..end, published before, now belong to each of the topic's `owing` readers."""
 
     def add_references(self, first: int, end: int) -> list[tuple[int, int, bool]]:

@@ -62,10 +62,10 @@ class TubeState(ReaderState):
         return ()
 
     def _finish_all(self, end: int) -> list[Span]:
-        owed = self.drop(end)
+        unfinished = self.drop(end)
         self.finish(0, end)
         self.start, self.distributed = max(self.start, end), max(self.distributed, end)
-        return owed
+        return unfinished
 
     def finish(self, first: int, end: int) -> None:
         """Note that messages first..end are no longer owed: finished, dropped, or never meant for this tube."""

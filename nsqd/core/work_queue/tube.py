@@ -358,9 +358,9 @@ class Tube:
     def empty(self) -> None:
         """Drop all jobs, and the messages that are still to become jobs."""
         end = self.offsets.distributed
-        owed = [(ordinal, 1) for ordinal in self.jobs.ordinals()]
-        owed += [(ordinal, 1) for ordinal in self.arrivals.remaining() if ordinal not in self.jobs]
-        self.journal.finish_all(end, owed)
+        unfinished = [(ordinal, 1) for ordinal in self.jobs.ordinals()]
+        unfinished += [(ordinal, 1) for ordinal in self.arrivals.remaining() if ordinal not in self.jobs]
+        self.journal.finish_all(end, unfinished)
         for job in list(self.jobs):
             self._forget(job)
         self.start, self.delayed = end, 0

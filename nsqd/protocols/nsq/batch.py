@@ -12,7 +12,7 @@ from nsqd.core.topic import Topic
 PORTION = 8192  # messages of a client in a turn: reading, encoding and writing the shortest ones takes about 5 ms
 
 
-class Batch:
+class MpubBatch:
     """The messages of one MPUB or /mpub, and how many of them were published."""
 
     __slots__ = ("_at", "_attributes", "_bodies")
@@ -34,7 +34,7 @@ class Batch:
         self._at = count
         return topic.publish_with(self._bodies, self._attributes)
 
-    def take(self) -> tuple[list[bytes], Attributes]:
+    def next_portion(self) -> tuple[list[bytes], Attributes]:
         """Return the next portion and its attributes, to be published now.
 
         Only the last portion has the key: a batch that is broken off is not known by its key, and can be published again.
@@ -49,7 +49,7 @@ class Batch:
 
     def publish(self, topic: Topic) -> int:
         """Publish the next portion. Return how many of its messages had not been published before."""
-        bodies, attributes = self.take()
+        bodies, attributes = self.next_portion()
         if attributes:
             return len(bodies) - topic.publish_with(bodies, attributes)
         topic.publish(bodies, sum(map(len, bodies)))

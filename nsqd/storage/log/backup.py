@@ -43,9 +43,9 @@ class LogBackup:
         self._number = 0  # number of the copy that was begun last
 
     def begin(self) -> tuple[int, list[LogPart]]:
-        if self._tidying.held:
+        if self._tidying.is_held:
             raise Busy
-        if not self._syncer.settle():
+        if not self._syncer.sync_all():
             raise OSError("the log cannot be synced")
         self._tidying.note_segments()
         bases = dict.fromkeys([*self._tidying.segments, self._writer.base])

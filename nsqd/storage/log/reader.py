@@ -64,7 +64,7 @@ class Damage:
         return sum(end - start for _, start, end in self.spots) + HEADER_SIZE * len(self.headers)
 
 
-class Reader:
+class LogRecords:
     """A reader that reads a log once, from one of its roots to the last record, and repairs the log's end."""
 
     def __init__(self, disk: Disk) -> None:
@@ -100,7 +100,7 @@ class Reader:
             if place > begin and segment.base != self.end and not self._pass_gap(place):
                 break
             data = self._read(place)
-            yield from self._of(place, data)
+            yield from self._records_of(place, data)
             if self.end < segment.base - HEADER_SIZE + len(data):
                 self._cut(place, data)
                 break
@@ -110,7 +110,7 @@ class Reader:
         self.damage.headers = [name for name in self.files.rebuilt if bases.get(name, mark) < mark]
         self._sync()
 
-    def _of(self, place: int, data: bytes) -> Iterator[Record]:
+    def _records_of(self, place: int, data: bytes) -> Iterator[Record]:
         """Yield the good records of one segment, up to the segment's end or the log's end."""
         segment = self.segments[place]
         seed, base = segment.header.seed, segment.base - HEADER_SIZE
@@ -131,7 +131,7 @@ class Reader:
             else:
                 stop = max(_filled(data), self._highest_mark(place, at) - base)
                 end = resume(data[:stop], at, seed)
-                self.quarantine.keep(segment.name, at, data[at:end], DAMAGED)
+                self.quarantine.copy_damaged(segment.name, at, data[at:end], DAMAGED)
                 self.damage.spots.append((segment.name, at, end))
                 self.end = base + end
             at = end
@@ -187,7 +187,7 @@ class Reader:
         at = self.end - segment.base + HEADER_SIZE
         filled = _filled(data)
         if filled > at:
-            self.quarantine.keep(segment.name, at, data[at:filled], TORN)
+            self.quarantine.copy_damaged(segment.name, at, data[at:filled], TORN)
             self._note_cut(segment.name, at, filled)
         self._remove_from(place + 1)
         file = self._disk.open(segment.name)

@@ -137,20 +137,20 @@ def encode_all(seed: int, at: int, records: Iterable[Record]) -> tuple[list[byte
 
     Returns the pieces to write, the start and end of each PUBLISH, and the end of the last record (offsets in the file).
     """
-    pieces: list[bytes] = []
+    buffers: list[bytes] = []
     published: list[tuple[int, int]] = []
     for kind, content, frames in records:
         head = _KINDS[kind] + content
         crc = zlib.crc32(head, (seed ^ at) & 0xFFFFFFFF)
         end = at + PREFIX_SIZE + len(head) + len(frames)
         if frames:
-            pieces += _PREFIX.pack(len(head) + len(frames), zlib.crc32(frames, crc)), head, frames
+            buffers += _PREFIX.pack(len(head) + len(frames), zlib.crc32(frames, crc)), head, frames
         else:
-            pieces += _PREFIX.pack(len(head), crc), head
+            buffers += _PREFIX.pack(len(head), crc), head
         if kind == RecordKind.PUBLISH:
             published.append((at, end))
         at = end
-    return pieces, published, at
+    return buffers, published, at
 
 
 def decode(data: bytes, at: int, seed: int, start: int = 0) -> int:

@@ -20,7 +20,7 @@ from nsqd.storage.log.locations import OVERHEAD
 from nsqd.storage.log.reader import Record
 from nsqd.storage.log.state import WORK, decode_topic
 from nsqd.storage.sequence import Sequence
-from nsqd.storage.stored_extent import add_piece
+from nsqd.storage.stored_extent import add_location
 
 
 class Replay:
@@ -80,9 +80,9 @@ class Replay:
         """Note that one reader no longer owes each span of a topic's messages. Damage may have removed some of them."""
         for first, end in spans:
             sequence = self.sequences[number]
-            for held, start, stop in sequence.present_spans(first, end):
-                if held.freed < held.count:
-                    sequence.finish(held.first + start, held.first + stop)
+            for stored, start, stop in sequence.present_spans(first, end):
+                if stored.released < stored.count:
+                    sequence.drop_references(stored.first + start, stored.first + stop)
 
     # Records of the log itself
 
@@ -143,7 +143,7 @@ class Replay:
         if topic is not None:
             sequence = self.sequences[number]
             if start < topic.distributed:
-                sequence.owe_again(start, topic.distributed)
+                sequence.add_references(start, topic.distributed)
             topic.create_reader(kind, reader, name, start, sequence.kinds)
         self.highest = max(self.highest, reader)
 
@@ -158,11 +158,11 @@ class Replay:
         extents = sequence.append_cold(first, count, due != 0, size)
         attributes, at = records.attributes_of(content, 0, flags)
         created = int.from_bytes(content[at : at + HEADER_SIZE][STAMP], "big")
-        for held in extents:
-            held.published(created, self.last)
-            held.attributed |= bool(attributes)
-            add_piece(held.pieces, record.segment, 0, record.start, record.end)
-            held.size += (size + count * OVERHEAD) // len(extents)
+        for stored in extents:
+            stored.note_published(created, self.last)
+            stored.attributed |= bool(attributes)
+            add_location(stored.locations, record.segment, 0, record.start, record.end)
+            stored.size += (size + count * OVERHEAD) // len(extents)
         self.messages += count
         topic.end = first + count
         if due or attributes:
@@ -170,8 +170,8 @@ class Replay:
         if not flags & records.DISTRIBUTED:
             return
         if not flags & records.OWNED and len(extents) == 1 and topic.readers:  # this is nearly always the case
-            topic.distributed = sequence.edge = topic.end
-            extents[0].owe(extents[0].count - count, extents[0].count, len(topic.readers))
+            topic.distributed = sequence.distributed = topic.end
+            extents[0].set_references(extents[0].count - count, extents[0].count, len(topic.readers))
         else:
             self._hand_out(topic, first, topic.end, records.owners_of(content, 0, flags))
 
@@ -183,18 +183,18 @@ class Replay:
 
     def _hand_out(self, topic: TopicState, first: int, end: int, owners: frozenset[int] | None) -> None:
         """Distribute messages first..end. `owners`: the numbers of the only readers that owe them; None: all readers do."""
-        owing, sequence = topic.distribute(first, end, owners), self.sequences[topic.number]
-        sequence.edge = end
-        for held, start, stop in sequence.present_spans(first, end):
-            held.owe(start, stop, max(1, owing))
-        if not owing:  # only ephemeral readers existed, and the log does not remember them
+        references, sequence = topic.distribute(first, end, owners), self.sequences[topic.number]
+        sequence.distributed = end
+        for stored, start, stop in sequence.present_spans(first, end):
+            stored.set_references(start, stop, max(1, references))
+        if not references:  # only ephemeral readers existed, and the log does not remember them
             self._release(topic.number, [(first, end)])
 
     def _hole(self, content: bytes) -> None:
         number, first, end = records.HOLE.unpack_from(content)
         topic = self.topics.get(number)
         if topic is not None:
-            self.sequences[number].cut(first)
+            self.sequences[number].remove_from(first)
             topic.hole(first, end)
 
     def _first(self, content: bytes) -> None:

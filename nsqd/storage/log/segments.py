@@ -140,7 +140,7 @@ class Segments:
         return header
 
     def _rewrite(self, name: str, header: SegmentHeader, data: bytes) -> None:
-        self._quarantine.keep(name, 0, data, DAMAGED)
+        self._quarantine.copy_damaged(name, 0, data, DAMAGED)
         file = self._disk.open(name)
         try:
             file.append([repaired(data) if repaired(data) != data else header.encode()], 0)

@@ -12,7 +12,7 @@ from nsqd.storage.log.store import LogStore
 from nsqd.storage.sequence import Sequence
 
 
-class Source(Protocol):
+class StateSource(Protocol):
     """The state of a log's topics, as a checkpoint needs it."""
 
     @property
@@ -76,7 +76,7 @@ class LiveSource:
         live = self._broker.directory.by_number.get(topic)
         if live is None or live.ephemeral:
             return None
-        return state_of(live, self._broker.now), self._store.known_sequence(topic)
+        return state_of(live, self._broker.now), self._store.find_sequence(topic)
 
 
 class AppliedSource:
@@ -113,7 +113,7 @@ class AppliedSource:
 
     logged = topics
 
-    def known_sequence(self, topic: int) -> Sequence | None:
+    def find_sequence(self, topic: int) -> Sequence | None:
         return self._replay.sequences.get(topic)
 
     def describe(self, topic: int) -> tuple[TopicState, Sequence | None] | None:
@@ -121,7 +121,7 @@ class AppliedSource:
         return (state, self._replay.sequences[topic]) if state is not None else None
 
 
-def contents(source: Source) -> Iterator[tuple[RecordKind, bytes]]:
+def contents(source: StateSource) -> Iterator[tuple[RecordKind, bytes]]:
     """Yield the records of a checkpoint after STATE. Each describes the state at the time when it is asked for."""
     for number in source.topics()[::-1]:
         described = source.describe(number)

@@ -22,7 +22,7 @@ class Space:
         self._look_after = LOOK_AFTER
         self.look_at = 0  # log position at which `look` is to be called again
 
-    def look(self, end: int) -> None:
+    def check_free(self, end: int) -> None:
         """Check how much room there is, and adjust `full` and the file. `end`: the log's current end."""
         self.look_at = end + self._look_after
         try:
@@ -44,7 +44,7 @@ class Space:
             self.full = ""
             log.info("LOG: there is space again")
 
-    def give_up(self) -> bool:
+    def release_reserve(self) -> bool:
         """Remove the file, because a write found no space. Returns False if there is no file, or removing it failed."""
         if not self._held:
             return False

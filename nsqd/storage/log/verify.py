@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from nsqd.core.reader import ReaderKind
 from nsqd.storage.log.disk import Disk, read_from
 from nsqd.storage.log.frozen import FrozenDisk
-from nsqd.storage.log.reader import Reader, resume
+from nsqd.storage.log.reader import LogRecords, resume
 from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.records import HEADER_SIZE, decode
 from nsqd.storage.log.segments import Segment
@@ -63,7 +63,7 @@ def verify(disk: Disk, progress: Callable[[int, int], None]) -> Findings:
     `progress` is called with the number of segments done and of all segments. Raises LogError, OSError.
     """
     frozen = FrozenDisk(disk)
-    reader = Reader(frozen)
+    reader = LogRecords(frozen)
     files = reader.files
     findings = Findings(segments=len(reader.segments), unreadable=files.unreadable)
     findings.copies, findings.torn = reader.quarantine.copies, reader.torn
@@ -107,9 +107,9 @@ def _spots(disk: FrozenDisk, segment: Segment, end: int) -> list[tuple[str, int,
 
 def _counted(sequence: Sequence) -> tuple[int, int]:
     """Return how many of a topic's messages are live, and how many are only retained."""
-    live = sum(held.count - held.freed for held in sequence.live())
+    live = sum(stored.count - stored.released for stored in sequence.live())
     first = sequence.first
     if first is None:
         return live, 0
-    kept = sum(held.end - max(first, held.first) for held in sequence.retained())
-    return live, kept + sum(held.freed for held in sequence.live() if held.first >= first)
+    kept = sum(stored.end - max(first, stored.first) for stored in sequence.all_retained())
+    return live, kept + sum(stored.released for stored in sequence.live() if stored.first >= first)

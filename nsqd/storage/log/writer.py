@@ -107,7 +107,7 @@ class Writer:
                 self._begin_segment()
             self._write_group()
         except OSError as error:
-            if error.errno in NO_SPACE and self._space.give_up():
+            if error.errno in NO_SPACE and self._space.release_reserve():
                 log.error("LOG: the disk is full to the last byte: what was reserved is used now")
                 return self.write()  # this recurses once: there is no second reserve
             self._failed(error)
@@ -161,8 +161,8 @@ class Writer:
         assert self._file is not None
         clock, start = self._clock, self._size
         head = RecordKind.GROUP, GROUP.pack(self.durable.position, clock.clocks.monotonic() + clock.offset), b""
-        pieces, published, end = encode_all(self._seed, start, (head, *self.group))
-        self._file.append(pieces, start)
+        locations, published, end = encode_all(self._seed, start, (head, *self.group))
+        self._file.append(locations, start)
         for place in published:
             self.places.append((self.base, *place))
         self.records += len(self.group)
@@ -187,7 +187,7 @@ class Writer:
         if self._ahead:
             self._cut_end()
         name = segment_name(header.base, 0)
-        made_ahead = self._spare.take(name)
+        made_ahead = self._spare.claim(name)
         file = made_ahead or self._disk.create(name)
         try:
             file.append([header.encode()], 0)
