@@ -13,21 +13,22 @@ settings.load_profile("penstock")
 
 # The longest first, so that in the end no worker has a long one left while the other has nothing. `--durations=0` tells.
 LONG = (
-    "spark/test_pipeline_process.py",
+    "pipeline/test_pipeline_process.py",
     "simulation/test_simulation.py",
-    "storage/test_crashes.py",
-    "storage/test_tube_crashes.py",
-    "spark/",
-    "test_message_commands_process.py",
-    "test_crash_process.py",
-    "test_disk_full_process.py",
-    "test_bench.py",
+    "nsqd/storage/test_crashes.py",
+    "nsqd/storage/test_tube_crashes.py",
+    "pipeline/",
+    "penstock/spark/",
+    "processes/test_message_commands.py",
+    "processes/test_crash.py",
+    "processes/test_disk_full.py",
+    "bench/",
     "admin/test_pages_process.py",
-    "test_nsqd_hostile.py",
-    "test_nsqd_process.py",
-    "test_nsqd_edge_process.py",
-    "test_beanstalkd_process.py",
-    "test_nsq_import_process.py",
+    "processes/test_nsqd_hostile.py",
+    "processes/test_nsqd.py",
+    "processes/test_nsqd_edge.py",
+    "processes/test_beanstalkd.py",
+    "processes/test_nsq_import.py",
 )
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from pipeline.session import Missing, find_java
+from tests.daemons import ROOT
 
-CLIENTS = Path(__file__).parent / "clients"
+CLIENTS = ROOT / "tests" / "clients"
 NODE_PACKAGES = (("nsqjs", "nsqjs"), ("jackd", "jackd"), ("axe", "axe-core"))
 NODE_MODULES = CLIENTS / "nsqjs" / "node_modules"
-NGINX = Path(__file__).parent.parent / ".venv" / "nginx" / "usr" / "sbin" / "nginx"  # see the Makefile
+NGINX = ROOT / ".venv" / "nginx" / "usr" / "sbin" / "nginx"  # see the Makefile
 
 
 def require(name: str) -> None:

@@ -15,18 +15,17 @@ from __future__ import annotations
 import struct
 import sys
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from types import FrameType
 from typing import Any
 
 from nsqd.core.limits import Limits
 from nsqd.core.retention.policy import Durability
+from tests.daemons import ROOT
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock
 from tests.simulation.node import WholeNode
-from tests.storage.sim_disk import SimDisk
-from tests.storage.sim_node import Clock
 
-ROOT = Path(__file__).parent.parent
 PRODUCT = tuple(f"{ROOT / name}/" for name in ("nsqd", "shared", "penstock"))
 BODY = b"x" * 200
 STEP = 3_000_000  # ns: longer than anything is on its way in the network, much shorter than a pass of the scan is off

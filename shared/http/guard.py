@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol, guarded against slow, silent, oversized and ambiguous requests.
 
 uvicorn does not document the class that this one extends, nor does asyncio document the transport attribute that
-`forget` clears. So pyproject.toml bounds uvicorn's version, and tests/test_http_internals.py fails when a name or a
+`forget` clears. So pyproject.toml bounds uvicorn's version, and tests/shared/http/test_internals.py fails when a name or a
 call that this file relies on has changed.
 """
 

@@ -1,6 +1,6 @@
 """asyncio's TLS layer for connections of strangers: failed handshakes are counted, and leave nothing in memory.
 
-asyncio documents none of what this class extends: tests/test_http_internals.py fails when a new Python has changed it.
+asyncio documents none of what this class extends: tests/shared/http/test_internals.py fails when a new Python has changed it.
 """
 
 from __future__ import annotations

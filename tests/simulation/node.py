@@ -15,9 +15,9 @@ from nsqd.net.system import System
 from nsqd.protocols.nsq.context import Context
 from nsqd.protocols.nsq.peer import Peer
 from nsqd.protocols.nsq.settings import Settings
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
 from tests.simulation.net import Network, Poller
-from tests.storage.sim_disk import SimDisk
-from tests.storage.sim_node import Clock, SimNode
 
 Act = Callable[[Broker], None]
 SECOND = 1_000_000_000

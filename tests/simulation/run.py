@@ -23,10 +23,10 @@ from nsqd.core.message.attributes import NONE
 from nsqd.core.retention.policy import Durability, TopicConfig
 from nsqd.core.story import Story
 from nsqd.storage.log import checkpoint, tidying
+from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
+from tests.nsqd.storage.sim_node import Clock
+from tests.nsqd.storage.stories import told_of
 from tests.simulation.node import SECOND, TIMER, WholeNode
-from tests.storage.sim_disk import PowerCut, SimDisk
-from tests.storage.sim_node import Clock
-from tests.storage.stories import told_of
 
 LIVES = 4
 STOPS = 0.002  # how likely it is in a step that the process is stopped for a while

@@ -15,8 +15,8 @@ from nsqd.core.retention.policy import Durability
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.store import LogStore
 from nsqd.storage.log.writer import SyncJob
+from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
 from tests.simulation.run import WholeRun, small_steps
-from tests.storage.sim_disk import PowerCut, SimDisk
 
 SEEDS = int(os.environ.get("PENSTOCK_WHOLE_SEEDS", "12"))
 FIRST = int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))

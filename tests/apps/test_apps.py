@@ -1,0 +1,643 @@
+"""The blocking client, nsq_tail and to_nsq, against a small honest nsqd in threads of this process."""
+
+import io
+import json
+import logging
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from struct import pack, unpack
+from typing import BinaryIO
+
+import httpx
+import pytest
+
+from apps import nsq_tail, passthrough, to_nsq
+from penstock.client import ConnectionLost, Consumer, ConsumerError, Producer, PublishError, Settings
+from penstock.client.connection import Connection
+from penstock.client.dial import split_address
+from penstock.client.flow import shares
+from penstock.client.lookup import _content, lookup_url, producer_addresses
+from shared.log import _LIBRARIES, log
+from tests.daemons import ROOT
+
+BODY_LIMIT = 100_000
+
+
+class FakeNsqd:
+    """One queue for all topics, one window per consumer. It notes every command and enforces what it is told to."""
+
+    def __init__(self, listener: socket.socket | None = None) -> None:
+        self.listener = listener or socket.create_server(("127.0.0.1", 0))
+        self.lock = threading.RLock()
+        self.commands: list[bytes] = []  # the lines, in the order read
+        self.published: list[tuple[bytes, bytes]] = []  # topic, body
+        self.queue: list[bytes] = []  # bodies to deliver
+        self.finished: list[bytes] = []  # bodies
+        self.refuse: dict[bytes, bytes] = {}  # command word -> error text sent instead of an answer
+        self.greeting = b""  # sent behind the answer to IDENTIFY
+        self.attempts = 1  # of every delivery
+        self.peers: list[Peer] = []
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def address(self) -> str:
+        name = self.listener.getsockname()
+        return name if isinstance(name, str) else f"{name[0]}:{name[1]}"
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # the listener was closed: the test is over
+            while True:
+                peer = Peer(self, self.listener.accept()[0])
+                self.peers.append(peer)
+                threading.Thread(target=peer.serve, daemon=True).start()
+
+    def words(self) -> list[bytes]:
+        with self.lock:
+            return [line.split()[0] for line in self.commands]
+
+    def deliver(self, *bodies: bytes) -> None:
+        with self.lock:
+            self.queue += bodies
+            for peer in self.peers:
+                peer.push()
+
+    def hang_up(self) -> None:
+        for peer in self.peers:
+            peer.hang_up()
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)  # wakes accept; close alone does not
+        self.listener.close()
+        self.hang_up()
+
+
+class Peer:
+    def __init__(self, nsqd: FakeNsqd, sock: socket.socket) -> None:
+        self.nsqd, self.sock = nsqd, sock
+        self.rdy, self.closing = 0, False
+        self.in_flight: dict[bytes, bytes] = {}
+        self.count = 0
+
+    def send(self, kind: int, data: bytes) -> None:
+        with suppress(OSError):
+            self.sock.sendall(pack(">ii", 4 + len(data), kind) + data)
+
+    def hang_up(self) -> None:
+        with suppress(OSError):
+            self.sock.shutdown(socket.SHUT_RDWR)
+
+    def push(self) -> None:
+        while self.nsqd.queue and len(self.in_flight) < self.rdy:
+            self.count += 1
+            id = b"%016x" % self.count
+            body = self.in_flight[id] = self.nsqd.queue.pop(0)
+            self.send(2, pack(">qH16s", 1, self.nsqd.attempts, id) + body)
+
+    def serve(self) -> None:
+        with self.sock, self.sock.makefile("rb") as file:
+            with suppress(OSError):
+                self.converse(file)
+            with self.nsqd.lock:  # unlike NSQ, so that a test need not wait for the time-out
+                self.rdy = 0
+                self.nsqd.deliver(*self.in_flight.values())
+                self.in_flight.clear()
+
+    def converse(self, file: BinaryIO) -> None:
+        assert file.read(4) == b"  V2"
+        while line := file.readline():
+            with self.nsqd.lock:
+                if not self.take(line.strip(), file):
+                    return
+
+    def take(self, line: bytes, file: BinaryIO) -> bool:
+        self.nsqd.commands.append(line)
+        word, *words = line.split()
+        body = b""
+        if word in (b"IDENTIFY", b"PUB", b"MPUB"):
+            body = file.read(unpack(">i", file.read(4))[0])
+        error = self.nsqd.refuse.get(word) or (b"E_BAD_MESSAGE too big" if len(body) > BODY_LIMIT else b"")
+        if error:
+            self.send(1, error)
+            return False
+        getattr(self, "on_" + word.decode().lower())(words, body)
+        self.push()
+        return True
+
+    def on_identify(self, words: list[bytes], body: bytes) -> None:
+        assert json.loads(body)["feature_negotiation"] is True
+        self.send(0, b'{"max_rdy_count":2500}')
+        self.sock.sendall(self.nsqd.greeting)
+
+    def on_sub(self, words: list[bytes], body: bytes) -> None:
+        self.send(0, b"OK")
+
+    def on_pub(self, words: list[bytes], body: bytes) -> None:
+        self.nsqd.published.append((words[0], body))
+        self.send(0, b"OK")
+
+    def on_mpub(self, words: list[bytes], body: bytes) -> None:
+        at = 4
+        for _ in range(unpack(">i", body[:4])[0]):
+            size = unpack(">i", body[at : at + 4])[0]
+            self.nsqd.published.append((words[0], body[at + 4 : at + 4 + size]))
+            at += 4 + size
+        self.send(0, b"OK")
+
+    def on_rdy(self, words: list[bytes], body: bytes) -> None:
+        self.rdy = int(words[0])
+
+    def on_fin(self, words: list[bytes], body: bytes) -> None:
+        self.nsqd.finished.append(self.in_flight.pop(words[0]))
+
+    def on_req(self, words: list[bytes], body: bytes) -> None:
+        self.nsqd.queue.append(self.in_flight.pop(words[0]))
+
+    def on_touch(self, words: list[bytes], body: bytes) -> None:
+        assert words[0] in self.in_flight
+
+    def on_cls(self, words: list[bytes], body: bytes) -> None:
+        self.rdy = 0
+        self.send(0, b"CLOSE_WAIT")
+
+    def on_nop(self, words: list[bytes], body: bytes) -> None:
+        pass
+
+
+@pytest.fixture
+def nsqd() -> Iterator[FakeNsqd]:
+    with closing(FakeNsqd()) as fake:
+        yield fake
+
+
+@pytest.fixture
+def second() -> Iterator[FakeNsqd]:
+    with closing(FakeNsqd()) as fake:
+        yield fake
+
+
+HEARTBEAT = pack(">ii", 15, 0) + b"_heartbeat_"
+
+
+# ---- connection
+
+
+def test_a_connection_introduces_itself_and_answers_heartbeats(nsqd: FakeNsqd) -> None:
+    nsqd.greeting = HEARTBEAT
+    with closing(Connection(nsqd.address, Settings())) as connection:
+        assert connection.wait_identified() == []
+        assert connection.features == {"max_rdy_count": 2500}
+        while b"NOP" not in nsqd.words():
+            connection.wait_readable(0.01)
+            assert connection.receive() == []
+
+
+def test_a_unix_socket(tmp_path: Path) -> None:
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(tmp_path / "s"))
+    listener.listen()
+    with closing(FakeNsqd(listener)) as nsqd, Producer(nsqd.address) as producer:
+        producer.publish("t", b"x")
+        assert nsqd.published == [(b"t", b"x")]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "h" * 70 + ":1", "h\0h:1", "/h\0h"])
+def test_an_address_that_cannot_be_one_is_just_not_reached(address: str) -> None:
+    with pytest.raises(ConnectionLost, match="cannot connect to"):
+        Connection(address, Settings())
+
+
+def test_a_stranger_is_told_apart() -> None:
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        port = listener.getsockname()[1]
+        connection = stack.enter_context(closing(Connection(f"127.0.0.1:{port}", Settings())))
+        stranger = stack.enter_context(listener.accept()[0])
+        stranger.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with pytest.raises(ConnectionLost, match="not an nsqd"):
+            connection.wait_identified()
+
+
+def test_addresses() -> None:
+    assert split_address("h:1") == ("h", 1)
+    assert split_address("[::1]:4150") == ("::1", 4150)
+    for bad in ("h", ":1", "h:", "h:x", "h:0", "h:65536", "h:-1"):
+        with pytest.raises(ValueError):
+            split_address(bad)
+
+
+# ---- producer
+
+
+def test_publish_and_publish_many(nsqd: FakeNsqd) -> None:
+    with Producer(nsqd.address) as producer:
+        producer.publish("t", b"one")
+        producer.publish_many("t", [b"two", b"three"])
+        producer.publish_many("t", [])
+        assert nsqd.published == [(b"t", b"one"), (b"t", b"two"), (b"t", b"three")]
+
+
+def test_the_servers_words_reach_the_caller_and_the_producer_recovers(nsqd: FakeNsqd) -> None:
+    with Producer(nsqd.address) as producer:
+        with pytest.raises(PublishError, match=f"{nsqd.address}: E_BAD_MESSAGE too big") as error:
+            producer.publish("t", b"x" * (BODY_LIMIT + 1))
+        assert error.value.code == "E_BAD_MESSAGE"
+        producer.publish("t", b"y")
+        assert nsqd.published == [(b"t", b"y")]
+
+
+def test_pipelined_publishes_fail_as_one(nsqd: FakeNsqd) -> None:
+    nsqd.refuse[b"MPUB"] = b"E_MPUB_FAILED MPUB failed exiting"
+    producer = Producer(nsqd.address)
+
+    def submit_many() -> None:
+        for _ in range(100):
+            producer.submit("t", [b"a", b"b"])
+
+    with pytest.raises(PublishError, match="E_MPUB_FAILED MPUB failed exiting"):
+        submit_many()
+
+
+def test_a_connection_closed_while_idle_is_made_again(nsqd: FakeNsqd) -> None:
+    with Producer(nsqd.address) as producer:
+        producer.publish("t", b"1")
+        nsqd.hang_up()
+        select.select([producer], [], [], 5)  # until the end has arrived
+        producer.publish("t", b"2")
+        assert [body for _, body in nsqd.published] == [b"1", b"2"]
+
+
+def test_the_next_address_is_tried(nsqd: FakeNsqd) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        nobody = f"127.0.0.1:{listener.getsockname()[1]}"
+    with Producer([nobody, nsqd.address]) as producer:
+        producer.publish("t", b"x")
+        assert nsqd.published == [(b"t", b"x")]
+    with pytest.raises(PublishError, match=f"cannot connect to {nobody}: Connection refused"):
+        Producer(nobody).publish("t", b"x")
+
+
+# ---- consumer
+
+
+def test_shares_never_exceed_the_total() -> None:
+    assert shares(10, [2500, 2500, 2500], 0) == [4, 3, 3]
+    assert shares(10, [2, 2500], 0) == [2, 5]
+    assert shares(0, [9, 9], 3) == [0, 0]
+    assert shares(5, [], 0) == []
+    served = [shares(2, [9] * 5, turn) for turn in range(5)]
+    assert all(sum(plan) == 2 for plan in served)
+    assert all(any(plan[i] for plan in served) for i in range(5))
+
+
+def test_messages_from_two_nsqds_are_finished_in_batches(nsqd: FakeNsqd, second: FakeNsqd) -> None:
+    nsqd.deliver(*[b"a%d" % i for i in range(50)])
+    second.deliver(*[b"b%d" % i for i in range(50)])
+    seen = []
+    with Consumer("t", "c", [nsqd.address, second.address], max_in_flight=20) as consumer:
+        for message in consumer:
+            seen.append(message.body)
+            message.touch()
+            message.finish()
+            message.requeue(0)  # too late: the first answer counts
+            if len(seen) == 100:
+                consumer.stop()
+    assert sorted(seen) == sorted(nsqd.finished + second.finished)
+    assert len(set(seen)) == 100
+    assert b"RDY 10" in nsqd.commands
+    assert b"RDY 10" in second.commands
+
+
+def test_what_was_not_handed_out_goes_back_at_close(nsqd: FakeNsqd) -> None:
+    nsqd.deliver(b"1", b"2", b"3")
+    with Consumer("t", "c", [nsqd.address]) as consumer:
+        first = next(consumer)
+        first.finish()
+    assert nsqd.finished == [b"1"]
+    assert sorted(nsqd.queue) == [b"2", b"3"]
+
+
+def test_a_lost_nsqd_is_connected_again(nsqd: FakeNsqd) -> None:
+    nsqd.deliver(b"1")
+    with Consumer("t", "c", [nsqd.address]) as consumer:
+        next(consumer).finish()
+        consumer.flush()
+        while not nsqd.finished:
+            threading.Event().wait(0.001)
+        nsqd.hang_up()
+        nsqd.deliver(b"2")
+        again = next(consumer)
+        assert again.body == b"2"
+        again.finish()
+    assert nsqd.words().count(b"SUB") == 2
+
+
+def test_a_refused_subscription_is_an_error(nsqd: FakeNsqd) -> None:
+    nsqd.refuse[b"SUB"] = b"E_UNAUTHORIZED AUTH failed"
+    with Consumer("t", "c", [nsqd.address]) as consumer, pytest.raises(ConsumerError, match="E_UNAUTHORIZED"):
+        next(consumer)
+
+
+def test_a_message_tried_too_often_is_dropped_when_asked_for(nsqd: FakeNsqd) -> None:
+    nsqd.attempts = 6
+    nsqd.deliver(b"x")
+    with Consumer("t", "c", [nsqd.address], settings=Settings(max_attempts=5)) as consumer:
+        while not nsqd.finished:
+            assert consumer.poll(0.001) == []
+    assert nsqd.finished == [b"x"]
+
+
+def test_poll_returns_in_time_and_arguments_are_checked(nsqd: FakeNsqd) -> None:
+    with Consumer("t", "c", [nsqd.address]) as consumer:
+        assert consumer.poll(0) == []
+    for arguments in (("t b", "c", ["h:1"]), ("t", "", ["h:1"]), ("t", "c"), ("t", "c", ["h"])):
+        with pytest.raises(ValueError):
+            Consumer(*arguments)
+
+
+def test_nsqds_are_found_through_nsqlookupd(nsqd: FakeNsqd) -> None:
+    asked = []
+
+    class Lookupd(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            host, port = split_address(nsqd.address)
+            reply = json.dumps({"producers": [{"broadcast_address": host, "tcp_port": port}]}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(reply)))
+            self.end_headers()
+            self.wfile.write(reply)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    nsqd.deliver(b"found")
+    with HTTPServer(("127.0.0.1", 0), Lookupd) as lookupd:
+        threading.Thread(target=lookupd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        try:
+            with Consumer("t", "c", lookupd_addresses=[f"127.0.0.1:{lookupd.server_port}"]) as consumer:
+                message = next(consumer)
+                message.finish()
+        finally:
+            lookupd.shutdown()
+    assert (message.body, asked) == (b"found", ["/lookup?topic=t"])
+
+
+class Endless(httpx.SyncByteStream):
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            yield b" " * 65536
+
+
+@pytest.mark.parametrize(
+    ("headers", "timeout", "words"),
+    [({"Content-Encoding": "gzip"}, 60.0, "packed"), ({}, 60.0, "more than"), ({}, 0.0, "more than 0 s")],
+)
+def test_a_lookupd_that_lies_is_not_listened_to_for_ever(headers: dict[str, str], timeout: float, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        _content(httpx.Response(200, headers=headers, stream=Endless()), timeout)
+
+
+def test_lookup_answers() -> None:
+    reply = {"producers": [{"broadcast_address": "::1", "tcp_port": 1}, {"broadcast_address": "h", "tcp_port": 2}]}
+    assert producer_addresses(reply) == {"[::1]:1", "h:2"}
+    assert lookup_url("h:1") == "http://h:1/lookup"
+    assert lookup_url("https://h/x/") == "https://h/x/lookup"
+
+
+# ---- nsq_tail
+
+
+def tail(nsqd: FakeNsqd, n: int, **more: object) -> bytes:
+    options = nsq_tail.Options(topic=("t",), channel="c", nsqd_tcp_address=(nsqd.address,), n=n, **more)  # type: ignore[arg-type]
+    out = io.BytesIO()
+    assert nsq_tail.run(options, out) == 0
+    return out.getvalue()
+
+
+def test_tail_finishes_all_that_it_printed_and_nothing_else(nsqd: FakeNsqd) -> None:
+    nsqd.deliver(*[b"%d" % i for i in range(10)])
+    assert tail(nsqd, 4) == b"0\n1\n2\n3\n"
+    assert nsqd.finished == [b"0", b"1", b"2", b"3"]
+    assert sorted(nsqd.queue) == [b"%d" % i for i in range(4, 10)]
+
+
+def test_tail_prints_the_topic(nsqd: FakeNsqd) -> None:
+    nsqd.deliver(b"x")
+    assert tail(nsqd, 1, print_topic=True) == b"t | x\n"
+
+
+def test_tail_ends_at_a_signal(nsqd: FakeNsqd) -> None:
+    class Out(io.BytesIO):
+        def flush(self) -> None:
+            if self.getvalue():
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    nsqd.deliver(b"x")
+    options = nsq_tail.Options(topic=("t",), nsqd_tcp_address=(nsqd.address,))
+    assert nsq_tail.run(options, Out()) == 0
+    assert nsqd.finished == [b"x"]
+    assert re.search(rb"SUB t tail\d{6}#ephemeral", b"\n".join(nsqd.commands))
+
+
+def test_tail_into_a_broken_pipe_ends_cleanly_and_loses_nothing(nsqd: FakeNsqd) -> None:
+    nsqd.deliver(b"x")
+    reader, writer = os.pipe()
+    os.close(reader)
+    flags = ["-topic", "t", "-channel", "c", "-nsqd-tcp-address", nsqd.address]
+    command = [sys.executable, "-m", "penstock.launch", "nsq_tail", *flags]
+    done = subprocess.run(command, cwd=ROOT, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (nsqd.finished, nsqd.queue) == ([], [b"x"])
+
+
+# ---- to_nsq
+
+
+def publish(data: bytes, *destinations: FakeNsqd, delimiter: str = "\n", rate: int = 0) -> int:
+    addresses = tuple(nsqd.address for nsqd in destinations)
+    reader, writer = os.pipe()
+
+    def feed() -> None:
+        with os.fdopen(writer, "wb") as file:
+            file.write(data)
+
+    feeder = threading.Thread(target=feed)
+    feeder.start()
+    try:
+        return to_nsq.run(to_nsq.Options("t", delimiter, rate, addresses), reader)
+    finally:
+        os.close(reader)
+        feeder.join()
+
+
+def test_to_nsq_publishes_to_all_and_chops_nothing(nsqd: FakeNsqd, second: FakeNsqd) -> None:
+    assert publish(b"aaa\n\nbbb\n\n\nccc", nsqd, second) == 0
+    assert [body for _, body in nsqd.published] == [b"aaa", b"bbb", b"ccc"]
+    assert second.published == nsqd.published
+
+
+def test_to_nsq_batches_what_is_there(nsqd: FakeNsqd) -> None:
+    records = [b"%d" % i for i in range(5000)]
+    assert publish(b",".join(records), nsqd, delimiter=",") == 0
+    assert [body for _, body in nsqd.published] == records
+    assert len(nsqd.commands) < 20
+
+
+def test_to_nsq_sends_a_slow_inputs_lines_at_once(nsqd: FakeNsqd) -> None:
+    reader, writer = os.pipe()
+    options = to_nsq.Options("t", nsqd_tcp_address=(nsqd.address,))
+
+    def type_slowly() -> None:  # each line only after the one before it has arrived
+        for count, line in enumerate((b"a\n", b"b\nc", b"c\n"), 1):
+            os.write(writer, line)
+            while len(nsqd.published) < min(count, 2):
+                threading.Event().wait(0.001)
+        os.close(writer)
+
+    typist = threading.Thread(target=type_slowly)
+    typist.start()
+    assert to_nsq.run(options, reader) == 0
+    typist.join()
+    os.close(reader)
+    assert [body for _, body in nsqd.published] == [b"a", b"b", b"cc"]
+
+
+def test_to_nsq_reports_a_refusal(nsqd: FakeNsqd) -> None:
+    nsqd.refuse[b"PUB"] = b"E_PUB_FAILED PUB failed exiting"
+    with pytest.raises(PublishError, match="E_PUB_FAILED PUB failed exiting"):
+        publish(b"x\n", nsqd)
+
+
+def test_to_nsq_with_a_rate_publishes_everything(nsqd: FakeNsqd) -> None:
+    assert publish(b"x\n" * 40, nsqd, rate=200) == 0
+    assert len(nsqd.published) == 40
+
+
+def test_the_splitter_cut_anywhere() -> None:
+    data = b"one\n\ntwo\nthree"
+    for i in range(len(data)):
+        for j in range(i, len(data)):
+            splitter = to_nsq.Splitter(b"\n")
+            records = [r for piece in (data[:i], data[i:j], data[j:]) for r in splitter.feed(piece)]
+            assert records + splitter.end() == [b"one", b"two", b"three"]
+
+
+def test_the_throttle_keeps_the_rate() -> None:
+    throttle, sent, now = to_nsq.Throttle(100), 0, 0.0
+    while now < 10:
+        allowed = throttle.allowance(now)
+        throttle.spend(allowed)
+        sent += allowed
+        now = now if allowed else now + throttle.early(now)
+    assert 1000 <= sent <= 1012
+    assert throttle.allowance(1000.0) == 11  # an idle time is made up for by a tenth of a second, not more
+    assert to_nsq.Throttle(0).allowance(0.0) == sys.maxsize
+
+
+# ---- flags
+
+
+@pytest.fixture
+def own_log() -> Iterator[None]:
+    """A program's main sends the log of the whole process elsewhere: afterwards it is as other tests expect it."""
+    loggers = [logging.getLogger(name) for name in (log.name, *_LIBRARIES)]
+    before = [(logger, logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
+    yield
+    for logger, handlers, propagate, level in before:
+        logger.handlers[:] = handlers
+        logger.propagate = propagate
+        logger.setLevel(level)
+
+
+def run_main(monkeypatch: pytest.MonkeyPatch, program: object, *words: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["program", *words])
+    return program.main()  # type: ignore[attr-defined, no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("program", "words", "code", "text"),
+    [
+        (nsq_tail, ["-nix"], 2, "nsq_tail: flag provided but not defined: -nix"),
+        (nsq_tail, ["-n", "x"], 2, 'invalid value "x" for flag -n'),
+        (nsq_tail, ["--nsqd-tcp-address=h:1"], 1, "--topic required"),
+        (nsq_tail, ["-topic", "t"], 1, "--nsqd-tcp-address or --lookupd-http-address required"),
+        (nsq_tail, ["-topic=t", "-nsqd-tcp-address=h:1", "-lookupd-http-address=h:2"], 1, "not both"),
+        (nsq_tail, ["-topic=t", "-nsqd-tcp-address=h"], 1, "not an address"),
+        (nsq_tail, ["-topic=a b", "-nsqd-tcp-address=h:1"], 1, "not a legal topic"),
+        (nsq_tail, ["-consumer-opt=local_addr,h:1"], 2, "this client cannot choose its local address"),
+        (nsq_tail, ["-consumer-opt=tls_min_version,tls1.9"], 2, "tls_min_version is no TLS version: 'tls1.9'"),
+        (
+            nsq_tail,
+            ["-topic=t", "-nsqd-tcp-address=h:1", "-consumer-opt=tls_v1", "-consumer-opt=tls_root_ca_file,/nix"],
+            1,
+            "tls_root_ca_file /nix: No such file",
+        ),
+        (nsq_tail, ["-consumer-opt=nix,1"], 2, "invalid option nix"),
+        (nsq_tail, ["-help"], 0, "Usage of nsq_tail:"),
+        (to_nsq, ["-nix"], 2, "to_nsq: flag provided but not defined: -nix"),
+        (to_nsq, ["-nsqd-tcp-address=h:1"], 1, "--topic required"),
+        (to_nsq, ["-topic=t"], 1, "--nsqd-tcp-address required"),
+        (to_nsq, ["-topic=t", "-delimiter=ab", "-nsqd-tcp-address=h:1"], 1, "--delimiter must be a single byte"),
+        (to_nsq, ["-producer-opt=deflate_level,10"], 2, "deflate_level must be 1 to 9"),
+        (to_nsq, ["-h"], 0, "Usage of to_nsq:"),
+    ],
+)
+@pytest.mark.usefixtures("own_log")
+def test_flags(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    program: object,
+    words: list[str],
+    code: int,
+    text: str,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.FileIO(os.open(os.devnull, os.O_RDONLY))))
+    with ExitStack() as stack:
+        stack.callback(sys.stdin.close)
+        assert run_main(monkeypatch, program, *words) == code
+    printed = capsys.readouterr().err
+    assert text in printed
+    assert code == 0 or printed.count("\n") == 1
+
+
+@pytest.mark.usefixtures("own_log")
+def test_the_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main(monkeypatch, nsq_tail, "-version") == 0
+    assert capsys.readouterr().out.startswith("nsq_tail v1.3.0")
+
+
+def test_options_passed_through_to_the_client() -> None:
+    words = ["client_id,a,b", "heartbeat_interval,5s", "deflate,false", "max_in_flight,7", "dial_timeout,250"]
+    words += ["skip_lookupd_authorization", "low_rdy_timeout,30s", "output-buffer-size,-1"]
+    assert passthrough.check(words) == ""
+    settings, max_in_flight = passthrough.settings(words, "nsq_tail")
+    assert (settings.client_id, settings.heartbeat_interval_ms, max_in_flight) == ("a,b", 5000, 7)
+    assert (settings.dial_timeout_s, settings.output_buffer_size) == (0.25, -1)
+    assert settings.user_agent.startswith("nsq_tail/1.3.0 penstock-client/")
+    for bad in (["sample_rate"], ["sample_rate,x"], ["auth_secret"], ["deflate,x"], ["x"]):
+        assert passthrough.check(bad)
+
+
+def test_options_of_tls_compression_and_auth() -> None:
+    words = ["tls_v1", "tls_root_ca_file,ca.pem", "tls_insecure_skip_verify,true", "tls_cert,c.pem", "tls_key,k.pem"]
+    words += ["tls_min_version,tls1.2", "snappy", "deflate,false", "deflate_level,9", "auth_secret,a,b"]
+    assert passthrough.check(words) == ""
+    settings, _ = passthrough.settings(words, "to_nsq")
+    assert settings.tls_v1
+    assert settings.tls_insecure_skip_verify
+    assert (settings.tls_root_ca_file, settings.tls_cert, settings.tls_key) == ("ca.pem", "c.pem", "k.pem")
+    assert (settings.snappy, settings.deflate, settings.deflate_level) == (True, False, 9)
+    assert settings.auth_secret == "a,b"
+    assert "a,b" not in repr(settings)

@@ -1,0 +1,112 @@
+"""Pages of what a channel has: together they are all of it, in each state, and looking changes nothing."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.core.channel.channel import Channel
+from nsqd.core.channel.listing import MessageState, list_messages
+from nsqd.core.limits import Limits
+from nsqd.core.timing.deferred import MINUTE, Deferred, Message
+from tests.nsqd.core.node import SECOND, Node
+
+
+def pages(channel: Channel, state: MessageState, limit: int) -> list[tuple[int, int]]:
+    """(ordinal, attempts) of all, a page at a time."""
+    found, after = [], ""
+    while True:
+        page, after = list_messages(channel, state, after, limit)
+        assert len(page) <= limit
+        found += [(one.ordinal, one.attempts) for one in page]
+        if not after:
+            return found
+        assert len(page) == limit
+
+
+def busy() -> tuple[Node, Channel]:
+    """20 messages of which some were given out, handed back or published with a delay."""
+    node = Node(Limits(max_attempts={"t": 2}))
+    channel = node.channel("t", "c")
+    for number in range(20):
+        if number % 5 == 3:
+            node.publish_deferred("t", b"%d" % number, (number % 2 + 1) * 50 * SECOND)
+        else:
+            node.publish("t", b"%d" % number)
+    consumer, inbox = node.subscribe("t", "c", 8)
+    taken = inbox.take()
+    consumer.finish(taken[0].id)
+    consumer.requeue(taken[1].id, 0, node.now)
+    consumer.requeue(taken[2].id, 30 * SECOND, node.now)
+    consumer.requeue(taken[3].id, 3000 * SECOND, node.now)
+    consumer.set_ready(0)
+    node.turn()
+    return node, channel
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 100])
+def test_pages_are_all_there_is_in_each_state(limit: int) -> None:
+    _, channel = busy()
+    ready = pages(channel, MessageState.READY, limit)
+    in_flight = pages(channel, MessageState.IN_FLIGHT, limit)
+    deferred = pages(channel, MessageState.DEFERRED, limit)
+    assert len(ready) == channel.depth
+    assert len(in_flight) == channel.in_flight_count
+    assert len(deferred) == channel.deferred_count == 6
+    assert sorted(ordinal for ordinal, _ in ready + in_flight + deferred) == list(range(1, 20))
+    assert in_flight == sorted(in_flight)
+
+
+def test_looking_changes_nothing() -> None:
+    node, channel = busy()
+    before = [pages(channel, state, 100) for state in MessageState]
+    for _ in range(1000):
+        for state in MessageState:
+            list_messages(channel, state, "", 5)
+    assert [pages(channel, state, 100) for state in MessageState] == before
+    node.broker.check()
+
+
+def test_buried_ones_come_with_the_reason() -> None:
+    node = Node(Limits(max_attempts={"t": 1}))
+    channel = node.channel("t", "c")
+    node.publish("t", *(b"%d" % number for number in range(5)))
+    consumer, inbox = node.subscribe("t", "c", 5)
+    for one in inbox.take():
+        consumer.requeue(one.id, 0, node.now)
+    page, after = list_messages(channel, MessageState.BURIED, "", 3)
+    assert [(one.ordinal, one.attempts, one.reason) for one in page] == [(n, 1, "requeued") for n in range(3)]
+    assert [one.ordinal for one in list_messages(channel, MessageState.BURIED, after, 3)[0]] == [3, 4]
+
+
+@pytest.mark.parametrize("state", [MessageState.READY, MessageState.IN_FLIGHT, MessageState.DEFERRED])
+@pytest.mark.parametrize("after", ["x", "rx", "r-1", "c:", "c:n1", "c:n1.2.3", "t:q1.2", "9" * 5000, "\u0661x", "<b>"])
+def test_what_is_no_place_is_refused_or_leads_nowhere(state: MessageState, after: str) -> None:
+    _, channel = busy()
+    try:
+        list_messages(channel, state, after, 5)
+    except ValueError:
+        return
+    assert after in ("c:",), f"{state} takes {after[:10]}"
+
+
+@given(
+    dues=st.lists(st.integers(0, 5 * MINUTE), max_size=60),
+    limit=st.integers(1, 9),
+    first=st.integers(0, 20),
+    seed=st.integers(),
+)
+def test_pages_of_what_is_deferred(dues: list[int], limit: int, first: int, seed: int) -> None:
+    deferred = Deferred(Random(seed).randrange(1000))
+    for ordinal, due in enumerate(dues):
+        deferred.push(due, Message(ordinal, ordinal % 3), 0)
+    found, after = [], ""
+    while True:
+        page, after = deferred.page(after, limit, first, 50)
+        found += page
+        if not after:
+            break
+    assert sorted(found) == [(n, due, n % 3) for n, due in enumerate(dues) if first <= n < 50]
+    near = [due for _, due, _ in found if due <= MINUTE]
+    assert near == sorted(near)

@@ -1,0 +1,311 @@
+"""What a channel records, verb by verb, of what happens to it: a channel on its leaves, without topic, broker or store."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from nsqd.core.channel import actions, commands
+from nsqd.core.channel.actions import ChosenMessage
+from nsqd.core.channel.channel import STOPPED, Channel
+from nsqd.core.channel.consumer import Consumer
+from nsqd.core.limits import Limits
+from nsqd.core.message.frame import encode_one
+from nsqd.core.reader import DistributedBatch, Parts
+from nsqd.core.sequence.extent import Extent
+from nsqd.core.sequence.offsets import TopicOffsets
+from nsqd.core.timing.agenda import Agenda
+from nsqd.core.timing.deferred import Message
+from tests.nsqd.core.node import Inbox
+
+NOW, WALL, TIMEOUT = 1000, 5_000_000, 100
+
+
+class Journal:
+    """It remembers every verb."""
+
+    def __init__(self) -> None:
+        self.all: list[tuple[object, ...]] = []
+
+    def __getattr__(self, verb: str):  # type: ignore[no-untyped-def]
+        return lambda *args: self.all.append((verb, *args))
+
+    def finish_all(self, end: int, owed: Iterable[tuple[int, int]]) -> None:
+        self.all.append(("finish_all", end, sorted(owed)))
+
+    def take(self) -> list[tuple[object, ...]]:
+        """What was recorded since the last call."""
+        taken, self.all = self.all, []
+        return taken
+
+
+class Shelf:
+    """One extent that grows."""
+
+    def __init__(self) -> None:
+        self.extent = Extent(0, False)
+        self.extent.largest = 100
+
+    def read(self, ordinal: int) -> Extent:
+        return self.extent
+
+    def extents(self, first: int, end: int) -> list[tuple[int, int, bool]]:
+        return [(first, end, False)] if first < end else []
+
+
+class Nobody:
+    """A topic in whose delay lane nothing waits."""
+
+    def hand_over(self, ordinals: Iterable[int]) -> None:
+        pass
+
+
+class World:
+    """A channel and one consumer."""
+
+    def __init__(self, limits: Limits | None = None, attempts: int = 0, bounded: bool = False) -> None:
+        self.offsets, self.agenda, self.journal, self.shelf = TopicOffsets(1), Agenda(), Journal(), Shelf()
+        self.agenda.now, self.agenda.wall = NOW, WALL
+        parts = Parts("t", 7, self.offsets, self.shelf, self.journal, self.agenda, limits or Limits(), attempts)  # type: ignore[arg-type]
+        self.channel = Channel("c", parts, False, bounded, None, None, lambda below: 99)
+        self.inbox = Inbox()
+        self.consumer = self.channel.subscribe(self.inbox, TIMEOUT, 0)
+
+    def put(self, count: int) -> None:
+        offsets, extent = self.offsets, self.shelf.extent
+        first = offsets.end
+        for ordinal in range(first, first + count):
+            extent.frames.append(encode_one(b"x", name(ordinal), 0))
+            extent.ids += name(ordinal)
+        offsets.end = offsets.distributed = first + count
+        offsets.ordinary += count
+        self.channel.extend(DistributedBatch(first, offsets.end, count, 0, None))
+
+    def serve(self) -> list[bytes]:
+        """Ids of what is delivered while the channel is awake."""
+        while self.agenda.awake:
+            self.agenda.serve()
+        self.channel.check()
+        return [one.id for one in self.inbox.take()]
+
+
+def name(ordinal: int) -> bytes:
+    return b"%016d" % ordinal
+
+
+@pytest.fixture
+def world() -> World:
+    world = World()
+    world.put(5)
+    commands.set_ready(world.channel, world.consumer, 3)
+    return world
+
+
+def test_a_delivery_and_its_end(world: World) -> None:
+    assert world.serve() == [name(0), name(1), name(2)]
+    assert world.journal.take() == [("advance", 3)]
+    assert commands.finish(world.channel, world.consumer, name(0) + name(1)) == []
+    assert commands.finish(world.channel, world.consumer, name(2)) == []
+    assert world.journal.take() == [("finish", 0, 2), ("finish", 2, 1)]
+    assert world.serve() == [name(3), name(4)]
+    assert world.journal.take() == [("advance", 5)]
+    assert world.consumer.finish_count == 3
+
+
+def test_a_requeue_with_and_without_delay_and_its_redelivery(world: World) -> None:
+    world.serve()
+    world.journal.take()
+    assert commands.requeue(world.channel, world.consumer, name(1), 0, NOW) == ""
+    assert commands.requeue(world.channel, world.consumer, name(0), 500, NOW) == ""
+    assert world.journal.take() == [("requeue", 1, 1, 0), ("requeue", 0, 1, NOW + 500)]
+    assert world.serve() == [name(3), name(4)]
+    commands.finish(world.channel, world.consumer, name(3))
+    world.journal.take()
+    assert world.serve() == [name(1)]
+    assert world.journal.take() == [("requeue", 1, 2, 0)]  # no advance: the cursor stands still
+    assert (world.channel.requeue_count, world.consumer.requeue_count) == (2, 2)
+
+
+def test_time_outs_a_few_at_a_time(world: World) -> None:
+    world.serve()
+    world.journal.take()
+    assert world.channel.next_due() == NOW + TIMEOUT
+    assert world.channel.scan(NOW + TIMEOUT - 1, 10) == 0
+    assert world.channel.scan(NOW + TIMEOUT, 2) == 2
+    assert world.journal.take() == [("requeue", 0, 1, 0), ("requeue", 1, 1, 0)]
+    assert world.channel.next_due() == NOW + TIMEOUT
+    assert world.channel.scan(NOW + TIMEOUT, 2) == 1
+    assert (world.channel.timeout_count, world.channel.in_flight_count, world.channel.depth) == (3, 0, 5)
+
+
+def test_a_scan_serves_runs_up_to_its_limit() -> None:
+    world = World()
+    world.put(9)
+    for count in (3, 6, 9):
+        commands.set_ready(world.channel, world.consumer, count)
+        world.serve()
+    assert world.channel.scan(NOW + TIMEOUT, 5) == 5
+    assert (world.channel.in_flight_count, world.consumer.in_flight) == (4, 4)
+    world.channel.check()
+
+
+def test_deferred_ones_are_released_when_runs_leave_no_room_for_them(world: World) -> None:
+    world.serve()
+    world.channel.wait(Message(4, 1), NOW + 1, NOW)
+    assert world.channel.scan(NOW + TIMEOUT, 3) == 3 + 1  # one at least: they must not starve
+    assert world.channel.deferred_count == 0
+
+
+def test_a_time_out_buries_at_the_limit() -> None:
+    world = World(attempts=1)
+    world.put(2)
+    commands.set_ready(world.channel, world.consumer, 5)
+    world.serve()
+    commands.requeue(world.channel, world.consumer, name(1), 0, NOW)
+    world.channel.scan(NOW + TIMEOUT, 9)
+    assert world.journal.take() == [
+        ("advance", 2),
+        ("bury", 1, name(1), 1, "requeued"),
+        ("bury", 0, name(0), 1, "timed out"),
+    ]
+    assert [(grave.ordinal, grave.buried) for grave in world.channel.buried.values()] == [(1, WALL), (0, WALL)]
+
+
+def test_an_operator(world: World) -> None:
+    world.serve()
+    world.journal.take()
+    topic, channel = Nobody(), world.channel
+    assert (
+        actions.finish(
+            topic, channel, [ChosenMessage(4, name(4)), ChosenMessage(1, name(1)), ChosenMessage(9, name(9))]
+        )
+        == 2
+    )
+    assert world.journal.take() == [("promise",), ("finish", 1, 1), ("finish", 4, 1)]
+    assert actions.bury(topic, channel, [ChosenMessage(0, name(0))], "bad") == 1
+    assert world.journal.take() == [("promise",), ("bury", 0, name(0), 1, "bad")]
+    assert actions.kick(channel, [name(0), name(5)]) == 1
+    assert world.journal.take() == [("promise",), ("requeue", 0, 0, 0)]
+    assert actions.requeue(topic, channel, [ChosenMessage(2, name(2))], NOW + 50, NOW) == 1
+    assert world.journal.take() == [("promise",), ("requeue", 2, 1, NOW + 50)]
+    assert actions.requeue(topic, channel, [ChosenMessage(2, name(2))], 0, NOW, afresh=True) == 1
+    assert world.journal.take() == [("promise",), ("requeue", 2, 0, 0)]
+    assert actions.bury(topic, channel, [ChosenMessage(3, name(3))], "") == 1
+    assert actions.finish_buried(channel, [name(3)]) == 1
+    assert world.journal.take()[-2:] == [("promise",), ("finish", 3, 1)]
+    channel.check()
+
+
+def test_pause_empty_and_delete(world: World) -> None:
+    world.serve()
+    commands.requeue(world.channel, world.consumer, name(0), 0, NOW)
+    commands.requeue(world.channel, world.consumer, name(1), 10, NOW)
+    world.journal.take()
+    world.channel.pause(True)
+    world.channel.pause(False)
+    world.channel.empty()
+    assert world.journal.take() == [
+        ("pause", True),
+        ("pause", False),
+        ("finish_all", 5, [(0, 1), (1, 1), (2, 1), (3, 2)]),
+    ]
+    assert (world.channel.start, world.channel.depth, world.channel.next_due()) == (5, 0, None)
+    world.put(1)
+    world.channel.delete()
+    assert world.journal.take() == [("finish_all", 6, [(5, 1)]), ("drop",)]
+    assert (world.inbox.gone, world.channel.scan_entry) == (True, None)
+    assert world.serve() == []
+
+
+def test_a_bounded_channel_drops_the_newest() -> None:
+    world = World(Limits(mem_queue_size=3), bounded=True)
+    world.put(2)
+    world.put(4)
+    assert world.journal.take() == [("finish", 3, 3)]
+    assert (world.channel.dropped_count, world.channel.depth) == (3, 3)
+    commands.set_ready(world.channel, world.consumer, 9)
+    assert world.serve() == [name(0), name(1), name(2)]
+
+
+def test_a_sampled_out_message_is_finished() -> None:
+    world = World()
+    consumer = world.channel.subscribe(Inbox(), TIMEOUT, 9)
+    world.put(2)
+    commands.set_ready(world.channel, consumer, 9)
+    assert world.serve() == []
+    assert world.journal.take() == [("finish", 0, 1), ("finish", 1, 1), ("advance", 2)]
+    assert consumer.in_flight == consumer.message_count == 0
+
+
+@pytest.mark.parametrize(("due", "ready"), [(NOW + 1, 0), (NOW, 1), (0, 1)])
+def test_after_a_restart_a_message_comes_at_its_time(due: int, ready: int) -> None:
+    world = World()
+    world.put(3)
+    world.channel.backlog.resume(2, 1)
+    world.channel.restore_message(Message(0, 1), due, NOW)
+    assert (world.channel.depth, world.channel.deferred_count) == (1 + ready, 1 - ready)
+    assert world.channel.next_due() == (None if ready else due)
+    commands.set_ready(world.channel, world.consumer, 9)
+    assert world.serve() == ([name(0), name(2)] if ready else [name(2)])
+
+
+def test_after_a_restart_its_last_delivery_is_over() -> None:
+    world = World(attempts=2)
+    world.put(3)
+    world.channel.backlog.resume(2, 1)
+    world.channel.restore_message(Message(0, 2), 0, NOW)
+    world.channel.restore_message(Message(1, 1), 0, NOW)
+    commands.set_ready(world.channel, world.consumer, 9)
+    assert world.serve() == [name(1), name(2)]
+    assert ("bury", 0, name(0), 2, STOPPED) in world.journal.take()
+    assert world.channel.spent == set()
+
+
+def test_what_waited_in_the_topic_comes_once(world: World) -> None:
+    world.channel.delayed = 2
+    world.serve()
+    world.channel.own(NOW + 5, Message(4, 0), NOW)
+    assert (world.channel.deferred_count, world.channel.delayed, world.channel.next_due()) == (2, 1, NOW + 5)
+    world.channel.release(Message(3, 0))
+    assert (world.channel.deferred_count, world.channel.delayed, world.channel.depth) == (1, 0, 3)
+
+
+def test_a_touch_has_a_limit(world: World) -> None:
+    world.serve()
+    world.journal.take()
+    assert commands.touch(world.channel, world.consumer, name(0), 70, 1000, NOW + 90) == ""
+    assert commands.touch(world.channel, world.consumer, name(1), 500, 120, NOW + 90) == ""
+    assert world.channel.scan(NOW + 119, 9) == 1
+    assert world.channel.next_due() == NOW + 120
+    assert world.channel.scan(NOW + 120, 9) == 1
+    assert world.channel.next_due() == NOW + 160
+    assert [verb for verb, *_ in world.journal.take()] == ["requeue", "requeue"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_who_leaves_gives_back_what_it_had_if_that_is_wanted(again: bool) -> None:
+    world = World(Limits(requeue_on_disconnect=again))
+    world.put(3)
+    commands.set_ready(world.channel, world.consumer, 2)
+    world.serve()
+    world.journal.take()
+    assert world.channel.unsubscribe(world.consumer) is False  # it is not ephemeral
+    assert world.journal.take() == ([("requeue", 0, 1, 0), ("requeue", 1, 1, 0)] if again else [])
+    assert world.channel.requeue_count == (2 if again else 0)
+    assert world.channel.depth == (3 if again else 1)
+    world.channel.refresh(world.consumer)  # a late word from its connection
+    assert not world.channel.dispatch.ready
+
+
+def test_who_had_no_room_is_served_after_a_refresh(world: World) -> None:
+    world.inbox.space = 0
+    assert world.serve() == []
+    assert isinstance(world.consumer, Consumer)
+    world.inbox.space = 1 << 20
+    world.channel.refresh(world.consumer)
+    assert len(world.serve()) == 3
+
+
+def test_it_tells_what_it_is(world: World) -> None:
+    world.serve()
+    assert repr(world.channel) == "<Channel c at 3: Counts(ready=2, in_flight=3, deferred=0, buried=0)>"
+    assert world.channel.key == ("t", "c")

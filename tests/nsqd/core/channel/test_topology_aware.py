@@ -1,0 +1,161 @@
+"""Topology-aware delivery: the nearest consumers first, and nobody starves (specs/nsq.md a12)."""
+
+import pytest
+
+from nsqd.core.channel.consumer import ELSEWHERE, SAME_REGION, SAME_ZONE
+from nsqd.core.limits import Limits
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import SECOND, Inbox, Node, bodies, ids
+from tests.nsqd.core.slow_store import SlowStore
+
+LIMITS = Limits(topology_aware=True)
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node(LIMITS)
+
+
+class Narrow(Inbox):
+    """One that holds so many bytes until they are taken."""
+
+    def room(self) -> int:
+        return max(0, self.space - sum(map(len, self.frames)))
+
+
+def join(node: Node, distance: int, ready: int, sample_rate: int = 0, room: int = 1 << 20) -> tuple[Client, Inbox]:
+    inbox = Narrow(room)
+    consumer = Client(node.channel("t", "c"), inbox, 60 * SECOND, sample_rate, distance)
+    consumer.set_ready(ready)
+    node.turn()
+    return consumer, inbox
+
+
+def publish(node: Node, count: int) -> None:
+    node.publish("t", *(b"%d" % i for i in range(count)))
+
+
+@pytest.mark.parametrize("order", [(SAME_ZONE, SAME_REGION, ELSEWHERE), (ELSEWHERE, SAME_REGION, SAME_ZONE)])
+def test_the_nearest_first_whoever_came_first(node: Node, order: tuple[int, ...]) -> None:
+    inboxes = {distance: join(node, distance, 2)[1] for distance in order}
+    for expected in (SAME_ZONE, SAME_ZONE, SAME_REGION, SAME_REGION, ELSEWHERE, ELSEWHERE):
+        publish(node, 1)
+        assert [distance for distance in order if inboxes[distance].take()] == [expected]
+    assert node.channel("t", "c").dispatch.deliveries == [2, 2, 2]
+    publish(node, 1)
+    assert node.channel("t", "c").depth == 1
+
+
+def test_others_get_what_the_near_ones_have_no_room_for(node: Node) -> None:
+    inboxes = [join(node, distance, 10)[1] for distance in (ELSEWHERE, SAME_REGION, SAME_ZONE)]
+    publish(node, 15)
+    assert [len(inbox.take()) for inbox in inboxes] == [0, 5, 10]
+    publish(node, 100)
+    assert [len(inbox.take()) for inbox in inboxes] == [10, 5, 0]
+    node.broker.check()
+
+
+def test_bytes_count_as_room(node: Node) -> None:
+    _, near = join(node, SAME_ZONE, 100, room=3 * 35)
+    _, far = join(node, ELSEWHERE, 100)
+    publish(node, 10)
+    assert (len(near.take()), len(far.take())) == (3, 7)
+
+
+def test_near_ones_share_and_take_turns(node: Node) -> None:
+    inboxes = [join(node, SAME_ZONE, 100)[1] for _ in range(3)]
+    far = join(node, ELSEWHERE, 100)[1]
+    publish(node, 30)
+    assert [len(inbox.take()) for inbox in inboxes] == [10, 10, 10]
+    for _ in range(30):
+        publish(node, 1)
+    assert [len(inbox.take()) for inbox in inboxes] == [10, 10, 10]
+    assert far.take() == []
+
+
+@pytest.mark.parametrize("windows", [(1, 100), (100, 1), (1, 1, 100, 3), (100, 5, 1, 1), (30, 1, 20)])
+def test_nobody_far_gets_what_one_of_the_near_ones_has_room_for(node: Node, windows: tuple[int, ...]) -> None:
+    """Also when the shares of those served first were too small for what the others had no room for."""
+    near = [join(node, SAME_ZONE, window)[1] for window in windows]
+    far = join(node, ELSEWHERE, 100)[1]
+    publish(node, 50)
+    assert far.take() == []
+    assert sum(len(inbox.take()) for inbox in near) == 50
+
+
+def test_far_ones_alone_get_everything_at_once(node: Node) -> None:
+    _, inbox = join(node, ELSEWHERE, 100)
+    publish(node, 10)
+    assert len(inbox.take()) == 10
+
+
+def test_retried_messages_prefer_the_near_ones_too(node: Node) -> None:
+    far, inbox = join(node, ELSEWHERE, 10)
+    publish(node, 3)
+    _, near = join(node, SAME_ZONE, 10)
+    for delivery in inbox.take():
+        far.requeue(delivery.id, 0, node.now)
+    node.turn()
+    assert bodies(near.take()) == [b"0", b"1", b"2"]
+    assert node.channel("t", "c").dispatch.deliveries == [3, 0, 3]
+
+
+def test_paused(node: Node) -> None:
+    _, near = join(node, SAME_ZONE, 10)
+    _, far = join(node, ELSEWHERE, 10)
+    channel = node.channel("t", "c")
+    node.broker.pause(channel, True)
+    publish(node, 3)
+    assert near.take() == far.take() == []
+    assert channel.dispatch.deliveries == [0, 0, 0]
+    node.broker.pause(channel, False)
+    node.turn()
+    assert len(near.take()) == 3
+
+
+def test_a_near_one_that_samples_drops_for_all(node: Node) -> None:
+    """What it does not want is gone for the channel, as ever."""
+    near, inbox = join(node, SAME_ZONE, 2500, sample_rate=9)
+    _, far = join(node, ELSEWHERE, 2500)
+    publish(node, 2000)
+    kept = len(inbox.take())
+    assert 100 < kept < 300
+    assert far.take() == []
+    assert node.channel("t", "c").dispatch.deliveries == [kept, 0, 0]
+    assert node.held() == kept == near.in_flight
+
+
+def test_one_that_samples_takes_no_more_than_its_window_in_a_pass(node: Node) -> None:
+    """Else a backlog of millions would be discarded in one turn."""
+    node.publish("t", *[b"x"] * 20_000)
+    near, _ = join(node, SAME_ZONE, 0, sample_rate=1)
+    near.set_ready(100)
+    node.broker.serve()
+    assert node.channel("t", "c").depth >= 20_000 - 100
+
+
+def test_it_is_off_by_default() -> None:
+    node = Node()
+    _, far = join(node, ELSEWHERE, 10)
+    _, near = join(node, SAME_ZONE, 10)
+    publish(node, 1)
+    assert (len(far.take()), len(near.take())) == (1, 0)
+    assert node.channel("t", "c").dispatch.deliveries == [0, 0, 0]
+
+
+def test_nothing_is_lost_while_the_store_reads() -> None:
+    node = Node(LIMITS, SlowStore)
+    store = node.store
+    assert isinstance(store, SlowStore)
+    consumers = [join(node, distance, 10) for distance in (SAME_ZONE, SAME_ZONE, SAME_REGION, ELSEWHERE)]
+    store.cold = True
+    publish(node, 40)
+    for _ in range(9):
+        for topic in store.fetch():
+            node.broker.read_completed(topic)
+        node.turn()
+    assert [consumer.in_flight for consumer, _ in consumers] == [10, 10, 10, 10]
+    for consumer, inbox in consumers:
+        assert consumer.finish(ids(inbox.take())) == []
+    assert node.held() == 0
+    node.broker.check()

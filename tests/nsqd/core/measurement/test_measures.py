@@ -1,0 +1,184 @@
+"""End-to-end latencies of a channel: each message's moment of publishing follows it through everything."""
+
+import pytest
+
+from nsqd.core.limits import Limits
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import MS, SECOND, Delivery, Inbox, Node, ids
+
+PERCENTILES = (1.0, 0.5)
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node(Limits(latency_percentiles=PERCENTILES))
+
+
+def subscribe(node: Node, timeout: int = 2 * SECOND) -> tuple[Client, Inbox]:
+    return node.subscribe("t", "c", 100, timeout)
+
+
+def publish_each_second(node: Node, count: int) -> None:
+    """Message i is published at second i."""
+    for number in range(count):
+        if number:
+            node.advance(SECOND)
+        node.publish("t", b"%d" % number)
+
+
+def finished(node: Node, consumer: Client, *deliveries: Delivery) -> list[int]:
+    """FIN of these; the seconds that each took as the channel has recorded them, ascending."""
+    node.turn()
+    assert consumer.finish(ids(list(deliveries))) == []
+    return recorded(node)
+
+
+def recorded(node: Node) -> list[int]:
+    """Whole seconds of all that was recorded: exact enough while there are few."""
+    latency = node.channel("t", "c").latency
+    assert latency is not None
+    counts = [0, *node.broker.context.latencies.cumulative([second * SECOND + 100 * MS for second in range(20)])]
+    assert latency.result(node.now)["count"] == counts[-1]
+    return [second for second in range(20) for _ in range(counts[second + 1] - counts[second])]
+
+
+def take(inbox: Inbox) -> dict[bytes, Delivery]:
+    return {delivery.body: delivery for delivery in inbox.take()}
+
+
+def test_a_run_finished_in_order(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", 0)
+    publish_each_second(node, 4)
+    consumer.set_ready(10)
+    node.turn()
+    got = inbox.take()
+    assert len(consumer.runs) == 1
+    node.advance(SECOND)
+    assert finished(node, consumer, *got[:2]) == [3, 4]
+    node.advance(SECOND)
+    assert finished(node, consumer, *got[2:]) == [2, 3, 3, 4]
+    assert node.held() == 0
+
+
+@pytest.mark.parametrize("order", [(3, 0, 1, 2), (1, 3, 2, 0), (2, 1, 0, 3), (0, 3, 2, 1)])
+def test_a_run_that_falls_apart(node: Node, order: tuple[int, ...]) -> None:
+    consumer, inbox = node.subscribe("t", "c", 0)
+    publish_each_second(node, 4)
+    consumer.set_ready(10)
+    node.turn()
+    got = inbox.take()
+    expected: list[int] = []
+    for index in order:
+        expected.append(3 - index)
+        assert finished(node, consumer, got[index]) == sorted(expected)
+
+
+def test_touched(node: Node) -> None:
+    consumer, inbox = subscribe(node)
+    publish_each_second(node, 2)
+    got = take(inbox)
+    for _ in range(3):
+        node.advance(SECOND)
+        for delivery in got.values():
+            assert consumer.touch(delivery.id, 2 * SECOND, 100 * SECOND, node.now) == ""
+    assert finished(node, consumer, got[b"1"], got[b"0"]) == [3, 4]
+
+
+def test_touched_within_a_longer_run(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", 0)
+    publish_each_second(node, 5)
+    consumer.set_ready(10)
+    node.turn()
+    got = take(inbox)
+    consumer.touch(got[b"3"].id, 60 * SECOND, 100 * SECOND, node.now)
+    assert finished(node, consumer, got[b"3"]) == [1]
+    assert finished(node, consumer, got[b"1"], got[b"0"], got[b"4"], got[b"2"]) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("delay", [0, SECOND])
+def test_requeued(node: Node, delay: int) -> None:
+    consumer, inbox = subscribe(node)
+    publish_each_second(node, 2)
+    for delivery in inbox.take():
+        consumer.requeue(delivery.id, delay, node.now)
+    node.advance(SECOND + 50 * MS)
+    got = take(inbox)
+    assert finished(node, consumer, got[b"0"], got[b"1"]) == [1, 2]
+
+
+def test_timed_out(node: Node) -> None:
+    consumer, inbox = subscribe(node)
+    publish_each_second(node, 2)
+    inbox.take()
+    node.advance(2 * SECOND + 50 * MS)
+    got = take(inbox)
+    assert {delivery.attempts for delivery in got.values()} == {2}
+    assert finished(node, consumer, got[b"1"]) == [2]
+    assert finished(node, consumer, got[b"0"]) == [2, 3]
+
+
+def test_published_with_a_delay(node: Node) -> None:
+    consumer, inbox = subscribe(node)
+    node.publish_deferred("t", b"x", 3 * SECOND)
+    node.advance(3 * SECOND + 50 * MS)
+    assert finished(node, consumer, *inbox.take()) == [3]
+
+
+def test_only_what_was_finished_counts(node: Node) -> None:
+    inbox = Inbox()
+    sampled = Client(node.channel("t", "c"), inbox, SECOND, 9)
+    sampled.set_ready(2500)
+    node.publish("t", *[b"x"] * 1000)
+    assert recorded(node) == []
+    assert node.channel("t", "c").depth == 0
+    got = inbox.take()
+    assert 0 < len(got) < 300
+    node.channel("t", "c").empty()
+    assert recorded(node) == []
+
+
+def test_a_clock_that_was_set_back_counts_as_no_time(node: Node) -> None:
+    consumer, inbox = subscribe(node)
+    node.publish("t", b"x")
+    node.broker.begin(node.now, 1)
+    assert consumer.finish(ids(inbox.take())) == []
+    assert recorded(node) == [0]
+
+
+def test_each_channel_on_its_own_and_the_node_in_all(node: Node) -> None:
+    consumer, inbox = subscribe(node)
+    other, others = node.subscribe("t", "d", 5)
+    node.publish("t", b"x")
+    assert consumer.finish(ids(inbox.take())) == []
+    node.advance(SECOND)
+    assert other.finish(ids(others.take())) == []
+    results = [node.channel("t", name).latency for name in "cd"]
+    assert [latency.result(node.now)["count"] for latency in results if latency] == [1, 1]
+    assert node.broker.context.latencies.count == 2
+
+
+def test_runs_that_are_over_keep_no_stamps(node: Node) -> None:
+    consumer, inbox = node.subscribe("t", "c", 2500)
+    for _ in range(10):
+        node.publish("t", *[b"x"] * 200)
+    got = inbox.take()
+    assert consumer.finish(ids(got[:-1])) == []  # the last one holds the list of first deliveries
+    fresh = consumer.channel.in_flight._fresh
+    assert len(fresh) == 10
+    assert sum(len(run.stamps) for run in fresh) == 200 * 8
+
+
+def test_without_percentiles_nothing_is_kept_for_them() -> None:
+    node = Node()
+    consumer, inbox = subscribe(node)
+    node.publish("t", b"1", b"2", b"3")
+    got = inbox.take()
+    channel = consumer.channel
+    consumer.touch(got[1].id, SECOND, 9 * SECOND, node.now)
+    consumer.requeue(got[2].id, 0, node.now)
+    node.turn()
+    assert len(channel.in_flight.runs()) == 3
+    assert all(run.stamps == b"" for run in channel.in_flight.runs())
+    assert channel.latency is None
+    assert consumer.finish(ids(got)) == []
+    assert node.broker.context.latencies.count == 0

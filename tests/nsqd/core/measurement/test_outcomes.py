@@ -1,0 +1,175 @@
+"""What became of messages, by producer and channel, as the statistics topic tells it."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.core.limits import Limits
+from nsqd.core.measurement.outcomes import MOST_CHANGES, MOST_EVENTS, Events, Outcome, OutcomeEvent, Producers
+from nsqd.core.message.attributes import NONE, Attributes
+from nsqd.core.work_queue.job import JobState
+from tests.nsqd.core.node import SECOND, Node, ids
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["", "a", "b"])), max_size=30), st.data())
+def test_whose_messages_are_whose(stretches: list[tuple[int, str]], data: st.DataObject) -> None:
+    producers, owners = Producers(), list[str]()
+    for count, name in stretches:
+        producers.note_producer(len(owners), name)
+        owners += [name] * count
+    first = data.draw(st.integers(0, len(owners)))
+    count = data.draw(st.integers(0, len(owners) - first))
+    parts = list(producers.parts(first, count))
+    assert [name for _, size, name in parts for _ in range(size)] == owners[first : first + count]
+    assert all(size > 0 for _, size, _ in parts)
+    assert [start for start, _, _ in parts] == [
+        first + sum(size for _, size, _ in parts[:i]) for i in range(len(parts))
+    ]
+
+
+def test_what_is_remembered_of_producers_is_bounded() -> None:
+    producers = Producers()
+    for number in range(3 * MOST_CHANGES):
+        producers.note_producer(number, f"p{number % 2}")
+    last = 3 * MOST_CHANGES - 1
+    assert list(producers.parts(last, 1)) == [(last, 1, "p1")]
+    assert list(producers.parts(0, 2)) == [(0, 2, "")]  # nobody's: it is too long ago
+
+
+def measured(share: float = 0.0) -> Node:
+    node = Node(Limits(measures=True, events=share, max_attempts={"": 2}))
+    node.broker.topic("t").channel("c")
+    return node
+
+
+def told(node: Node) -> dict[str, tuple[int, int, int, int, int, int]]:
+    """finished, attempts, requeued, timed out, buried, latencies; by producer."""
+    outcomes = node.channel("t", "c").outcomes
+    assert outcomes is not None
+    return {name: numbers(one) for name, one in outcomes.fetch_counts().items()}
+
+
+def numbers(one: Outcome) -> tuple[int, int, int, int, int, int]:
+    return one.finished, one.attempts, one.requeued, one.timed_out, one.buried, one.latencies.count
+
+
+def test_each_producer_has_its_own() -> None:
+    node = measured()
+    topic = node.broker.topic("t")
+    consumer, inbox = node.subscribe("t", "c", 100, 2 * SECOND)
+    topic.publish_with([b"1", b"2"], Attributes(producer="ann", sequence=1))
+    node.turn()
+    topic.publish_with([b"3"], Attributes(producer="ben", sequence=7))
+    topic.publish([b"0"], 1)
+    node.turn()
+    got = {delivery.body: delivery for delivery in inbox.take()}
+    node.turn()
+    assert consumer.finish(ids([got[b"1"], got[b"3"]])) == []
+    assert consumer.requeue(got[b"2"].id, 0, node.now) == ""
+    assert told(node) == {"ann": (1, 1, 1, 0, 0, 1), "ben": (1, 1, 0, 0, 0, 1)}
+    assert told(node) == {}
+    node.turn()
+    assert [delivery.body for delivery in inbox.take()] == [b"2"]
+    node.advance(3 * SECOND)  # both are out of time: the second delivery of one was its last
+    assert told(node) == {"": (0, 0, 0, 1, 0, 0), "ann": (0, 0, 0, 1, 1, 0)}
+    node.turn()
+    (again,) = inbox.take()
+    node.turn()
+    assert consumer.finish(ids([again])) == []
+    assert told(node) == {"": (1, 2, 0, 0, 0, 1)}
+
+
+def test_a_consumer_that_leaves_requeues() -> None:
+    node = Node(Limits(measures=True, requeue_on_disconnect=True))
+    node.broker.topic("t").channel("c")
+    consumer, inbox = node.subscribe("t", "c", 100)
+    node.publish("t", b"1", b"2")
+    node.turn()
+    assert len(inbox.take()) == 2
+    consumer.leave(node.broker)
+    assert told(node) == {"": (0, 0, 2, 0, 0, 0)}
+
+
+def test_what_nobody_measures_costs_nothing() -> None:
+    node = Node()
+    node.publish("t", b"1")
+    assert node.broker.topic("t").intake.producers is None
+    assert node.channel("t", "c").outcomes is None
+
+
+def test_events_of_all() -> None:
+    node = measured(1.0)
+    consumer, inbox = node.subscribe("t", "c", 100, 2 * SECOND)
+    node.broker.topic("t").publish_with([b"1", b"2"], Attributes(producer="ann", sequence=1))
+    node.turn()
+    first, second = inbox.take()
+    node.advance(SECOND)
+    assert consumer.finish(ids([first])) == []
+    assert consumer.requeue(second.id, 0, node.now) == ""
+    events = node.broker.context.events.fetch()
+    assert [(e.what, e.message_id, e.producer, e.attempts, e.latency) for e in events] == [
+        ("finished", first.id, "ann", 1, SECOND),
+        ("requeued", second.id, "ann", 1, -1),
+    ]
+    assert {(e.topic, e.channel) for e in events} == {("t", "c")}
+    assert node.broker.context.events.fetch() == []
+
+
+def test_events_of_a_share_are_all_of_a_message_or_none() -> None:
+    events, names = Events(0.25), [b"%016x" % (number * 7919) for number in range(4000)]
+    chosen = [name for name in names if events.wants(name)]
+    assert 800 < len(chosen) < 1200
+    assert chosen == [name for name in names if Events(0.25).wants(name)]
+    assert not any(Events(0.0).wants(name) for name in names)
+    assert all(Events(1.0).wants(name) for name in names)
+
+
+def test_events_that_nobody_fetches_are_dropped_and_counted() -> None:
+    events = Events(1.0)
+    for _ in range(MOST_EVENTS + 3):
+        events.add(OutcomeEvent(0, "finished", "t", "c", b"", "", 1, 0))
+    assert (len(events.fetch()), events.dropped) == (MOST_EVENTS, 3)
+
+
+# for one channel
+
+
+def test_what_is_for_one_channel_reaches_no_other() -> None:
+    node = Node()
+    topic = node.broker.topic("t")
+    channels = [topic.channel(name) for name in ("a", "b")]
+    work = node.broker.tubes.attach(topic)
+    node.publish("t", b"before")
+    node.turn()
+    assert topic.publish_to(channels[0], [b"1", b"2"], Attributes(key="k")) == 0
+    assert topic.publish_to(channels[0], [b"1", b"2"], Attributes(key="k")) == 2
+    assert topic.publish_to(channels[0], [b"3"], NONE) == 0
+    node.turn()
+    node.publish("t", b"after")
+    node.turn()
+    assert [channel.depth for channel in channels] == [5, 2]
+    for name, wanted in (("a", [b"before", b"1", b"2", b"3", b"after"]), ("b", [b"before", b"after"])):
+        _, inbox = node.subscribe("t", name, 100)
+        node.turn()
+        assert [delivery.body for delivery in inbox.take()] == wanted
+    assert work.table.counts[JobState.READY] == 2
+    assert (topic.intake.message_count, topic.intake.duplicate_count) == (5, 2)
+    node.broker.check()
+
+
+def test_ephemeral_channels_lose_nothing_by_what_is_for_another() -> None:
+    node = Node(Limits(mem_queue_size=10))
+    topic = node.broker.topic("t")
+    kept, other, own = (topic.channel(name) for name in ("a", "e#ephemeral", "own#ephemeral"))
+    node.publish("t", *[b"%d" % number for number in range(8)])
+    node.turn()
+    assert topic.publish_to(kept, [b"k%d" % number for number in range(31)], NONE) == 0
+    assert topic.publish_to(own, [b"o%d" % number for number in range(31)], NONE) == 0
+    node.turn()
+    assert [channel.depth for channel in (kept, other, own)] == [39, 8, 10]
+    assert own.dropped_count == 29
+    node.publish("t", b"8", b"9")
+    node.turn()
+    _, inbox = node.subscribe("t", "e#ephemeral", 100)
+    node.turn()
+    assert [delivery.body for delivery in inbox.take()] == [b"%d" % number for number in range(10)]
+    node.broker.check()

@@ -1,0 +1,202 @@
+"""Who paused what, when, and until when: what forgets it, what ends it, and what a restart makes of it."""
+
+import itertools
+
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.core.pauses import Key, Pause, Pauses
+from nsqd.core.topology import pauses_to_keep, restore_pauses
+from nsqd.pause_expiry import AT_ONCE, end_pauses
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import SECOND, Inbox, Node, bodies
+
+T0 = 1_800_000_000  # s: where the nodes' wall clocks begin
+TOPIC, CHANNEL = ("t", ""), ("t", "c")
+
+
+@pytest.fixture
+def node() -> Node:
+    node = Node()
+    node.channel("t", "c")
+    return node
+
+
+def pause(node: Node, key: Key, by: str = "", until: int = 0) -> None:
+    item = node.broker.topic(key[0]).channel(key[1]) if key[1] else node.broker.topic(key[0])
+    node.broker.pause(item, True, by, until)
+
+
+def resume(node: Node, key: Key) -> None:
+    node.broker.pause(node.broker.paused_item(key), False)
+
+
+def test_it_is_known_who_paused_what_and_when(node: Node) -> None:
+    pause(node, TOPIC, "ann", T0 + 60)
+    pause(node, CHANNEL)
+    assert node.broker.registry.pauses.details == {TOPIC: Pause("ann", T0, T0 + 60), CHANNEL: Pause("", T0, 0)}
+    node.broker.check()
+
+
+@pytest.mark.parametrize("key", [TOPIC, CHANNEL])
+def test_unpausing_forgets_it(node: Node, key: Key) -> None:
+    pause(node, key, "ann", T0 + 60)
+    resume(node, key)
+    assert node.broker.registry.pauses.details == {}
+    assert node.broker.end_pauses(T0 + 99, 9) == []
+    node.broker.check()
+
+
+def test_pausing_again_without_them_forgets_them(node: Node) -> None:
+    pause(node, TOPIC, "ann", T0 + 60)
+    node.advance(3 * SECOND)
+    pause(node, TOPIC)
+    assert node.broker.registry.pauses.details == {TOPIC: Pause("", node.broker.wall // SECOND, 0)}
+    assert node.broker.end_pauses(T0 + 99, 9) == []
+    assert node.broker.topics["t"].paused
+
+
+def test_deleting_forgets_it_for_the_next_of_that_name(node: Node) -> None:
+    pause(node, CHANNEL, "ann", T0 + 60)
+    node.broker.directory.delete_channel(node.broker.topics["t"], "c")
+    assert node.broker.registry.pauses.details == {}
+    pause(node, TOPIC, "ann", T0 + 60)
+    pause(node, CHANNEL, "ann", T0 + 60)
+    node.broker.delete_topic("t")
+    assert node.broker.registry.pauses.details == {}
+    pause(node, CHANNEL)
+    assert node.broker.end_pauses(T0 + 60, 9) == []
+    node.broker.check()
+
+
+def test_an_ephemeral_channel_takes_its_pause_with_it(node: Node) -> None:
+    channel = node.channel("t", "e#ephemeral")
+    consumer = Client(channel, Inbox(), SECOND, 0)
+    pause(node, ("t", "e#ephemeral"), "ann", T0 + 60)
+    assert pauses_to_keep(node.broker) == ()
+    consumer.leave(node.broker)
+    assert node.broker.registry.pauses.details == {}
+    node.broker.check()
+
+
+def test_a_pause_ends_at_its_time_and_what_waited_is_delivered(node: Node) -> None:
+    _, inbox = node.subscribe("t", "c", ready=9)
+    pause(node, TOPIC, until=T0 + 60)
+    pause(node, CHANNEL, until=T0 + 61)
+    node.publish("t", b"x")
+    node.broker.fetch_changes()
+    assert node.broker.end_pauses(T0 + 59, 9) == []
+    assert node.broker.fetch_changes() == []
+    assert node.broker.end_pauses(T0 + 60, 9) == [TOPIC]
+    node.turn()
+    assert inbox.take() == []
+    assert node.broker.end_pauses(T0 + 70, 9) == [CHANNEL]
+    node.turn()
+    assert bodies(inbox.take()) == [b"x"]
+    assert [(change.topic, change.channel) for change in node.broker.fetch_changes()] == [TOPIC, CHANNEL]  # to be saved
+    assert node.broker.registry.pauses.details == {}
+    node.broker.check()
+
+
+def test_so_many_at_once_the_earliest_first(node: Node) -> None:
+    for number in range(5):
+        pause(node, (f"t{number}", ""), until=T0 + 10 - number)
+    assert node.broker.end_pauses(T0 + 10, 3) == [("t4", ""), ("t3", ""), ("t2", "")]
+    assert node.broker.end_pauses(T0 + 10, 3) == [("t1", ""), ("t0", "")]
+    assert node.broker.end_pauses(T0 + 10, 3) == []
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.just(0), st.integers(1, 9)), st.integers(0, 3)),
+        max_size=60,
+    )
+)
+def test_any_order_of_pausing_unpausing_and_time(moves: list[tuple[str, int | None, int]]) -> None:
+    pauses, wanted, now = Pauses(), dict[Key, Pause](), 0
+    for name, until, passes in moves:
+        now += passes
+        key = (name, "")
+        if until is None:
+            pauses.forget(key)
+            wanted.pop(key, None)
+        else:
+            wanted[key] = Pause("x", now, now + until if until else 0)
+            pauses.remember(key, wanted[key])
+        due = {key for key, pause in wanted.items() if 0 < pause.until <= now}
+        assert set(pauses.take_due(now, 9)) == due
+        wanted = {key: pause for key, pause in wanted.items() if key not in due}
+        assert pauses.details == wanted
+        pauses.check()
+
+
+# over a restart
+
+
+def again(node: Node, now: int, *extra: tuple[Key, Pause]) -> tuple[Node, int]:
+    """A node that knows what the other one wrote down."""
+    other = Node()
+    for topic in node.broker.topics.values():
+        for channel in topic.channels.values():
+            other.channel(topic.name, channel.name).pause(channel.paused)
+        other.broker.topic(topic.name).pause(topic.paused)
+    unknown = restore_pauses(other.broker, (*pauses_to_keep(node.broker), *extra), now)
+    other.turn()
+    other.broker.check()
+    return other, unknown
+
+
+def test_a_restart_keeps_them(node: Node) -> None:
+    pause(node, TOPIC, "ann", T0 + 60)
+    pause(node, CHANNEL, "bob")
+    other, unknown = again(node, T0 + 59)
+    assert unknown == 0
+    assert other.broker.registry.pauses.details == {TOPIC: Pause("ann", T0, T0 + 60), CHANNEL: Pause("bob", T0, 0)}
+    assert other.broker.end_pauses(T0 + 60, 9) == [TOPIC]
+
+
+def test_what_should_have_ended_meanwhile_ends_at_the_start(node: Node) -> None:
+    pause(node, TOPIC, "ann", T0 + 60)
+    pause(node, CHANNEL, "bob", T0 + 61)
+    other, unknown = again(node, T0 + 60)
+    assert unknown == 0
+    assert not other.broker.topics["t"].paused
+    assert other.broker.registry.pauses.details == {CHANNEL: Pause("bob", T0, T0 + 61)}
+    assert other.broker.fetch_changes()[-1].topic == "t"  # so that it is saved
+
+
+def test_what_is_not_paused_or_not_there_is_not_known_and_not_made(node: Node) -> None:
+    pause(node, TOPIC)
+    ended = Pause("eve", T0, T0 + 1)
+    other, unknown = again(
+        node, T0 + 60, (CHANNEL, ended), (("nope", ""), ended), (("t", "nope"), ended), (("nope", "c"), Pause("eve"))
+    )
+    assert unknown == 4
+    assert other.broker.registry.pauses.details == {TOPIC: Pause("", T0, 0)}
+    assert (list(other.broker.topics), list(other.broker.topics["t"].channels)) == (["t"], ["c"])
+
+
+# the task
+
+
+async def test_the_task_ends_them_within_a_second(node: Node, autojump_clock: trio.testing.MockClock) -> None:
+    began, turns = trio.current_time(), itertools.count()
+    for number in range(3 * AT_ONCE):
+        pause(node, (f"t{number}", ""), until=T0 + 5)
+    pause(node, CHANNEL, until=T0 + 9)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(
+            end_pauses, node.broker, lambda: next(turns), lambda: T0 + 0.25 + trio.current_time() - began
+        )
+        await trio.sleep(4.5)
+        assert len(node.broker.registry.pauses.details) == 3 * AT_ONCE + 1
+        await trio.sleep(0.5)
+        assert list(node.broker.registry.pauses.details) == [CHANNEL]
+        assert next(turns) == 3
+        await trio.sleep(4)
+        assert not node.channel("t", "c").paused
+        nursery.cancel_scope.cancel()
+    node.broker.check()

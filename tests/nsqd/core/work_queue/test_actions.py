@@ -1,0 +1,130 @@
+"""What operators do to single jobs, in every state, while workers hold them."""
+
+from __future__ import annotations
+
+import pytest
+
+from nsqd.core.limits import Limits
+from nsqd.core.work_queue.actions import BURY, DELETE, KICK, RELEASE, Action, act, named
+from nsqd.core.work_queue.job import Job, JobState
+from nsqd.core.work_queue.tube import Tube
+from tests.nsqd.core.node import Node
+from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
+
+IDS = {JobState.READY: 1, JobState.RESERVED: 2, JobState.DELAYED: 3, JobState.BURIED: 4}
+
+
+def in_every_state(wire: Wire) -> Tube:
+    """One job in each: see IDS."""
+    wire.ask(put(b"ready", 7) + put(b"reserved", 7) + put(b"delayed", 7, delay=100) + put(b"buried", 7))
+    wire.ask(b"reserve-job 2\r\nreserve-job 4\r\nbury 4 7\r\n")
+    tube = wire.node.broker.tubes.tube("default")
+    assert tube is not None
+    return tube
+
+
+def state_of(tube: Tube, job_id: int) -> JobState | None:
+    found = named(tube, [job_id])
+    return found[0].state if found else None
+
+
+@pytest.mark.parametrize("state", list(JobState))
+@pytest.mark.parametrize(
+    ("action", "then"), [(DELETE, None), (KICK, JobState.READY), (BURY, JobState.BURIED), (RELEASE, JobState.READY)]
+)
+def test_every_action_in_every_state(action: Action, then: JobState | None, state: JobState) -> None:
+    wire = Wire()
+    tube = in_every_state(wire)
+    done = act(tube, action, named(tube, [IDS[state]]))
+    assert done == (state in action.states)
+    for other, job_id in IDS.items():
+        assert state_of(tube, job_id) is (then if done and other is state else other)
+    for job in tube.jobs:
+        assert job.priority == 7
+    wire.node.turn()
+    wire.node.broker.check()
+    wire.node.broker.tubes.check()
+
+
+def test_what_may_be_done() -> None:
+    assert set(DELETE.states) == set(JobState)
+    assert KICK.states == {JobState.BURIED, JobState.DELAYED}
+    assert BURY.states == {JobState.READY, JobState.DELAYED}
+    assert RELEASE.states == {JobState.RESERVED}
+
+
+@pytest.mark.parametrize("action", [DELETE, RELEASE])
+def test_a_worker_loses_what_is_taken_from_it(action: Action) -> None:
+    wire = Wire()
+    tube = in_every_state(wire)
+    assert act(tube, action, named(tube, [2])) == 1
+    for line in (b"touch 2\r\n", b"release 2 0 0\r\n", b"bury 2 0\r\n"):
+        assert wire.ask(line) == b"NOT_FOUND\r\n"
+    if action is DELETE:
+        assert wire.ask(b"delete 2\r\n") == b"NOT_FOUND\r\n"
+    wire.advance(100_000)  # its reservation would have ended
+    assert wire.node.broker.tubes.listed.timeouts == 0
+    wire.leave()
+    wire.node.broker.tubes.check()
+
+
+def test_who_waits_gets_what_is_released_and_is_not_warned_of_what_is_deleted() -> None:
+    node = Node(Limits())
+    holder, waiter = Wire(node), Wire(node)
+    holder.ask(put(b"x", ttr=5) + put(b"y", ttr=5) + b"reserve\r\nreserve\r\n")
+    tube = node.broker.tubes.tube("default")
+    assert tube is not None
+    waiter.send(b"reserve\r\n")
+    assert act(tube, RELEASE, named(tube, [2])) == 1
+    node.turn()
+    assert waiter.said() == b"RESERVED 2 1\r\ny\r\n"
+    holder.send(b"reserve-with-timeout 20\r\n")
+    assert act(tube, DELETE, named(tube, [1])) == 1
+    assert act(tube, DELETE, named(tube, [1])) == 0
+    holder.advance(4500)
+    assert holder.said() == b""  # no DEADLINE_SOON: it holds nothing
+    node.broker.tubes.check()
+
+
+def test_counts_go_on() -> None:
+    wire = Wire()
+    tube = in_every_state(wire)
+
+    def counted(job: Job) -> tuple[int, int, int, int]:
+        return job.reserves, job.releases, job.buries, job.kicks
+
+    act(tube, RELEASE, named(tube, [2]))
+    act(tube, BURY, named(tube, [2]))
+    act(tube, KICK, named(tube, [2]))
+    assert counted(named(tube, [2])[0]) == (1, 1, 1, 1)
+    assert facts(wire.ask(b"stats-job 2\r\n"))["state"] == "ready"
+
+
+def test_what_was_given_up_is_released_nevertheless() -> None:
+    wire = Wire(Node(Limits(max_attempts={"": 1})))
+    tube = in_every_state(wire)
+    assert act(tube, RELEASE, named(tube, [2])) == 1
+    assert state_of(tube, 2) is JobState.READY
+
+
+def test_jobs_of_other_tubes_and_of_none_are_left_alone() -> None:
+    wire = Wire()
+    tube = in_every_state(wire)
+    wire.ask(b"use other\r\n" + put(b"x"))
+    assert named(tube, [5, 77, 10**19]) == []
+    assert state_of(tube, 1) is JobState.READY
+
+
+def test_a_tube_goes_with_its_last_job_if_nobody_is_there() -> None:
+    wire = Wire()
+    wire.ask(b"use q\r\n" + put(b"x") + b"use default\r\n")
+    tube = wire.node.broker.tubes.tube("q")
+    assert tube is not None
+    assert act(tube, KICK, named(tube, [1])) == 0
+    assert wire.node.broker.tubes.tube("q") is tube
+    assert act(tube, DELETE, named(tube, [1])) == 1
+    wire.node.broker.tubes.leave_empty("q")
+    assert wire.node.broker.tubes.tube("q") is None
+    wire.node.turn()
+    wire.node.broker.check()
+    wire.node.broker.tubes.check()

@@ -1,0 +1,468 @@
+"""A tube alone: what it makes of messages, tells the log, and does with the jobs that it is told of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from nsqd.core.limits import Limits
+from nsqd.core.message.frame import encode_one
+from nsqd.core.message.ids import IdSource
+from nsqd.core.reader import DistributedBatch, Parts
+from nsqd.core.sequence.offsets import TopicOffsets
+from nsqd.core.sequence.put_batch import JobOptions, PutBatch
+from nsqd.core.timing.agenda import Agenda
+from nsqd.core.timing.deferred import Message
+from nsqd.core.work_queue.job import Job, JobState, unpack
+from nsqd.core.work_queue.job_index import JobIndex
+from nsqd.core.work_queue.job_pages import JobPages
+from nsqd.core.work_queue.job_table import URGENT
+from nsqd.core.work_queue.tube import ABSORBED_AT_ONCE, Tube
+from nsqd.core.work_queue.tube_list import TubeList
+from nsqd.core.work_queue.waiters import Reading, Waiters
+from nsqd.core.work_queue.worker import Worker
+from shared.values import SECOND
+from tests.nsqd.core.work_queue.test_arrivals import Extents
+from tests.nsqd.core.work_queue.test_waiters import Hand
+
+READY, RESERVED, BURIED, DELAYED = JobState
+NOW = 1000 * SECOND
+
+
+class Journal:
+    """Remembers what the log was told. Implements what a tube asks of ReaderJournal."""
+
+    def __init__(self) -> None:
+        self.rows: dict[int, Job] = {}  # the last of each job
+        self.finished: list[int] = []
+        self.emptied: list[tuple[int, list[int]]] = []
+        self.dropped = False
+
+    def job(self, ordinal: int, row: bytes) -> None:
+        self.rows[ordinal] = unpack(ordinal, row)
+
+    def finish(self, first: int, count: int) -> None:
+        self.finished += range(first, first + count)
+
+    def finish_all(self, end: int, owed: Iterable[tuple[int, int]]) -> None:
+        self.emptied.append((end, [first for first, count in owed for _ in range(count)]))
+
+    def drop(self) -> None:
+        self.dropped = True
+
+
+class Bench:
+    """A topic's part, and a tube on it. Messages are put or published, all on the spot."""
+
+    def __init__(self, max_attempts: int = 0, published: int = 0) -> None:
+        self.offsets, self.extents, self.journal = TopicOffsets(1), Extents([]), Journal()
+        self.agenda, self.ids = Agenda(), IdSource(0, 1, lambda ceiling: True)
+        self.agenda.now = NOW
+        self.index: JobIndex[Tube] = JobIndex()
+        self.waiters: Waiters[Tube] = Waiters()
+        self.listed = TubeList()
+        parts = Parts("t", 9, self.offsets, self.extents, self.journal, self.agenda, Limits(), max_attempts)  # type: ignore[arg-type]
+        self.tube = Tube(parts, self.index, self.waiters, self.listed)
+        self.index.holders[9] = self.waiters.queues["t"] = self.tube
+        if published:
+            self.publish(published)
+
+    def _append(self, frames: list[bytes]) -> int:
+        first = self.offsets.end
+        self.extents.frames += frames
+        self.offsets.end = self.offsets.distributed = first + len(frames)
+        return first
+
+    def publish(self, count: int = 1) -> None:
+        """By a client of NSQ."""
+        frames = [encode_one(b"%d" % number, self.ids.issue_id(), 77) for number in range(count)]
+        first = self._append(frames)
+        self.tube.extend(DistributedBatch(first, self.offsets.end, count, 0, None))
+
+    def put(self, *bodies: bytes, priority: int = 5, delay: int = 0) -> list[Job]:
+        """By a client of beanstalkd."""
+        put_batch = PutBatch(JobOptions(priority, 60, delay, NOW + delay * SECOND if delay else 0, True), 77)
+        put_batch.add(list(bodies), self.ids)
+        first = put_batch.first = self._append(put_batch.frames)
+        self.tube.extend(DistributedBatch(first, self.offsets.end, len(bodies), 0, put_batch))
+        return [self.job(ordinal) for ordinal in range(first, self.offsets.end)]
+
+    def job(self, ordinal: int) -> Job:
+        job = self.tube.jobs.get(ordinal)
+        assert job is not None
+        return job
+
+    def worker(self) -> tuple[Worker, Hand]:
+        hand = Hand()
+        worker = Worker(hand)
+        worker.watching.add("t")
+        return worker, hand
+
+    def resume(self, jobs: list[Job], position: int, holes: list[tuple[int, int]], offset: int = 0) -> None:
+        pages = JobPages()
+        for job in jobs:
+            pages.put_row(job.ordinal, job.pack())
+        self.tube.resume(0, position, holes, pages, offset)
+
+    def check(self) -> None:
+        self.tube.check()
+        self.index.check()
+        self.waiters.check()
+        self.listed.check()
+        assert len(self.index) == self.tube.jobs.count
+        due = self.tube.next_due()
+        assert due is None or (self.tube.scan_entry is not None and self.tube.scan_entry[0] <= due)
+
+
+def test_messages_become_jobs_and_those_that_were_not_put_are_told_to_the_log() -> None:
+    bench = Bench()
+    put = bench.put(b"a", b"b", priority=URGENT - 1)
+    assert not bench.journal.rows  # the record of the publish says that they are jobs
+    bench.publish()
+    assert [(job.id, job.priority, job.ttr, job.state) for job in bench.tube.jobs] == [
+        (1, URGENT - 1, 60, READY), (2, URGENT - 1, 60, READY), (3, 65_536, 60, READY),
+    ]  # fmt: skip
+    assert bench.journal.rows == {2: bench.job(2)}
+    assert bench.tube.table.urgent == 2
+    assert bench.tube.total == 3
+    assert bench.tube.body(put[1]) == b"b"
+    assert list(bench.listed.names) == ["t"]
+    bench.check()
+
+
+def test_delayed_jobs_are_watched_and_ready_when_their_time_has_come() -> None:
+    bench = Bench()
+    bench.put(b"a", b"b", delay=5)
+    assert bench.tube.next_due() == NOW + 5 * SECOND
+    assert bench.tube.scan_entry is not None
+    assert bench.tube.scan_entry[0] == NOW + 5 * SECOND
+    assert bench.tube.scan(NOW + 5 * SECOND - 1, 10) == 0
+    assert bench.tube.scan(NOW + 5 * SECOND, 1) == 1
+    assert [(job.state, job.due) for job in bench.tube.jobs] == [(READY, 0), (DELAYED, NOW + 5 * SECOND)]
+    assert bench.tube.scan(NOW + 5 * SECOND, 10) == 1
+    assert bench.tube.next_due() is None
+    assert bench.journal.rows[1] == bench.job(1)
+    assert bench.listed.timeouts == 0
+    bench.check()
+
+
+def test_terms_of_what_was_held_back_count_when_it_comes() -> None:
+    bench = Bench()
+    bench.tube.expect(0, 1, JobOptions(7, 30, 0, 0, True))
+    bench.tube.expect(1, 1, JobOptions(8, 30, 9, NOW + 9 * SECOND, True))
+    bench.tube.expect(2, 1, JobOptions(9, 30, 9, NOW, True))  # its delay is over
+    bench.publish(4)
+    assert [(job.priority, job.ttr, job.state, job.due) for job in bench.tube.jobs] == [
+        (7, 30, READY, 0), (8, 30, DELAYED, NOW + 9 * SECOND), (9, 30, READY, 0), (65_536, 60, READY, 0),
+    ]  # fmt: skip
+    assert not bench.tube.arrivals.options
+    bench.check()
+
+
+def test_a_reservation_is_the_workers_until_its_time_is_over() -> None:
+    bench = Bench()
+    (job,) = bench.put(b"a")
+    worker, _ = bench.worker()
+    bench.tube.reserve(job, worker, NOW)
+    assert bench.tube.reserved == {0: worker}
+    assert worker.holds == {(9, 0): NOW + 60 * SECOND}
+    assert bench.journal.rows[0] == bench.job(0)
+    assert (job.state, job.reserves, job.due) == (RESERVED, 1, NOW + 60 * SECOND)
+    bench.tube.touch(job, worker, NOW + 30 * SECOND)
+    assert (job.reserves, job.due) == (1, NOW + 90 * SECOND)
+    assert worker.holds == {(9, 0): NOW + 90 * SECOND}
+    bench.check()
+    assert bench.tube.scan(NOW + 60 * SECOND, 10) == 0
+    assert bench.tube.scan(NOW + 90 * SECOND, 10) == 1
+    found = bench.job(0)
+    assert (found.state, found.timeouts, found.due) == (READY, 1, 0)
+    assert (bench.tube.reserved, worker.holds, bench.listed.timeouts) == ({}, {}, 1)
+    bench.check()
+
+
+def test_what_may_become_of_a_reserved_job() -> None:
+    bench = Bench()
+    jobs = bench.put(b"a", b"b", b"c", b"d", b"e")
+    worker, _ = bench.worker()
+    for job in jobs:
+        bench.tube.reserve(job, worker, NOW)
+    let_go, released, delayed, buried, finished = jobs
+    bench.tube.let_go(let_go)
+    bench.tube.hand_back(released, 3, 0, NOW)
+    bench.tube.hand_back(delayed, 4, 2, NOW)
+    bench.tube.bury(buried, 6)
+    bench.tube.finish(finished)
+    assert [(job.state, job.priority, job.due, job.delay, job.releases, job.buries) for job in bench.tube.jobs] == [
+        (READY, 5, 0, 0, 0, 0), (READY, 3, 0, 0, 1, 0), (DELAYED, 4, NOW + 2 * SECOND, 2, 1, 0), (BURIED, 6, 1, 0, 0, 1),
+    ]  # fmt: skip
+    assert bench.journal.finished == [4]
+    assert list(bench.tube.jobs) == [bench.journal.rows[ordinal] for ordinal in range(4)]
+    assert not worker.holds
+    assert bench.index.find(finished.id) is None
+    bench.check()
+
+
+def test_kicked_jobs_are_ready() -> None:
+    bench = Bench()
+    buried, delayed = *bench.put(b"a"), *bench.put(b"b", delay=9)
+    bench.tube.bury(buried, 6)
+    bench.tube.kick(buried)
+    bench.tube.kick(delayed)
+    assert [(job.state, job.kicks, job.due) for job in bench.tube.jobs] == [(READY, 1, 0)] * 2
+    bench.check()
+
+
+@pytest.mark.parametrize("how", ["released", "timed out"])
+def test_a_job_that_was_reserved_too_often_is_buried(how: str) -> None:
+    bench = Bench(max_attempts=2)
+    (job,) = bench.put(b"a")
+    worker, _ = bench.worker()
+    for expected in (READY, BURIED):
+        bench.tube.reserve(job, worker, NOW)
+        if how == "released":
+            bench.tube.hand_back(job, 3, 1 if expected is BURIED else 0, NOW)
+        else:
+            assert bench.tube.scan(NOW + 60 * SECOND, 10) == 1
+        job = bench.job(0)
+        assert job.state is expected
+    assert (job.releases, job.timeouts) == ((2, 0) if how == "released" else (0, 2))
+    assert (job.buries, job.delay) == (1, 0)
+    bench.check()
+
+
+def test_a_job_from_elsewhere_keeps_what_happened_to_it_there() -> None:
+    bench = Bench()
+    bench.put(b"a", b"b")
+    bench.put(b"c", delay=4)
+    bench.tube.amend(0, (1, 2, 3, 4, 5), True)
+    bench.tube.amend(1, (6, 7, 8, 9, 10), False)
+    bench.tube.amend(2, (0, 0, 1, 0, 0), False)
+    counts = [(job.reserves, job.timeouts, job.releases, job.buries, job.kicks) for job in bench.tube.jobs]
+    assert counts == [(1, 2, 3, 4, 5), (6, 7, 8, 9, 10), (0, 0, 1, 0, 0)]
+    assert [(job.state, job.due) for job in bench.tube.jobs] == [(BURIED, 1), (READY, 0), (DELAYED, NOW + 4 * SECOND)]
+    bench.tube.bury(bench.job(1), 0)
+    assert list(bench.tube.table.buried) == [0, 1]
+    assert list(bench.tube.jobs) == [bench.journal.rows[ordinal] for ordinal in range(3)]
+    bench.check()
+
+
+def test_messages_that_are_not_for_the_tube_never_become_jobs() -> None:
+    bench = Bench()
+    bench.put(b"a", b"b")
+    first = bench._append([encode_one(b"only for a channel", bench.ids.issue_id(), 77)] * 2)
+    bench.tube.skip(first, first + 2, 2)
+    bench.put(b"c")
+    assert [job.ordinal for job in bench.tube.jobs] == [0, 1, 4]
+    assert bench.tube.arrivals.position == 5
+    bench.tube.skip(0, 3, 0)  # an operator has finished them: those that are jobs are gone, and the log knows
+    assert [job.ordinal for job in bench.tube.jobs] == [4]
+    assert not bench.journal.finished
+    bench.check()
+
+
+def test_a_long_backlog_comes_in_parts() -> None:
+    bench = Bench(published=ABSORBED_AT_ONCE + 10)
+    assert bench.tube.jobs.count == ABSORBED_AT_ONCE
+    assert list(bench.agenda.awake) == [bench.tube]
+    bench.agenda.awake.clear()
+    bench.tube.serve(NOW)
+    assert bench.tube.jobs.count == ABSORBED_AT_ONCE + 10
+    assert not bench.agenda.awake
+    bench.check()
+
+
+def test_what_is_on_disk_becomes_a_job_when_it_was_read_even_behind_what_was_put() -> None:
+    bench = Bench()
+    bench.extents.on_disk = {0}
+    bench.publish(4)
+    assert bench.tube.reading
+    bench.put(b"x")
+    assert [job.ordinal for job in bench.tube.jobs] == [4]
+    assert bench.tube.arrivals.position == 0
+    bench.extents.on_disk.clear()
+    bench.tube.read_completed()
+    assert [job.ordinal for job in bench.tube.jobs] == [0, 1, 2, 3, 4]
+    assert not bench.tube.reading
+    assert bench.tube.arrivals.is_complete
+    assert bench.tube.total == 5
+    bench.check()
+
+
+def test_a_job_that_goes_before_its_place_was_read_does_not_come_again() -> None:
+    bench = Bench()
+    bench.extents.on_disk = {0}
+    bench.publish(4)
+    (job,) = bench.put(b"x")
+    bench.tube.finish(job)
+    bench.extents.on_disk.clear()
+    bench.tube.read_completed()
+    assert [job.ordinal for job in bench.tube.jobs] == [0, 1, 2, 3]
+    bench.tube.finish(bench.job(2))  # and one that goes behind the position leaves no hole
+    assert not bench.tube.arrivals.holes
+    bench.check()
+
+
+def test_a_body_is_read_or_waited_for_or_damaged() -> None:
+    bench = Bench()
+    job, damaged = bench.put(b"a", b"b")
+    worker, hand = bench.worker()
+    bench.extents.on_disk = {0}
+    with pytest.raises(Reading) as reading:
+        bench.tube.body(job)
+    assert reading.value.queue is bench.tube
+    bench.waiters.block(worker, bench.tube)
+    bench.extents.on_disk.clear()
+    bench.tube.read_completed()
+    assert hand.asked_again == 1
+    assert bench.tube.body(job) == b"a"
+    bench.extents.frames[1] = None
+    assert bench.tube.body(damaged) is None
+    assert [one.ordinal for one in bench.tube.jobs] == [0]
+    bench.extents.frames[0] = None
+    assert bench.tube.body(job) is None
+    bench.check()
+
+
+def test_who_waits_is_given_what_comes_and_nobody_is_called_for_nothing() -> None:
+    bench = Bench()
+    bench.put(b"a")
+    assert not bench.agenda.awake
+    (job,) = bench.tube.jobs
+    bench.tube.finish(job)
+    worker, hand = bench.worker()
+    bench.waiters.wait(worker)
+    bench.put(b"2")
+    assert list(bench.agenda.awake) == list(bench.waiters.awake) == [bench.tube]
+    bench.tube.serve(NOW)
+    assert hand.got == [2]
+    assert not bench.waiters.awake
+    assert bench.tube.reserved == {1: worker}
+    bench.check()
+
+
+def test_a_pause_is_over_when_its_time_is_and_those_who_wait_are_served() -> None:
+    bench = Bench()
+    worker, hand = bench.worker()
+    bench.tube.pause_for(5 * SECOND, NOW)
+    bench.put(b"1")
+    bench.waiters.wait(worker)
+    bench.tube.serve(NOW)
+    assert not hand.got
+    assert (bench.tube.next_due(), bench.tube.pause_asked) == (NOW + 5 * SECOND, 5 * SECOND)
+    bench.check()
+    assert bench.tube.scan(NOW + 5 * SECOND - 1, 10) == 0
+    bench.agenda.awake.clear()
+    assert bench.tube.scan(NOW + 5 * SECOND, 10) == 1
+    assert (bench.tube.pause_until, bench.tube.pause_asked) == (0, 0)
+    assert bench.tube in bench.agenda.awake
+    bench.tube.serve(NOW + 5 * SECOND)
+    assert hand.got == [1]
+    bench.tube.pause_for(9 * SECOND, NOW)
+    bench.tube.pause_for(0, NOW)
+    assert bench.tube.pause_until == 0
+    assert bench.tube.next_due() == NOW + 65 * SECOND
+    bench.check()
+
+
+def test_the_earlier_of_a_pause_and_a_job_is_due_first() -> None:
+    bench = Bench()
+    bench.put(b"a", delay=4)
+    bench.tube.pause_for(5 * SECOND, NOW)
+    assert bench.tube.next_due() == NOW + 4 * SECOND
+    bench.tube.pause_for(3 * SECOND, NOW)
+    assert bench.tube.next_due() == NOW + 3 * SECOND
+    bench.check()
+
+
+def test_emptied_everything_is_gone_also_what_is_no_job_yet() -> None:
+    bench = Bench()
+    bench.put(b"a", b"b", b"c", b"d")
+    bench.tube.bury(bench.job(1), 0)
+    bench.extents.on_disk = {1}
+    bench.publish(4)
+    bench.tube.skip(6, 7, 0)
+    bench.put(b"e")
+    assert [job.ordinal for job in bench.tube.jobs] == [0, 1, 2, 3, 8]
+    bench.tube.delayed = 1  # in the topic's delay lane; it is released to nobody who begins behind it
+    bench.tube.empty()
+    assert bench.tube.delayed == 0
+    assert bench.journal.emptied == [(9, [0, 1, 2, 3, 8, 4, 5, 7])]
+    assert (bench.tube.jobs.count, bench.tube.start, bench.tube.arrivals.position) == (0, 9, 9)
+    assert not len(bench.index)
+    bench.tube.read_completed()
+    bench.put(b"f")
+    assert [job.ordinal for job in bench.tube.jobs] == [9]
+    bench.check()
+
+
+def test_a_deleted_tube_leaves_nothing_behind() -> None:
+    bench = Bench()
+    worker, hand = bench.worker()
+    bench.put(b"a")
+    bench.tube.reserve(bench.job(0), worker, NOW)
+    blocked, told = bench.worker()
+    bench.waiters.block(blocked, bench.tube)
+    bench.tube.delete()
+    assert bench.tube.deleted
+    assert bench.journal.dropped
+    assert not worker.holds
+    assert not bench.index.holders
+    assert not bench.waiters.queues
+    assert not len(bench.listed.names)
+    assert (hand.asked_again, told.asked_again) == (0, 1)
+
+
+def test_a_delay_at_the_topic_is_no_delay_here() -> None:
+    bench = Bench()
+    bench._append([encode_one(b"a", bench.ids.issue_id(), 77)] * 2)
+    bench.tube.extend(DistributedBatch(0, 2, 0, 2, None))
+    assert bench.tube.delayed == 2
+    bench.tube.release(Message(0, 0))
+    bench.tube.own(NOW, Message(1, 0), NOW)
+    assert bench.tube.delayed == 0
+    assert [job.state for job in bench.tube.jobs] == [READY, READY]
+
+
+def test_after_a_restart_jobs_are_as_they_were_but_not_reserved() -> None:
+    bench = Bench()
+    bench._append([encode_one(b"%d" % number, bench.ids.issue_id(), 77) for number in range(9)])
+    jobs = [
+        Job(0, 1, 5, 0, 60, 77),
+        Job(2, 3, 5, 0, 60, 77, due=NOW + 100, reserves=1, state=RESERVED),
+        Job(3, 4, 5, 0, 60, 77, due=NOW + 150, state=DELAYED),
+        Job(4, 5, 5, 0, 60, 77, due=NOW + 50, state=DELAYED),
+        Job(7, 8, 5, 0, 60, 77, due=12, state=BURIED),
+        Job(6, 7, 5, 0, 60, 77, due=13, state=BURIED),  # it is behind the position
+    ]
+    bench.resume(jobs, 5, [(5, 6)], 50)
+    bench.tube.wake()
+    assert [(job.ordinal, job.state, job.due) for job in bench.tube.jobs] == [
+        (0, READY, 0), (2, READY, 0), (3, DELAYED, NOW + 100), (4, READY, 0), (6, BURIED, 13), (7, BURIED, 12),
+        (8, READY, 0),
+    ]  # fmt: skip
+    assert list(bench.tube.table.buried) == [7, 6]
+    assert set(bench.journal.rows) == {8}  # what was no job yet
+    assert list(bench.listed.names) == ["t"]
+    bench.check()
+
+
+def test_after_a_restart_a_job_that_goes_before_the_position_came_by_does_not_come_again() -> None:
+    bench = Bench()
+    bench._append([encode_one(b"%d" % number, bench.ids.issue_id(), 77) for number in range(4)])
+    bench.resume([Job(2, 3, 5, 0, 60, 77)], 0, [])
+    bench.tube.finish(bench.job(2))
+    bench.tube.wake()
+    assert [job.ordinal for job in bench.tube.jobs] == [0, 1, 3]
+    bench.check()
+
+
+def test_after_a_restart_what_was_reserved_too_often_is_buried() -> None:
+    bench = Bench(max_attempts=3)
+    bench._append([encode_one(b"a", bench.ids.issue_id(), 77)] * 2)
+    jobs = [Job(ordinal, 1 + ordinal, 5, 0, 60, 77, NOW + 9, 2 + ordinal, state=RESERVED) for ordinal in (0, 1)]
+    bench.resume(jobs, 2, [])
+    assert [job.state for job in bench.tube.jobs] == [READY, BURIED]
+    assert bench.journal.rows == {1: bench.job(1)}
+    assert bench.job(1).buries == 1
+    bench.check()

@@ -1,0 +1,211 @@
+"""A reactor with a certificate, and clients of it that speak TLS, snappy and deflate."""
+
+import json
+import select
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+from nsqd.net.admission import Admission
+from nsqd.net.connection import DRAIN_TIME
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
+from nsqd.protocols.nsq.settings import Settings
+from penstock.protocol.compression import Deflate, Snappy
+from shared.tls import Certificates, TlsFiles
+from tests.certificates import Authority
+from tests.nsqd.core.node import Node
+from tests.nsqd.net.test_reactor import Bench
+from tests.nsqd.protocols.nsq.wire import body
+
+
+class Secure(Bench):
+    """A reactor that has a certificate; `policy`: who must show one."""
+
+    def __init__(
+        self, authority: Authority, node: Node | None = None, settings: Settings | None = None, policy: str = ""
+    ) -> None:
+        self.authority = authority
+        self.asked: list[tuple[Question, Callable[[Authorization | AuthRefused], None]]] = []
+        admission = Admission(
+            wrap=Certificates(TlsFiles(authority.cert, authority.key, policy, authority.root)).wrap,
+        )
+        super().__init__(node or Node(), settings or Settings(tls=True), admission)
+        self.context.ask = lambda *asked: self.asked.append(asked)
+
+    def turn(self, times: int = 6) -> None:
+        for _ in range(times):  # the loopback device is quick, and idle turns are many here
+            self.reactor.turn(self.reactor._epoll.poll(0.001))
+
+    def client(self, tls: bool = False, codec: str = "", **asked: object) -> "Client":
+        """One that has upgraded as told."""
+        client = Client(self, self.connect())
+        client.identify(tls, codec, **asked)
+        return client
+
+    def let_go(self) -> None:
+        """Everybody's time to be drained passes."""
+        self.turn(12)
+        self.advance(DRAIN_TIME)
+
+
+class Client:
+    """The other end: its own layers over a socket that never blocks."""
+
+    def __init__(self, bench: Secure, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.bench = bench
+        self.socket = sock
+        self.tls: ssl.SSLObject | None = None
+        self.codec: Snappy | Deflate | None = None
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.plain = b""  # what came through the layers and was not asked for yet
+        self.ended = False
+
+    def identify(self, tls: bool = False, codec: str = "", **asked: object) -> None:
+        """IDENTIFY, and each upgrade up to its OK."""
+        asked |= {"feature_negotiation": True, "tls_v1": tls} | ({codec: True} if codec else {})
+        self.say(b"IDENTIFY\n" + body(json.dumps(asked).encode()))
+        self.agreed = json.loads(self.frame())
+        if tls:
+            self.shake_hands(self.bench.authority.client())
+            assert self.frame() == b"OK"
+        if codec:
+            self.begin_codec(codec)
+            assert self.frames() == [b"OK"]
+        assert self.plain == b""
+
+    def shake_hands(self, context: ssl.SSLContext) -> None:
+        self.begin_tls(context)
+        self.do_handshake()
+        self.flush()
+        self.bench.turn()
+
+    def do_handshake(self) -> None:
+        """All but its last flight, which is not sent yet."""
+        assert self.tls is not None
+        for _ in range(9):
+            try:
+                self.tls.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                self.flush()
+                self.bench.turn()
+                self.read_network()
+
+    def begin_tls(self, context: ssl.SSLContext) -> None:
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname="localhost")
+
+    def begin_codec(self, codec: str) -> None:
+        """What came behind the last frame is compressed."""
+        self.codec = Snappy() if codec == "snappy" else Deflate()
+        self.plain = self.decompress(self.plain)
+
+    def encode(self, data: bytes) -> bytes:
+        """As it goes to the network."""
+        if self.codec is not None:
+            data = self.codec.compress(data)
+        return self.encipher(data)
+
+    def encipher(self, data: bytes) -> bytes:
+        if self.tls is None:
+            return data
+        self.tls.write(data)
+        return self.outgoing.read()
+
+    def say(self, data: bytes) -> None:
+        self.say_raw(self.encode(data))
+
+    def say_raw(self, data: bytes) -> None:
+        """Bytes to the network, with turns until all of them have been taken."""
+        while data:
+            try:
+                data = data[self.socket.send(data) :]
+            except BlockingIOError:
+                pass
+            self.bench.turn(1)
+        self.bench.turn()
+
+    def flush(self) -> None:
+        if self.outgoing.pending:
+            self.socket.sendall(self.outgoing.read())
+
+    def read_network(self) -> bytes:
+        """What has come, as it came; for TLS it waits to be deciphered."""
+        data = b""
+        try:
+            while part := self.socket.recv(1 << 20):
+                data += part
+            self.ended = True
+        except BlockingIOError:
+            pass
+        if self.tls is not None:
+            self.incoming.write(data)
+        return data
+
+    def read(self) -> bytes:
+        """What has come, without its layers."""
+        data = self.read_network()
+        if self.tls is not None:
+            data = b""
+            try:
+                while part := self.tls.read(1 << 16):
+                    data += part
+            except ssl.SSLWantReadError:
+                pass
+        return data if self.codec is None else self.decompress(data)
+
+    def decompress(self, data: bytes) -> bytes:
+        assert self.codec is not None
+        self.codec.feed(data)
+        data = b""
+        while self.codec.has_more:
+            data += self.codec.read(1 << 20)
+        return data
+
+    def frame(self) -> bytes:
+        """The data of the first frame that has come."""
+        data = self.plain + self.read()
+        (size,) = struct.unpack_from(">i", data)
+        self.plain = data[4 + size :]
+        return data[8 : 4 + size]
+
+    def frames(self) -> list[bytes]:
+        """The data of each frame that has come."""
+        data = self.plain + self.read()
+        found, at = [], 0
+        while at + 4 <= len(data):
+            (size,) = struct.unpack_from(">i", data, at)
+            if at + 4 + size > len(data):
+                break
+            found.append(data[at + 8 : at + 4 + size])
+            at += 4 + size
+        self.plain = data[at:]
+        return found
+
+
+def finish_with(client: Client, more: Callable[[], bytes]) -> None:
+    """The handshake, its last flight and more in one segment."""
+    client.do_handshake()
+    last = client.outgoing.read()
+    client.say_raw(last + more())
+
+
+def nothing_is_left(bench: Secure) -> bool:
+    """No connection, nothing of one that waits for a turn, and nothing but listener and wake-up in the epoll."""
+    reactor = bench.reactor
+    left = (
+        reactor.connections,
+        reactor.unflushed,
+        reactor._unread.connections,
+        reactor._promised.marks,
+        reactor._acceptor._by_ip,
+    )
+    return not any(left) and not len(reactor.timers) and registered(reactor._epoll) == 2
+
+
+def registered(epoll: select.epoll) -> int:
+    info = Path(f"/proc/self/fdinfo/{epoll.fileno()}").read_text()
+    return sum(line.startswith("tfd:") for line in info.splitlines())

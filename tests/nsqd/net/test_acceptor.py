@@ -1,0 +1,231 @@
+"""The door: how many come in, in all and from one address, and what a machine without descriptors does to it."""
+
+import errno
+import select
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nsqd.net.acceptor import ACCEPT_BATCH, ACCEPT_PAUSE, Accepted, Acceptor, ConnectionLimits
+from nsqd.net.admission import Admission
+from nsqd.protocols.transport import NEVER
+from tests.nsqd.core.node import SECOND, Node
+from tests.nsqd.net.test_reactor import Bench, frames
+from tests.nsqd.protocols.nsq.wire import body
+
+
+class Door:
+    """An acceptor with one listener, and those who knock."""
+
+    def __init__(self, limits: ConnectionLimits, listener: socket.socket) -> None:
+        listener.setblocking(False)
+        self.listener = listener
+        self.refused: Counter[str] = Counter()
+        self.epoll = select.epoll()
+        self.acceptor = Acceptor(self.epoll, limits, self.refused)
+        self.acceptor.listen(listener)
+        self.open: list[socket.socket] = []
+
+    def knock(self, count: int = 1, ip: str = "127.0.0.1") -> list[socket.socket]:
+        """So many clients connect from that address."""
+        clients = []
+        for _ in range(count):
+            client = socket.socket(self.listener.family)
+            client.settimeout(5)
+            if ip:
+                client.bind((ip, 0))
+            client.connect(self.listener.getsockname())
+            clients.append(client)
+        self.open += clients
+        return clients
+
+    def accept(self, now: int = 0) -> list[Accepted]:
+        accepted = list(self.acceptor.accept(self.listener.fileno(), now))
+        self.open += [accepted.socket for accepted in accepted]
+        return accepted
+
+    def is_watched(self) -> bool:
+        """True if epoll tells of who waits at the listener."""
+        return self.epoll.poll(0) == [(self.listener.fileno(), select.EPOLLIN)]
+
+    def close(self) -> None:
+        for sock in (*self.open, self.listener):
+            sock.close()
+        self.epoll.close()
+
+
+@pytest.fixture
+def doors() -> Iterator[list[Door]]:
+    doors: list[Door] = []
+    yield doors
+    for door in doors:
+        door.close()
+
+
+def door(doors: list[Door], limits: ConnectionLimits | None = None, path: Path | None = None) -> Door:
+    if path is None:
+        listener = socket.create_server(("127.0.0.1", 0), backlog=256)
+    else:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+        listener.listen()
+    doors.append(Door(limits or ConnectionLimits(), listener))
+    return doors[-1]
+
+
+def test_who_comes_in_is_known_by_address_and_port(doors: list[Door]) -> None:
+    here = door(doors)
+    (client,) = here.knock(ip="127.0.0.9")
+    (accepted,) = here.accept()
+    assert (accepted.ip, accepted.port) == ("127.0.0.9", str(client.getsockname()[1]))
+    assert here.accept() == []
+    assert here.listener.fileno() in here.acceptor
+    assert -1 not in here.acceptor
+
+
+def test_a_turn_lets_in_a_bounded_number(doors: list[Door]) -> None:
+    here = door(doors)
+    here.knock(ACCEPT_BATCH + 3)
+    assert len(here.accept()) == ACCEPT_BATCH
+    assert here.is_watched()
+    assert len(here.accept()) == 3
+
+
+def test_beyond_the_limit_the_door_is_shut_without_a_word(doors: list[Door]) -> None:
+    here = door(doors, ConnectionLimits(total=2))
+    clients = here.knock(4)
+    accepted = here.accept()
+    assert len(accepted) == 2
+    assert here.refused == {"max_connections": 2}
+    assert [client.recv(1) for client in clients[2:]] == [b"", b""]
+    here.acceptor.count_off(accepted[0].ip)
+    here.knock(2)
+    assert len(here.accept()) == 1
+    assert here.refused == {"max_connections": 3}
+
+
+def test_each_address_has_its_own_limit(doors: list[Door]) -> None:
+    here = door(doors, ConnectionLimits(total=5, per_ip=2))
+    here.knock(3, "127.0.0.2")
+    first = here.accept()
+    assert [accepted.ip for accepted in first] == ["127.0.0.2"] * 2
+    here.knock(3, "127.0.0.3")
+    here.knock(1, "127.0.0.4")
+    here.knock(1, "127.0.0.5")
+    assert [accepted.ip for accepted in here.accept()] == ["127.0.0.3", "127.0.0.3", "127.0.0.4"]
+    assert here.refused == {"max_connections_per_ip": 2, "max_connections": 1}
+    here.acceptor.count_off("127.0.0.2")
+    here.knock(2, "127.0.0.2")
+    assert len(here.accept()) == 1
+    assert here.refused["max_connections"] == 2  # told first: it is full for everybody
+
+
+def test_unix_sockets_have_no_address_to_count(doors: list[Door], tmp_path: Path) -> None:
+    here = door(doors, ConnectionLimits(total=4, per_ip=1), tmp_path / "socket")
+    here.knock(5, ip="")
+    assert [(accepted.ip, accepted.port) for accepted in here.accept()] == [("", "")] * 4
+    assert here.refused == {"max_connections": 1}
+    for _ in range(4):
+        here.acceptor.count_off("")
+    here.knock(1, ip="")
+    assert len(here.accept()) == 1
+
+
+def test_nothing_is_remembered_of_those_who_left(doors: list[Door]) -> None:
+    here = door(doors, ConnectionLimits(per_ip=3))
+    for number in range(1, 50):
+        here.knock(2, f"127.0.1.{number}")
+        for accepted in here.accept():
+            here.acceptor.count_off(accepted.ip)
+    assert here.acceptor._by_ip == {}
+    assert here.acceptor._open == 0
+
+
+def test_refusals_are_logged_now_and_then(doors: list[Door], caplog: pytest.LogCaptureFixture) -> None:
+    here = door(doors, ConnectionLimits(total=1))
+    here.knock(5)
+    here.accept(SECOND)
+    here.knock(1)
+    here.accept(2 * SECOND)
+    here.knock(1)
+    here.accept(12 * SECOND)
+    assert here.refused == {"max_connections": 6}
+    assert [record.getMessage() for record in caplog.records] == [
+        "TCP: refusing connections: 1 connections are open"
+    ] * 2
+
+
+class Exhausted:
+    """A listener of a machine that has no descriptor left, or of one that is broken off."""
+
+    def __init__(self, listener: socket.socket, number: int) -> None:
+        self._listener = listener
+        self._number = number
+        self.asked = 0
+
+    def accept(self) -> tuple[socket.socket, object]:
+        self.asked += 1
+        if self.asked > 1 and self._number == errno.ECONNABORTED:
+            return self._listener.accept()
+        raise OSError(self._number, "no")
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
+def test_without_descriptors_it_pauses_and_comes_back(doors: list[Door], number: int) -> None:
+    here = door(doors)
+    here.knock()
+    exhausted = Exhausted(here.listener, number)
+    here.acceptor._listeners[here.listener.fileno()] = exhausted  # type: ignore[assignment]
+    assert here.accept(SECOND) == []
+    assert exhausted.asked == 1
+    assert here.acceptor.again == SECOND + ACCEPT_PAUSE
+    assert not here.is_watched()
+    here.acceptor._listeners[here.listener.fileno()] = here.listener
+    here.acceptor.resume(SECOND + ACCEPT_PAUSE - 1)
+    assert not here.is_watched()
+    here.acceptor.resume(SECOND + ACCEPT_PAUSE)
+    assert here.is_watched()
+    assert here.acceptor.again == NEVER
+    assert len(here.accept()) == 1
+
+
+def test_one_that_was_aborted_does_not_stop_the_next(doors: list[Door]) -> None:
+    here = door(doors)
+    here.knock()
+    here.acceptor._listeners[here.listener.fileno()] = Exhausted(  # type: ignore[assignment]
+        here.listener, errno.ECONNABORTED
+    )
+    assert len(here.accept()) == 1
+    assert here.is_watched() is False
+
+
+def test_a_closed_connection_frees_its_place_however_it_ended() -> None:
+    admission = Admission(limits=ConnectionLimits(total=1))
+    bench = Bench(Node(), admission=admission)
+    hellos = [b"  V2BAD\n", b"nope", b"  V2PUB t\n" + body(b"x"), b""]
+    for hello in hellos:
+        bench.connect(hello)
+        refused = bench.connect(b"")
+        refused.settimeout(5)
+        assert refused.recv(1) == b""
+        bench.clients[-2].close()
+        bench.turn()
+    assert admission.refused == {"max_connections": len(hellos)}
+    client = bench.connect(b"  V2PUB t\n" + body(b"x"))
+    assert frames(client) == [b"OK"]
+    bench.close()
+
+
+def test_who_says_nothing_is_thrown_out_and_counted() -> None:
+    bench = Bench(Node())
+    for hello in (b"", b"  V", b"  V2", b"  V2PUB t\n\0\0"):
+        bench.connect(hello)
+    bench.connect(b"  V2NOP\n")
+    bench.advance(10 * SECOND)
+    bench.advance(SECOND)
+    assert len(bench.reactor.connections) == 1
+    assert bench.node.broker.refused == {"identify_timeout": 4}
+    bench.close()

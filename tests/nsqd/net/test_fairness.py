@@ -1,0 +1,151 @@
+"""Nobody's input takes a turn for himself, and none of it is lost, however much there is of it."""
+
+import errno
+import json
+import select
+import socket
+import ssl
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from nsqd.net.acceptor import ACCEPT_PAUSE, QUIET, Acceptor, ConnectionLimits
+from nsqd.net.admission import Admission
+from nsqd.protocols.nsq.peer import MOST_COMMANDS
+from nsqd.protocols.nsq.settings import Settings
+from tests.nsqd.core.node import SECOND, Node
+from tests.nsqd.net.test_reactor import Bench, frames
+from tests.nsqd.protocols.nsq.wire import Wire, body
+
+FLOOD = 5 * MOST_COMMANDS + 7
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench(Node(), Settings(max_rdy_count=10 * FLOOD))
+    yield bench
+    bench.node.broker.check()
+    bench.close()
+
+
+def rdy_in_force(bench: Bench) -> int:
+    (channel,) = bench.node.broker.topics["t"].channels.values()
+    (consumer,) = channel.consumers
+    return consumer.ready
+
+
+def ascending(count: int) -> bytes:
+    return b"".join(b"RDY %d\n" % number for number in range(1, count + 1))
+
+
+def test_a_turn_does_a_bounded_number_of_commands_and_later_turns_the_rest(bench: Bench) -> None:
+    client = bench.connect(b"  V2SUB t c\n")
+    client.sendall(ascending(FLOOD))
+    for turns in range(1, 6):
+        bench.turn(1)
+        assert rdy_in_force(bench) == turns * MOST_COMMANDS
+    assert bench.reactor._due() == bench.node.now  # nothing more comes from the network, and yet there is work
+    bench.turn(1)
+    assert rdy_in_force(bench) == FLOOD
+    assert bench.reactor._due() != bench.node.now
+    client.sendall(b"RDY 1\n")
+    bench.turn()
+    assert rdy_in_force(bench) == 1
+
+
+def test_so_does_a_turn_with_a_compressed_stream(bench: Bench) -> None:
+    hello = json.dumps({"feature_negotiation": True, "deflate": True}).encode()
+    client = bench.connect(b"  V2IDENTIFY\n" + struct.pack(">I", len(hello)) + hello)
+    deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    client.sendall(deflate.compress(b"SUB t c\n" + ascending(FLOOD)) + deflate.flush(zlib.Z_FINISH))
+    bench.turn(2)
+    assert rdy_in_force(bench) < FLOOD
+    channel = bench.node.broker.topics["t"].channels["c"]
+    (consumer,) = channel.consumers
+    bench.turn(10)
+    assert consumer.ready == 0  # the stream's end came, and it went
+    assert not channel.consumers
+
+
+def test_what_was_sent_before_the_end_is_done_before_the_end(bench: Bench) -> None:
+    client = bench.connect(b"  V2")
+    client.sendall((b"PUB t\n" + body(b"x")) * FLOOD)
+    client.shutdown(socket.SHUT_WR)
+    bench.turn(20)
+    assert frames(client) == [b"OK"] * FLOOD
+    assert bench.reactor.connections == {}
+
+
+def test_the_command_that_is_cut_off_by_the_bound_is_not_torn() -> None:
+    wire = Wire()
+    data = b"NOP\n" * (MOST_COMMANDS - 1) + b"PUB t\n" + body(b"first") + b"PUB t\n" + body(b"second") + b"PUB t\n\0\0"
+    wire.peer.receive(data, 0)
+    assert wire.peer.has_more
+    wire.peer.receive(b"\0", 0)
+    assert not wire.peer.has_more
+    wire.send(b"\x01x")
+    assert wire.frames() == [(0, b"OK")] * 3
+
+
+def test_an_error_ends_the_work() -> None:
+    wire = Wire()
+    wire.peer.receive(b"NOP\n" * (MOST_COMMANDS - 1) + b"BAD\n" + b"NOP\n" * 10, 0)
+    assert wire.peer.closing
+    assert not wire.peer.has_more
+
+
+class SlowHandshakes:
+    """A TLS whose every handshake takes a second of the turn's clock, and fails."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.done = 0
+
+    def do_handshake(self) -> None:
+        self.done += 1
+        self.node.now += SECOND
+        error = ssl.SSLError(ssl.SSL_ERROR_SSL, "no")
+        error.reason = "NO"
+        raise error
+
+
+def test_handshakes_at_once_are_not_one_turn() -> None:
+    node = Node()
+    tls = SlowHandshakes(node)
+    bench = Bench(node, Settings(tls=True), Admission(wrap=lambda incoming, outgoing: tls))  # type: ignore[arg-type, return-value]
+    hello = json.dumps({"feature_negotiation": True, "tls_v1": True}).encode()
+    clients = [bench.connect(b"  V2IDENTIFY\n" + struct.pack(">I", len(hello)) + hello) for _ in range(3)]
+    for client in clients:
+        client.sendall(b"hello")
+    bench.turn(1)
+    assert tls.done == 1
+    # those who wait do not grow
+    assert sum(connection.reading for connection in bench.reactor.connections.values()) == 1
+    assert bench.reactor._due() == bench.reactor.now
+    bench.turn(1)
+    assert tls.done == 2
+    bench.turn(1)
+    assert tls.done == 3
+    bench.close()
+
+
+class NoDescriptors:
+    """A listener on a machine that has run out of them."""
+
+    def accept(self) -> tuple[socket.socket, object]:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+
+def test_a_machine_without_descriptors_says_so_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
+    with select.epoll() as epoll, socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.setblocking(False)
+        acceptor = Acceptor(epoll, ConnectionLimits(), Counter())
+        acceptor.listen(listener)
+        acceptor._listeners[listener.fileno()] = NoDescriptors()  # type: ignore[assignment]
+        for now in range(SECOND, SECOND + QUIET, ACCEPT_PAUSE):
+            acceptor.resume(now)
+            assert list(acceptor.accept(listener.fileno(), now)) == []
+        assert caplog.messages == ["TCP: cannot accept: Too many open files; trying again"]

@@ -1,0 +1,643 @@
+"""TLS, snappy and deflate behind a real socket: every combination, and clients that do each of them wrong."""
+
+import gc
+import json
+import logging
+import socket
+import ssl
+import struct
+import tracemalloc
+import weakref
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nsqd.core.limits import Limits
+from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT, Connection
+from nsqd.net.layers import READ_LIMIT
+from nsqd.protocols.nsq.authorization import PUBLISH, Authorization, AuthRefused, Rule
+from nsqd.protocols.nsq.peer import Peer
+from nsqd.protocols.nsq.settings import HANDSHAKE_TIMEOUT, Settings
+from tests.certificates import Authority
+from tests.nsqd.core.node import SECOND, Node
+from tests.nsqd.core.slow_store import SlowStore
+from tests.nsqd.net.secure import Client, Secure, finish_with, nothing_is_left
+from tests.nsqd.protocols.nsq.wire import body, mpub
+
+ALL = [
+    pytest.param(tls, codec, id=f"{'tls+' if tls else ''}{codec or 'plain'}")
+    for tls in (False, True)
+    for codec in ("", "snappy", "deflate")
+    if tls or codec
+]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(Path(tmp_path_factory.mktemp("tls")))
+
+
+@pytest.fixture
+def bench(authority: Authority) -> Iterator[Secure]:
+    bench = Secure(authority)
+    yield bench
+    bench.node.broker.check()
+    bench.close()
+
+
+# every combination
+
+
+@pytest.mark.parametrize(("tls", "codec"), ALL)
+def test_publish_and_consume(bench: Secure, tls: bool, codec: str) -> None:
+    client = bench.client(tls, codec)
+    assert (client.agreed["tls_v1"], client.agreed["snappy"], client.agreed["deflate"]) == (
+        tls,
+        codec == "snappy",
+        codec == "deflate",
+    )
+    bodies = [b"%d" % i * 50 for i in range(2000)]
+    client.say(mpub(b"t", *bodies) + b"PUB t\n" + body(b"last"))
+    assert client.frames() == [b"OK", b"OK"]
+    client.say(b"SUB t c\nRDY 2500\n")
+    bench.turn(10)
+    bench.advance(SECOND)
+    messages = [frame for frame in client.frames() if frame != b"OK"]
+    assert [frame[26:] for frame in messages] == [*bodies, b"last"]
+    client.say(b"".join(b"FIN %s\n" % frame[10:26] for frame in messages))
+    assert bench.node.held() == 0
+    assert nothing_is_left(bench) is False
+    client.socket.close()
+    bench.turn()
+    assert nothing_is_left(bench)
+
+
+@pytest.mark.parametrize(("tls", "codec"), ALL)
+def test_input_one_byte_at_a_time(bench: Secure, tls: bool, codec: str) -> None:
+    client = bench.client(tls, codec)
+    for byte in client.encode(b"PUB t\n" + body(b"x") + b"NOP\n" + mpub(b"t", b"y", b"z")):
+        client.socket.send(bytes((byte,)))
+        bench.turn(1)
+    assert client.frames() == [b"OK", b"OK"]
+    assert bench.node.broker.topics["t"].intake.message_count == 3
+
+
+@pytest.mark.parametrize(("tls", "codec"), ALL)
+def test_an_error_reaches_the_client_and_the_layers_say_goodbye(bench: Secure, tls: bool, codec: str) -> None:
+    client = bench.client(tls, codec)
+    client.say(b"PUB t\n" + body(b"x") + b"BAD\nPUB t\n" + body(b"x"))
+    assert client.frames() == [b"OK", b"E_INVALID invalid command BAD"]
+    assert client.ended
+    if client.tls is not None:
+        assert client.tls.read(1) == b""  # a close_notify came, not just the end of TCP
+    bench.advance(DRAIN_TIME)
+    assert nothing_is_left(bench)
+
+
+@pytest.mark.parametrize(("tls", "codec"), ALL)
+def test_a_large_message_passes_both_ways(bench: Secure, tls: bool, codec: str) -> None:
+    noise = zlib.compressobj(0).compress(bytes(range(256)) * 4000)  # 1 MB
+    client = bench.client(tls, codec)
+    client.say(b"PUB t\n" + body(noise) + b"SUB t c\nRDY 1\n")
+    for _ in range(60):
+        bench.turn(1)
+        client.plain += client.read()
+    assert [frame[26:] for frame in client.frames()] == [b"", b"", noise]
+
+
+@pytest.mark.parametrize(("tls", "codec"), ALL)
+def test_the_last_command_before_a_half_close_is_answered(bench: Secure, tls: bool, codec: str) -> None:
+    client = bench.client(tls, codec)
+    client.socket.send(client.encode(b"PUB t\n" + body(b"x") + b"PUB t\n\0\0"))
+    client.socket.shutdown(socket.SHUT_WR)
+    bench.turn()
+    assert client.frames() == [b"OK", b"E_BAD_MESSAGE PUB failed to read message body size"]
+    assert nothing_is_left(bench)
+
+
+@pytest.mark.parametrize("codec", ["", "snappy", "deflate"])
+def test_close_notify_ends_the_input_like_eof(bench: Secure, codec: str) -> None:
+    client = bench.client(True, codec)
+    assert client.tls is not None
+    last = client.encode(b"PUB t\n" + body(b"x") + b"PUB t\n\0\0")
+    with pytest.raises(ssl.SSLWantReadError):
+        client.tls.unwrap()
+    client.say_raw(last + client.outgoing.read())
+    assert client.frames() == [b"OK", b"E_BAD_MESSAGE PUB failed to read message body size"]
+    assert nothing_is_left(bench)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_the_end_of_a_deflate_stream_is_no_offence(bench: Secure, tls: bool) -> None:
+    """gnsq ends its stream when it closes."""
+    client = bench.client(tls, "deflate")
+    stream = zlib.compressobj(6, zlib.DEFLATED, -15)
+    client.say_raw(client.encipher(stream.compress(b"PUB t\n" + body(b"x")) + stream.flush(zlib.Z_FINISH)))
+    assert client.frames() == [b"OK"]
+    assert bench.edge.refused == {}
+    client.socket.close()
+    bench.let_go()
+    assert nothing_is_left(bench)
+
+
+@pytest.mark.parametrize("flush", [zlib.Z_SYNC_FLUSH, zlib.Z_FULL_FLUSH, zlib.Z_PARTIAL_FLUSH])
+def test_any_flush_of_deflate_and_empty_ones(bench: Secure, flush: int) -> None:
+    client = bench.client(False, "deflate")
+    stream = zlib.compressobj(9, zlib.DEFLATED, -15)
+    client.say_raw(stream.compress(b"PUB t\n" + body(b"x") + b"NOP\n") + stream.flush(flush) + stream.flush(flush))
+    client.say_raw(stream.flush(flush) + stream.compress(b"NOP\nPUB t\n" + body(b"y") + b"\n") + stream.flush(flush))
+    assert client.frames()[0] == b"OK"
+
+
+# the handshake
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"\x00" * 50, b"PUB t\n" + body(b"x"), b"\x16\x03\x01\xff\xff" + b"\x01" * 70_000, b"\xff" * 300_000],
+    ids=["zeros", "plaintext", "huge record", "flood"],
+)
+def test_what_is_no_handshake_is_closed_and_leaves_nothing(bench: Secure, garbage: bytes) -> None:
+    client = Client(bench, bench.connect())
+    client.say(b"IDENTIFY\n" + body(b'{"feature_negotiation":true,"tls_v1":true}'))
+    assert len(client.frames()) == 1
+    client.socket.setblocking(True)
+    client.socket.settimeout(5)
+    client.socket.sendall(garbage)
+    client.socket.setblocking(False)
+    bench.turn()
+    said = client.read_network()
+    assert said == b"" or said[0] == 21  # an alert, or nothing
+    assert client.ended
+    assert bench.edge.refused == {"tls_or_compression": 1}
+    bench.advance(DRAIN_TIME)
+    assert nothing_is_left(bench)
+    assert bench.node.broker.topics == {}
+
+
+def test_a_client_that_does_not_trust_us(bench: Secure) -> None:
+    client = Client(bench, bench.connect())
+    client.say(b"IDENTIFY\n" + body(b'{"feature_negotiation":true,"tls_v1":true}'))
+    client.frames()
+    with pytest.raises(ssl.SSLCertVerificationError):
+        client.shake_hands(ssl.create_default_context())
+    client.flush()  # its alert
+    bench.let_go()
+    assert nothing_is_left(bench)
+
+
+@pytest.mark.parametrize("before", [b"", b"NOP\n"], ids=["first command", "second command"])
+@pytest.mark.parametrize("asked", [b"", b',"heartbeat_interval":1000'], ids=["default", "1 s heartbeats"])
+def test_a_handshake_has_five_seconds_and_no_heartbeats(bench: Secure, before: bytes, asked: bytes) -> None:
+    client = Client(bench, bench.connect())
+    client.say(before + b"IDENTIFY\n" + body(b'{"feature_negotiation":true,"tls_v1":true%s}' % asked))
+    assert len(client.frames()) == 1
+    for _ in range(4):
+        bench.advance(HANDSHAKE_TIMEOUT // 4 - 1)
+    assert client.read_network() == b""
+    assert not client.ended
+    bench.advance(4)
+    client.read_network()
+    assert client.ended
+    bench.advance(DRAIN_TIME)
+    assert nothing_is_left(bench)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_heartbeats_begin_an_interval_after_identify(bench: Secure, tls: bool) -> None:
+    client = bench.client(tls, "snappy", heartbeat_interval=1000)
+    bench.advance(SECOND - 1)
+    assert client.frames() == []
+    bench.advance(1)
+    assert client.frames() == [b"_heartbeat_"]
+
+
+def test_pipelined_plaintext_behind_identify_is_not_believed(bench: Secure) -> None:
+    """What an attacker on the wire puts ahead of the encryption would count as said by the client."""
+    client = Client(bench, bench.connect())
+    asked = body(b'{"feature_negotiation":true,"tls_v1":true}')
+    client.say(b"IDENTIFY\n" + asked + b"PUB t\n" + body(b"x"))
+    assert len(client.frames()) == 1
+    client.shake_hands(bench.authority.client())
+    assert client.frames() == [b"OK"]
+    client.say(b"NOP\n")
+    assert bench.node.broker.topics == {}
+
+
+@pytest.mark.parametrize("codec", ["snappy", "deflate"])
+def test_what_comes_through_tls_ahead_of_the_compression_is_not_believed(bench: Secure, codec: str) -> None:
+    client = Client(bench, bench.connect())
+    asked = {"feature_negotiation": True, "tls_v1": True, codec: True}
+    client.say(b"IDENTIFY\n" + body(json.dumps(asked).encode()))
+    client.frame()
+    client.begin_tls(bench.authority.client())
+    finish_with(client, lambda: client.encipher(b"PUB t\n" + body(b"x")))
+    assert client.frame() == b"OK"
+    client.begin_codec(codec)
+    assert client.frames() == [b"OK"]
+    client.say(b"PUB u\n" + body(b"x"))
+    assert client.frames() == [b"OK"]
+    assert list(bench.node.broker.topics) == ["u"]
+
+
+@pytest.mark.parametrize("codec", ["", "snappy", "deflate"])
+def test_a_broken_record_in_the_segment_that_ends_the_handshake(bench: Secure, codec: str) -> None:
+    client = Client(bench, bench.connect())
+    asked = {"feature_negotiation": True, "tls_v1": True} | ({codec: True} if codec else {})
+    client.say(b"IDENTIFY\n" + body(json.dumps(asked).encode()))
+    client.frames()
+    client.begin_tls(bench.authority.client())
+    finish_with(client, lambda: b"\x17\x03\x03\x00\x20" + b"\x00" * 32)
+    client.read_network()
+    assert client.ended
+    bench.advance(DRAIN_TIME)
+    assert nothing_is_left(bench)
+
+
+@pytest.mark.parametrize("codec", ["", "snappy", "deflate"])
+def test_a_handshake_and_goodbye_in_one_segment(bench: Secure, codec: str) -> None:
+    client = Client(bench, bench.connect())
+    asked = {"feature_negotiation": True, "tls_v1": True} | ({codec: True} if codec else {})
+    client.say(b"IDENTIFY\n" + body(json.dumps(asked).encode()))
+    client.frames()
+    client.begin_tls(bench.authority.client())
+    assert client.tls is not None
+
+    def goodbye() -> bytes:
+        assert client.tls is not None
+        with pytest.raises(ssl.SSLWantReadError):
+            client.tls.unwrap()
+        return client.outgoing.read()
+
+    finish_with(client, goodbye)
+    client.read_network()
+    assert client.ended
+    assert nothing_is_left(bench)
+    assert bench.edge.refused == {}
+
+
+@pytest.mark.parametrize(("tls", "codec"), [pytest.param(False, "", id="plain"), *ALL])
+def test_who_says_goodbye_while_the_authorization_server_thinks_is_still_answered(
+    authority: Authority, tls: bool, codec: str
+) -> None:
+    bench = Secure(authority, settings=Settings(tls=True, auth_required=True))
+    client = bench.client(tls, codec)
+    data = client.encode(b"AUTH\n" + body(b"secret") + b"PUB t\n" + body(b"x") + b"NOP\n")
+    if client.tls is not None:
+        with pytest.raises(ssl.SSLWantReadError):
+            client.tls.unwrap()
+        data += client.outgoing.read()
+    client.socket.sendall(data)
+    client.socket.shutdown(socket.SHUT_WR)
+    bench.turn()
+    assert client.frames() == []
+    ((question, answered),) = bench.asked
+    assert (question.secret, question.tls, question.remote_ip) == (b"secret", tls, "127.0.0.1")
+    answered(Authorization("", "", bench.node.now + SECOND, (Rule(".*", (".*",), frozenset({PUBLISH})),)))
+    bench.turn()
+    assert client.frames() == [b'{"identity":"","identity_url":"","permission_count":1}', b"OK"]
+    assert nothing_is_left(bench)
+    bench.close()
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_who_is_gone_before_the_authorization_server_answers_leaves_nothing(authority: Authority, late: bool) -> None:
+    bench = Secure(authority, settings=Settings(auth_required=True))
+    client = bench.client()
+    client.say(b"AUTH\n" + body(b"secret") + b"PUB t\n" + body(b"x"))
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.socket.close()
+    ((_, answered),) = bench.asked
+    if late:
+        bench.turn()
+        assert nothing_is_left(bench)
+    answered(AuthRefused("no"))
+    bench.turn()
+    assert nothing_is_left(bench)
+    assert bench.node.broker.topics == {}
+    bench.close()
+
+
+@pytest.mark.parametrize("codec", ["", "snappy", "deflate"])
+@pytest.mark.parametrize("policy", ["require", "require-verify"])
+@pytest.mark.parametrize("end", ["none shown", "good", "broken at once", "broken later", "goodbye"])
+def test_clients_that_must_show_a_certificate(
+    authority: Authority, caplog: pytest.LogCaptureFixture, policy: str, codec: str, end: str
+) -> None:
+    """The library behind "require" is another one: it has to say the same in the same places."""
+    caplog.set_level(logging.INFO)
+    bench = Secure(authority, policy=policy)
+    client = Client(bench, bench.connect())
+    asked = {"feature_negotiation": True, "tls_v1": True} | ({codec: True} if codec else {})
+    client.say(b"IDENTIFY\n" + body(json.dumps(asked).encode()))
+    client.frame()
+    broken = b"\x17\x03\x03\x00\x20" + b"\x00" * 32
+    client.begin_tls(authority.client(None if end == "none shown" else authority.issue("me")))
+    finish_with(client, lambda: broken if end == "broken at once" else b"")
+    (connection,) = bench.reactor.connections.values()
+    if end in ("none shown", "broken at once"):
+        assert bench.edge.refused == {"tls_or_compression": 1}
+        assert connection.peer.closing
+        (line,) = caplog.messages
+        assert line.startswith(f"CLIENT({connection.peer.remote_ip}:{connection.peer.port}): TLS")
+        assert end != "none shown" or line.endswith(": TLS handshake failed: peer did not return a certificate")
+    else:
+        assert connection.peer.introduction.tls is not None
+        assert connection.peer.introduction.tls.common_name == "me"
+        assert client.frame() == b"OK"
+        if codec:
+            client.begin_codec(codec)
+            assert client.frames() == [b"OK"]
+        client.say(b"PUB t\n" + body(b"x"))
+        assert client.frames() == [b"OK"]
+    if end == "broken later":
+        client.say_raw(broken)
+        assert bench.edge.refused == {"tls_or_compression": 1}
+    elif end == "goodbye":
+        assert client.tls is not None
+        with pytest.raises(ssl.SSLWantReadError):
+            client.tls.unwrap()
+        client.say_raw(client.outgoing.read())
+        assert nothing_is_left(bench)
+    client.socket.close()
+    bench.let_go()
+    assert nothing_is_left(bench)
+    bench.close()
+
+
+# corrupt streams
+
+CORRUPT = [
+    ("snappy", b"\xff\x06\x00\x00sNaPpX"),
+    ("snappy", b"\x01\x08\x00\x00" + b"\0" * 8),
+    ("snappy", b"\xff\x06\x00\x00sNaPpY\x01\x08\x00\x00" + b"\0" * 8),
+    ("snappy", b"\xff\x06\x00\x00sNaPpY\x00\xff\xff\xff"),
+    ("snappy", b"\xff\x06\x00\x00sNaPpY\x02\x01\x00\x00x"),
+    ("deflate", b"\x07\x00\x00"),
+    ("deflate", b"PUB t\n" + body(b"x")),
+]
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize(("codec", "stream"), CORRUPT)
+def test_a_corrupt_stream_is_closed_without_a_word(bench: Secure, tls: bool, codec: str, stream: bytes) -> None:
+    client = bench.client(tls, codec)
+    client.say_raw(client.encipher(stream))
+    assert client.frames() == []
+    assert client.ended
+    assert bench.edge.refused == {"tls_or_compression": 1}
+    bench.advance(DRAIN_TIME)
+    assert nothing_is_left(bench)
+
+
+@pytest.mark.parametrize("codec", ["", "snappy", "deflate"])
+def test_a_corrupt_record_is_closed_with_an_alert_at_most(bench: Secure, codec: str) -> None:
+    client = bench.client(True, codec)
+    record = bytearray(client.encode(b"PUB t\n" + body(b"x")))
+    record[-1] ^= 1
+    client.say_raw(bytes(record))
+    with pytest.raises(ssl.SSLError, match=r"(?i)alert"):
+        client.read()
+    assert bench.edge.refused == {"tls_or_compression": 1}
+    bench.advance(DRAIN_TIME)
+    assert nothing_is_left(bench)
+
+
+def test_broken_records_while_output_waits_for_the_network(bench: Secure) -> None:
+    """It is closing and cannot be drained yet: no heartbeat may be written to a broken TLS connection meanwhile."""
+    client = bench.client(True, heartbeat_interval=1000)
+    (connection,) = bench.reactor.connections.values()
+    bench.advance(SECOND // 2)
+    connection.socket = Clogged(connection.socket)  # type: ignore[assignment]
+    client.say(b"PUB t\n" + body(b"x"))
+    client.say_raw(b"\x17\x03\x03\x00\x20" + b"\x00" * 32)
+    assert connection.peer.closing
+    assert connection.backlog
+    bench.advance(SECOND // 2)  # a heartbeat would be due
+    assert len(bench.reactor.connections) == 1
+    bench.advance(SECOND // 2)
+    assert nothing_is_left(bench)  # the write deadline: one heartbeat interval
+
+
+class Clogged:
+    """A socket to whose network nothing can be sent any more."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket = sock
+        self.recv_into, self.fileno, self.close = sock.recv_into, sock.fileno, sock.close
+
+    def send(self, data: bytes) -> int:
+        raise BlockingIOError
+
+
+# bombs
+
+
+def deflate_bomb(size: int) -> bytes:
+    stream = zlib.compressobj(9, zlib.DEFLATED, -15)
+    return b"".join(stream.compress(bytes(1 << 20)) for _ in range(size >> 20)) + stream.flush(zlib.Z_SYNC_FLUSH)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_a_deflate_bomb_ends_at_the_longest_line(bench: Secure, tls: bool) -> None:
+    client = bench.client(tls, "deflate")
+    bomb = client.encipher(deflate_bomb(256 << 20))
+    tracemalloc.start()
+    client.say_raw(bomb)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * READ_LIMIT + len(bomb)
+    assert client.frames() == []
+    bench.advance(DRAIN_TIME)
+    assert nothing_is_left(bench)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("codec", ["snappy", "deflate"])
+def test_much_input_in_little_is_taken_in_portions_and_others_are_served_between(
+    bench: Secure, tls: bool, codec: str
+) -> None:
+    nops = (b"NOP " + b"x" * 1019 + b"\n") * 4096
+    client = bench.client(tls, codec)
+    other = bench.client()
+    said = client.encode(nops + b"PUB last\n" + body(b"x"))
+    client.socket.setblocking(True)
+    client.socket.sendall(said)
+    turns = served = 0
+    while "last" not in bench.node.broker.topics:
+        other.socket.send(b"PUB t\n" + body(b"x"))
+        bench.turn(1)
+        turns += 1
+        served += len(other.frames())
+    assert turns >= len(nops) // (READ_LIMIT + 65536)
+    assert served >= turns - 1
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("codec", ["snappy", "deflate"])
+def test_compressed_input_is_not_read_ahead_of_what_the_peer_has_taken(bench: Secure, tls: bool, codec: str) -> None:
+    """Else a client that compresses well fills our memory: it sends quicker than we may look at it."""
+    client = bench.client(tls, codec)
+    filler = b"".join(b"%016x" % (i * 0x9E3779B97F4A7C15 % 2**64) + b"x" * 100 for i in range(150_000))
+    data = client.encode(b"".join(b"NOP " + filler[i : i + 10_000] + b"\n" for i in range(0, len(filler), 10_000)))
+    assert 4 * READ_LIMIT < len(data) < len(filler) // 4
+    (connection,) = bench.reactor.connections.values()
+    assert connection.layers is not None
+    codec_object = connection.layers._codec
+    assert codec_object is not None
+    for _ in range(60):
+        try:
+            data = data[client.socket.send(data) :]
+        except BlockingIOError:
+            pass
+        bench.turn(1)
+        assert len(codec_object._input) <= 2 * READ_LIMIT
+
+
+@pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.parametrize("codec", ["snappy", "deflate"])
+def test_an_error_in_front_of_much_input_still_arrives(bench: Secure, tls: bool, codec: str) -> None:
+    client = bench.client(tls, codec)
+    client.say(b"BAD\n" + b"NOP\n" * 1_000_000)
+    client.say(b"NOP\n" * 1000)
+    bench.turn(20)
+    assert client.frames() == [b"E_INVALID invalid command BAD"]
+    client.read_network()  # no reset
+    assert client.ended
+    client.socket.close()
+    bench.turn()
+    assert nothing_is_left(bench)
+
+
+# backpressure
+
+
+@pytest.mark.parametrize(("tls", "codec"), ALL)
+def test_a_client_that_reads_no_replies_is_not_read_from(bench: Secure, tls: bool, codec: str) -> None:
+    client = bench.client(tls, codec)
+    client.say(b"SUB t c\n")
+    client.frames()
+    client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+    fins = b"".join(b"FIN %016x\n" % (i * 0x9E3779B97F4A7C15 % 2**64) for i in range(10_000))  # hardly compresses
+    (connection,) = bench.reactor.connections.values()
+    data = b""
+    for _ in range(2000):  # 500 FINs that fail end a client's share of a turn
+        if not data:
+            data = client.encode(fins)
+        try:
+            data = data[client.socket.send(data) :]
+        except BlockingIOError:
+            pass
+        bench.turn(1)
+        if not connection.reading and connection.backlog >= MAX_UNSENT:
+            break
+    assert connection.backlog >= MAX_UNSENT
+    bench.turn(5)
+    assert not connection.reading
+    assert connection.backlog < 2 * MAX_UNSENT + 20_000_000
+    read = 0
+    for _ in range(20_000):  # it reads after all: nothing was lost
+        read += len(client.frames())
+        bench.turn(1)
+        if connection.backlog < MAX_UNSENT and connection.reading:
+            break
+    assert connection.reading
+    assert read > 10_000
+
+
+@pytest.mark.parametrize(("tls", "codec"), ALL)
+def test_a_consumer_that_does_not_read_does_not_stop_another(bench: Secure, tls: bool, codec: str) -> None:
+    stuck = bench.client(tls, codec)
+    stuck.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    noise = b"".join(struct.pack(">I", zlib.crc32(b"%d" % i)) for i in range(2500))
+    bench.node.broker.topic("t").publish([noise] * 3000, 3000 * len(noise))
+    stuck.say(b"SUB t c\nRDY 2500\n")
+    bench.turn(40)
+    healthy = bench.client(tls, codec)
+    healthy.say(b"SUB t c\nRDY 100\n")
+    bench.turn(20)
+    got = len(healthy.frames())
+    bench.turn(10)
+    assert got + len(healthy.frames()) == 101
+    (first, _) = bench.reactor.connections.values()
+    assert first.backlog <= 400_000
+
+
+# output that waits to be durable
+
+
+@pytest.mark.parametrize(("tls", "codec"), ALL)
+def test_sealed_output_leaves_in_order_through_the_right_layers(authority: Authority, tls: bool, codec: str) -> None:
+    bench = Secure(authority, Node(store=SlowStore))
+    store = bench.node.store
+    assert isinstance(store, SlowStore)
+    client = Client(bench, bench.connect())
+    asked = {"feature_negotiation": True, "tls_v1": tls} | ({codec: True} if codec else {})
+    client.say(b"PUB t\n" + body(b"x") + b"IDENTIFY\n" + body(json.dumps(asked).encode()))
+    assert client.read_network() == b""  # the publish is not durable, and nothing overtakes its OK
+
+    def durable() -> None:
+        store.sync()
+        bench.turn()
+
+    durable()
+    assert client.frame() == b"OK"
+    assert json.loads(client.frame())["tls_v1"] == tls
+    if tls:
+        client.shake_hands(authority.client())
+        assert client.frame() == b"OK"
+    if codec:
+        client.begin_codec(codec)
+        assert client.frames() == [b"OK"]
+    client.say(b"PUB t\n" + body(b"y"))
+    client.say(b"BAD\n")
+    assert client.frames() == []
+    durable()
+    assert client.frames() == [b"OK", b"E_INVALID invalid command BAD"]
+    bench.let_go()
+    assert nothing_is_left(bench)
+    bench.close()
+
+
+# nothing stays behind
+
+
+@pytest.mark.parametrize("end", ["client closes", "error", "reset", "corrupt", "daemon stops"])
+@pytest.mark.parametrize(("tls", "codec"), ALL)
+def test_a_connection_is_freed_without_the_collector(authority: Authority, tls: bool, codec: str, end: str) -> None:
+    bench = Secure(authority, Node(Limits(requeue_on_disconnect=True)))
+    gc.collect()
+    gc.disable()  # the daemon never collects old garbage: reference counts must do
+    try:
+        client = bench.client(tls, codec)
+        client.say(b"PUB t\n" + body(b"x") + b"SUB t c\nRDY 5\n")
+        (connection,) = bench.reactor.connections.values()
+        socket_object = weakref.ref(connection.socket)
+        del connection
+        if end == "client closes":
+            client.socket.close()
+        elif end == "error":
+            client.say(b"BAD\n")
+        elif end == "reset":
+            client.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.socket.close()
+        elif end == "corrupt":
+            client.say_raw(client.encipher(b"\xff" * 100) if codec else b"\xff" * 100)
+        bench.let_go()
+        if end == "daemon stops":
+            bench.close()
+        else:
+            assert nothing_is_left(bench)
+        assert socket_object() is None
+        left = [o for o in gc.get_objects() if isinstance(o, Connection | Peer) and belongs(o, bench)]
+        assert left == []
+    finally:
+        gc.enable()
+    bench.close()
+
+
+def belongs(thing: Connection | Peer, bench: Secure) -> bool:
+    """True if it is of this test's daemon."""
+    return (thing._reactor if isinstance(thing, Connection) else thing._broker) in (bench.reactor, bench.node.broker)

@@ -1,0 +1,757 @@
+"""Conversations as bytes: every command, every reply and error, as beanstalkd 1.13 says them (specs/beanstalkd.md)."""
+
+import pytest
+
+from nsqd.core.limits import Limits
+from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.work_queue.job import JobState
+from nsqd.protocols.beanstalk.client import BeanstalkContext
+from tests.nsqd.core.node import MS, SECOND, Node
+from tests.nsqd.protocols.beanstalk.wire import Wire, facts, put
+
+SMALL = BeanstalkContext(max_job_size=10)
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire()
+
+
+def test_a_job_from_put_to_delete(wire: Wire) -> None:
+    assert wire.ask(put(b"hello")) == b"INSERTED 1\r\n"
+    assert wire.ask(put(b"")) == b"INSERTED 2\r\n"
+    assert wire.ask(b"reserve\r\n") == b"RESERVED 1 5\r\nhello\r\n"
+    assert wire.ask(b"delete 1\r\n") == b"DELETED\r\n"
+    assert wire.ask(b"delete 1\r\n") == b"NOT_FOUND\r\n"
+    assert wire.ask(b"reserve-with-timeout 0\r\n") == b"RESERVED 2 0\r\n\r\n"
+    assert wire.ask(b"reserve-with-timeout 0abc\r\n") == b"TIMED_OUT\r\n"
+    wire.node.broker.check()
+    wire.node.broker.tubes.check()
+
+
+WORDS = [
+    (b"put", b"UNKNOWN_COMMAND"),
+    (b"use", b"UNKNOWN_COMMAND"),
+    (b"", b"UNKNOWN_COMMAND"),
+    (b"list-tube", b"UNKNOWN_COMMAND"),
+    (b"LIST-TUBES", b"UNKNOWN_COMMAND"),
+    (b"peek-foo", b"UNKNOWN_COMMAND"),
+    (b"kick", b"UNKNOWN_COMMAND"),
+    (b"stats ", b"BAD_FORMAT"),
+    (b"statsX", b"BAD_FORMAT"),
+    (b"stats-job", b"BAD_FORMAT"),
+    (b"reserveX", b"BAD_FORMAT"),
+    (b"reserve ", b"BAD_FORMAT"),
+    (b"reserve-job", b"BAD_FORMAT"),
+    (b"reserve-with-timeout", b"BAD_FORMAT"),
+    (b"reserve-with-timeout -1", b"BAD_FORMAT"),
+    (b"reserve-with-timeout 2147483648", b"BAD_FORMAT"),
+    (b"reserve-mode tube", b"BAD_FORMAT"),
+    (b"peek-readyX", b"BAD_FORMAT"),
+    (b"list-tubesX", b"BAD_FORMAT"),
+    (b"use  a", b"BAD_FORMAT"),
+    (b"use a ", b"BAD_FORMAT"),
+    (b"use -a", b"BAD_FORMAT"),
+    (b"use a:b", b"BAD_FORMAT"),
+    (b"use \xc3\xa4", b"BAD_FORMAT"),
+    (b"use " + b"a" * 201, b"BAD_FORMAT"),
+    (b"delete 1 ", b"BAD_FORMAT"),
+    (b"delete +1", b"BAD_FORMAT"),
+    (b"delete \t1", b"BAD_FORMAT"),
+    (b"delete 18446744073709551616", b"BAD_FORMAT"),
+    (b"delete 18446744073709551615", b"NOT_FOUND"),
+    (b"delete    1", b"NOT_FOUND"),
+    (b"delete 001", b"NOT_FOUND"),
+    (b"release 1 4294967296 0", b"BAD_FORMAT"),
+    (b"release 1 0", b"BAD_FORMAT"),
+    (b"release 1 0 0", b"NOT_FOUND"),
+    (b"bury 1", b"BAD_FORMAT"),
+    (b"bury 1 0", b"NOT_FOUND"),
+    (b"touch 1", b"NOT_FOUND"),
+    (b"kick-job 1", b"NOT_FOUND"),
+    (b"kick -1", b"KICKED 0"),
+    (b"kick +5", b"KICKED 0"),
+    (b"kick 5abc", b"KICKED 0"),
+    (b"kick 5 6", b"KICKED 0"),
+    (b"kick 18446744073709551616", b"BAD_FORMAT"),
+    (b"kick x", b"BAD_FORMAT"),
+    (b"peek 1", b"NOT_FOUND"),
+    (b"peek-ready", b"NOT_FOUND"),
+    (b"peek-delayed", b"NOT_FOUND"),
+    (b"peek-buried", b"NOT_FOUND"),
+    (b"reserve-job 1", b"NOT_FOUND"),
+    (b"stats-job 1", b"NOT_FOUND"),
+    (b"stats-tube nowhere", b"NOT_FOUND"),
+    (b"pause-tube nowhere 1", b"NOT_FOUND"),
+    (b"pause-tubedefault 0", b"PAUSED"),
+    (b"pause-tube   default 0", b"PAUSED"),
+    (b"pause-tube default", b"BAD_FORMAT"),
+    (b"pause-tube -x 0", b"BAD_FORMAT"),
+    (b"pause-tube-x 0", b"BAD_FORMAT"),
+    (b"pause-tube - 1", b"BAD_FORMAT"),
+    (b"pause-tube " + b"a" * 201 + b" 0", b"BAD_FORMAT"),
+    (b"pause-tube " + b"a" * 200 + b" 0", b"NOT_FOUND"),
+    (b"use " + b"a" * 200, b"USING " + b"a" * 200),
+    (b"use A-z0+9/;.$_()", b"USING A-z0+9/;.$_()"),
+    (b"watch a", b"WATCHING 2"),
+    (b"ignore nowhere", b"WATCHING 1"),
+    (b"ignore default", b"NOT_IGNORED"),
+    (b"list-tube-used", b"USING default"),
+    (b"list-tubes", b"OK 14\r\n---\n- default\n"),
+    (b"list-tubes-watched", b"OK 14\r\n---\n- default\n"),
+    (b"use a\0b", b"BAD_FORMAT"),
+    (b"put 0 0 60", b"BAD_FORMAT"),
+    (b"put 4294967296 0 60 1", b"BAD_FORMAT"),
+    (b"put -1 0 60 1", b"BAD_FORMAT"),
+    (b"put 0 0 60 1 ", b"BAD_FORMAT"),
+    (b"x" * 300, b"BAD_FORMAT"),
+]
+
+
+@pytest.mark.parametrize(("line", "reply"), WORDS)
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_a_line_and_its_reply(wire: Wire, line: bytes, reply: bytes, in_pieces: bool) -> None:
+    sent = line + b"\r\nlist-tube-used\r\n"
+    for piece in [bytes([byte]) for byte in sent] if in_pieces else [sent]:
+        wire.send(piece)
+    used = line[4:] if line.startswith(b"use ") and reply.startswith(b"USING") else b"default"
+    assert wire.said() == reply + b"\r\nUSING %s\r\n" % used
+
+
+def test_a_line_feed_alone_ends_no_line(wire: Wire) -> None:
+    assert wire.ask(b"list-tube-used\nuse x") == b""
+    assert wire.ask(b"\r\n") == b"BAD_FORMAT\r\n"
+
+
+@pytest.mark.parametrize("verb", [b"GET", b"POST", b"PUT", b"HEAD", b"DELETE", b"OPTIONS"])
+def test_a_verb_of_http_ends_the_connection(wire: Wire, verb: bytes) -> None:
+    assert wire.ask(verb + b" / HTTP/1.1\r\n" + put(b"x")) == b""
+    assert wire.peer.outbox.closing
+    assert wire.node.broker.tubes.total == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"delete / HTTP/1.1",
+        b"get / HTTP/1.0",
+        b"PROPFIND / HTTP/1.1",
+        b"kick 5 HTTP/1.1",
+        b"reserve-with-timeout 0 HTTP/1.1",
+        b"Host: localhost",
+        b"host: localhost",
+        b"HOST:",
+        b"POST /" + b"x" * 300 + b" HTTP/1.1",
+    ],
+)
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_so_does_any_line_of_a_request_of_http(wire: Wire, line: bytes, size: int) -> None:
+    said = line + b"\r\n" + put(b"x")
+    assert b"".join(wire.ask(said[at : at + size]) for at in range(0, len(said), size)) == b""
+    assert wire.peer.outbox.closing
+    assert wire.node.broker.tubes.total == 0
+
+
+@pytest.mark.parametrize("line", [b"use xHTTP/1.1", b"watch host:", b"use x HTTP/11", b"HTTP/1.1", b" HTTP/1.x"])
+def test_what_only_looks_a_little_like_it_is_a_line_as_any_other(wire: Wire, line: bytes) -> None:
+    assert wire.ask(line + b"\r\n") != b""
+    assert not wire.peer.outbox.closing
+
+
+def test_quit_and_what_begins_like_it() -> None:
+    for word in (b"quit", b"quitXYZ"):
+        wire = Wire()
+        assert wire.ask(word + b"\r\nlist-tube-used\r\n") == b""
+        assert wire.peer.outbox.closing
+
+
+def test_bodies_are_as_long_as_was_said_whatever_they_hold(wire: Wire) -> None:
+    body = b"\r\ndelete 1\r\n\0\xff"
+    for byte in put(body):
+        wire.send(bytes([byte]))
+    assert wire.said() == b"INSERTED 1\r\n"
+    assert wire.ask(b"peek 1\r\n") == b"FOUND 1 %d\r\n%s\r\n" % (len(body), body)
+
+
+def test_a_body_without_its_end_burns_an_id(wire: Wire) -> None:
+    assert wire.ask(b"put 0 0 60 3\r\nabcdXlist-tube-used\r\n") == b"EXPECTED_CRLF\r\nUSING default\r\n"
+    assert wire.ask(put(b"x")) == b"INSERTED 2\r\n"
+
+
+def test_a_body_that_is_too_big_is_thrown_away_and_takes_no_id() -> None:
+    wire = Wire(context=SMALL)
+    assert wire.ask(put(b"x" * 10)) == b"INSERTED 1\r\n"
+    assert wire.ask(b"put 0 0 60 11 trailing\r\n" + b"x" * 11 + b"\r\nlist-tube-used\r\n") == (
+        b"JOB_TOO_BIG\r\nUSING default\r\n"
+    )
+    wire.send(b"put 0 0 60 4294967295\r\n")
+    for _ in range(100):
+        wire.send(b"x" * 100_000)
+        assert wire.peer._buffer == b""
+    assert wire.said() == b""
+    other = Wire(wire.node)
+    assert other.ask(put(b"y")) == b"INSERTED 2\r\n"
+
+
+def test_a_bad_put_does_not_take_its_body(wire: Wire) -> None:
+    assert wire.ask(b"put 0 0 x 5\r\nhello\r\n") == b"BAD_FORMAT\r\nUNKNOWN_COMMAND\r\n"
+
+
+def test_puts_of_one_piece_are_answered_one_by_one(wire: Wire) -> None:
+    assert wire.ask(put(b"first")) == b"INSERTED 1\r\n"  # the line is known now
+    alike = put(b"alike") * 3
+    assert wire.ask(alike) == b"INSERTED 2\r\nINSERTED 3\r\nINSERTED 4\r\n"
+    assert wire.ask(alike + put(b"later", delay=5) + put(b"urgent", 1) + alike[:-9]).count(b"INSERTED") == 7
+    assert wire.ask(alike[-9:]) == b"INSERTED 12\r\n"
+    assert wire.ask(put(b"alike") + put(b"alike")[:-2] + b"xx" + put(b"alike")) == (
+        b"INSERTED 13\r\nEXPECTED_CRLF\r\nINSERTED 15\r\n"
+    )
+    tube = wire.node.broker.tubes.tube("default")
+    assert tube is not None
+    found = [(tube.index.client_id(job.id), job.state, job.priority, tube.body(job)) for job in tube.jobs]
+    assert found[0] == (1, JobState.READY, 0, b"first")
+    assert [job for job in found if job[3] == b"later"] == [(8, JobState.DELAYED, 0, b"later")]
+    assert [job for job in found if job[3] == b"urgent"] == [(9, JobState.READY, 1, b"urgent")]
+    assert sorted(job[0] for job in found) == [*range(1, 14), 15]
+    tube.check()
+    wire.node.broker.tubes.check()
+
+
+@pytest.mark.parametrize(
+    ("command", "reply"),
+    [
+        (b"reserve\r\n", b"RESERVED 3 1\r\nc\r\n"),
+        (b"reserve-job 2\r\n", b"RESERVED 2 1\r\nb\r\n"),
+        (b"peek 2\r\n", b"FOUND 2 1\r\nb\r\n"),
+        (b"delete 2\r\n", b"DELETED\r\n"),
+        (b"kick 1\r\n", b"KICKED 1\r\n"),
+        (b"kick-job 4\r\n", b"KICKED\r\n"),
+        (b"list-jobs default ready 9\r\n", b"OK 16\r\n---\n- 1\n- 2\n- 3\n\r\n"),
+        (b"clear-tube default\r\n", b"CLEARED 4\r\n"),
+        (b"move-job 2 other\r\n", b"MOVED 5\r\n"),
+        (b"put-unique k 0 0 1 1\r\ne\r\nput-unique k 0 0 1 1\r\ne\r\n", b"INSERTED 5\r\nDUPLICATE\r\n"),
+    ],
+)
+def test_what_is_put_can_be_looked_at_in_the_same_turn(wire: Wire, command: bytes, reply: bytes) -> None:
+    """Also by others: what is told of a job must not depend on when the node's turn ends."""
+    jobs = put(b"a", 5) + put(b"b", 5) + put(b"c", 4) + put(b"d", 5, 100)
+    other = Wire(wire.node)
+    other.peer.receive(jobs, wire.node.now)
+    answer = wire.ask(command)
+    assert answer == reply
+    assert other.said() == b"".join(b"INSERTED %d\r\n" % number for number in range(1, 5))
+    wire.node.broker.check()
+    wire.node.broker.tubes.check()
+
+
+@pytest.mark.parametrize(
+    ("commands", "answers", "got"),
+    [
+        (put(b"a") + b"reserve-with-timeout 0\r\n", b"INSERTED 2\r\nTIMED_OUT\r\n", b"RESERVED 2 1\r\na\r\n"),
+        (put(b"a") + b"delete 2\r\n", b"INSERTED 2\r\nNOT_FOUND\r\n", b"RESERVED 2 1\r\na\r\n"),
+        (put(b"a", 9) + put(b"b", 1), b"INSERTED 2\r\nINSERTED 3\r\n", b"RESERVED 2 1\r\na\r\n"),
+        (put(b"a") * 2, b"INSERTED 2\r\nINSERTED 3\r\n", b"RESERVED 2 1\r\na\r\n"),
+        (
+            b"release 1 0 0\r\nreserve-with-timeout 0\r\n",
+            b"RELEASED\r\nTIMED_OUT\r\n",
+            b"RESERVED 1 3\r\nold\r\n",
+        ),
+        (b"bury 1 0\r\nkick 5\r\npeek-ready\r\n", b"BURIED\r\nKICKED 1\r\nNOT_FOUND\r\n", b"RESERVED 1 3\r\nold\r\n"),
+    ],
+)
+def test_who_waits_is_before_whoever_asks_later(wire: Wire, commands: bytes, answers: bytes, got: bytes) -> None:
+    """Also before the one who put it, in the same piece."""
+    assert wire.ask(put(b"old") + b"reserve\r\n").endswith(b"old\r\n")
+    waiting = Wire(wire.node).send(b"reserve\r\n")
+    assert wire.ask(commands) == answers
+    assert waiting.said() == got
+
+
+def test_a_job_put_behind_messages_that_are_no_jobs_yet_is_there_at_once(wire: Wire) -> None:
+    wire.ask(b"use t\r\nwatch t\r\n")
+    topic = wire.node.broker.topic("t")
+    topic.publish([b"nsq"] * 5000, 15_000)
+    wire.node.turn()
+    assert wire.ask(put(b"urgent", 1) + b"peek 5001\r\nreserve\r\n") == (
+        b"INSERTED 5001\r\nFOUND 5001 6\r\nurgent\r\nRESERVED 5001 6\r\nurgent\r\n"
+    )
+    while wire.node.broker.agenda.awake:
+        wire.node.turn()
+    facts_of = facts(wire.ask(b"stats-tube t\r\n"))
+    assert (facts_of["current-jobs-ready"], facts_of["current-jobs-reserved"]) == ("5000", "1")
+    assert facts_of["total-jobs"] == "5001"
+    wire.node.broker.tubes.check()
+
+
+def test_emptying_a_topic_leaves_what_was_handed_out_on_its_terms(wire: Wire) -> None:
+    broker = wire.node.broker
+    broker.tubes.made("q")
+    topic = broker.topics["q"]
+    broker.pause(topic, True)
+    topic.put([b"x"] * 3000, JobOptions(5, 60, 1000, wire.node.now + 1000 * 10**9, True))
+    wire.node.turn()
+    broker.pause(topic, False)  # 2000 become jobs in this turn
+    broker.pause(topic, True)
+    topic.put([b"y"], JobOptions(5, 60, 0, 0, True))
+    broker.seal_puts()
+    topic.empty()
+    for _ in range(3):
+        wire.node.turn()
+    assert broker.tubes.tube(topic.name) is not None
+    assert broker.tubes.tube(topic.name).table.counts[JobState.DELAYED] == 3000
+    assert {(job.priority, job.delay) for job in broker.tubes.tube(topic.name).jobs} == {(5, 1000)}
+
+
+def test_who_puts_and_leaves_has_put(wire: Wire) -> None:
+    wire.ask(b"use t\r\n")
+    wire.peer.receive(put(b"a") * 2, wire.node.now)
+    wire.leave()
+    assert Wire(wire.node).ask(b"watch t\r\nreserve\r\n") == b"WATCHING 2\r\nRESERVED 1 1\r\na\r\n"
+
+
+def test_drain_mode(wire: Wire) -> None:
+    wire.ask(put(b"x"))
+    wire.node.broker.drain(True)
+    assert wire.ask(put(b"y")) == b"DRAINING\r\n"
+    assert wire.ask(b"put 0 0 60 1\r\nabc") == b"EXPECTED_CRLF\r\n"
+    assert wire.ask(b"put 0 0 60 99999\r\n" + b"x" * 100_001) == b"JOB_TOO_BIG\r\n"
+    assert wire.ask(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
+    assert wire.ask(b"release 1 0 0\r\n") == b"RELEASED\r\n"
+    assert wire.ask(b"move-job 1 other\r\n") == b"DRAINING\r\n"
+    assert wire.ask(b"put-unique k 0 0 60 1\r\nz\r\n") == b"DRAINING\r\n"
+    assert facts(wire.ask(b"stats\r\n"))["draining"] == "true"
+    wire.node.broker.drain(False)
+    assert wire.ask(b"move-job 1 other\r\n").startswith(b"MOVED ")
+    assert facts(wire.ask(b"stats\r\n"))["draining"] == "false"
+
+
+def test_the_order_is_priority_and_then_id_over_all_watched_tubes(wire: Wire) -> None:
+    for tube, priority in ((b"a", 5), (b"b", 1), (b"a", 1), (b"c", 0), (b"b", 1)):
+        wire.ask(b"use %s\r\n" % tube + put(b"x", priority))
+    wire.ask(b"watch b\r\nwatch a\r\n")
+    found = [wire.ask(b"reserve\r\n").split()[1] for _ in range(4)]
+    assert found == [b"2", b"3", b"5", b"1"]
+    assert wire.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+    wire.ask(b"release 2 1 0\r\nrelease 5 1 0\r\nrelease 1 0 0\r\n")
+    assert [wire.ask(b"reserve\r\n").split()[1] for _ in range(3)] == [b"1", b"2", b"5"]
+
+
+def test_release_with_a_delay_and_a_new_priority(wire: Wire) -> None:
+    wire.ask(put(b"x", 7))
+    wire.ask(b"reserve\r\n")
+    assert wire.ask(b"release 1 3 2\r\n") == b"RELEASED\r\n"
+    told = facts(wire.ask(b"stats-job 1\r\n"))
+    assert told == told | {
+        "state": "delayed",
+        "pri": "3",
+        "delay": "2",
+        "time-left": "2",
+        "releases": "1",
+        "reserves": "1",
+    }
+    assert wire.ask(b"peek-delayed\r\n") == b"FOUND 1 1\r\nx\r\n"
+    wire.send(b"reserve\r\n").advance(1900)
+    assert wire.said() == b""
+    wire.advance(150)
+    assert wire.said() == b"RESERVED 1 1\r\nx\r\n"
+
+
+def test_a_reservation_ends_by_itself(wire: Wire) -> None:
+    wire.ask(put(b"x", ttr=3))
+    other = Wire(wire.node)
+    assert wire.ask(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
+    other.send(b"reserve\r\n")
+    wire.advance(2950)
+    assert other.said() == b""
+    assert wire.ask(b"touch 1\r\n") == b"TOUCHED\r\n"
+    wire.advance(2900)
+    assert other.said() == b""
+    wire.advance(200)
+    assert other.said() == b"RESERVED 1 1\r\nx\r\n"
+    told = facts(wire.ask(b"stats-job 1\r\n"))
+    assert (told["timeouts"], told["reserves"], told["releases"]) == ("1", "2", "0")
+    for command in (b"release 1 0 0", b"bury 1 0", b"touch 1", b"delete 1", b"reserve-job 1"):
+        assert wire.ask(command + b"\r\n") == b"NOT_FOUND\r\n", command
+
+
+def test_deadline_soon(wire: Wire) -> None:
+    wire.ask(put(b"x", ttr=3))
+    wire.ask(b"reserve\r\n")
+    wire.send(b"reserve-with-timeout 10\r\n").advance(1990)
+    assert wire.said() == b""
+    wire.advance(20)
+    assert wire.said() == b"DEADLINE_SOON\r\n"
+    assert wire.ask(b"reserve\r\n") == b"DEADLINE_SOON\r\n"
+    wire.ask(put(b"y"))
+    assert wire.ask(b"reserve\r\n") == b"RESERVED 2 1\r\ny\r\n"  # there was one
+    wire.advance(1100)
+    assert wire.ask(b"reserve-with-timeout 0\r\n") == b"RESERVED 1 1\r\nx\r\n"
+
+
+def test_a_ttr_of_nothing_is_a_second_and_warns_at_once(wire: Wire) -> None:
+    wire.ask(put(b"x", ttr=0))
+    wire.ask(b"reserve\r\n")
+    assert facts(wire.ask(b"stats-job 1\r\n"))["ttr"] == "1"
+    assert wire.ask(b"reserve\r\n") == b"DEADLINE_SOON\r\n"
+
+
+def test_who_leaves_hands_back_what_it_had(wire: Wire) -> None:
+    wire.ask(put(b"x"))
+    other = Wire(wire.node)
+    assert other.ask(b"reserve\r\n") == b"RESERVED 1 1\r\nx\r\n"
+    wire.send(b"reserve\r\n")
+    other.leave()
+    assert wire.said() == b"RESERVED 1 1\r\nx\r\n"
+    told = facts(wire.ask(b"stats-job 1\r\n"))
+    assert (told["timeouts"], told["releases"], told["reserves"]) == ("0", "0", "2")
+    wire.node.broker.tubes.check()
+
+
+def test_waiters_are_served_in_the_order_of_their_coming() -> None:
+    node = Node()
+    waiters = [Wire(node).send(b"reserve\r\n") for _ in range(4)]
+    assert facts(Wire(node).ask(b"stats-tube default\r\n"))["current-waiting"] == "4"
+    waiters[1].leave()
+    producer = Wire(node)
+    producer.ask(put(b"1") + put(b"2") + put(b"3"))
+    assert [waiters[n].said() for n in (0, 2, 3)] == [b"RESERVED %d 1\r\n%d\r\n" % (n, n) for n in (1, 2, 3)]
+
+
+def test_what_follows_a_reserve_waits_with_it(wire: Wire) -> None:
+    wire.send(b"reserve\r\ndelete 1\r\nlist-tube-used\r\n")
+    assert wire.said() == b""
+    Wire(wire.node).ask(put(b"x"))
+    assert wire.said() == b"RESERVED 1 1\r\nx\r\nDELETED\r\nUSING default\r\n"
+
+
+def test_half_close(wire: Wire) -> None:
+    wire.send(put(b"x") + b"reserve\r\nreserve\r\n").eof()
+    assert wire.said() == b"INSERTED 1\r\nRESERVED 1 1\r\nx\r\nTIMED_OUT\r\n"
+    assert wire.peer.outbox.closing
+
+
+def test_bury_and_kick(wire: Wire) -> None:
+    for number in range(4):
+        wire.ask(put(b"%d" % number))
+    wire.ask(put(b"late", delay=100))
+    for job in (3, 1):
+        wire.ask(b"reserve-job %d\r\n" % job)
+        assert wire.ask(b"bury %d 9\r\n" % job) == b"BURIED\r\n"
+    assert wire.ask(b"peek-buried\r\n") == b"FOUND 3 1\r\n2\r\n"
+    assert wire.ask(b"kick 1\r\n") == b"KICKED 1\r\n"
+    assert wire.ask(b"kick-job 1\r\n") == b"KICKED\r\n"
+    assert wire.ask(b"kick-job 1\r\n") == b"NOT_FOUND\r\n"
+    assert wire.ask(b"kick 10\r\n") == b"KICKED 1\r\n"  # the delayed one, for none is buried
+    told = facts(wire.ask(b"stats-job 3\r\n"))
+    assert (told["pri"], told["buries"], told["kicks"], told["state"]) == ("9", "1", "1", "ready")
+    order = [wire.ask(b"reserve\r\n").split()[1] for _ in range(5)]
+    assert order == [b"2", b"4", b"5", b"1", b"3"]
+
+
+def test_reserve_job_in_every_state(wire: Wire) -> None:
+    wire.ask(b"use elsewhere\r\n" + put(b"r") + put(b"d", delay=100) + put(b"b"))
+    wire.ask(b"pause-tube elsewhere 100\r\n")
+    for job, body in ((1, b"r"), (2, b"d"), (3, b"b")):
+        assert wire.ask(b"reserve-job %d\r\n" % job) == b"RESERVED %d 1\r\n%s\r\n" % (job, body)
+    assert wire.ask(b"reserve-job 1\r\n") == b"NOT_FOUND\r\n"
+    wire.ask(b"bury 3 0\r\n")
+    assert wire.ask(b"reserve-job 3\r\n") == b"RESERVED 3 1\r\nb\r\n"
+    assert facts(wire.ask(b"stats\r\n"))["cmd-reserve"] == "0"
+
+
+def test_a_paused_tube_gives_nothing_out_until_its_time_is_over(wire: Wire) -> None:
+    wire.ask(put(b"x"))
+    assert wire.ask(b"pause-tube default 2\r\n") == b"PAUSED\r\n"
+    assert wire.ask(b"reserve-with-timeout 0\r\n") == b"TIMED_OUT\r\n"
+    told = facts(wire.ask(b"stats-tube default\r\n"))
+    assert (told["pause"], told["pause-time-left"], told["cmd-pause-tube"]) == ("2", "2", "1")
+    wire.send(b"reserve\r\n").advance(1900)
+    assert wire.said() == b""
+    wire.advance(150)
+    assert wire.said() == b"RESERVED 1 1\r\nx\r\n"
+    wire.ask(b"release 1 0 0\r\npause-tube default 100\r\n")
+    wire.send(b"reserve\r\n").advance(500)
+    assert wire.said() == b""
+    assert Wire(wire.node).ask(b"pause-tube default 0\r\n") == b"PAUSED\r\n"
+    wire.advance(50)
+    assert wire.said() == b"RESERVED 1 1\r\nx\r\n"
+    assert facts(wire.ask(b"stats-tube default\r\n"))["pause"] == "0"
+
+
+def test_tubes_come_and_go(wire: Wire) -> None:
+    other = Wire(wire.node)
+    other.ask(b"watch a\r\nuse b\r\n")
+    assert wire.ask(b"list-tubes\r\n") == b"OK 22\r\n---\n- default\n- a\n- b\n\r\n"
+    other.ask(put(b"x"))
+    other.leave()
+    assert wire.ask(b"list-tubes\r\n") == b"OK 18\r\n---\n- default\n- b\n\r\n"
+    assert wire.ask(b"delete 1\r\n") == b"DELETED\r\n"
+    assert wire.ask(b"list-tubes\r\n") == b"OK 14\r\n---\n- default\n\r\n"
+    assert list(wire.node.broker.topics) == []
+    wire.node.broker.check()
+    wire.node.broker.tubes.check()
+
+
+def test_watching(wire: Wire) -> None:
+    assert wire.ask(b"watch a\r\nwatch b\r\nwatch a\r\n") == b"WATCHING 2\r\nWATCHING 3\r\nWATCHING 3\r\n"
+    assert wire.ask(b"list-tubes-watched\r\n") == b"OK 22\r\n---\n- default\n- a\n- b\n\r\n"
+    assert wire.ask(b"ignore default\r\nlist-tubes-watched\r\n") == b"WATCHING 2\r\nOK 12\r\n---\n- b\n- a\n\r\n"
+    assert wire.ask(b"ignore a\r\nignore b\r\n") == b"WATCHING 1\r\nNOT_IGNORED\r\n"
+
+
+JOB = ["id", "tube", "state", "pri", "age", "delay", "ttr", "time-left", "file", "reserves", "timeouts", "releases"]
+TUBE = [
+    "name",
+    *(f"current-jobs-{state}" for state in ("urgent", "ready", "reserved", "delayed", "buried")),
+    "total-jobs",
+]
+TUBE += [
+    "current-using",
+    "current-watching",
+    "current-waiting",
+    "cmd-delete",
+    "cmd-pause-tube",
+    "pause",
+    "pause-time-left",
+]
+ALL = [
+    "current-jobs-urgent",
+    "current-jobs-ready",
+    "current-jobs-reserved",
+    "current-jobs-delayed",
+    "current-jobs-buried",
+    "cmd-put",
+    "cmd-peek",
+    "cmd-peek-ready",
+    "cmd-peek-delayed",
+    "cmd-peek-buried",
+    "cmd-reserve",
+    "cmd-reserve-with-timeout",
+    "cmd-delete",
+    "cmd-release",
+    "cmd-use",
+    "cmd-watch",
+    "cmd-ignore",
+    "cmd-bury",
+    "cmd-kick",
+    "cmd-touch",
+    "cmd-stats",
+    "cmd-stats-job",
+    "cmd-stats-tube",
+    "cmd-list-tubes",
+    "cmd-list-tube-used",
+    "cmd-list-tubes-watched",
+    "cmd-pause-tube",
+    "job-timeouts",
+    "total-jobs",
+    "max-job-size",
+    "current-tubes",
+    "current-connections",
+    "current-producers",
+    "current-workers",
+    "current-waiting",
+    "total-connections",
+    "pid",
+    "version",
+    "rusage-utime",
+    "rusage-stime",
+    "uptime",
+    "binlog-oldest-index",
+    "binlog-current-index",
+    "binlog-records-migrated",
+    "binlog-records-written",
+    "binlog-max-size",
+    "draining",
+    "id",
+    "hostname",
+    "os",
+    "platform",
+]
+
+
+def test_statistics_have_beanstalkds_keys_in_its_order(wire: Wire) -> None:
+    wire.ask(put(b"x", 5) + put(b"y", 2000) + put(b"z", delay=9))
+    wire.ask(b"reserve-job 2\r\n")
+    assert list(facts(wire.ask(b"stats-job 1\r\n"))) == [*JOB, "buries", "kicks"]
+    assert facts(wire.ask(b"stats-job 1\r\n"))["tube"] == '"default"'
+    told = facts(wire.ask(b"stats-tube default\r\n"))
+    assert list(told) == TUBE
+    assert told == told | {
+        "name": '"default"', "current-jobs-urgent": "1", "current-jobs-ready": "1", "current-jobs-reserved": "1",
+        "current-jobs-delayed": "1", "current-jobs-buried": "0", "total-jobs": "3", "current-using": "1",
+        "current-watching": "1",
+    }  # fmt: skip
+    told = facts(wire.ask(b"stats\r\n"))
+    assert list(told) == ALL
+    assert told == told | {
+        "cmd-put": "3",
+        "cmd-stats": "1",
+        "cmd-stats-job": "2",
+        "version": '"1.13"',
+        "total-jobs": "3",
+    }
+    assert wire.ask(b"stats-tube \r\npause-tube : 1\r\n") == b"BAD_FORMAT\r\n" * 2
+    told = facts(wire.ask(b"stats\r\n"))
+    assert (told["cmd-stats-tube"], told["cmd-pause-tube"]) == ("1", "1")
+
+
+def test_batches(wire: Wire) -> None:
+    wire.ask(put(b"1") + put(b"2") + put(b"3"))
+    assert wire.ask(b"reserve-batch 2 0\r\n") == b"RESERVED_BATCH 2\r\nRESERVED 1 1\r\n1\r\nRESERVED 2 1\r\n2\r\n"
+    assert wire.ask(b"reserve-batch 9 0\r\n") == b"RESERVED_BATCH 1\r\nRESERVED 3 1\r\n3\r\n"
+    assert wire.ask(b"reserve-batch 9 0\r\n") == b"TIMED_OUT\r\n"
+    assert wire.ask(b"delete-batch 1 2 7\r\n") == b"DELETED_BATCH 2\r\n"
+    for line in (
+        b"reserve-batch 0 0",
+        b"reserve-batch 101 0",
+        b"reserve-batch 1",
+        b"delete-batch 1 x",
+        b"delete-batch ",
+    ):
+        assert wire.ask(line + b"\r\n") == b"BAD_FORMAT\r\n", line
+    wire.send(b"reserve-batch 5 10\r\n")
+    Wire(wire.node).ask(put(b"4"))
+    assert wire.said() == b"RESERVED 4 1\r\n4\r\n"
+
+
+def test_a_job_that_was_reserved_too_often_is_buried() -> None:
+    wire = Wire(Node(Limits(max_attempts={"work": 2})))
+    wire.ask(b"use work\r\nwatch work\r\n" + put(b"x", ttr=1))
+    wire.ask(b"reserve\r\n")
+    assert wire.ask(b"release 1 0 0\r\n") == b"RELEASED\r\n"
+    wire.ask(b"reserve\r\n")
+    assert wire.ask(b"release 1 5 9\r\n") == b"BURIED\r\n"
+    told = facts(wire.ask(b"stats-job 1\r\n"))
+    assert (told["state"], told["pri"], told["releases"], told["buries"]) == ("buried", "5", "2", "1")
+    wire.ask(b"reserve-job 1\r\n")
+    wire.advance(1200)
+    assert facts(wire.ask(b"stats-job 1\r\n"))["state"] == "buried"
+    wire.node.broker.check()
+    wire.node.broker.tubes.check()
+
+
+def test_clearing_moving_and_listing(wire: Wire) -> None:
+    wire.ask(b"use a\r\nwatch a\r\n" + put(b"1") + put(b"2") + put(b"3", 7, delay=9) + put(b"4"))
+    wire.ask(b"reserve\r\nreserve-job 4\r\nbury 4 0\r\n")
+    assert wire.ask(b"list-jobs a ready 10\r\n") == b"OK 8\r\n---\n- 2\n\r\n"
+    assert wire.ask(b"list-jobs a delayed 10 2\r\n") == b"OK 8\r\n---\n- 3\n\r\n"
+    assert wire.ask(b"list-jobs a delayed 10 3\r\n") == b"OK 4\r\n---\n\r\n"
+    assert wire.ask(b"move-job 3 b\r\n") == b"MOVED 5\r\n"
+    told = facts(wire.ask(b"stats-job 5\r\n"))
+    assert told == told | {"tube": '"b"', "state": "delayed", "pri": "7", "delay": "9"}
+    assert wire.ask(b"peek 3\r\n") == b"NOT_FOUND\r\n"
+    other = Wire(wire.node)
+    assert other.ask(b"move-job 1 b\r\n") == b"NOT_FOUND\r\n"  # reserved by somebody else
+    assert other.ask(b"clear-tube a\r\n") == b"CLEARED 2\r\n"
+    assert wire.ask(b"delete 1\r\n") == b"DELETED\r\n"
+    assert wire.ask(b"clear-tube nowhere\r\n") == b"NOT_FOUND\r\n"
+    for line in (
+        b"list-jobs a ready",
+        b"list-jobs a odd 5",
+        b"list-jobs a ready 0",
+        b"list-jobs a ready 1001",
+        b"move-job 1",
+    ):
+        assert wire.ask(line + b"\r\n") == b"BAD_FORMAT\r\n", line
+    wire.node.broker.check()
+    wire.node.broker.tubes.check()
+
+
+def test_kicking_and_clearing_many_take_several_turns_and_tell_all(wire: Wire) -> None:
+    for _ in range(12):
+        wire.ask(put(b"x", delay=1000) * 100)
+    assert wire.ask(b"kick 1150\r\nlist-tube-used\r\n") == b"KICKED 1150\r\nUSING default\r\n"
+    assert wire.node.broker.tubes.count(JobState.DELAYED) == 50
+    wire.peer.receive(b"clear-tube default\r\n", wire.node.now)
+    assert wire.peer.has_more
+    assert 0 < wire.node.broker.tubes.count(JobState.READY) < 1150
+    assert wire.said() == b"CLEARED 1200\r\n"
+    assert wire.ask(b"kick 5\r\n") == b"KICKED 0\r\n"
+    wire.node.broker.tubes.check()
+
+
+def test_a_unique_job_is_put_once(wire: Wire) -> None:
+    one = b"put-unique k1 5 0 60 1\r\nx\r\n"
+    assert wire.ask(one + one) == b"INSERTED 1\r\nDUPLICATE\r\n"
+    assert wire.ask(b"use other\r\n" + one) == b"USING other\r\nINSERTED 2\r\n"
+    assert wire.ask(b"put-unique k2 5 0 60 99999\r\n" + b"x" * 100_001) == b"JOB_TOO_BIG\r\n"
+    assert wire.ask(b"put-unique k2 5 0 60 1\r\nabc") == b"EXPECTED_CRLF\r\n"
+    assert wire.ask(b"put-unique k2 5 0 60 1\r\na\r\n") == b"INSERTED 4\r\n"  # neither was put
+    for line in (
+        b"put-unique  5 0 60 1",
+        b"put-unique k",
+        b"put-unique k 5 0 60",
+        b"put-unique " + b"k" * 129 + b" 5 0 60 1",
+    ):
+        assert wire.ask(line + b"\r\n") == b"BAD_FORMAT\r\n", line
+
+
+def test_who_leaves_leaves_once(wire: Wire) -> None:
+    other = Wire(wire.node)
+    other.ask(b"use a\r\nwatch b\r\n")
+    for _ in range(2):
+        other.leave()
+    told = facts(wire.ask(b"stats-tube default\r\n"))
+    assert (told["current-using"], told["current-watching"]) == ("1", "1")
+    assert wire.ask(b"list-tubes\r\n") == b"OK 14\r\n---\n- default\n\r\n"
+
+
+def due_between_two_scans(wire: Wire, command: bytes) -> None:
+    """A job of 1 s delay, after which `command` is said at once; a scan runs a millisecond before the second is over."""
+    wire.ask(b"use other\r\n" + put(b"", delay=1) + b"use default\r\n")
+    wire.advance(1)
+    wire.ask(put(b"late", delay=1) + command)
+    wire.node.advance(999 * MS)
+    wire.node.now += MS
+    scan_at = wire.node.broker.scan.next_turn()
+    assert scan_at is not None
+    assert scan_at > wire.node.now
+
+
+@pytest.mark.parametrize("seconds", [b"1", b"2147483647"])
+def test_a_job_that_is_due_with_a_workers_deadline_is_its_own(wire: Wire, seconds: bytes) -> None:
+    due_between_two_scans(wire, b"reserve-with-timeout %s\r\n" % seconds)
+    if seconds == b"1":
+        assert wire.peer.next_timer() == wire.node.now
+        wire.peer.tick(wire.node.now)
+    else:
+        wire.node.advance(25 * MS)
+    assert wire.said() == b"RESERVED 2 4\r\nlate\r\n"
+
+
+def test_a_reservation_that_ends_with_a_workers_deadline_makes_way_for_it() -> None:
+    node = Node()
+    slow, other = Wire(node), Wire(node)
+    slow.ask(put(b"x", ttr=1) + b"reserve\r\n")
+    other.ask(b"reserve-with-timeout 1\r\n")
+    node.now += SECOND
+    other.peer.tick(node.now)
+    assert other.said() == b"RESERVED 1 1\r\nx\r\n"
+
+
+@pytest.mark.parametrize("command", [b"reserve-with-timeout 0\r\n", b"reserve-batch 1 0\r\n", b"reserve\r\n"])
+def test_what_is_due_is_there_for_whoever_asks_before_the_scan_has_come_by(wire: Wire, command: bytes) -> None:
+    due_between_two_scans(wire, b"")
+    wire.peer.receive(command, wire.node.now)
+    assert b"".join(wire.peer.take_output()).endswith(b"RESERVED 2 4\r\nlate\r\n")
+
+
+def test_what_the_scan_of_this_turn_has_released_is_given_before_a_workers_time_is_over(wire: Wire) -> None:
+    wire.ask(put(b"late", delay=1) + b"reserve-with-timeout 1\r\n")
+    wire.node.now += SECOND
+    wire.node.broker.begin(wire.node.now, 0)
+    wire.node.broker.tick()  # as the reactor does it: what is due, then the timers of connections
+    assert wire.node.broker.tubes.count(JobState.READY) == 1
+    wire.peer.tick(wire.node.now)
+    assert wire.said().endswith(b"RESERVED 1 4\r\nlate\r\n")
+
+
+def test_an_earlier_waiter_gets_it_and_the_later_one_is_told_that_its_time_is_over() -> None:
+    node = Node()
+    first, second = Wire(node), Wire(node)
+    first.ask(b"reserve\r\n")
+    second.ask(put(b"x", delay=1) + b"reserve-with-timeout 1\r\n")
+    node.now += SECOND
+    second.peer.tick(node.now)
+    assert second.said().endswith(b"TIMED_OUT\r\n")
+    assert first.said() == b"RESERVED 1 1\r\nx\r\n"

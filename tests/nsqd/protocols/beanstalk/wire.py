@@ -1,0 +1,108 @@
+"""A client's end of a beanstalkd peer: bytes in, bytes out, in virtual time. No socket."""
+
+from nsqd.core.limits import Limits
+from nsqd.protocols.beanstalk.client import BeanstalkContext
+from nsqd.protocols.beanstalk.peer import Peer
+from nsqd.protocols.transport import Begin, Upgrade
+from tests.nsqd.core.node import MS, Node
+
+
+class Wire:
+    """Implements Transport; the network takes everything at once."""
+
+    def __init__(self, node: Node | None = None, context: BeanstalkContext | None = None) -> None:
+        self.node = node or Node(Limits())
+        self.received = bytearray()
+        self.peer = Peer(self.node.broker, context or BeanstalkContext(), self, "10.0.0.1", "5555", self.node.now)
+        before = self.node.after_turn
+
+        def after_turn() -> None:
+            before()
+            self._collect()
+
+        self.node.after_turn = after_turn
+
+    # Transport
+
+    def output_ready(self) -> None:
+        pass
+
+    def timer_changed(self) -> None:
+        pass
+
+    @property
+    def is_scarce(self) -> bool:
+        return False
+
+    def upgrade(self, upgrade: Upgrade) -> None:
+        raise AssertionError("there are no layers")
+
+    def suspend(self, begin: Begin) -> None:
+        raise AssertionError("nobody is asked")
+
+    # the test's side
+
+    def send(self, data: bytes) -> "Wire":
+        """Bytes arrive; the node takes its turn."""
+        self.peer.receive(data, self.node.now)
+        self._go_on()
+        return self
+
+    def _go_on(self) -> None:
+        self.node.turn()
+        while self.peer.has_more and not self.peer.outbox.closing:
+            self.peer.receive(b"", self.node.now)
+            self.node.turn()
+        self._collect()
+
+    def said(self) -> bytes:
+        """What came since the last call."""
+        self._go_on()
+        data, self.received = bytes(self.received), bytearray()
+        return data
+
+    def ask(self, data: bytes) -> bytes:
+        """Say something; what is answered."""
+        return self.send(data).said()
+
+    def eof(self) -> "Wire":
+        """The client sends no more."""
+        self.peer.receive_eof()
+        self._go_on()
+        return self
+
+    def leave(self) -> None:
+        """The connection is gone."""
+        self.peer.disconnected()
+        self.node.turn()
+
+    def advance(self, ms: int) -> "Wire":
+        """Time passes, with the peer's timer served."""
+        end = self.node.now + ms * MS
+        while self.node.now < end:
+            timer = max(self.node.now + 1, self.peer.next_timer())
+            self.node.advance(min(end, timer) - self.node.now)
+            if self.peer.next_timer() <= self.node.now:
+                self.peer.tick(self.node.now)
+            self._go_on()
+        return self
+
+    def _collect(self) -> None:
+        self.received += b"".join(self.peer.take_output())
+
+
+def put(body: bytes, priority: int = 0, delay: int = 0, ttr: int = 60) -> bytes:
+    """A whole put."""
+    return b"put %d %d %d %d\r\n%s\r\n" % (priority, delay, ttr, len(body), body)
+
+
+def facts(answer: bytes) -> dict[str, str]:
+    """A dictionary as it was answered; its length is checked."""
+    head, _, rest = answer.partition(b"\r\n")
+    word, size = head.split(b" ")
+    assert word == b"OK"
+    assert rest.endswith(b"\n\r\n")
+    assert len(rest) == int(size) + 2
+    first, *lines = rest[:-2].decode().splitlines()
+    assert first == "---"
+    return dict(line.split(": ", 1) for line in lines)

@@ -1,0 +1,387 @@
+"""AUTH in conversation: who must, who may, and that a late answer changes nothing but the time (specs/nsq.md a11)."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsqd.protocols.nsq.authorization import PUBLISH, SUBSCRIBE, Authorization, AuthRefused, Rule
+from nsqd.protocols.nsq.settings import Settings
+from shared.tls_info import TlsInfo
+from tests.nsqd.core.node import SECOND, Node
+from tests.nsqd.protocols.nsq.wire import ERROR, MESSAGE, Wire, body, mpub
+
+AUTH = Settings(auth_required=True, tls=True)
+X = body(b"x")
+REFUSED = AuthRefused("the server is down")
+HELLO = b'{"identity":"ann","identity_url":"","permission_count":%d}'
+
+
+def allow(wire: Wire, *rules: Rule, ttl: int = 3600 * SECOND) -> Authorization:
+    return Authorization("ann", "", wire.node.now + ttl, rules)
+
+
+def rule(topic: str = ".*", channels: tuple[str, ...] = (".*",), *permissions: str) -> Rule:
+    return Rule(topic, channels, frozenset(permissions or (PUBLISH, SUBSCRIBE)))
+
+
+def answered(wire: Wire, answer: Authorization | AuthRefused) -> Wire:
+    """The servers answer the one question that is open."""
+    (question,) = wire.questions
+    assert question.secret == b"secret"
+    wire.questions.clear()
+    wire.answer(answer)
+    wire.node.turn()
+    return wire
+
+
+def authorized(*rules: Rule, ttl: int = 3600 * SECOND, node: Node | None = None) -> Wire:
+    wire = Wire(node, AUTH).send(b"AUTH\n" + body(b"secret"))
+    assert answered(wire, allow(wire, *rules, ttl=ttl)).replies() == [HELLO % len(rules)]
+    return wire
+
+
+# AUTH itself
+
+
+def test_the_question_says_who_asks() -> None:
+    wire = Wire(settings=AUTH).send(b"AUTH\n" + body(b"secret"))
+    (question,) = wire.questions
+    assert (question.remote_ip, question.tls, question.common_name) == ("10.0.0.1", False, "")
+    wire = Wire(settings=AUTH)
+    wire.peer.upgraded(TlsInfo("TLS1.3", "", "", True, "somebody"))
+    wire.send(b"AUTH\n" + body(b"secret"))
+    (question,) = wire.questions
+    assert (question.tls, question.common_name) == (True, "somebody")
+
+
+def test_auth_that_nobody_asked_for() -> None:
+    wire = Wire().send(b"AUTH\n" + body(b"secret"))
+    assert wire.frames() == [(ERROR, b"E_AUTH_DISABLED AUTH disabled")]
+    assert wire.peer.closing
+    assert wire.questions == []
+
+
+BAD = [
+    (b"AUTH x\n", b"E_INVALID AUTH invalid number of parameters"),
+    (b"AUTH \n", b"E_INVALID AUTH invalid number of parameters"),
+    (b"AUTH\n\0\0\0\0", b"E_BAD_BODY AUTH invalid body size 0"),
+    (b"AUTH\n\xff\xff\xff\xff", b"E_BAD_BODY AUTH invalid body size -1"),
+    (b"AUTH\n\x7f\xff\xff\xff", b"E_BAD_BODY AUTH body too big 2147483647 > 5242880"),
+]
+
+
+@pytest.mark.parametrize(("said", "error"), BAD)
+def test_bad_auth(said: bytes, error: bytes) -> None:
+    wire = Wire(settings=AUTH).send(said)
+    assert wire.frames() == [(ERROR, error)]
+    assert wire.questions == []
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [(b"AUTH\n\0", b"AUTH failed to read body size"), (b"AUTH\n\0\0\0\4x", b"AUTH failed to read body")],
+)
+def test_auth_that_ends_too_early(said: bytes, error: bytes) -> None:
+    wire = Wire(settings=AUTH).send(said)
+    wire.peer.receive_eof()
+    assert wire.replies() == [b"E_BAD_BODY " + error]
+
+
+def test_auth_once() -> None:
+    wire = authorized(rule())
+    assert wire.send(b"AUTH\n" + body(b"secret")).replies() == [b"E_INVALID AUTH already set"]
+
+
+def test_auth_before_sub_only() -> None:
+    wire = authorized(rule())
+    assert wire.send(b"SUB t c\nAUTH\n" + body(b"secret")).replies() == [
+        b"OK",
+        b"E_INVALID cannot AUTH in current state",
+    ]
+
+
+def test_what_went_wrong_there_is_not_told() -> None:
+    wire = Wire(settings=AUTH).send(b"AUTH\n" + body(b"secret"))
+    assert answered(wire, REFUSED).frames() == [(ERROR, b"E_AUTH_FAILED AUTH failed")]
+    assert wire.peer.closing
+
+
+def test_nobody_is_let_in_with_nothing_allowed() -> None:
+    wire = Wire(settings=AUTH).send(b"AUTH\n" + body(b"secret"))
+    assert answered(wire, allow(wire)).frames() == [(ERROR, b"E_UNAUTHORIZED AUTH no authorizations found")]
+    assert wire.peer.closing
+
+
+# what needs it
+
+NEEDS = [(b"PUB t\n" + X, "PUB"), (mpub(b"t", b"1"), "MPUB"), (b"DPUB t 5\n" + X, "DPUB"), (b"SUB t c\n", "SUB")]
+
+
+@pytest.mark.parametrize(("command", "name"), NEEDS)
+def test_auth_first(command: bytes, name: str) -> None:
+    wire = Wire(settings=AUTH).send(command)
+    assert wire.frames() == [(ERROR, f"E_AUTH_FIRST AUTH required before {name}".encode())]
+    assert wire.node.broker.topics == {}
+
+
+def test_others_do_not_need_it() -> None:
+    wire = Wire(settings=AUTH).send(b"NOP\nIDENTIFY\n" + body(b"{}") + b"NOP\n")
+    assert wire.replies() == [b"OK"]
+
+
+@pytest.mark.parametrize(("command", "name"), NEEDS)
+def test_what_is_allowed(command: bytes, name: str) -> None:
+    assert authorized(rule("^t$")).send(command).replies() == [b"OK"]
+
+
+FORBIDDEN = [
+    rule("^u$"),
+    rule("t", ("^d$",)),  # a channel that the empty name of a publish does not match either
+    rule("t", ()),
+    rule("t", (".*",), "none"),
+]
+
+
+@pytest.mark.parametrize("given_rule", FORBIDDEN)
+@pytest.mark.parametrize(("command", "name"), NEEDS)
+def test_what_is_not(command: bytes, name: str, given_rule: Rule) -> None:
+    wire = authorized(given_rule).send(command)
+    channel = "c" if name == "SUB" else ""
+    assert wire.frames() == [(ERROR, f'E_UNAUTHORIZED AUTH failed for {name} on "t" "{channel}"'.encode())]
+    assert wire.peer.closing
+    assert wire.node.broker.topics == {}
+
+
+def test_each_permission_for_itself() -> None:
+    assert authorized(rule(".*", (".*",), PUBLISH)).send(b"SUB t c\n").replies()[0].startswith(b"E_UNAUTHORIZED")
+    assert authorized(rule(".*", (".*",), SUBSCRIBE)).send(b"PUB t\n" + X).replies()[0].startswith(b"E_UNAUTHORIZED")
+
+
+def test_what_was_allowed_for_one_name_is_not_for_another() -> None:
+    wire = authorized(rule("^t$", ("^c?$",)))
+    assert wire.send(b"PUB t\n" + X + b"PUB t\n" + X).replies() == [b"OK", b"OK"]
+    assert wire.send(b"SUB t d\n").replies() == [b'E_UNAUTHORIZED AUTH failed for SUB on "t" "d"']
+
+
+# time
+
+
+@pytest.mark.parametrize(("command", "name"), NEEDS)
+def test_after_its_time_it_is_asked_again(command: bytes, name: str) -> None:
+    wire = authorized(rule(), ttl=SECOND)
+    wire.node.now += SECOND
+    if name != "SUB":
+        assert wire.send(command).replies() == [b"OK"]  # at that moment it still holds
+    wire.node.now += 1
+    assert wire.send(command).replies() == []
+    assert answered(wire, allow(wire, rule())).replies() == [b"OK"]
+    if name != "SUB":
+        assert wire.send(command).replies() == [b"OK"]
+    assert wire.questions == []
+
+
+@pytest.mark.parametrize(("command", "name"), NEEDS)
+def test_what_the_next_answer_does_not_allow_any_more(command: bytes, name: str) -> None:
+    wire = authorized(rule(), ttl=SECOND)
+    if name != "SUB":
+        wire.send(command * 2).frames()  # known, and so on the fast path
+    wire.node.now += SECOND + 1
+    before = {topic.name: topic.intake.message_count for topic in wire.node.broker.topics.values()}
+    wire.send(command)
+    channel = "c" if name == "SUB" else ""
+    revoked = answered(wire, allow(wire, rule("^other$")))
+    assert revoked.replies() == [f'E_UNAUTHORIZED AUTH failed for {name} on "t" "{channel}"'.encode()]
+    assert {topic.name: topic.intake.message_count for topic in wire.node.broker.topics.values()} == before
+
+
+def test_a_topic_revoked_by_a_question_about_another() -> None:
+    wire = authorized(rule("[tu]"), ttl=SECOND)
+    wire.send((b"PUB t\n" + X) * 2).frames()
+    wire.node.now += SECOND + 1
+    wire.send(b"PUB u\n" + X)
+    assert answered(wire, allow(wire, rule("u"))).replies() == [b"OK"]
+    assert wire.send(b"PUB t\n" + X).replies() == [b'E_UNAUTHORIZED AUTH failed for PUB on "t" ""']
+    assert wire.node.broker.topics["t"].intake.message_count == 2
+
+
+@pytest.mark.parametrize("answer", ["refused", "empty"])
+def test_when_the_servers_do_not_know_him_any_more(answer: str) -> None:
+    wire = authorized(rule(), ttl=SECOND)
+    wire.node.now += SECOND + 1
+    wire.send(b"PUB t\n" + X)
+    answered(wire, REFUSED if answer == "refused" else allow(wire))
+    expected = b"E_AUTH_FAILED AUTH failed" if answer == "refused" else b'E_UNAUTHORIZED AUTH failed for PUB on "t" ""'
+    assert wire.frames() == [(ERROR, expected)]
+    assert wire.peer.closing
+
+
+def test_a_subscription_flows_on_after_its_time() -> None:
+    node = Node()
+    wire = authorized(rule(), ttl=SECOND, node=node)
+    wire.send(b"SUB t c\nRDY 5\n").frames()
+    node.now += 2 * SECOND
+    node.publish("t", b"x")
+    ((_, message_id, _),) = wire.advance(300).messages()
+    wire.send(b"TOUCH %s\nFIN %s\n" % (message_id, message_id))
+    assert node.held() == 0
+    assert wire.questions == []
+
+
+# waiting
+
+
+def test_input_is_kept_while_it_waits_and_done_once() -> None:
+    wire = Wire(settings=AUTH).send(b"AUTH\n" + body(b"secret") + b"PUB t\n" + body(b"1"))
+    for byte in b"PUB t\n" + body(b"2") + b"NO":
+        wire.send(bytes((byte,)))
+    assert wire.peer.waiting
+    assert wire.replies() == []
+    answered(wire, allow(wire, rule()))
+    assert wire.replies() == [HELLO % 1, b"OK", b"OK"]
+    wire.send(b"P\nPUB t\n" + body(b"3"))
+    assert wire.replies() == [b"OK"]
+    assert wire.node.broker.topics["t"].intake.message_count == 3
+
+
+def test_replies_before_the_question_do_not_wait() -> None:
+    wire = authorized(rule(), ttl=SECOND)
+    wire.send(b"PUB t\n" + X).frames()
+    wire.node.now += SECOND + 1
+    wire.send(b"IDENTIFY\n" + body(b"{}") + b"PUB t\n" + X + b"NOP\n")
+    assert wire.replies() == [b"OK"]
+    assert answered(wire, allow(wire, rule())).replies() == [b"OK"]
+
+
+def test_messages_and_heartbeats_come_while_a_command_waits() -> None:
+    node = Node()
+    wire = authorized(rule(), ttl=SECOND, node=node)
+    wire.send(b"SUB t c\nRDY 1\n").frames()
+    node.now += SECOND + 1
+    wire.send(b"PUB t\n" + X)
+    node.publish("t", b"meanwhile")
+    assert [kind for kind, _ in wire.frames()] == [MESSAGE]
+    wire.advance(30_000)
+    assert b"_heartbeat_" in [data for _, data in wire.frames()]
+
+
+def test_the_servers_take_their_time_without_a_deadline_of_the_client() -> None:
+    wire = Wire(settings=AUTH).send(b"AUTH\n" + body(b"secret"))
+    wire.advance(15_000)  # longer than a first command may take
+    assert not wire.peer.closing
+    assert answered(wire, allow(wire, rule())).replies() == [HELLO % 1]
+    assert wire.send(b"PUB t\n" + X).replies() == [b"OK"]
+    assert wire.node.broker.refused == {}
+
+
+def test_gone_while_it_waits() -> None:
+    wire = authorized(rule(), ttl=SECOND)
+    wire.node.now += SECOND + 1
+    wire.send(b"PUB t\n" + X + b"PUB t\n" + X)
+    wire.peer.disconnected()
+    assert wire.peer.closing
+    assert wire.node.broker.topics == {}
+    assert len(wire.peer._buffer) == 0
+
+
+def test_the_channel_goes_while_it_waits() -> None:
+    wire = authorized(rule(), ttl=SECOND)
+    wire.send(b"SUB t c\n").frames()
+    wire.node.now += SECOND + 1
+    wire.send(b"PUB t\n" + X)
+    wire.node.broker.topics["t"].delete_channel("c")
+    assert wire.peer.closing
+    wire.peer.disconnected()
+    wire.node.broker.check()
+
+
+# a late answer changes nothing but the time
+
+SECRETS = st.sampled_from([b"good", b"good", b"old", b"old", b"fickle", b"empty", b"no"])
+TOPICS = st.sampled_from([b"t", b"t", b"t", b"tt", b"u", b"t!"])
+
+
+@st.composite
+def commands(draw: st.DrawFn) -> bytes:
+    kind = draw(st.sampled_from("AAPPPMMDSNIRX"))
+    topic = draw(TOPICS)
+    return {
+        "A": b"AUTH\n" + body(draw(SECRETS)),
+        "P": b"PUB " + topic + b"\n" + body(b"one"),
+        "M": mpub(topic, b"1", b"22"),
+        "D": b"DPUB " + topic + b" 7\n" + body(b"later"),
+        "S": b"SUB " + topic + b" c\n",
+        "N": b"NOP\n",
+        "I": b"IDENTIFY\n" + body(b"{}"),
+        "R": b"RDY 1\n",
+        "X": draw(st.binary(max_size=3)) + b"\n",
+    }[kind]
+
+
+def play(script: list[bytes], cuts: list[int], late: list[bool]) -> tuple[object, ...]:
+    """Say the script, cut as told; `late`: whether the servers answer only after the piece that follows."""
+    wire = Wire(Node(seed=5), AUTH)
+    asked: list[bytes] = []
+
+    def answer_all() -> None:
+        while wire.questions:
+            (question,) = wire.questions
+            wire.questions.clear()
+            asked.append(question.secret)
+            if not wire.peer.closing:
+                wire.answer(said_to(wire, question.secret, len(asked)))
+
+    data = b"".join(script)
+    edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    for number, (start, stop) in enumerate(pairwise(edges)):
+        wire.peer.receive(data[start:stop], wire.node.now)
+        if not (late and late[number % len(late)]):
+            answer_all()
+    answer_all()
+    wire.node.turn()
+    frames = wire.frames()
+    wire.node.broker.check()
+    counts = {name: topic.intake.message_count for name, topic in wire.node.broker.topics.items()}
+    # An MPUB whose head comes in pieces may ask once more for permissions that hold no time at all.
+    return (
+        [data for kind, data in frames if kind != MESSAGE],
+        set(asked),
+        counts,
+        wire.peer.closing,
+        wire.peer.pub_counts,
+    )
+
+
+def said_to(wire: Wire, secret: bytes, count: int) -> Authorization | AuthRefused:
+    """Old ones are asked about again with each command that needs it, a fickle one too, and is allowed less in the end."""
+    if secret == b"no":
+        return REFUSED
+    if secret == b"empty":
+        return allow(wire)
+    if secret == b"fickle" and count > 1:
+        return allow(wire, rule("^tt$"), ttl=-1)
+    return allow(wire, rule("^tt?$"), ttl=3600 * SECOND if secret == b"good" else -1)
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(commands(), max_size=10).map(lambda rest: [b"AUTH\n" + body(b"old"), *rest])
+    | st.lists(commands(), max_size=8),
+    st.lists(st.integers(0, 300), max_size=6),
+    st.lists(st.booleans(), max_size=5),
+)
+def test_a_late_answer_gives_the_same_replies_for_any_cut(
+    script: list[bytes], cuts: list[int], late: list[bool]
+) -> None:
+    at_once = play(script, list(range(300)), [])
+    assert play(script, [], []) == at_once
+    assert play(script, cuts, late) == at_once
+    assert play(script, cuts, [True]) == at_once
+
+
+def test_the_property_sees_waits_that_matter() -> None:
+    script = [b"AUTH\n" + body(b"fickle"), *[b"PUB t\n" + X] * 4]
+    frames, asked, counts, closing, _ = play(script, [], [])
+    assert frames == [HELLO % 1, b'E_UNAUTHORIZED AUTH failed for PUB on "t" ""']
+    assert (asked, counts, closing) == ({b"fickle"}, {}, True)

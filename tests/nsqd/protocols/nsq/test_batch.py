@@ -1,0 +1,167 @@
+"""An MPUB of very many messages is read and published in portions over several turns, and answered once."""
+
+import struct
+
+import pytest
+
+from nsqd.protocols.nsq.batch import PORTION, MpubBatch
+from nsqd.protocols.nsq.settings import Settings
+from tests.nsqd.core.node import Node
+from tests.nsqd.protocols.nsq.wire import Wire, body, mpub
+
+MANY = 3 * PORTION + 7
+LIMITS = Settings(max_body_size=5 << 20)
+
+
+@pytest.fixture
+def wire() -> Wire:
+    return Wire(settings=LIMITS)
+
+
+def turn(wire: Wire, data: bytes = b"") -> int:
+    """One turn, in which `data` arrives. Returns how many messages were published in it."""
+    topic = wire.node.broker.topics.get("t")
+    before = topic.intake.message_count if topic is not None else 0
+    wire.peer.receive(data, wire.node.now)
+    wire.node.turn()
+    topic = wire.node.broker.topics.get("t")
+    return (topic.intake.message_count if topic is not None else 0) - before
+
+
+@pytest.mark.parametrize("alike", [True, False])
+@pytest.mark.parametrize("known", [True, False])
+def test_each_turn_publishes_a_portion_and_the_last_one_answers(wire: Wire, alike: bool, known: bool) -> None:
+    if known:  # whole in the buffer and of one size: the fast path
+        wire.send(b"PUB t\n" + body(b"first"))
+        assert wire.replies() == [b"OK"]
+    bodies = [b"x" if alike or number % 2 else b"xy" for number in range(MANY)]
+    published = [turn(wire, mpub(b"t", *bodies) + b"NOP\n" + b"PUB t\n" + body(b"behind"))]
+    while wire.peer.has_more:
+        assert wire.replies() == []
+        published.append(turn(wire))
+    assert max(published) <= PORTION + 1
+    assert sum(published) == MANY + 1
+    assert wire.replies() == [b"OK", b"OK"]
+    assert wire.peer.pub_counts == {"t": MANY + 1 + known}
+    wire.node.broker.check()
+
+
+def test_nothing_of_a_bad_one_is_published(wire: Wire) -> None:
+    whole = mpub(b"t", *[b"x"] * MANY)
+    turn(wire, whole[:-5] + struct.pack(">i", 0) + b"x")
+    while wire.peer.has_more:
+        turn(wire)
+    assert wire.replies() == [b"E_BAD_MESSAGE MPUB invalid message(%d) body size 0" % (MANY - 1)]
+    assert wire.node.broker.topics["t"].intake.message_count == 0
+
+
+def test_reading_takes_portions_too(wire: Wire) -> None:
+    turn(wire, mpub(b"t", *[b"x", b"xy"] * MANY)[:-1])
+    turns = 0
+    while wire.peer.has_more:
+        turn(wire)
+        turns += 1
+    assert turns >= 2 * MANY // PORTION
+    assert wire.replies() == []
+    turn(wire, b"y")  # the last byte
+    assert turn(wire) == PORTION
+
+
+def test_many_that_are_large_together_take_several_turns(wire: Wire) -> None:
+    wire.send(b"PUB t\n" + body(b"first"))
+    one = mpub(b"t", *[b"x"] * (PORTION // 4))
+    assert turn(wire, one * 9) == PORTION
+    assert wire.peer.has_more
+    while wire.peer.has_more:
+        assert turn(wire) <= PORTION
+    assert wire.replies() == [b"OK"] * 10
+
+
+def test_a_client_that_is_gone_leaves_a_part(wire: Wire) -> None:
+    turn(wire, mpub(b"t", *[b"x"] * MANY))
+    wire.peer.disconnected()
+    assert not wire.peer.has_more
+    assert wire.replies() == []
+    assert wire.node.broker.topics["t"].intake.message_count <= 2 * PORTION
+    wire.node.broker.check()
+
+
+def test_a_topic_that_cannot_be_published_to_any_more_is_told(wire: Wire) -> None:
+    wire.send(b"PUB t\n" + body(b"first"))
+    turn(wire, mpub(b"t", *[b"x"] * MANY))
+    wire.node.broker.drain(True)
+    while wire.peer.has_more:
+        turn(wire)
+    assert wire.replies() == [b"OK", b"E_MPUB_FAILED MPUB failed DRAINING"]
+    assert wire.peer.closing
+
+
+def batch_mpub(words: bytes, count: int) -> bytes:
+    return mpub(b"t" + words, *[b"x"] * count)
+
+
+def hello(wire: Wire) -> None:
+    text = b'{"feature_negotiation":true,"deduplication":true}'
+    wire.send(b"IDENTIFY\n" + struct.pack(">i", len(text)) + text)
+    wire.replies()
+
+
+def test_a_repeated_one_is_known_by_its_key_and_a_broken_one_is_not(wire: Wire) -> None:
+    hello(wire)
+    turn(wire, batch_mpub(b" key", MANY))
+    topic = wire.node.broker.topics["t"]
+    while not topic.intake.message_count:
+        turn(wire)
+    wire.peer.disconnected()  # a part is published: the client says it again
+    part = topic.intake.message_count
+    assert part < MANY
+    again = Wire(wire.node, LIMITS)
+    hello(again)
+    again.send(batch_mpub(b" key", MANY))
+    assert again.replies() == [b"OK"]
+    assert topic.intake.message_count == part + MANY
+    again.send(batch_mpub(b" key", MANY))
+    assert again.replies() == [b"OK"]
+    assert topic.intake.message_count == part + MANY
+    assert topic.intake.duplicate_count == MANY
+
+
+def test_of_a_numbered_one_nothing_is_published_twice(wire: Wire) -> None:
+    hello(wire)
+    turn(wire, batch_mpub(b" producer 100", MANY))
+    topic = wire.node.broker.topics["t"]
+    while not topic.intake.message_count:
+        turn(wire)
+    wire.peer.disconnected()
+    assert 0 < topic.intake.message_count < MANY
+    again = Wire(wire.node, LIMITS)
+    hello(again)
+    again.send(batch_mpub(b" producer 100", MANY))
+    assert again.replies() == [b"OK"]
+    assert topic.intake.message_count == MANY
+    assert topic.intake.dedup.producers["producer"] == 100 + MANY - 1
+
+
+def test_a_batch_gives_each_portion_once() -> None:
+    batch = MpubBatch([b"%d" % number for number in range(2 * PORTION)])
+    assert not batch.is_done
+    bodies = batch.next_portion()[0] + batch.next_portion()[0]
+    assert bodies == [b"%d" % number for number in range(2 * PORTION)]
+    assert batch.is_done
+    assert MpubBatch([]).is_done
+    node = Node()
+    small = MpubBatch([b"1", b"2"])
+    assert small.publish(node.broker.topic("t")) == 2
+    assert small.is_done
+
+
+def test_failed_fins_end_a_clients_turn(wire: Wire) -> None:
+    wire.send(b"SUB t c\n")
+    wire.peer.receive(b"FIN 0123456789abcdef\n" * 5000, wire.node.now)
+    assert wire.peer.has_more
+    turns = 1
+    while wire.peer.has_more:
+        turn(wire)
+        turns += 1
+    assert turns >= 5000 // 512
+    assert wire.replies() == [b"OK"] + [b"E_FIN_FAILED FIN 0123456789abcdef failed ID not in flight"] * 5000

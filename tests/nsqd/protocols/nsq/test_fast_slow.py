@@ -1,0 +1,151 @@
+"""The fast path equals the slow path, and any input cut anywhere gives the same result."""
+
+import struct
+from itertools import pairwise
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsqd.protocols.nsq import batch, publisher
+from nsqd.protocols.nsq import commands as commands_of_nsq
+from nsqd.protocols.nsq import peer as peer_module
+from nsqd.protocols.nsq.batch import PORTION
+from nsqd.protocols.nsq.publisher import Publisher
+from nsqd.protocols.nsq.settings import Settings
+from nsqd.protocols.nsq.subscription import Subscription
+from tests.nsqd.core.node import Node
+from tests.nsqd.protocols.nsq.wire import Wire, body, mpub
+
+LIMITS = Settings(max_msg_size=60, max_body_size=400, max_rdy_count=100)
+NO_ID = b"0123456789abcdef"
+
+names = st.sampled_from([b"t", b"u", b"t ", b"t!", b"", b"t\r", b"x" * 65])
+sizes = st.sampled_from([-1, 0, 1, 5, 60, 61, 2**31 - 1])
+texts = st.binary(min_size=1, max_size=8)
+ids = st.one_of(
+    st.integers(0, 12),
+    st.sampled_from(
+        [NO_ID, b"short", b"FIN FIN FIN FIN\n", b"0123456789abcde", b"0123456 89abcdef", b"FINFINFINFINFIN!"]
+    ),
+)
+
+
+@st.composite
+def commands(draw: st.DrawFn) -> bytes | tuple[bytes, int | bytes, bytes]:
+    """An almost right command. A tuple names a delivered message by number: (before, number or id, after)."""
+    kind = draw(st.sampled_from("PPPPMMMMFFFFFFRTDQNCSIX"))
+    end = draw(st.sampled_from([b"\n", b"\n", b"\n", b"\r\n", b" \n"]))
+    if kind == "P":
+        return b"PUB " + draw(names) + end + draw(st.one_of(texts.map(body), sizes.map(lambda n: struct.pack(">i", n))))
+    if kind == "M":
+        texts_of = draw(
+            st.one_of(st.lists(texts, min_size=1, max_size=6), st.lists(st.just(b"same"), min_size=1, max_size=40))
+        )
+        whole = bytearray(mpub(draw(names), *texts_of))
+        if draw(st.booleans()) and draw(st.booleans()):  # damage a byte of the head or a length
+            whole[draw(st.integers(0, min(len(whole) - 1, 24)))] ^= 1 << draw(st.integers(0, 7))
+        return bytes(whole)
+    if kind == "F":
+        return b"FIN ", draw(ids), end
+    if kind == "Q":
+        return b"REQ ", draw(ids), draw(st.sampled_from([b" 0", b" 10", b" -1", b""])) + end
+    if kind == "T":
+        return b"TOUCH ", draw(ids), end
+    return {
+        "R": b"RDY %d" % draw(st.integers(0, 101)) + end,
+        "D": b"DPUB t %d" % draw(st.integers(0, 9)) + end + body(draw(texts)),
+        "N": b"NOP" + end,
+        "C": b"CLS" + end,
+        "S": b"SUB t c" + end,
+        "I": b"IDENTIFY" + end + body(draw(st.sampled_from([b"{}", b'{"msg_timeout":1000}', b"[]"]))),
+        "X": draw(st.binary(max_size=6)) + end,
+    }[kind]
+
+
+def play(
+    script: list[bytes | tuple[bytes, int | bytes, bytes]], cuts: list[int], fast: bool, portion: int = batch.PORTION
+) -> tuple[object, ...]:
+    """Say the script to a subscribed peer, cut as told; return all that can be seen of it.
+
+    `portion`: messages after which an MPUB goes on in the next turn.
+    """
+    node = Node(seed=5)
+    wire = Wire(node, LIMITS)
+    wire.send(b"SUB t c\nRDY 100\n" + mpub(b"t", *(b"m%d" % i for i in range(8))))
+    delivered = [message_id for _, message_id, _ in wire.messages()]
+    known = Subscription.fast_fin, Publisher.fast
+    if not fast:
+        Subscription.fast_fin = lambda self, data, start: 0  # type: ignore[method-assign]
+        Publisher.fast = lambda self, data, start, now: 0  # type: ignore[method-assign]
+    for module in (batch, commands_of_nsq, publisher):
+        module.PORTION = portion  # type: ignore[attr-defined]
+    try:
+        data = b"".join(_resolve(command, delivered) for command in script)
+        edges = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+        for start, stop in pairwise(edges):
+            wire.peer.receive(data[start:stop], node.now)
+            while wire.peer.has_more and not wire.peer.closing:
+                wire.peer.receive(b"", node.now)
+        node.turn()
+        wire.peer.receive_eof()
+    finally:
+        Subscription.fast_fin, Publisher.fast = known  # type: ignore[method-assign]
+        for module in (batch, commands_of_nsq, publisher):
+            module.PORTION = PORTION  # type: ignore[attr-defined]
+    node.broker.check()
+    frames = [(kind, text if kind != 2 else text[8:]) for kind, text in wire.frames()]
+    counts = {name: topic.intake.message_count for name, topic in node.broker.topics.items()}
+    channel = node.channel("t", "c")
+    state = (channel.depth, channel.in_flight_count, channel.deferred_count, channel.requeue_count, node.held())
+    return frames, counts, state, wire.peer.closing, wire.peer.pub_counts, wire.peer.state
+
+
+def _resolve(command: bytes | tuple[bytes, int | bytes, bytes], delivered: list[bytes]) -> bytes:
+    if isinstance(command, bytes):
+        return command
+    before, which, after = command
+    message_id = which if isinstance(which, bytes) else delivered[which] if which < len(delivered) else NO_ID
+    return before + message_id + after
+
+
+@settings(max_examples=400)
+@given(st.lists(commands(), max_size=12), st.lists(st.integers(0, 5000), max_size=6))
+def test_fast_equals_slow_for_any_cut(script: list[bytes | tuple[bytes, int | bytes, bytes]], cuts: list[int]) -> None:
+    whole = play(script, [], fast=True)
+    assert play(script, [], fast=False) == whole
+    assert play(script, cuts, fast=True) == whole
+    assert play(script, cuts, fast=False) == whole
+    assert play(script, cuts, fast=True, portion=2) == whole
+    assert play(script, cuts, fast=False, portion=1) == whole
+
+
+def test_one_byte_at_a_time() -> None:
+    script = [
+        b"PUB t\n" + body(b"x"),
+        mpub(b"u", b"1", b"22", b"1"),
+        (b"FIN ", 2, b"\n"),
+        (b"REQ ", 3, b" 0\n"),
+        b"NOP\n",
+    ]
+    assert play(script, list(range(500)), fast=True) == play(script, [], fast=True)
+
+
+def test_a_body_in_small_pieces_costs_no_more_than_its_bytes() -> None:
+    """The buffer is parsed again only when what was missing is there: count the parses."""
+    wire, parses = Wire(), 0
+    known = wire.peer._command
+
+    def counting(self: peer_module.Peer, data: bytes, start: int, now: int) -> int:
+        nonlocal parses
+        parses += 1
+        return known(data, start, now)
+
+    original, peer_module.Peer._command = peer_module.Peer._command, counting  # type: ignore[method-assign]
+    try:
+        data = b"PUB t\n" + body(b"x" * 100_000) + mpub(b"t", *[b"y"] * 2000)
+        for i in range(0, len(data), 10):
+            wire.peer.receive(data[i : i + 10], 0)
+    finally:
+        peer_module.Peer._command = original  # type: ignore[method-assign]
+    assert wire.node.broker.topics["t"].intake.message_count == 2001
+    assert parses < 2100  # about one for each piece of the MPUB, three for the PUB

@@ -1,0 +1,157 @@
+"""A client's end of a Peer: bytes in, frames out, in virtual time. No socket."""
+
+import struct
+from collections.abc import Callable
+
+from nsqd.core.limits import Limits
+from nsqd.protocols.nsq.authorization import Authorization, AuthRefused, Question
+from nsqd.protocols.nsq.context import Context
+from nsqd.protocols.nsq.peer import Peer
+from nsqd.protocols.nsq.settings import Settings
+from nsqd.protocols.transport import Begin, Upgrade
+from tests.nsqd.core.node import MS, Node
+
+RESPONSE, ERROR, MESSAGE = 0, 1, 2
+
+
+class Wire:
+    """Implements Transport; the network takes everything at once unless told otherwise."""
+
+    def __init__(self, node: Node | None = None, settings: Settings | None = None, magic: bool = True) -> None:
+        self.node = node or Node(Limits())
+        self.wants_output = False
+        self.received = bytearray()
+        self.upgrades: list[Upgrade] = []
+        self.questions: list[Question] = []
+        self.unregistered: list[str] = []  # topics that nsqlookupd must know before the peer goes on
+        self.answers: list[Callable[[Authorization | AuthRefused], None]] = []  # who waits for them, the last one last
+        self.is_over = False  # what the peer waited for outside is over
+        context = Context(self.node.broker, settings or Settings(), self._ask, self._register)
+        self.peer = Peer(context, self, "10.0.0.1", "5555", self.node.now, self.node.broker.wall)
+        self.node.after_turn = self._chain(self.node.after_turn)
+        if magic:
+            self.peer.receive(b"  V2", self.node.now)
+
+    # Transport
+
+    def output_ready(self) -> None:
+        self.wants_output = True
+
+    def timer_changed(self) -> None:
+        pass
+
+    @property
+    def is_scarce(self) -> bool:
+        return False
+
+    def upgrade(self, upgrade: Upgrade) -> None:
+        self.upgrades.append(upgrade)
+
+    def suspend(self, begin: Begin) -> None:
+        self.is_over = False
+        begin(self._over)
+
+    def _over(self) -> None:
+        self.is_over = True
+
+    # whom the peer asks
+
+    def _ask(self, question: Question, answered: Callable[[Authorization | AuthRefused], None]) -> None:
+        self.questions.append(question)
+        self.answers.append(answered)
+
+    def _register(self, topic: str, then: Callable[[], None]) -> None:
+        self.unregistered.append(topic)
+        self.registered = then
+
+    # the test's side
+
+    @property
+    def pending(self) -> int:
+        """Bytes that the network has not taken."""
+        return self.peer.outbox.unsent
+
+    @pending.setter
+    def pending(self, size: int) -> None:
+        self.peer.outbox.unsent = size
+
+    def answer(self, said: Authorization | AuthRefused) -> None:
+        """The authorization servers have answered the question that was asked last."""
+        self.answers[-1](said)
+        assert self.is_over
+        self.peer.resume(self.node.now)
+
+    def register(self) -> None:
+        """nsqlookupd knows the topic, or the time is over."""
+        self.registered()
+        assert self.is_over
+        self.peer.resume(self.node.now)
+
+    def send(self, data: bytes) -> "Wire":
+        """Bytes arrive; the node takes its turn."""
+        self.peer.receive(data, self.node.now)
+        self.node.turn()
+        while self.peer.has_more and not self.peer.closing and not self.peer.waiting:
+            self.peer.receive(b"", self.node.now)
+            self.node.turn()
+        self._collect()
+        return self
+
+    def frames(self) -> list[tuple[int, bytes]]:
+        """(type, data) of what came since the last call."""
+        self._collect()
+        data, self.received = bytes(self.received), bytearray()
+        found, at = [], 0
+        while at < len(data):
+            size, kind = struct.unpack_from(">ii", data, at)
+            found.append((kind, data[at + 8 : at + 4 + size]))
+            at += 4 + size
+        assert at == len(data)
+        return found
+
+    def replies(self) -> list[bytes]:
+        """Data of the responses and errors that came; there must be no messages."""
+        frames = self.frames()
+        assert all(kind != MESSAGE for kind, _ in frames)
+        return [data for _, data in frames]
+
+    def messages(self) -> list[tuple[int, bytes, bytes]]:
+        """(attempts, id, body) of the messages that came; other frames are dropped."""
+        return [
+            (int.from_bytes(data[8:10], "big"), data[10:26], data[26:])
+            for kind, data in self.frames()
+            if kind == MESSAGE
+        ]
+
+    def advance(self, ms: int) -> "Wire":
+        """Time passes, with the peer's timers served every millisecond."""
+        for _ in range(ms):
+            self.node.advance(MS)
+            if self.peer.next_timer() <= self.node.now:
+                self.peer.tick(self.node.now)
+            self._collect()
+        return self
+
+    def _collect(self) -> None:
+        if self.wants_output and not self.pending:
+            self.wants_output = False
+            self.received += b"".join(self.peer.take_output())
+            self.peer.network_ready()
+
+    def _chain(self, before):  # type: ignore[no-untyped-def]
+        def after_turn() -> None:
+            before()
+            self._collect()
+
+        return after_turn
+
+
+def body(data: bytes) -> bytes:
+    """int32 length and bytes."""
+    return struct.pack(">i", len(data)) + data
+
+
+def mpub(topic: bytes, *bodies: bytes) -> bytes:
+    """A whole MPUB."""
+    inner = struct.pack(">i", len(bodies)) + b"".join(map(body, bodies))
+    return b"MPUB " + topic + b"\n" + body(inner)

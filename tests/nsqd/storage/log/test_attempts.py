@@ -1,0 +1,133 @@
+"""A kill at any moment forgets no delivery: what is delivered is recorded in the group of its turn, before it is sent."""
+
+from random import Random
+
+import pytest
+
+from nsqd.core.channel.actions import kick
+from nsqd.core.channel.channel import LOST_AT_ONCE, STOPPED
+from nsqd.core.limits import Limits
+from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.work_queue.job import JobState
+from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.worker import Worker
+from tests.nsqd.core.node import MS, bodies, ids
+from tests.nsqd.storage.log.test_replay import publish, start, subscribe
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import SimNode
+
+LIMITS = Limits(max_attempts={"": 3})
+
+
+@pytest.mark.parametrize("delay", [0, 10 * MS])
+def test_a_kill_right_after_a_delivery_does_not_forget_it(delay: int) -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk)
+    node.broker.topic("t").channel("a")
+    publish(node, b"poison", delay=delay)
+    node.advance(100 * MS)
+    for attempt in range(1, 6):
+        _, inbox = subscribe(node, "t", "a")
+        (delivery,) = inbox.take()
+        assert delivery.attempts == attempt
+        disk = disk.kill()
+        node = start(disk)
+
+
+def test_what_is_delivered_in_the_turn_of_its_publish_is_recorded_in_the_group_of_its_publish() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk)
+    _, inbox = subscribe(node, "t", "a")
+    topic = node.broker.topics["t"]
+    node.turn(lambda: topic.publish([b"poison"], 6))
+    assert [one.attempts for one in inbox.take()] == [1]
+    _, inbox = subscribe(start(disk.kill()), "t", "a")
+    assert [one.attempts for one in inbox.take()] == [2]
+
+
+def test_a_message_in_flight_at_each_of_so_many_kills_is_buried() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk, limits=LIMITS)
+    node.broker.topic("t").channel("a")
+    publish(node, b"poison")
+    for _ in range(3):
+        _, inbox = subscribe(node, "t", "a")
+        assert bodies(inbox.take()) == [b"poison"]
+        disk = disk.kill()
+        node = start(disk, limits=LIMITS)
+    _, inbox = subscribe(node, "t", "a")
+    assert inbox.take() == []
+    channel = node.broker.topics["t"].channels["a"]
+    assert [(grave.attempts, grave.reason) for _, grave in channel.buried.after(None, 10)] == [(3, STOPPED)]
+    assert channel.depth == channel.in_flight_count == 0
+    node = start(disk.kill(), limits=LIMITS)
+    channel = node.broker.topics["t"].channels["a"]
+    assert len(channel.buried) == 1
+    _, inbox = subscribe(node, "t", "a")
+    assert kick(channel, [one for one, _ in channel.buried.after(None, 10)]) == 1
+    node.advance(0)
+    assert [one.attempts for one in inbox.take()] == [1]
+    node.broker.check()
+
+
+def test_many_of_them_are_buried_before_what_is_good_is_delivered() -> None:
+    disk, limits, count = SimDisk(Random(1)), Limits(max_attempts={"": 1}), 3 * LOST_AT_ONCE + 1
+    node = start(disk, limits=limits)
+    node.broker.topic("t").channel("a")
+    publish(node, *[b"poison"] * count, b"good")
+    subscribe(node, "t", "a", ready=count)
+    node = start(disk.kill(), limits=limits)
+    channel = node.broker.topics["t"].channels["a"]
+    consumer, inbox = subscribe(node, "t", "a", ready=1)
+    assert len(channel.buried) == count
+    (good,) = inbox.take()
+    assert good.body == b"good"
+    assert consumer.finish(ids([good])) == []
+    node.broker.check()
+
+
+class Hand:
+    """A worker's connection."""
+
+    def reserved(self, job: object, body: bytes) -> None:
+        """It waits for nothing here."""
+
+    def read_completed(self) -> None:
+        """All is in memory."""
+
+
+def test_so_is_a_job() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk, limits=LIMITS)
+    put_by = Worker(Hand())
+    node.broker.tubes.join(put_by)
+    node.broker.tubes.put(put_by, [b"poison"], JobOptions(0, 60, 0, 0, True))
+    node.turn()
+    for reserves in (1, 2, 3):
+        worker = Worker(Hand())
+        node.broker.tubes.join(worker)
+        job = work(node).table.head()
+        assert job is not None
+        work(node).reserve(job, worker, node.clock.now)
+        node.turn()
+        assert job.reserves == reserves
+        disk = disk.kill()
+        node = start(disk, limits=LIMITS)
+    (job,) = work(node).jobs
+    assert (job.state, job.reserves, job.buries) == (JobState.BURIED, 3, 1)
+    node.broker.check()
+    disk = disk.kill()
+    node = start(disk, limits=LIMITS)
+    (job,) = work(node).jobs
+    assert (job.state, job.buries) == (JobState.BURIED, 1)
+    work(node).kick(job)
+    node.turn()
+    node = start(disk.kill(), limits=LIMITS)
+    assert [job.state for job in work(node).jobs] == [JobState.READY]
+    node.broker.check()
+
+
+def work(node: SimNode) -> Tube:
+    tube = node.broker.tubes.tube("default")
+    assert tube is not None
+    return tube

@@ -1,0 +1,231 @@
+"""Memory is a cache with a budget: what it is believed to hold it holds, and it holds no more than it may."""
+
+import errno
+from random import Random
+
+import pytest
+
+from nsqd.core.limits import Limits
+from nsqd.core.retention.policy import Durability
+from nsqd.core.timing.deferred import Message
+from nsqd.storage.log import cache
+from nsqd.storage.stored_extent import EXTENT_MESSAGES
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import SECOND, Inbox
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+
+BUDGET = 400_000  # bytes: 1,500 of the messages below
+BODY = b"x" * 200
+
+
+def new_node(disk: SimDisk, limits: Limits | None = None) -> SimNode:
+    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    return SimNode(disk, Durability.OS, clock, Random(1), limits, segment_size=1 << 20, budget=BUDGET)
+
+
+def publish(node: SimNode, topic: str, count: int) -> None:
+    """In the turn that runs."""
+    node.broker.topic(topic).publish([BODY] * count, len(BODY) * count)
+
+
+def held(node: SimNode) -> int:
+    """Bytes that are in memory: looked at, not counted."""
+    sequences = [node.store.find_sequence(topic) for topic in node.store.logged()]
+    live = [one for sequence in sequences if sequence is not None for one in sequence.live()]
+    return sum(one.size for one in live if one.extent is not None)
+
+
+def remembered(node: SimNode) -> int:
+    """Extents that the cache knows of."""
+    cache = node.cache
+    return len(cache._new) + len(cache._old) + len(cache._read_back)
+
+
+def test_topics_that_are_published_to_in_turns_keep_to_the_budget() -> None:
+    node = new_node(SimDisk(Random(1)))
+    for name in ("a", "b"):
+        node.turn(lambda name=name: node.broker.topic(name).channel("c") and None)  # type: ignore[misc]
+    for _ in range(5000):
+        node.turn(lambda: publish(node, "a", 1), lambda: publish(node, "b", 1))
+    assert node.cache.cached_bytes == held(node) <= BUDGET
+    assert remembered(node) <= 10
+
+
+def test_what_was_finished_is_not_remembered() -> None:
+    node = new_node(SimDisk(Random(1)))
+    node.turn(lambda: node.broker.topic("a").channel("c") and None)
+    channel = node.broker.topics["a"].channels["c"]
+    for _ in range(50):
+        node.turn(lambda: publish(node, "a", 5))
+        node.turn(channel.empty)
+    assert remembered(node) == node.cache.cached_bytes == 0
+
+
+def test_a_topic_that_is_emptied_gives_all_its_memory_back() -> None:
+    node = new_node(SimDisk(Random(1)))
+    for _ in range(3):
+        for _ in range(4):
+            node.turn(lambda: publish(node, "a", 300))
+        node.turn(node.broker.topics["a"].empty)
+        assert node.cache.cached_bytes == held(node) == 0
+    node.turn(lambda: publish(node, "a", 300))
+    assert node.cache.cached_bytes == held(node) > 0
+
+
+def test_what_an_ephemeral_channel_has_no_room_for_takes_no_memory() -> None:
+    node = new_node(SimDisk(Random(1)), Limits(mem_queue_size=10))
+    node.turn(lambda: node.broker.topic("a").channel("c#ephemeral") and None)
+    for _ in range(20):
+        node.turn(lambda: publish(node, "a", 100))
+    assert node.cache.cached_bytes == held(node)
+    node.turn(node.broker.topics["a"].channels["c#ephemeral"].empty)
+    assert node.cache.cached_bytes == held(node) == 0
+
+
+def test_what_is_read_back_keeps_to_the_budget_though_nothing_is_published() -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk)
+    node.turn(lambda: node.broker.topic("a").channel("slow") and None)
+    for _ in range(20):
+        node.turn(lambda: publish(node, "a", 500))
+    node.log.close()
+    node = new_node(disk.kill())
+    topic = node.broker.topics["a"]
+    position, most = 0, 0
+    while position < topic.offsets.end:
+        extent = topic.journal.read(position)
+        if extent is not None:
+            position = extent.end
+        node.cache.step()
+        node.turn()
+        most = max(most, node.cache.cached_bytes)
+        assert node.cache.cached_bytes == held(node)
+    assert BUDGET // 2 < most <= BUDGET + 2 * 1024 * 300  # and what one turn brings
+
+
+def test_what_was_just_read_back_stays_until_somebody_could_take_it() -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk)
+    node.cache.budget = 0
+    node.cache.share(0)
+    node.turn(lambda: node.broker.topic("a").channel("c") and None)
+    node.turn(lambda: publish(node, "a", 2000))
+    topic = node.broker.topics["a"]
+    node.log.close()
+    node = new_node(disk.kill())
+    node.cache.budget = 0
+    node.cache.share(0)
+    topic = node.broker.topics["a"]
+    assert topic.journal.read(0) is None
+    node.cache.step()
+    found = []
+    node.after_serve = lambda: found.append(topic.journal.read(0))
+    node.turn(lambda: publish(node, "other", 1))
+    assert found[0] is not None
+    node.turn()
+    node.turn()
+    assert found[-1] is None
+
+
+def test_each_turn_reads_so_many_extents_that_the_system_has_in_memory() -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk)
+    node.turn(lambda: node.broker.topic("a").channel("c") and None)
+    for _ in range(2 * cache.MOST_INLINE + 1):
+        node.turn(lambda: publish(node, "a", EXTENT_MESSAGES))
+    node.log.close()
+    disk = disk.kill()
+    disk.cached = 1.0
+    node = new_node(disk)
+    topic = node.broker.topics["a"]
+    position, turns = 0, 1
+    while position < topic.offsets.end and turns < 10:
+        extent = topic.journal.read(position)
+        if extent is None:  # the thread is asked, and has not answered: none is read by it here
+            assert node.cache.inline == cache.MOST_INLINE
+            node.cache._jobs.clear()
+            node.cache._reading.clear()
+            node.turn()
+            turns += 1
+        else:
+            position = extent.end
+    assert turns == 3
+    node.cache.limit = 1 << 40  # they are noted though there is room
+    node.turn()
+    assert not node.cache.just_read
+
+
+def test_what_could_not_be_written_yet_is_never_given_up() -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk)
+    node.turn(lambda: publish(node, "slow", 1))
+    node.turn(lambda: publish(node, "fast", 1000))
+    assert len(node.cache._old) == 1  # the extent of "slow", which still grows
+    disk.capacity = 0
+    node.turn(lambda: publish(node, "slow", 1))
+    node.cache.budget = 0
+    node.cache.share(0)
+    node.turn()
+    topic = node.broker.topics["slow"]
+    extent = topic.journal.read(1)
+    assert extent is not None
+    assert extent.frames[1].endswith(BODY)
+
+
+def cold_node() -> tuple[SimNode, SimDisk, Inbox]:
+    """Ten messages that are on disk only, and somebody who wants them."""
+    disk = SimDisk(Random(1))
+    node = new_node(disk)
+    node.turn(lambda: node.broker.topic("a").channel("c") and None)
+    node.turn(lambda: publish(node, "a", 10))
+    node.log.close()
+    disk = disk.kill()
+    node = new_node(disk)
+    inbox = Inbox()
+    Client(node.broker.topics["a"].channels["c"], inbox, 60 * SECOND, 0).set_ready(100)
+    return node, disk, inbox
+
+
+def test_a_read_that_fails_is_tried_again_until_it_succeeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "PAUSE", 0)
+    for operation, code in (("read", errno.EIO), ("open", errno.EIO), ("open", errno.EMFILE), ("open", errno.EACCES)):
+        node, disk, inbox = cold_node()
+        disk.fail(operation, 1, code, times=3)
+        for _ in range(10):
+            node.turn()
+            node.cache.step()
+        node.turn()
+        assert len(inbox.take()) == 10
+        assert node.cache.retries == 3 - (operation == "open")  # the turn itself had tried that once
+        assert node.cache.failures == 0
+
+
+def test_what_stood_in_a_file_that_is_gone_is_lost_and_counted() -> None:
+    node, disk, inbox = cold_node()
+    for name in disk.names()[:1]:
+        disk.remove(name)
+    for _ in range(3):
+        node.turn()
+        node.cache.step()
+    node.turn()
+    assert inbox.take() == []
+    assert (node.cache.retries, node.cache.failures) == (0, 10)
+    assert node.broker.topics["a"].channels["c"].depth == 0
+
+
+def test_what_waits_for_a_time_takes_from_the_budget_but_not_all_of_it() -> None:
+    node = new_node(SimDisk(Random(1)))
+    names = [f"a{number}" for number in range(10)]
+    for name in names:
+        node.turn(lambda name=name: node.broker.topic(name).channel("c") and None)  # type: ignore[misc]
+        node.turn(lambda name=name: publish(node, name, 150))  # type: ignore[misc]
+    lane = node.broker.topics["a0"].channels["c"].deferred
+    for waiting in (BUDGET // 4, BUDGET // 2, BUDGET * 10):
+        while lane.memory < waiting:
+            lane.push(node.clock.now + 3600 * SECOND, Message(0, 1), node.clock.now)
+        node.clock.advance(2 * SECOND)
+        node.log.timer()
+        node.turn(lambda: publish(node, "a0", 1))
+        least = max(BUDGET // 8, BUDGET - lane.memory)
+        assert least * 7 // 8 - 50_000 < node.cache.cached_bytes <= least

@@ -1,0 +1,27 @@
+"""When a checkpoint is written. What stands in one is tested in test_state.py."""
+
+from random import Random
+
+import pytest
+
+from nsqd.core.retention.policy import Durability
+from tests.nsqd.core.node import SECOND
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+
+MOST = 50  # records or, in the other case, bytes behind a checkpoint
+
+
+@pytest.mark.parametrize(("records", "size"), [(MOST, 1 << 40), (1 << 30, MOST * 100)])
+def test_one_follows_upon_so_many_records_or_bytes_though_no_time_passes(records: int, size: int) -> None:
+    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    tail = {"tail_records": records, "tail_bytes": size}
+    node = SimNode(SimDisk(Random(1)), Durability.OS, clock, Random(1), segment_size=1 << 20, **tail)
+    assert node.log.upkeep is not None
+    written = [0]
+    for _ in range(10 * MOST):
+        node.turn(lambda: node.broker.topic("t").publish([b"x" * 20], 20))
+        node.syncer.step()
+        written.append(node.log.upkeep.checkpoints.written)
+    assert written[10] == 0
+    assert written[-1] >= 5

@@ -1,0 +1,97 @@
+"""What takes the log's space, by file and by topic: the same as a census finds, in portions of any size."""
+
+from random import Random
+
+import pytest
+
+from nsqd.core.limits import Limits
+from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
+from nsqd.storage.log.contents import LogCount
+from nsqd.storage.log.tidying import Census
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import MS, SECOND, Inbox
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+
+HOUR = 3600 * SECOND
+BODY = b"x" * 200
+
+
+@pytest.fixture
+def node() -> SimNode:
+    """Segments of 2,000 bytes, of which several were cleaned or are gone. `waiting` has 40 messages, every other one is
+    finished; `kept` retains 30, all finished; of `done` nothing is left."""
+    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    limits = Limits(policy=StoragePolicy())
+    node = SimNode(SimDisk(Random(1)), Durability.ALWAYS, clock, Random(1), limits, 2000, tail_bytes=5000)
+    node.eager = True
+    node.broker.topic("kept").configure(TopicConfig(retention=HOUR))
+    for name, count in (("waiting", 40), ("kept", 30), ("done", 30)):
+        topic, inbox = node.broker.topic(name), Inbox()
+        consumer = Client(topic.channel("c"), inbox, HOUR, 0)
+        consumer.set_ready(100)
+        for number in range(count):
+            topic.publish([BODY], len(BODY))
+            node.turn()
+            (message,) = inbox.take()
+            if name != "waiting" or number % 2:
+                consumer.finish(message.id)
+            node.advance(10 * MS)
+            node.syncer.timer()
+            for _ in range(4):
+                node.syncer.step()
+            node.cleaner.step()
+    return node
+
+
+def counted(node: SimNode, portion: int) -> LogCount:
+    """All, so many extents at a time."""
+    topics = [topic.number for topic in node.broker.topics.values()]
+    count = node.log.contents().count(topics)
+    while count.count_some(portion):
+        pass
+    return count
+
+
+def test_by_topic(node: SimNode) -> None:
+    found = {content.topic: content for content in counted(node, 7).topics()}
+    topics = node.broker.topics
+    waiting, kept = found.pop(topics["waiting"].number), found.pop(topics["kept"].number)
+    assert not found
+    assert (waiting.unfinished, waiting.retained) == (20, 0)
+    assert (kept.unfinished, kept.retained) == (0, 30)
+    assert kept.live >= 30 * len(BODY)
+
+
+def test_it_is_what_a_census_finds(node: SimNode) -> None:
+    census = Census(node.store.logged(), frozenset(), 0)
+    for topic in census.topics:
+        sequence = node.store.find_sequence(topic)
+        if sequence is not None:
+            census.ask(topic, sequence)
+    count = counted(node, 500)
+    near = census.total / 10  # the census counts the other records between an extent's messages as the extent's
+    assert census.total - near <= sum(content.live for content in count.topics()) <= census.total
+    assert census.total - near - 200 <= sum(file.live for file in count.files(1000)) <= census.total
+
+
+@pytest.mark.parametrize("portion", [1, 2, 3, 1000])
+def test_in_portions_of_any_size(node: SimNode, portion: int) -> None:
+    one, other = counted(node, portion), counted(node, 10)
+    assert one.topics() == other.topics()
+    assert one.files(1000) == other.files(1000)
+
+
+def test_by_file(node: SimNode) -> None:
+    files = counted(node, 10).files(1000)
+    assert [file.name for file in files] == sorted(name for name in node.disk.names() if name.endswith(".log"))
+    assert [file.number for file in files] == sorted(file.number for file in files)
+    assert all(0 <= file.live <= file.size for file in files)
+    assert all((file.first > 0) == (file.live > 0) for file in files)
+    assert abs(sum(file.size for file in files) - node.log.tidying.size) <= 64 * len(files)
+    assert counted(node, 10).files(2) == files[-2:]
+
+
+def test_room(node: SimNode) -> None:
+    free, total = node.log.contents().room()
+    assert 0 < free <= total

@@ -1,0 +1,246 @@
+"""A disk that fails: nothing is acknowledged that is not safe, and what can go on goes on."""
+
+import errno
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from nsqd.core.retention.policy import Durability
+from nsqd.storage.log.segments import LogError
+from nsqd.storage.log.space import LOOK_AFTER, RESERVE, Space
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import SECOND, Inbox
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode, SteppedSyncer
+from tests.nsqd.storage.small_log import new_writer, write
+from tests.nsqd.storage.survey import survey
+
+
+def new_node(disk: SimDisk, durability: Durability = Durability.ALWAYS, segment_size: int = 4096) -> SimNode:
+    return SimNode(disk, durability, Clock(1000 * SECOND, 1_800_000_000 * SECOND), Random(1), segment_size=segment_size)
+
+
+class Producer:
+    """Publishes to topic t, one message a turn, unless the node refuses; remembers what was acknowledged."""
+
+    def __init__(self, node: SimNode) -> None:
+        self.node = node
+        self.acknowledged: list[bytes] = []
+        self.refused: list[str] = []
+        self.number = 0
+
+    def publish(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.node.turn(self._publish)
+            self._sync()
+        for _ in range(3):
+            self.node.turn()
+            self._sync()
+        self.node.turn()
+
+    def _sync(self) -> None:
+        for _ in range(3):
+            self.node.syncer.step()
+
+    def _publish(self) -> Callable[[], None] | None:
+        refusal = self.node.broker.refusal
+        if refusal:
+            self.refused.append(refusal)
+            return None
+        body = b"message %d" % self.number
+        self.number += 1
+        self.node.broker.topic("t").publish([body], len(body))
+        return lambda: self.acknowledged.append(body)
+
+
+def seen_after(disk: SimDisk) -> set[bytes]:
+    """What the topic has after a restart. If nothing was acknowledged, a power cut may have left no topic."""
+    seen = survey(new_node(disk), {})
+    if "t" not in seen:
+        return set()
+    return set(seen["t"].backlog) | {body for channel in seen["t"].channels.values() for body in channel.arrivals}
+
+
+def test_after_any_failed_sync_nothing_is_acknowledged_any_more() -> None:
+    for operation in ("sync", "sync_directory"):
+        for number in range(1, 8 if operation == "sync" else 3):
+            disk = SimDisk(Random(number))
+            node = new_node(disk, segment_size=300)
+            producer = Producer(node)
+            producer.publish(2)
+            disk.fail(operation, number, errno.EIO)
+            producer.publish(20)
+            told = list(producer.acknowledged)
+            assert len(told) < 22
+            assert node.log.writer.durable.broken
+            assert "Input/output error" in node.log.writer.failure
+            assert node.store.refusal == node.log.writer.failure == producer.refused[-1]
+            disk.repair()
+            node.syncer.timer()
+            producer.publish(5)
+            assert producer.acknowledged == told
+            assert set(told) <= seen_after(disk.crash(Random(number)))
+
+
+def test_with_no_space_publishes_are_refused_and_fins_still_taken_until_there_is_space_again() -> None:
+    disk = SimDisk(Random(1))
+    disk.capacity = 1 << 40
+    node = new_node(disk)
+    producer = Producer(node)
+    inbox = Inbox()
+    consumer = Client(node.broker.topic("t").channel("a"), inbox, 60 * SECOND, 0)
+    consumer.set_ready(100)
+    producer.publish(4)
+    disk.others = disk.capacity - RESERVE // 2 + 1  # the other half is held
+    node.syncer.timer()
+    producer.publish(2)
+    assert producer.refused == ["no space left for the log"] * 2
+    assert len(producer.acknowledged) == 4
+    assert consumer.finish(inbox.take()[0].id) == []
+    node.turn()
+    node.syncer.timer()
+    disk.others = 0
+    node.syncer.timer()
+    producer.publish(1)
+    assert len(producer.acknowledged) == 5
+    node.log.close()
+    assert seen_after(disk.crash(Random(1))) == {b"message %d" % number for number in range(1, 5)}
+
+
+def test_what_is_finished_on_a_full_disk_makes_space_by_itself() -> None:
+    disk = SimDisk(Random(1))
+    disk.capacity = 40 * 1024 * 1024
+    node = new_node(disk, Durability.OS, segment_size=64 * 1024 * 1024)
+    node.eager = True
+    body = b"x" * 200_000
+    inbox = Inbox()
+    consumer = Client(node.broker.topic("t").channel("a"), inbox, 60 * SECOND, 0)
+    consumer.set_ready(1000)
+    for _ in range(3):
+        kept = 0
+        while not node.broker.refusal:
+            node.turn(lambda: node.broker.topic("t").publish([body], len(body)))
+            kept += 1
+            assert not node.log.writer.failure  # the reserve is not used up before the space is looked at
+        assert kept > 20
+        node.advance(0)
+        for message in inbox.take():
+            consumer.finish(message.id)
+        for _ in range(8):
+            node.advance(SECOND)
+            node.syncer.timer()
+            for _ in range(5):
+                node.syncer.step()
+        node.turn()
+        assert node.broker.refusal == ""
+        assert disk.free() > disk.total() // 10
+    assert node.log.upkeep is not None
+    written = node.log.upkeep.checkpoints.written
+    disk.others = disk.free()
+    for _ in range(60):
+        node.advance(SECOND)
+        node.syncer.timer()
+    assert node.log.upkeep.checkpoints.written <= written + 2  # there is nothing that more of them could free
+
+
+def test_a_write_for_which_there_is_no_space_is_acknowledged_when_there_is() -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk)
+    producer = Producer(node)
+    producer.publish(2)
+    disk.capacity = sum(disk.size(name) for name in disk.names()) + 30
+    producer.publish(3)
+    assert len(producer.acknowledged) == 2
+    assert "No space left" in producer.refused[0]
+    assert len(producer.refused) == 2
+    disk.capacity = None
+    node.turn()
+    node.syncer.timer()
+    producer.publish(1)
+    assert producer.acknowledged == [b"message %d" % number for number in range(4)]
+    assert node.store.refusal == ""
+    assert seen_after(disk.crash(Random(1))) == set(producer.acknowledged)
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENOSPC, errno.EDQUOT])
+def test_a_segment_that_cannot_be_made_holds_replies_back_and_damages_nothing(code: int) -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk, segment_size=200)
+    producer = Producer(node)
+    producer.publish(2)
+    disk.fail("create", 1, code, times=3)
+    producer.publish(8)
+    assert producer.refused
+    node.turn()
+    node.syncer.timer()
+    producer.publish(2)
+    assert len(producer.acknowledged) == producer.number
+    assert not node.log.writer.failure
+    crashed = disk.crash(Random(1))
+    assert seen_after(crashed.kill()) == set(producer.acknowledged)
+    assert not new_node(crashed).log.start_results.damage.spots
+
+
+def test_every_failing_call_of_a_run_loses_nothing_that_was_acknowledged() -> None:
+    for operation, code in (
+        ("append", errno.EIO),
+        ("append", errno.ENOSPC),
+        ("sync", errno.EIO),
+        ("create", errno.EMFILE),
+    ):
+        for number in range(1, 25):
+            disk = SimDisk(Random(number))
+            node = new_node(disk, segment_size=300)
+            disk.fail(operation, number, code)
+            producer = Producer(node)
+            producer.publish(15)
+            seen = seen_after(disk.crash(Random(number)))
+            assert set(producer.acknowledged) <= seen
+
+
+def test_a_log_that_cannot_be_read_is_not_opened() -> None:
+    disk = SimDisk(Random(1))
+    Producer(new_node(disk)).publish(1)
+    for operation in ("names", "open", "read", "sync", "sync_directory"):
+        killed = disk.kill()
+        killed.fail(operation, 1, errno.EMFILE if operation == "open" else errno.EIO)
+        with pytest.raises(LogError, match="cannot read the log"):
+            new_node(killed)
+        assert killed.names() == disk.names()
+        assert seen_after(killed) == {b"message 0"}
+
+
+class HastySyncer(SteppedSyncer):
+    """Its thread says late that it has done a job: when the next one has begun."""
+
+    late = True
+
+    def _wait(self) -> None:
+        if self.late:
+            self.late = False
+            return
+        super()._wait()
+
+
+def test_nothing_is_synced_in_the_turn_while_the_thread_is_at_it() -> None:
+    disk = SimDisk(Random(1))
+    writer = new_writer(disk)
+    syncer = HastySyncer(writer, disk, Durability.OS, 0, lambda: None)
+    syncer.random = Random(1)
+    write(writer, b"one")
+    syncer.want()
+    assert syncer.job is not None
+    assert syncer.now()
+    assert syncer.job is None
+    assert writer.durable.position == writer.written.position
+
+
+def test_a_disk_that_does_not_tell_its_room_is_asked_again_later() -> None:
+    class Silent(SimDisk):
+        def free(self) -> int:
+            raise OSError(errno.EIO, "no answer")
+
+    space = Space(Silent(Random(1)))
+    space.check_free(1000)
+    assert (space.look_at, space.full) == (1000 + LOOK_AFTER, "")

@@ -1,0 +1,292 @@
+"""A node that is left alone: what was finished goes from the disk within a minute, and then nothing happens any more."""
+
+import os
+from random import Random
+
+import pytest
+
+from nsqd.core.limits import Limits
+from nsqd.core.retention.policy import Durability, StoragePolicy
+from nsqd.storage.log import tidying
+from nsqd.storage.log.store import LogStore
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import MS, SECOND, Inbox
+from tests.nsqd.storage.crash_run import assert_bounded
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+
+SEEDS, FIRST = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "25")), int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
+CHEAP = 20_000  # bytes after which a checkpoint is written
+SEGMENT = 20_000
+BODY = 500
+
+
+def start(disk: SimDisk, clock: Clock, cheap: int = CHEAP) -> SimNode:
+    node = SimNode(disk, Durability.OS, clock, Random(1), Limits(), SEGMENT, 1 << 30, 1 << 30, cheap)
+    node.eager = True
+    return node
+
+
+def rest(node: SimNode, seconds: int) -> None:
+    """Nothing happens but the timer, each second, and what threads have to do."""
+    for _ in range(seconds):
+        node.advance(SECOND)
+        node.log.timer()
+        for _ in range(5):
+            node.syncer.step()
+            node.cleaner.step()
+            node.turn()
+
+
+def checkpoints(node: SimNode) -> int:
+    assert node.log.upkeep is not None
+    return node.log.upkeep.checkpoints.written
+
+
+def files(node: SimNode) -> int:
+    return sum(node.disk.size(name) for name in node.disk.names())
+
+
+class Backlog:
+    """A topic with a channel that has all of what was published, and one consumer."""
+
+    def __init__(self, node: SimNode, count: int, batch: int = 20) -> None:
+        self.node = node
+        self.topic = node.broker.topic("t")
+        self.topic.channel("a")
+        for first in range(0, count, batch):
+            bodies = [b"%d." % number + b"x" * BODY for number in range(first, first + batch)]
+            node.turn(lambda bodies=bodies: self.topic.publish(bodies, sum(map(len, bodies))))
+            node.syncer.step()
+        self.inbox = Inbox(1 << 30)
+        self.consumer = Client(self.topic.channel("a"), self.inbox, 36_000 * SECOND, 0)
+
+    def finish(self, keep: int = 0) -> None:
+        """All of it, but for each `keep`th message; 0: all of it."""
+        self.consumer.set_ready(100_000)
+        self.node.advance(10 * MS)
+        for number, message in enumerate(self.inbox.take()):
+            if not keep or number % keep:
+                self.consumer.finish(message.id)
+        self.node.advance(10 * MS)
+
+
+@pytest.fixture
+def node() -> SimNode:
+    return start(SimDisk(Random(1)), Clock(1000 * SECOND, 1_800_000_000 * SECOND))
+
+
+def test_a_finished_backlog_goes_though_nothing_is_written_any_more(
+    node: SimNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tidying, "SLICE", 0)  # a census looks at one topic a turn
+    for name in ("u", "v", "w"):
+        node.broker.topic(name)
+    backlog = Backlog(node, 1000)
+    rest(node, 60)
+    assert files(node) > 500_000
+    before = checkpoints(node)
+    backlog.finish()
+    rest(node, 60)
+    assert files(node) < CHEAP + 2 * SEGMENT
+    assert checkpoints(node) == before + 1, "most of it was before the newest checkpoint already"
+
+
+def test_a_backlog_of_which_most_is_owed_stays_as_it_is(node: SimNode) -> None:
+    backlog = Backlog(node, 1000)
+    rest(node, 60)
+    before, size = checkpoints(node), files(node)
+    backlog.consumer.set_ready(400)
+    node.advance(10 * MS)
+    for message in backlog.inbox.take():
+        backlog.consumer.finish(message.id)
+    backlog.consumer.set_ready(0)
+    rest(node, 120)
+    assert checkpoints(node) == before
+    assert files(node) >= size
+
+
+def test_more_must_be_finished_than_is_owed_for_a_checkpoint() -> None:
+    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    for part, count in ((400, 1), (600, 2)):
+        node = start(SimDisk(Random(1)), clock, cheap=1 << 40)
+        backlog = Backlog(node, 1000)
+        backlog.consumer.set_ready(part)
+        node.advance(10 * MS)
+        for message in backlog.inbox.take():
+            backlog.consumer.finish(message.id)
+        backlog.consumer.set_ready(0)
+        node.turn()
+        again = start(node.disk.kill(), clock.after(0, clock.now, rebooted=False))
+        rest(again, 60)
+        assert checkpoints(again) == count, "the first for want of any, the second for the sake of what is finished"
+
+
+def test_what_is_finished_is_counted_only_if_something_happened(node: SimNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    Backlog(node, 1000)
+    rest(node, 60)
+    counted = []
+    logged = LogStore.logged
+    monkeypatch.setattr(LogStore, "logged", lambda store: counted.append(store) or logged(store))
+    rest(node, 600)
+    assert counted == []
+    node.turn(lambda: node.broker.topics["t"].publish([b"x"], 1))
+    rest(node, 60)
+    assert len(counted) == 1
+
+
+def test_a_small_log_is_not_looked_at(node: SimNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = []
+    monkeypatch.setattr(LogStore, "logged", lambda store: counted.append(store) or [])
+    Backlog(node, 10).finish()
+    rest(node, 60)
+    assert counted == []
+
+
+def test_under_load_there_are_no_more_checkpoints(node: SimNode) -> None:
+    backlog = Backlog(node, 1000)
+    before, written = checkpoints(node), node.log.writer.written.position
+    for _ in range(90):
+        bodies = [b"x" * BODY] * 20
+        node.turn(lambda bodies=bodies: backlog.topic.publish(bodies, len(bodies) * BODY))
+        backlog.finish()
+        rest(node, 1)
+    assert checkpoints(node) - before <= (node.log.writer.written.position - written) // CHEAP
+
+
+def test_a_backlog_that_came_and_went_between_two_looks_goes(node: SimNode) -> None:
+    backlog = Backlog(node, 1000)
+    for _ in range(50):  # what the last checkpoint has begun is over before anything is finished
+        node.syncer.step()
+        node.cleaner.step()
+        node.turn()
+    backlog.finish()
+    assert files(node) > 500_000
+    rest(node, 60)
+    assert files(node) < CHEAP + 2 * SEGMENT
+
+
+def test_it_goes_after_a_start_too(node: SimNode) -> None:
+    backlog = Backlog(node, 1000)
+    backlog.finish()
+    assert files(node) > 500_000
+    again = start(node.disk.kill(), node.clock.after(0, node.clock.now, rebooted=False))
+    rest(again, 60)
+    assert files(again) < CHEAP + 2 * SEGMENT
+
+
+def test_what_is_left_of_it_here_and_there_is_written_together(node: SimNode) -> None:
+    backlog = Backlog(node, 1000)
+    backlog.finish(keep=20)
+    rest(node, 120)
+    assert backlog.topic.channels["a"].in_flight_count == 50
+    assert files(node) < 2 * 50 * (BODY + 100) + CHEAP + 3 * SEGMENT
+
+
+@pytest.mark.parametrize("keep", [0, 2, 20, 1])
+def test_an_idle_node_comes_to_rest(node: SimNode, keep: int) -> None:
+    backlog = Backlog(node, 600)
+    before = checkpoints(node)
+    backlog.finish(keep)
+    rest(node, 120)
+    assert checkpoints(node) - before <= 3
+    operations = {name: count for name, count in node.disk.operations.items() if name not in ("read", "open")}
+    rest(node, 600)
+    assert {name: node.disk.operations[name] for name in operations} == operations, "something is written for ever"
+
+
+def test_large_checkpoints_are_no_reason_for_more_of_them(node: SimNode) -> None:
+    topic = node.broker.topic("t")
+    topic.channel("a")
+    for _ in range(100):
+        for _ in range(20):
+            topic.publish_deferred(b"", node.clock.now + 3600 * SECOND)
+        node.turn()
+    Backlog(node, 600).finish()
+    rest(node, 120)
+    before = checkpoints(node)
+    rest(node, 600)
+    assert checkpoints(node) == before
+
+
+def test_a_trickle_does_not_keep_a_finished_backlog(node: SimNode) -> None:
+    backlog = Backlog(node, 1000)
+    backlog.finish()
+    for _ in range(60):
+        backlog.topic.publish([b"x"], 1)
+        rest(node, 1)
+    assert files(node) < CHEAP + 2 * SEGMENT
+
+
+class IdleRun:
+    """Lives of a node, chosen by a seed: backlogs grow, much of them is finished, and then nothing happens for a while."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        self.cheap, self.segment = random.choice((2000, 10_000)), random.choice((1000, 5000))
+        self.policy = random.choice((StoragePolicy(), StoragePolicy(), StoragePolicy(retention=5 * SECOND)))
+        self.clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+        self.disk = SimDisk(random)
+        self.inbox = Inbox(1 << 30)
+        self.consumers: list[Client] = []
+
+    def run(self) -> None:
+        """AssertionError if the log does not become small, or never comes to rest."""
+        for _ in range(3):
+            node = self._open()
+            if self.random.random() < 0.8:
+                for _ in range(self.random.choice((5, 30))):
+                    self._burst(node)
+            rest(node, 90)
+            assert_bounded(node, self.cheap + 2 * self.segment + 2000)
+            if not any(consumer.in_flight for consumer in self.consumers):
+                before, written = checkpoints(node), node.log.writer.written.position
+                rest(node, 90)
+                assert (checkpoints(node), node.log.writer.written.position) == (before, written), (
+                    "it does not come to rest"
+                )
+            self._end(node)
+
+    def _open(self) -> SimNode:
+        limits = Limits(policy=self.policy)
+        durability = self.random.choice(list(Durability))
+        tail = 1 << 30, self.cheap
+        node = SimNode(self.disk, durability, self.clock, self.random, limits, self.segment, 1 << 30, *tail)
+        node.eager = True
+        self.inbox, self.consumers = Inbox(1 << 30), []
+        for name in ("t", "u"):
+            for channel in ("a", "b"):
+                self.consumers.append(Client(node.broker.topic(name).channel(channel), self.inbox, 90_000 * SECOND, 0))
+        return node
+
+    def _burst(self, node: SimNode) -> None:
+        """Something is published, and some of what there is is finished."""
+        random = self.random
+        topic = node.broker.topics[random.choice(("t", "u"))]
+        bodies = [b"x" * random.choice((10, 200))] * random.choice((1, 20, 50))
+        node.turn(lambda: topic.publish(bodies, sum(map(len, bodies))))
+        for consumer in self.consumers:
+            consumer.set_ready(random.choice((0, 0, 10, 1000)))
+        node.advance(MS)
+        part = random.choice((0, 0.5, 0.95, 1))
+        ids = [message.id for message in self.inbox.take() if random.random() < part]
+        for consumer in self.consumers:
+            consumer.finish(b"".join(ids))
+        if random.random() < 0.05:
+            topic.channels[random.choice(("a", "b"))].empty()
+        rest(node, random.choice((0, 0, 0, 1)))
+
+    def _end(self, node: SimNode) -> None:
+        end = self.random.choice(("stop", "kill", "cut"))
+        if end == "stop":
+            node.log.close()
+        self.disk = self.disk.crash(self.random) if end == "cut" else self.disk.kill()
+        self.clock = self.clock.after(SECOND, 5 * SECOND, rebooted=end == "cut")
+
+
+def test_whatever_was_done_an_idle_log_is_small_and_at_rest() -> None:
+    for seed in range(FIRST, FIRST + SEEDS):
+        try:
+            IdleRun(seed).run()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error

@@ -1,0 +1,201 @@
+"""Ids of jobs: whole in the log, whatever the node's number was when they were put; clients see their numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from random import Random
+
+import pytest
+
+from nsqd.core import records
+from nsqd.core.limits import Limits
+from nsqd.core.message.ids import SEQUENCE, IdSource
+from nsqd.core.records import RecordKind
+from nsqd.core.retention.policy import Durability
+from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.work_queue.job import ROW, Job, JobState, of_node, unpack
+from nsqd.core.work_queue.tube import Tube
+from nsqd.core.work_queue.waiters import Reading
+from nsqd.core.work_queue.worker import Worker
+from nsqd.storage.log.reader import LogRecords, Record
+from nsqd.storage.log.reading import replayed, widened
+from nsqd.storage.log.records import HEADER_SIZE, WHOLE_IDS, decode_header, encode
+from tests.nsqd.storage import sim_node
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+
+TERMS = JobOptions(5, 60, 0, 0, True)
+
+
+class Nobody:
+    """A worker's connection."""
+
+    def reserved(self, job: Job, body: bytes) -> None:
+        raise AssertionError
+
+    def read_completed(self) -> None:
+        raise AssertionError
+
+
+def node_on(disk: SimDisk, has_whole_ids: bool = False) -> SimNode:
+    clock = Clock(1000 * 10**9, 1_800_000_000 * 10**9)
+    return SimNode(disk, Durability.ALWAYS, clock, Random(1), Limits(whole_job_ids=has_whole_ids))
+
+
+def worker(node: SimNode) -> Worker:
+    one = Worker(Nobody())
+    node.broker.tubes.join(one)
+    return one
+
+
+def put(node: SimNode, count: int = 1) -> list[int]:
+    """Put jobs into `default`, a turn each; what clients are told."""
+    client, told = worker(node), list[int]()
+    for number in range(count):
+        node.turn(lambda body=b"%d" % number: told.append(node.broker.tubes.put(client, [body], TERMS)))
+    return told
+
+
+def told(node: SimNode) -> dict[int, int]:
+    """Of each job of `default`, by the number by which clients know it: its node's number."""
+    tubes = node.broker.tubes
+    tubes.check()
+    return {tubes.client_id(job): job.id >> 48 for job in tubes.made("default").jobs}
+
+
+def next_of(node: SimNode, client: Worker) -> tuple[Tube, Job, bytes]:
+    """The next job for the worker. Its body may have to be read."""
+    while True:
+        try:
+            found = node.broker.tubes.waiters.next_for(client, node.clock.now)
+        except Reading:
+            node.turn()
+            assert node.cache.step()
+            node.turn()
+        else:
+            assert found is not None
+            return found
+
+
+@pytest.mark.parametrize("is_stopped", [False, True])
+def test_jobs_keep_their_numbers_when_the_node_gets_another_number(
+    monkeypatch: pytest.MonkeyPatch, is_stopped: bool
+) -> None:
+    disk, numbers = SimDisk(Random(1)), list[int]()
+    for number in (7, 1023, 0):
+        monkeypatch.setattr(sim_node, "NODE", number)
+        node = node_on(disk)
+        numbers += put(node, 3)
+        found = node.broker.tubes.find(numbers[-1])
+        assert found is not None
+        node.turn(partial(found[0].kick, found[1]))  # it has a JOB record, too
+        if is_stopped:
+            node.log.close()
+        disk = node.disk.kill()
+    node = node_on(disk)
+    assert list(told(node)) == numbers == sorted(numbers)
+    assert list(told(node).values()) == [7, 7, 7, 1023, 1023, 1023, 0, 0, 0]
+    client = worker(node)
+    for place, number in enumerate(numbers):  # whoever was put first is reserved first
+        tube, job, body = next_of(node, client)
+        assert (node.broker.tubes.client_id(job), body) == (number, b"%d" % (place % 3))
+        tube.finish(job)
+
+
+def test_jobs_of_two_nodes_with_the_same_sequence_stand_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = SimDisk(Random(1))
+    for number in (7, 9):
+        monkeypatch.setattr(sim_node, "NODE", number)
+        monkeypatch.setattr(sim_node, "IdSource", lambda node, first, lease: IdSource(node, 1, lease))
+        node = node_on(disk, has_whole_ids=True)
+        put(node, 2)
+        disk = node.disk.kill()
+    node = node_on(disk, has_whole_ids=True)
+    assert told(node) == {7 << 48 | 1: 7, 7 << 48 | 2: 7, 9 << 48 | 1: 9, 9 << 48 | 2: 9}
+    tubes, tube = node.broker.tubes, node.broker.tubes.made("default")
+    behind = [[job.id for job in tube.jobs.in_state(JobState.READY, tube.behind(one))] for one in told(node)]
+    assert behind == [list(told(node))[place:] for place in range(1, 5)]  # what list-jobs answers
+    assert tubes.find(1) is None
+    found = tubes.find(9 << 48 | 1)
+    assert found is not None
+    found[0].finish(found[1])
+    assert list(told(node)) == [7 << 48 | 1, 7 << 48 | 2, 9 << 48 | 2]
+
+
+def without_node(record: Record) -> bytes:
+    """The record's content; if there are rows of jobs, without the node's number in their ids."""
+    content = bytearray(record.content)
+    if record.kind == RecordKind.JOB:
+        first, step = records.CHANNEL_OF.size + records.ORDINAL.size, records.ORDINAL.size + ROW.size
+    else:
+        first, step = records.JOBS.size if record.kind == RecordKind.JOBS else len(content), ROW.size
+    for at in range(first, len(content), step):
+        content[at + 6 : at + 8] = bytes(2)
+    return bytes(content)
+
+
+def narrow(disk: SimDisk) -> SimDisk:
+    """The same log as format 6 had it: rows of jobs without the node's number, which segments tell."""
+    older = SimDisk(Random(2))
+    for name in disk.names():
+        data = disk.content(name)
+        if not name.endswith(".log"):
+            older.put(name, data)
+            continue
+        header = decode_header(data)
+        copied = [replace(header, version=WHOLE_IDS - 1).encode()]
+        at = HEADER_SIZE
+        for record in LogRecords(disk).records() if len(data) > HEADER_SIZE else ():
+            if record.segment == header.base:
+                copied += encode(header.seed, at, record.kind, without_node(record))
+                at += record.end - record.start
+        older.put(name, b"".join(copied))
+    return older
+
+
+def test_rows_of_format_6_get_the_node_number_of_their_segment() -> None:
+    node = node_on(SimDisk(Random(1)))
+    numbers = put(node, 70)
+    tube = node.broker.tubes.made("default")
+    assert node.log.upkeep is not None
+    node.log.upkeep.checkpoints._begin()  # JOBS pages
+    for _ in range(20):
+        node.turn()
+        node.syncer.step()
+    job = tube.jobs.get(5)
+    assert job is not None
+    node.turn(lambda: tube.bury(job, 9))  # and a JOB record
+    expected = told(node)
+    disk = node.disk.kill()
+    older = narrow(disk)
+    rows = [record for record in LogRecords(older).records() if record.kind in (RecordKind.JOB, RecordKind.JOBS)]
+    assert {record.kind for record in rows} == {RecordKind.JOB, RecordKind.JOBS}
+    assert all(unpack(0, record.content, len(record.content) - ROW.size).id <= SEQUENCE for record in rows)
+    replay, _ = replayed(LogRecords(older))
+    assert replay.complete
+    again = node_on(older)
+    assert told(again) == expected
+    assert list(expected.values()) == [7] * len(numbers)
+
+
+def test_rows_behind_a_header_that_was_damaged_keep_their_ids() -> None:
+    node = node_on(SimDisk(Random(1)))
+    put(node, 3)
+    tube = node.broker.tubes.made("default")
+    job = tube.jobs.get(1)
+    assert job is not None
+    node.turn(lambda: tube.bury(job, 9))  # a JOB record
+    expected = told(node)
+    for disk in (node.disk.kill(), narrow(node.disk.kill())):
+        (name,) = (name for name in disk.names() if name.endswith(".log"))
+        disk.put(name, bytes(40) + disk.content(name)[40:])
+        assert told(node_on(disk)) == expected
+
+
+def test_a_row_without_a_job_stays_empty() -> None:
+    row = Job(3, 1, 5, 0, 60, 77).pack()
+    assert of_node(of_node(row, 5), 6) == of_node(row, 5)  # it has one
+    assert of_node(row + bytes(ROW.size), 5) == Job(3, 5 << 48 | 1, 5, 0, 60, 77).pack() + bytes(ROW.size)
+    other = Record(RecordKind.FINISH, records.CHANNEL_OF.pack(1, 2) + row, 0, 0, 0)
+    assert widened(other, 5) is other

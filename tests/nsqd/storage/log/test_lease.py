@@ -1,0 +1,157 @@
+"""Message ids over stops and crashes: a clean stop gives back what it had leased, and no id is issued twice."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from nsqd.core.message import ids
+from nsqd.core.records import RecordKind
+from nsqd.core.retention.policy import Durability
+from nsqd.storage.log.records import HEADER_SIZE, decode
+from nsqd.storage.log.writer import segment_name
+from tests.nsqd.core.node import SECOND
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+
+
+def start(disk: SimDisk, durability: Durability = Durability.ALWAYS) -> SimNode:
+    return SimNode(disk, durability, Clock(1000 * SECOND, 1_800_000_000 * SECOND), Random(1))
+
+
+def publish(node: SimNode, count: int = 1) -> None:
+    topic = node.broker.topic("t")
+    node.turn(lambda: topic.publish([b"x"] * count, count))
+
+
+def issued(node: SimNode) -> int:
+    """The number of the next id."""
+    return node.broker.ids.next
+
+
+def stopped(node: SimNode) -> SimDisk:
+    node.log.close()
+    return node.disk.kill()
+
+
+def test_after_a_clean_stop_ids_go_on_at_the_next_one() -> None:
+    disk, expected = SimDisk(Random(1)), 1
+    for count in (3, 0, 5000, 1):
+        node = start(disk)
+        assert issued(node) == expected
+        if count:
+            publish(node, count)
+        expected += count
+        disk = stopped(node)
+
+
+def test_a_clean_stop_behind_a_checkpoint_gives_back_too() -> None:
+    node = start(SimDisk(Random(1)))
+    publish(node, 3)
+    assert node.log.upkeep is not None
+    node.log.upkeep.checkpoints._begin()
+    node.advance(0)
+    node = start(stopped(node))
+    assert issued(node) == 4
+    publish(node)
+    assert node.log.upkeep is not None
+    node.log.upkeep.checkpoints._begin()
+    node.advance(0)
+    assert issued(start(node.disk.kill())) == 4 + ids.LEASE
+
+
+def test_what_was_given_back_is_leased_again_before_it_is_used() -> None:
+    node = start(SimDisk(Random(1)))
+    publish(node, 3)
+    node = start(stopped(node))
+    publish(node, 10)
+    again = start(node.disk.crash(Random(2)))
+    assert issued(again) == 4 + ids.LEASE
+
+
+def edited(disk: SimDisk, name: str, change: Callable[[bytearray], None]) -> SimDisk:
+    """A copy, with one file changed."""
+    copy, data = disk.kill(), bytearray(disk.content(name))
+    change(data)
+    copy.put(name, bytes(data))
+    return copy
+
+
+def test_a_stop_that_is_torn_anywhere_gives_nothing_back_that_was_issued() -> None:
+    node = start(SimDisk(Random(1)))
+    publish(node, 3)
+    written, name = node.log.writer.written.position, segment_name(node.log.writer.base, 0)
+    before = HEADER_SIZE + written - node.log.writer.base
+    disk = stopped(node)
+    size = len(disk.content(name))
+    assert size > before
+    for end in range(before, size + 1):
+
+        def cut(data: bytearray, end: int = end) -> None:
+            del data[end:]
+
+        assert issued(start(edited(disk, name, cut))) >= 4
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+def test_a_wrong_record_behind_a_clean_stop_brings_no_id_back(durability: Durability) -> None:
+    """Whatever bit is flipped of the life after it, in which ids were issued."""
+    node = start(SimDisk(Random(1)), durability)
+    publish(node, 3)
+    node = start(stopped(node), durability)
+    publish(node, 10)
+    publish(node, 10)
+    node.syncer.now()
+    publish(node)
+    name, used = segment_name(node.log.writer.base, 0), issued(node)
+    disk = node.disk.kill()
+    for at in range(HEADER_SIZE, len(disk.content(name)), 3):
+
+        def flip(data: bytearray, at: int = at) -> None:
+            data[at] ^= 1 << at % 8
+
+        assert issued(start(edited(disk, name, flip), durability)) >= used, f"byte {at}"
+
+
+def test_a_segment_that_cannot_be_read_brings_no_id_back() -> None:
+    node = start(SimDisk(Random(1)))
+    publish(node, 3)
+    node = start(stopped(node))
+    publish(node, 10)
+    name, used = segment_name(node.log.writer.base, 0), issued(node)
+
+    def zero(data: bytearray) -> None:
+        data[:] = bytes(len(data))
+
+    assert issued(start(edited(node.disk, name, zero))) >= used
+
+
+def test_the_record_is_the_last_but_what_states_that_all_is_durable() -> None:
+    node = start(SimDisk(Random(1)))
+    publish(node, 3)
+    name = segment_name(node.log.writer.base, 0)
+    disk, seed = stopped(node), node.log.writer._seed
+    data, at, kinds = disk.content(name), HEADER_SIZE, []
+    while at < len(data):
+        kinds.append(data[at + 8])
+        at = decode(data, at, seed)
+        assert at
+    behind = kinds[kinds.index(RecordKind.NEXT_ID) + 1 :]
+    assert set(behind) <= {RecordKind.GROUP, RecordKind.ANCHOR}
+
+
+def test_a_stop_is_not_believed_if_the_life_behind_it_has_lost_its_records() -> None:
+    """The segment of that life is cut or zeroed at each byte, so that nothing in what is left of it is wrong."""
+    node = start(SimDisk(Random(1)), Durability.OS)
+    publish(node)
+    node = start(stopped(node), Durability.OS)
+    for _ in range(6):
+        publish(node, 3)
+    used, disk = issued(node), node.disk.kill()
+    name = [name for name in disk.names() if name.endswith(".log")][-1]
+    whole = disk.content(name)
+    for at in range(len(whole)):
+        for rest in (b"", bytes(len(whole) - at)):
+            left = disk.kill()
+            left.put(name, whole[:at] + rest)
+            assert issued(start(left, Durability.OS)) >= used, (at, rest[:1])

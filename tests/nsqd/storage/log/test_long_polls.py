@@ -1,0 +1,82 @@
+"""Readers that wait for more: told once, when it is durable, and not kept for ever."""
+
+from random import Random
+
+import pytest
+
+from nsqd.core.limits import Limits
+from nsqd.core.retention.policy import Durability, TopicConfig
+from tests.nsqd.core.node import SECOND
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+
+
+@pytest.fixture
+def node() -> SimNode:
+    random = Random(1)
+    clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+    node = SimNode(SimDisk(random, 512), Durability.OS, clock, random, Limits(), 10_000, 1 << 30, 1 << 30, 1 << 40)
+    node.turn(lambda: node.broker.topic("t").configure(TopicConfig(retention=3600 * SECOND)))
+    return node
+
+
+def watch(node: SimNode, end: int, seconds: int = 60) -> list[int]:
+    """Where the topic ends for readers, each time that the watch is told."""
+    number, history, told = node.broker.topics["t"].number, node.log.history(), list[int]()
+    history.await_messages(
+        number, end, node.clock.now + seconds * SECOND, lambda: told.append(history.window(number).next)
+    )
+    return told
+
+
+def publish(node: SimNode, count: int) -> None:
+    node.turn(lambda: node.broker.topics["t"].publish([b"x"] * count, count))
+
+
+def test_it_is_told_once_when_so_much_is_durable(node: SimNode) -> None:
+    told = watch(node, 3)
+    publish(node, 2)
+    for _ in range(3):
+        node.syncer.step()
+        node.turn()
+    assert told == []
+    publish(node, 1)
+    node.turn()  # it asks for a sync, for in this mode nobody else does
+    assert told == []
+    for _ in range(3):
+        node.syncer.step()
+        node.turn()
+    assert told == [3]
+    publish(node, 1)
+    node.turn()
+    assert told == [3]
+
+
+@pytest.mark.parametrize("durability", [Durability.ALWAYS, Durability.INTERVAL])
+def test_a_lone_message_is_told_though_no_turn_follows(node: SimNode, durability: Durability) -> None:
+    node.turn(lambda: node.broker.topics["t"].configure(TopicConfig(durability, retention=3600 * SECOND)))
+    told = watch(node, 1)
+    publish(node, 1)
+    while node.syncer.job is not None:
+        node.syncer.step()
+        if node.syncer.job is None:  # the sync is done, and wakes the reactor
+            node.turn()
+    assert told == [1]
+
+
+def test_it_is_told_when_its_time_is_over(node: SimNode) -> None:
+    told = watch(node, 3, seconds=5)
+    node.advance(4 * SECOND)
+    node.turn()
+    assert told == []
+    node.advance(2 * SECOND)
+    node.turn()
+    assert told == [0]
+
+
+def test_it_is_told_when_the_topic_goes(node: SimNode) -> None:
+    told = watch(node, 3)
+    node.turn(lambda: node.broker.delete_topic("t"))
+    node.turn()
+    assert len(told) == 1
+    assert not node.store.retention.long_polls.waiting

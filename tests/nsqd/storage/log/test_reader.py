@@ -1,0 +1,265 @@
+"""Segments back into records: what is torn is cut off, what is damaged is passed over, and all else is served."""
+
+from functools import partial
+
+import pytest
+
+from nsqd.core.records import RecordKind
+from nsqd.storage.log.identity import LogIdentity
+from nsqd.storage.log.reader import LogRecords
+from nsqd.storage.log.records import HEADER_SIZE, VERSION, SegmentHeader
+from nsqd.storage.log.segments import UNFINISHED, LogError
+from nsqd.storage.log.space import Space
+from nsqd.storage.log.spare import Spare
+from nsqd.storage.log.writer import Writer, segment_name
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.small_log import LOG_ID, WALL, all_records, frozen_clock, new_disk, new_writer, read, write
+
+
+def test_an_empty_directory_is_an_empty_log() -> None:
+    reader, contents = read(new_disk())
+    assert (contents, reader.end, reader.torn, reader.damage.spots) == ([], 0, 0, [])
+
+
+def test_files_that_are_no_segments_are_left_alone() -> None:
+    disk = new_disk()
+    disk.put("notes.txt", b"mine")
+    disk.put("1.0.log", b"mine, too")
+    write(new_writer(disk), b"a")
+    assert read(disk)[1] == [b"a"]
+    assert disk.content("notes.txt") == b"mine"
+
+
+def test_a_tail_that_is_cut_anywhere_is_cut_off_at_a_record() -> None:
+    disk = new_disk()
+    writer = new_writer(disk)
+    write(writer, b"a" * 10)
+    writer.sync()
+    promised = writer.durable.position
+    write(writer, b"b" * 10, b"c" * 10)
+    (name,) = disk.names()
+    whole = disk.content(name)
+    for size in range(promised + HEADER_SIZE, len(whole)):
+        disk.put(name, whole[:size])
+        reader, contents = read(disk)
+        assert contents == [b"a" * 10, b"b" * 10, b"c" * 10][: len(contents)]
+        end = reader.end + HEADER_SIZE
+        assert reader.torn == max(0, len(whole[:size].rstrip(b"\0")) - end)
+        assert len(disk.content(name)) == end
+        assert not reader.damage.spots
+        assert read(disk)[0].torn == 0  # it was repaired
+
+
+def test_zeros_at_the_end_are_cut_off() -> None:
+    disk = new_disk()
+    writer = new_writer(disk)
+    write(writer, b"a")
+    writer.sync()
+    (name,) = disk.names()
+    disk.put(name, disk.content(name) + bytes(4096))
+    reader, contents = read(disk)
+    assert (contents, reader.torn, reader.end) == ([b"a"], 0, writer.written.position)
+    assert len(disk.content(name)) == HEADER_SIZE + writer.written.position
+
+
+def test_zeros_where_records_were_promised_are_damage_up_to_there_and_no_further() -> None:
+    disk = new_disk()
+    writer = new_writer(disk)
+    write(writer, b"a")
+    writer.sync()
+    first = writer.durable.position
+    write(writer, b"b")
+    writer.sync()
+    promised = writer.durable.position
+    write(writer, b"c")
+    (name,) = disk.names()
+    whole = disk.content(name)
+    disk.put(
+        name, whole[: first + HEADER_SIZE] + bytes(promised - first) + whole[promised + HEADER_SIZE :] + bytes(4096)
+    )
+    reader, contents = read(disk)
+    assert contents == [b"a", b"c"]
+    assert reader.damage.spots == [(name, first + HEADER_SIZE, promised + HEADER_SIZE)]
+    assert reader.end == writer.written.position
+
+
+def test_a_segment_that_a_crash_left_too_long_ends_where_the_next_one_begins() -> None:
+    disk = new_disk()
+    writer = new_writer(disk, segment_size=100)
+    write(writer, b"a" * 100)
+    writer.sync()
+    write(writer, b"b")
+    writer.sync()
+    first, _ = disk.names()
+    disk.put(first, disk.content(first) + bytes(4096))
+    reader, contents = read(disk)
+    assert contents == [b"a" * 100, b"b"]
+    assert not reader.damage.spots
+
+
+def test_a_tail_that_is_there_twice_counts_once() -> None:
+    disk = new_disk()
+    writer = new_writer(disk)
+    for content in (b"a", b"b", b"c"):
+        write(writer, content)
+        writer.sync()
+    (name,) = disk.names()
+    whole = disk.content(name)
+    for size in range(1, len(whole)):
+        disk.put(name, whole + whole[-size:])
+        reader, contents = read(disk)
+        assert contents == [b"a", b"b", b"c"]
+        assert reader.end == writer.written.position
+
+
+def three_segments() -> tuple[SimDisk, list[str]]:
+    """A log of nine records in segments, all durable but the last group."""
+    disk = new_disk()
+    writer = new_writer(disk, segment_size=150)
+    for number in range(9):
+        write(writer, b"%d" % number * 20)
+        if number < 8:
+            writer.sync()
+    return disk, disk.names()
+
+
+def test_a_missing_segment_in_the_middle_is_damage() -> None:
+    disk, names = three_segments()
+    assert len(names) > 2
+    disk.remove(names[1])
+    reader, contents = read(disk)
+    assert len(contents) == 9 - 2
+    assert contents[0][:1] == b"0"
+    assert contents[-1][:1] == b"8"
+    assert reader.damage.size > 40
+    assert disk.names() == [names[0], *names[2:]]
+
+
+def test_an_empty_segment_in_the_middle_is_damage() -> None:
+    for left in (b"", bytes(200)):
+        disk, names = three_segments()
+        disk.put(names[1], left)
+        reader, contents = read(disk)
+        assert len(contents) == 9 - 2
+        assert reader.damage.size > 40
+
+
+def test_segments_behind_a_gap_that_were_never_promised_are_cut_off() -> None:
+    disk = new_disk()
+    writer = new_writer(disk, segment_size=50)
+    for number in range(4):
+        write(writer, b"%d" % number * 60)
+    disk.remove(disk.names()[1])
+    whole = {name: disk.content(name) for name in disk.names()}
+    reader, contents = read(disk)
+    assert contents == [b"0" * 60]
+    first, *kept = disk.names()
+    assert first == segment_name(0, 0)
+    assert kept == [f"{name}.0.torn" for name in list(whole)[1:]]
+    assert [disk.content(name) for name in kept] == list(whole.values())[1:]
+    assert reader.torn > 120
+    assert not reader.damage.spots
+
+
+def test_what_was_read_survives_a_power_cut_although_its_writer_never_synced_it() -> None:
+    disk = new_disk()
+    write(new_writer(disk), b"a")
+    killed = disk.kill()
+    assert read(killed)[1] == [b"a"]
+    for _ in range(20):
+        assert read(killed.crash(killed.random))[1] == [b"a"]
+
+
+def test_a_log_whose_header_was_never_written_is_begun_anew() -> None:
+    for left in (b"", bytes(40), bytes(300)):
+        disk = new_disk()
+        disk.put(segment_name(0, 0), left)
+        reader, contents = read(disk)
+        assert (contents, reader.end) == ([], 0)
+        write(new_writer(disk), b"a")
+        assert read(disk)[1] == [b"a"]
+
+
+def test_a_log_that_cannot_be_told_is_refused_and_left_alone() -> None:
+    disk = new_disk()
+    content = bytes(HEADER_SIZE) + b"x" * UNFINISHED
+    disk.put(segment_name(0, 0), content)
+    with pytest.raises(LogError, match="cannot be read"):
+        LogRecords(disk)
+    assert disk.content(segment_name(0, 0)) == content
+
+
+def test_one_wrong_bit_in_the_only_header_costs_nothing() -> None:
+    disk = new_disk()
+    write(new_writer(disk), b"a", b"b")
+    (name,) = disk.names()
+    whole = disk.content(name)
+    for bit in range(0, HEADER_SIZE * 8, 5):
+        wrong = bytearray(whole)
+        wrong[bit // 8] ^= 1 << bit % 8
+        disk.put(name, bytes(wrong))
+        assert read(disk)[1] == [b"a", b"b"]
+
+
+def test_a_segment_whose_header_is_gone_is_read_by_its_name() -> None:
+    disk, names = three_segments()
+    disk.put(names[1], bytes(HEADER_SIZE) + disk.content(names[1])[HEADER_SIZE:])
+    assert len(read(disk)[1]) == 9
+
+
+def test_a_renamed_segment_is_refused_and_nothing_is_removed() -> None:
+    disk, names = three_segments()
+    disk.put(names[0].replace(".0.", ".1."), disk.content(names[0]))
+    with pytest.raises(LogError, match="was renamed"):
+        LogRecords(disk)
+    assert names[0] in disk.names()
+    disk, names = three_segments()
+    disk.rename(names[1], segment_name(7, 0))
+    with pytest.raises(LogError, match="was renamed"):
+        LogRecords(disk)
+
+
+def test_segments_of_two_logs_are_refused() -> None:
+    disk, names = three_segments()
+    other = Writer(disk, LogIdentity(7, b"another log's id"), 1 << 30, frozen_clock(), Space(disk), Spare(disk, 4096))
+    write(other, b"a")
+    with pytest.raises(LogError, match="different logs"):
+        LogRecords(disk)
+    assert len(disk.names()) == len(names) + 1
+
+
+def test_a_newer_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = new_disk()
+    monkeypatch.setattr("nsqd.storage.log.writer.SegmentHeader", partial(SegmentHeader, version=VERSION + 1))
+    write(new_writer(disk), b"a")
+    monkeypatch.undo()
+    with pytest.raises(LogError, match=f"version {VERSION + 1}"):
+        LogRecords(disk)
+
+
+def test_of_two_generations_the_newer_is_read_and_the_older_removed() -> None:
+    disk, names = three_segments()
+    header = SegmentHeader(7, 1, LOG_ID, int(names[0][:20]), WALL)
+    disk.put(names[0].replace(".0.", ".1."), header.encode())
+    disk.put(names[0].replace(".0.", ".2.") + ".tmp", b"half")
+    reader = LogRecords(disk)
+    assert reader.segments[0].header.generation == 1
+    assert names[0] not in disk.names()
+    assert not any(name.endswith(".tmp") for name in disk.names())
+
+
+def test_all_files_are_closed() -> None:
+    disk, names = three_segments()
+    killed = disk.kill()
+    killed.put(names[-1], killed.content(names[-1])[:-3])
+    assert all_records(LogRecords(killed))[-1].kind == RecordKind.GROUP
+    assert killed.open_files == 0
+
+
+def test_a_file_named_beyond_all_positions_is_left_alone() -> None:
+    disk = new_disk()
+    write(new_writer(disk), b"one")
+    beyond = f"{1 << 64:020d}.0.log"
+    disk.put(beyond, b"x" * 100)
+    assert read(disk)[1] == [b"one"]
+    assert beyond in disk.names()

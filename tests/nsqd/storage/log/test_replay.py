@@ -1,0 +1,216 @@
+"""Records back into state: delays over a restart, clocks that step, and records that arrive in an awkward order."""
+
+from random import Random
+
+import pytest
+
+from nsqd.core import records
+from nsqd.core.channel.actions import kick
+from nsqd.core.channel.state import ChannelState
+from nsqd.core.limits import Limits
+from nsqd.core.records import RecordKind
+from nsqd.core.retention.policy import Durability
+from nsqd.storage.log.reader import LogRecords, Record
+from nsqd.storage.log.replay import Replay
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import MS, SECOND, Inbox, bodies
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+
+WALL = 1_800_000_000 * SECOND
+
+
+def start(disk: SimDisk, now: int = 1000 * SECOND, wall: int = WALL, limits: Limits | None = None) -> SimNode:
+    return SimNode(disk, Durability.ALWAYS, Clock(now, wall, 1 + (wall != WALL)), Random(1), limits)
+
+
+def subscribe(node: SimNode, topic: str, channel: str, ready: int = 100) -> tuple[Client, Inbox]:
+    inbox = Inbox()
+    consumer = Client(node.broker.topic(topic).channel(channel), inbox, 60 * SECOND, 0)
+    consumer.set_ready(ready)
+    node.eager = True
+    node.advance(0)
+    return consumer, inbox
+
+
+def publish(node: SimNode, *contents: bytes, delay: int = 0) -> None:
+    topic = node.broker.topic("t")
+    if delay:
+        for content in contents:
+            topic.publish_deferred(content, node.clock.now + delay)
+    else:
+        topic.publish(list(contents), sum(map(len, contents)))
+    node.turn()
+
+
+@pytest.mark.parametrize(
+    ("away", "left"),
+    [
+        (0, 10 * SECOND),
+        (4 * SECOND, 6 * SECOND),
+        (10 * SECOND, 0),
+        (3600 * SECOND, 0),
+        (-3600 * SECOND, 10 * SECOND),  # the wall clock was set back: the node was not away at all
+    ],
+)
+def test_a_delay_goes_on_where_it_stood_less_the_time_away(away: int, left: int) -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk)
+    node.broker.topic("t").channel("a")
+    publish(node, b"later", delay=10 * SECOND)
+    node = start(disk.kill(), now=5 * SECOND, wall=WALL + away)
+    _, inbox = subscribe(node, "t", "a")
+    if left:
+        node.advance(left - 1 * MS)
+        assert bodies(inbox.take()) == []
+    node.advance(101 * MS)
+    assert bodies(inbox.take()) == [b"later"]
+
+
+def test_a_delayed_message_that_was_finished_before_the_cursor_came_by_stays_finished() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk, limits=Limits(mem_queue_size=0))  # retried messages do not wait for the cursor
+    node.broker.topic("t").channel("a")
+    publish(node, b"soon", delay=10 * MS)
+    publish(node, b"later", delay=100 * SECOND)
+    node.clock.advance(200 * MS)
+    consumer, inbox = subscribe(node, "t", "a", ready=1)
+    (soon,) = inbox.take()
+    assert consumer.finish(soon.id) == []
+    node.turn()
+    node = start(disk.kill(), wall=WALL + SECOND)
+    _, inbox = subscribe(node, "t", "a")
+    assert inbox.take() == []
+    assert node.broker.topics["t"].channels["a"].depth == 0
+    node.advance(101 * SECOND)
+    assert bodies(inbox.take()) == [b"later"]
+
+
+def test_what_was_buried_ahead_of_the_cursor_can_be_kicked_after_a_checkpoint_and_a_crash() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk, limits=Limits(mem_queue_size=0, max_attempts={"t": 1}))
+    channel = node.broker.topic("t").channel("a")
+    publish(node, b"delayed", delay=10 * MS)
+    node.clock.advance(200 * MS)
+    consumer, inbox = subscribe(node, "t", "a", ready=1)
+    (delayed,) = inbox.take()
+    assert consumer.requeue(delayed.id, 0, node.clock.now) == ""  # it is buried; the cursor has not come by
+    consumer.set_ready(0)
+    node.turn()
+    assert node.log.upkeep is not None
+    node.log.upkeep.checkpoints._begin()
+    node.advance(0)
+    assert kick(channel, [delayed.id]) == 1
+    node.turn()
+    node = start(disk.kill(), limits=Limits(max_attempts={"t": 1}))
+    _, inbox = subscribe(node, "t", "a")
+    assert bodies(inbox.take()) == [b"delayed"]
+
+
+def test_what_a_checkpoint_knows_of_does_not_grow_with_what_is_behind_it() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk)
+    node.broker.topic("t").channel("a")
+    publish(node, b"before")
+    assert node.log.upkeep is not None
+    node.log.upkeep.checkpoints._begin()
+    node.advance(0)
+    publish(node, b"behind")  # the segment of the first may go before this is done with
+    node = start(disk.kill())
+    sequence = node.store.find_sequence(node.broker.topics["t"].number)
+    assert sequence is not None
+    assert [(held.first, held.end) for held in sequence.extents] == [(0, 1), (1, 2)]
+
+
+def test_a_node_that_stops_leaves_a_checkpoint_if_there_is_much_to_replay() -> None:
+    for bodies_of, expected in ((10, 0), (1000, 1)):
+        disk = SimDisk(Random(1))
+        node = start(disk)
+        node.broker.topic("t").channel("a")
+        for _ in range(30):
+            publish(node, bytes(bodies_of * 10))
+        node.log.close()
+        assert checkpoints(disk) == expected
+        disk = disk.kill()
+        node = start(disk)
+        assert node.broker.topics["t"].channels["a"].depth == 30
+        assert bool(node.log.start_results.roots) == bool(expected), "it is where replay begins"
+        node.log.close()
+        assert checkpoints(disk) == expected, "another one would say the same"
+
+
+def checkpoints(disk: SimDisk) -> int:
+    """How many were written to the end."""
+    return [record.kind for record in LogRecords(disk.kill()).records()].count(RecordKind.STATE_END)
+
+
+def test_that_a_message_was_delivered_is_recorded_before_what_came_of_it() -> None:
+    for limit, outcome in ((1, RecordKind.BURY), (0, RecordKind.REQUEUE)):
+        disk = SimDisk(Random(1))
+        node = start(disk, limits=Limits(max_attempts={"t": limit}))
+        consumer, inbox = subscribe(node, "t", "a")
+        publish(node, b"one")
+        (one,) = inbox.take()
+        assert consumer.requeue(one.id, 0, node.clock.now) == ""
+        node.turn()
+        kinds = [record.kind for record in LogRecords(disk.kill()).records()]
+        assert kinds.index(RecordKind.ADVANCE) < kinds.index(outcome)
+
+
+def test_what_is_deleted_and_made_again_under_its_name_starts_clean() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk)
+    node.broker.topic("t").channel("a")
+    publish(node, b"old")
+    node.turn(lambda: node.broker.delete_topic("t"))
+    node.broker.topic("t").channel("a")
+    publish(node, b"new")
+    node = start(disk.kill())
+    _, inbox = subscribe(node, "t", "a")
+    assert bodies(inbox.take()) == [b"new"]
+
+
+def test_what_only_an_ephemeral_channel_had_is_not_given_to_a_later_one() -> None:
+    disk = SimDisk(Random(1))
+    node = start(disk)
+    node.broker.topic("t").channel("x#ephemeral")
+    publish(node, b"seen")
+    node = start(disk.kill())
+    assert list(node.broker.topics["t"].channels) == []
+    publish(node, b"new")
+    _, inbox = subscribe(node, "t", "a")
+    assert bodies(inbox.take()) == [b"new"]
+
+
+def test_numbers_and_ids_are_not_given_again() -> None:
+    disk = SimDisk(Random(1))
+    seen: set[bytes] = set()
+    numbers: set[int] = set()
+    for life in range(4):
+        node = start(disk)
+        channel = node.broker.topic("t").channel(f"c{life}")
+        assert channel.number not in numbers
+        numbers.add(channel.number)
+        _, inbox = subscribe(node, "t", f"c{life}")
+        publish(node, b"%d" % life)
+        (one,) = inbox.take()
+        assert one.id not in seen
+        seen.add(one.id)
+        disk = disk.crash(Random(life))
+
+
+def test_what_was_done_behind_a_straggler_is_not_walked_over() -> None:
+    many = (1 << 32) - 1  # were it, this test would take minutes
+    replay = Replay()
+    for kind, content in (
+        (RecordKind.TOPIC, records.TOPIC.pack(1) + b"t"),
+        (RecordKind.CHANNEL, records.CHANNEL.pack(1, 2, 0) + b"a"),
+        (RecordKind.DISTRIBUTE, records.DISTRIBUTE.pack(1, 0, many + 1)),
+        (RecordKind.FINISH, records.CHANNEL_OF.pack(1, 2) + records.runs([(1, many)])),
+        (RecordKind.PUBLISH, records.PUBLISH.pack(1, many + 1, 1, 5, 100, True) + bytes(100)),
+    ):
+        assert replay.apply(Record(kind, content, 0, 64, 164))
+    replay.conclude()
+    channel = replay.topics[1].readers[2]
+    assert isinstance(channel, ChannelState)
+    assert list(channel.returned) == [many + 1]

@@ -1,0 +1,289 @@
+"""What stays in the log after it was finished: by time, by bytes, over restarts; and what goes."""
+
+from functools import partial
+from random import Random
+
+import pytest
+
+from nsqd.core.limits import Limits
+from nsqd.core.retention.cursors import Cursor
+from nsqd.core.retention.policy import Durability, StoragePolicy, TopicConfig
+from nsqd.storage.sequence import Sequence
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import MS, SECOND, Inbox
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+from tests.nsqd.storage.survey import retained
+
+BODY = 200  # bytes
+HOUR = 3600 * SECOND
+
+
+def start(disk: SimDisk, clock: Clock, policy: StoragePolicy | None = None) -> SimNode:
+    """Checkpoints come every 5,000 bytes, segments have 2,000."""
+    limits = Limits(policy=policy or StoragePolicy())
+    node = SimNode(disk, Durability.ALWAYS, clock, Random(1), limits, 2000, tail_records=1 << 30, tail_bytes=5000)
+    node.eager = True
+    return node
+
+
+def body(number: int) -> bytes:
+    return b"%d." % number + b"x" * BODY
+
+
+class Reader:
+    """Publishes to a topic, and finishes at once what its one channel gets."""
+
+    def __init__(self, node: SimNode) -> None:
+        self.node = node
+        self.topic = node.broker.topic("t")
+        self.inbox = Inbox()
+        self.consumer = Client(self.topic.channel("a"), self.inbox, 60 * SECOND, 0)
+        self.consumer.set_ready(100)
+        node.advance(0)
+
+    def work(self, first: int, end: int) -> None:
+        """Messages first..end, one a turn, 10 ms apart."""
+        for number in range(first, end):
+            self.node.turn(partial(self.topic.publish, [body(number)], len(body(number))))
+            for message in self.inbox.take():
+                self.consumer.finish(message.id)
+            self._pass(10 * MS)
+
+    def rest(self, ns: int) -> None:
+        """Time passes, and whatever is under way gets done."""
+        self._pass(ns)
+        for _ in range(50):
+            self._pass(0)
+
+    def _pass(self, ns: int) -> None:
+        self.node.advance(ns)
+        for _ in range(4):
+            self.node.syncer.step()
+        self.node.cleaner.step()
+        self.node.syncer.timer()
+
+    @property
+    def kept(self) -> list[int]:
+        """The numbers of what can be read again."""
+        self.node.syncer.now()
+        bodies = retained(self.node, self.topic)
+        assert bodies is not None
+        return [int(one.split(b".")[0]) for one in bodies]
+
+    @property
+    def sequence(self) -> Sequence:
+        sequence = self.node.store.find_sequence(self.topic.number)
+        assert sequence is not None
+        return sequence
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk(Random(1))
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+
+
+def files(disk: SimDisk) -> int:
+    """Bytes on disk."""
+    return sum(disk.size(name) for name in disk.names())
+
+
+def test_without_retention_what_is_finished_goes(disk: SimDisk, clock: Clock) -> None:
+    reader = Reader(start(disk, clock))
+    reader.work(0, 500)
+    assert reader.sequence.first is None
+    assert files(disk) < 40_000
+
+
+def test_retained_messages_are_read_again_in_order_and_over_restarts(disk: SimDisk, clock: Clock) -> None:
+    reader = Reader(start(disk, clock))
+    reader.work(0, 100)
+    reader.topic.configure(TopicConfig(retention=HOUR))
+    reader.work(100, 400)
+    assert reader.kept == list(range(100, 400))
+    for cut in (False, True, False):
+        reader.rest(SECOND)
+        disk = disk.crash(Random(1)) if cut else disk.kill()
+        clock = clock.after(SECOND, 5 * SECOND, rebooted=cut)
+        reader = Reader(start(disk, clock))
+        assert reader.topic.config == TopicConfig(retention=HOUR)
+        assert reader.kept == list(range(100, 400))
+        assert reader.inbox.take() == []
+
+
+def test_what_is_older_than_the_retention_goes_and_its_space_is_free(disk: SimDisk, clock: Clock) -> None:
+    node = start(disk, clock, StoragePolicy(retention=2 * SECOND))
+    reader = Reader(node)
+    reader.work(0, 1000)  # 10 s
+    kept = reader.kept
+    assert set(kept) >= set(range(850, 1000)), "what is younger than 2 s is there"
+    assert len(kept) < 500
+    assert files(disk) < 500 * (BODY + 100) * 2
+    first = reader.sequence.first
+    assert first
+    disk = disk.crash(Random(1))
+    reader = Reader(start(disk, clock.after(0, SECOND, rebooted=True), StoragePolicy(retention=2 * SECOND)))
+    assert reader.sequence.first is not None
+    assert reader.sequence.first >= first, "what was gone does not come back"
+
+
+def test_an_idle_node_lets_go_of_what_is_over_too(disk: SimDisk, clock: Clock) -> None:
+    reader = Reader(start(disk, clock, StoragePolicy(retention=2 * SECOND)))
+    reader.work(0, 100)
+    for _ in range(5):
+        reader.rest(61 * SECOND)
+    assert reader.kept == []
+    assert files(disk) < 10_000
+
+
+def test_of_the_newest_bytes_no_more_stay_than_was_said(disk: SimDisk, clock: Clock) -> None:
+    reader = Reader(start(disk, clock))
+    reader.topic.configure(TopicConfig(retention_bytes=20_000))
+    reader.work(0, 600)
+    reader.rest(SECOND)
+    assert reader.kept == list(range(min(reader.kept), 600))
+    assert 20 < len(reader.kept) < 150
+    assert files(disk) < 100_000
+
+
+def test_what_is_owed_stays_whatever_the_retention_is(disk: SimDisk, clock: Clock) -> None:
+    reader = Reader(start(disk, clock, StoragePolicy(retention=SECOND)))
+    slow = reader.topic.channel("slow")
+    reader.work(0, 300)
+    reader.rest(10 * SECOND)
+    assert slow.depth == 300
+    inbox = Inbox()
+    Client(slow, inbox, 60 * SECOND, 0).set_ready(1000)
+    reader.rest(0)
+    assert [message.body for message in inbox.take()] == [body(number) for number in range(300)]
+
+
+def test_what_is_emptied_is_retained_as_what_is_finished(disk: SimDisk, clock: Clock) -> None:
+    reader = Reader(start(disk, clock, StoragePolicy(retention=HOUR)))
+    reader.node.broker.pause(reader.topic, True)
+    reader.work(0, 50)
+    reader.node.turn(lambda: reader.topic.empty())
+    reader.rest(SECOND)
+    assert reader.topic.depth == 0
+    assert reader.kept == list(range(50))
+
+
+def test_turned_off_it_gives_everything_back_and_turned_on_it_begins_anew(disk: SimDisk, clock: Clock) -> None:
+    reader = Reader(start(disk, clock, StoragePolicy(retention=HOUR)))
+    reader.work(0, 200)
+    reader.topic.configure(TopicConfig(retention=0))
+    reader.work(200, 400)
+    assert reader.sequence.first is None
+    assert files(disk) < 40_000
+    reader.topic.configure(TopicConfig())
+    reader.work(400, 500)
+    assert reader.kept == list(range(400, 500))
+
+
+def test_many_small_batches_are_noted_as_a_few_runs(disk: SimDisk, clock: Clock) -> None:
+    reader = Reader(start(disk, clock, StoragePolicy(retention=HOUR)))
+    reader.work(0, 3000)
+    reader.sequence.join_retained()
+    assert len(reader.sequence.retained) == 1
+    assert reader.kept == list(range(3000))
+    assert reader.node.cache.cached_bytes < 20_000
+
+
+def test_a_cursor_holds_what_it_has_not_read_within_its_cap(disk: SimDisk, clock: Clock) -> None:
+    reader = Reader(start(disk, clock, StoragePolicy(retention=2 * SECOND)))
+    reader.work(0, 100)
+    reader.topic.set_cursor("slow", Cursor(30, hold=60 * SECOND))
+    reader.topic.set_cursor("capped", Cursor(0, hold_bytes=1))
+    reader.topic.set_cursor("idle", Cursor(0))
+    reader.work(100, 600)
+    reader.rest(SECOND)
+    kept = reader.kept
+    assert kept == list(range(kept[0], 600))
+    assert 0 < kept[0] <= 30, "what the slow one has not read is there, what all have passed is not"
+    reader.topic.set_cursor("slow", Cursor(500, hold=60 * SECOND))
+    reader.work(600, 900)
+    reader.rest(SECOND)
+    assert 300 < reader.kept[0] <= 500
+    reader.rest(61 * SECOND)
+    reader.work(900, 1000)
+    reader.rest(SECOND)
+    assert reader.kept[0] > 600, "an abandoned cursor holds nothing for ever"
+
+
+def test_cursors_are_in_a_checkpoint(disk: SimDisk, clock: Clock) -> None:
+    reader = Reader(start(disk, clock, StoragePolicy(retention=HOUR)))
+    cursor = Cursor(7, "me", 5 * SECOND, 1000, 12345)
+    reader.topic.set_cursor("n", cursor)
+    reader.topic.set_cursor("gone", cursor)
+    reader.topic.set_cursor("gone", None)
+    reader.work(0, 200)
+    assert reader.node.log.upkeep is not None
+    assert reader.node.log.upkeep.checkpoints.written > 0
+    again = start(disk.kill(), clock.after(0, clock.now, rebooted=False))
+    assert again.broker.topics["t"].cursors == {"n": cursor}
+
+
+DAY = 24 * HOUR
+
+
+@pytest.mark.parametrize("jump", [HOUR, 30 * DAY, -30 * DAY])
+def test_setting_the_wall_clock_moves_no_retention(disk: SimDisk, clock: Clock, jump: int) -> None:
+    policy = StoragePolicy(retention=HOUR)
+    reader = Reader(start(disk, clock, policy))
+    reader.work(0, 100)
+    clock.wall += jump
+    reader.work(100, 200)
+    for _ in range(3):
+        reader.rest(61 * SECOND)
+    assert reader.kept == list(range(200))
+    clock = clock.after(SECOND, clock.now + SECOND, rebooted=False)
+    clock.wall -= 2 * jump  # it is set while nobody is there, too
+    reader = Reader(start(disk.kill(), clock, policy))
+    reader.work(200, 210)
+    for _ in range(3):
+        reader.rest(61 * SECOND)
+    assert reader.kept == list(range(210)), "by the records"
+    assert reader.node.log.upkeep is not None
+    reader.node.log.upkeep.checkpoints._begin()
+    reader.rest(SECOND)
+    reader = Reader(start(reader.node.disk.kill(), clock.after(0, clock.now, rebooted=False), policy))
+    for _ in range(3):
+        reader.rest(61 * SECOND)
+    assert reader.kept == list(range(210)), "by the checkpoint"
+    reader.node.advance(HOUR)
+    for _ in range(2):
+        reader.rest(61 * SECOND)
+    assert reader.kept == [], "an hour has passed"
+
+
+def test_setting_the_wall_clock_moves_no_hold_of_a_cursor(disk: SimDisk, clock: Clock) -> None:
+    reader = Reader(start(disk, clock, StoragePolicy(retention=SECOND)))
+    reader.topic.set_cursor("slow", Cursor(0, hold=HOUR))
+    reader.work(0, 100)
+    clock.wall += 30 * DAY
+    for _ in range(3):
+        reader.rest(61 * SECOND)
+    assert reader.kept == list(range(100))
+    reader.node.advance(HOUR)
+    for _ in range(2):
+        reader.rest(61 * SECOND)
+    assert reader.kept == []
+
+
+def test_what_was_taken_over_is_retained_from_then_on_over_a_restart_too(disk: SimDisk, clock: Clock) -> None:
+    policy = StoragePolicy(retention=HOUR)
+    reader = Reader(start(disk, clock, policy))
+    reader.node.turn(lambda: reader.topic.take_in([(clock.wall - DAY, body(0)), (clock.wall - DAY, body(1))], None))
+    reader.rest(SECOND)
+    reader = Reader(start(disk.kill(), clock.after(SECOND, SECOND, rebooted=False), policy))
+    reader.rest(0)
+    for message in reader.inbox.take():
+        reader.consumer.finish(message.id)
+    for _ in range(3):
+        reader.rest(61 * SECOND)
+    assert reader.kept == [0, 1]

@@ -1,0 +1,161 @@
+"""The files of a log: a header that is lost is rebuilt from `log.id`, another segment, and the file's name."""
+
+from random import Random
+
+import pytest
+
+from nsqd.storage.log.identity import NAME, SIZE, LogIdentity, encode_identity, read_identity, write_identity
+from nsqd.storage.log.reader import LogRecords
+from nsqd.storage.log.records import HEADER_SIZE, decode_header
+from nsqd.storage.log.segments import LogError
+from nsqd.storage.log.writer import segment_name
+from tests.nsqd.storage.log.test_damage import MESSAGES, filled, open_node, served
+from tests.nsqd.storage.sim_disk import PowerCut, SimDisk
+from tests.nsqd.storage.small_log import IDENTITY, LOG_ID, new_disk, new_writer, read, write
+
+ONLY = segment_name(0, 0)
+
+
+def zero(disk: SimDisk, name: str, size: int) -> None:
+    """The file's first bytes are lost."""
+    disk.put(name, bytes(size) + disk.content(name)[size:])
+
+
+def test_the_only_segments_header_is_rebuilt() -> None:
+    disk = new_disk()
+    writer = new_writer(disk)
+    write_identity(disk, IDENTITY)
+    write(writer, b"a" * 5000)
+    writer.sync()
+    write(writer, b"b")
+    whole = disk.content(ONLY)
+    zero(disk, ONLY, HEADER_SIZE)
+    reader, contents = read(disk)
+    assert contents == [b"a" * 5000, b"b"]
+    assert (reader.damage.spots, reader.damage.headers) == ([], [ONLY])
+    assert reader.damage.size == HEADER_SIZE
+    header = decode_header(disk.content(ONLY))
+    assert (header.node, header.log_id, header.base, header.state) == (7, LOG_ID, 0, False)
+    assert disk.content(ONLY)[HEADER_SIZE:] == whole[HEADER_SIZE:]
+    assert read(disk)[0].damage.size == 0
+
+
+def test_the_bytes_of_a_wrong_header_are_copied_before_it_is_written_again() -> None:
+    for moment in range(12):
+        disk = new_disk()
+        write_identity(disk, IDENTITY)
+        writer = new_writer(disk)
+        write(writer, b"a")
+        writer.sync()
+        wrong = b"x" * HEADER_SIZE
+        disk.put(ONLY, wrong + disk.content(ONLY)[HEADER_SIZE:])
+        disk.cut_in = moment
+        try:
+            read(disk)
+        except PowerCut:
+            pass
+        disk.cut_in = None
+        crashed = disk.crash(Random(moment))
+        assert read(crashed)[1] == [b"a"]
+        assert crashed.content(f"{ONLY}.0.damaged") == wrong
+
+
+def test_one_wrong_bit_in_a_header_is_told_and_written_again() -> None:
+    disk = new_disk()
+    writer = new_writer(disk)
+    write(writer, b"a")
+    writer.sync()
+    write(writer, b"b")
+    whole = disk.content(ONLY)
+    disk.put(ONLY, whole[:20] + bytes((whole[20] ^ 8,)) + whole[21:])
+    reader, contents = read(disk)
+    assert (contents, reader.damage.headers) == ([b"a", b"b"], [ONLY])
+    assert disk.content(ONLY) == whole
+
+
+def test_a_checkpoint_whose_segment_has_lost_its_header_is_still_begun_with() -> None:
+    disk = filled(tail_records=20)
+    roots = [reader.segments[place].name for reader in [LogRecords(disk.kill())] for place in reader.roots()]
+    assert len(roots) > 2
+    zero(disk, roots[0], HEADER_SIZE)
+    reader = LogRecords(disk.kill())
+    assert [reader.segments[place].name for place in reader.roots()] == roots
+    assert served(disk) == (set(served(filled())[0]), 0)
+
+
+@pytest.mark.parametrize("lost", [64, 512, 4096])
+def test_a_node_whose_only_segment_has_lost_its_beginning_starts_and_serves_what_is_whole(lost: int) -> None:
+    disk = SimDisk(Random(1))
+    node = open_node(disk)
+    node.log.writer.segment_size = 1 << 20
+    for number in range(MESSAGES):
+        node.turn(lambda n=number: node.broker.topic("t").publish([b"%d" % n * 200], 200))  # type: ignore[misc]
+    node.log.close()
+    zero(disk, ONLY, lost)
+    node = open_node(disk)
+    assert node.log.start_results.damage.size >= 64
+    if lost == 64:
+        assert node.broker.topics["t"].depth == MESSAGES
+
+
+def test_a_log_id_is_written_at_the_first_start_and_added_to_a_log_without_one() -> None:
+    disk = SimDisk(Random(1))
+    open_node(disk)
+    stored = read_identity(disk)
+    assert stored is not None
+    for content in (None, b"", b"x" * SIZE, encode_identity(stored)[:-1]):
+        if content is None:
+            disk.remove(NAME)
+        else:
+            disk.put(NAME, content)
+        open_node(disk)
+        assert read_identity(disk) == stored
+
+
+def test_a_log_id_without_a_segment_is_that_of_the_log_to_come() -> None:
+    disk = SimDisk(Random(1))
+    write_identity(disk, LogIdentity(7, LOG_ID))
+    node = open_node(disk)
+    assert node.log.identity.log_id == LOG_ID
+    assert node.log.snapshot is None
+    node.turn(lambda: node.broker.topic("t").publish([b"one"], 3))
+    assert LogRecords(disk.kill()).segments[0].header.log_id == LOG_ID
+
+
+def test_a_log_of_which_only_an_unfinished_segment_is_there_begins_anew() -> None:
+    for left in (b"", bytes(40), bytes(9000), b"\1" * 300, b"\1" * 9000):
+        disk = SimDisk(Random(1))
+        write_identity(disk, LogIdentity(7, LOG_ID))
+        disk.put(ONLY, left)
+        node = open_node(disk)
+        assert (node.log.snapshot, node.log.start_results.damage.size) == (None, 0)
+        assert node.log.start_results.torn == (len(left) - HEADER_SIZE) * any(left)
+        node.turn(lambda node=node: node.broker.topic("t").publish([b"one"], 3))  # type: ignore[misc]
+        assert open_node(disk.kill()).broker.topics["t"].depth == 1
+
+
+def test_a_log_id_of_another_log_is_refused_and_nothing_is_changed() -> None:
+    disk = SimDisk(Random(1))
+    open_node(disk)
+    disk.put(NAME, encode_identity(LogIdentity(7, b"another log's id")))
+    before = {name: disk.content(name) for name in disk.names()}
+    with pytest.raises(LogError, match="different logs"):
+        open_node(disk)
+    assert {name: disk.content(name) for name in disk.names()} == before
+
+
+def test_without_a_log_id_and_any_header_the_log_is_refused_with_what_it_would_take() -> None:
+    disk = new_disk()
+    write(new_writer(disk), b"a" * 5000)
+    zero(disk, ONLY, HEADER_SIZE)
+    with pytest.raises(LogError, match=r"put log\.id or another segment of the same log back"):
+        LogRecords(disk)
+
+
+def test_what_was_set_aside_before_is_kept() -> None:
+    disk = new_disk()
+    for content in (b"\1" * 200, b"\2" * 200):
+        disk.put(ONLY, content)
+        assert LogRecords(disk).torn == 200 - HEADER_SIZE
+    assert disk.content(f"{ONLY}.unreadable") == b"\1" * 200
+    assert disk.content(f"{ONLY}.unreadable.2") == b"\2" * 200

@@ -1,0 +1,201 @@
+"""What a checkpoint says of a topic: read as it was written, also by versions before."""
+
+from array import array
+from random import Random
+from typing import Any
+
+import msgpack
+import pytest
+
+from nsqd.core.channel.buried import DeadLetter
+from nsqd.core.channel.state import ChannelState
+from nsqd.core.retention.cursors import Cursor
+from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.core.sequence.put_batch import JobOptions
+from nsqd.core.timing.deferred import Deferred, Message, unpack
+from nsqd.core.timing.deferred_pages import DeferredPages, page_of, shifted
+from nsqd.core.topic_state import TopicState, state_of
+from nsqd.core.work_queue.state import TubeState
+from nsqd.storage.log.state import decode_topic, encode_topic, sequence_of
+from nsqd.storage.sequence import Sequence
+from tests.nsqd.core.client import Client
+from tests.nsqd.core.node import MS, SECOND, Inbox
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+
+HOUR = 3600 * SECOND
+
+
+def node() -> SimNode:
+    return SimNode(SimDisk(Random(1)), Durability.ALWAYS, Clock(1000 * SECOND, 1_800_000_000 * SECOND), Random(1))
+
+
+def read(content: bytes) -> tuple[TopicState, Sequence]:
+    return decode_topic(content, {})
+
+
+def channel_of(state: TopicState) -> ChannelState:
+    (channel,) = state.readers.values()
+    assert isinstance(channel, ChannelState)
+    return channel
+
+
+def test_a_topic_is_read_as_it_was_written() -> None:
+    one = node()
+    topic = one.broker.topic("t")
+    topic.configure(TopicConfig(Durability.OS, HOUR, 5))
+    inbox = Inbox()
+    consumer = Client(topic.channel("a"), inbox, 60 * SECOND, 0)
+    consumer.set_ready(4)
+    one.turn(lambda: topic.publish([b"x"] * 10, 10), lambda: topic.publish_deferred(b"y", one.clock.now + HOUR))
+    taken = inbox.take()
+    consumer.requeue(taken[0].id, 30 * SECOND, one.clock.now)
+    consumer.requeue(taken[1].id, HOUR, one.clock.now)
+    one.turn(lambda: one.broker.pause(topic, True), lambda: topic.publish_deferred(b"z", one.clock.now + 10 * SECOND))
+    wall, offset = one.clock.wall, one.clock.wall - one.clock.now
+    state, sequence = read(encode_topic(state_of(topic, one.clock.now), one.store.find_sequence(topic.number), offset))
+    assert (state.number, state.name, state.paused, state.end, state.distributed) == (topic.number, "t", True, 12, 11)
+    assert state.delayed == {11: wall + 10 * SECOND}
+    assert state.config == topic.config
+    channel = channel_of(state)
+    assert (channel.name, channel.paused, channel.start, channel.cursor, channel.buried) == ("a", False, 0, 6, {})
+    assert list(channel.passed.missing(11)) == [(6, 10)]
+    near = [(0, wall + 30 * SECOND, 1), (2, 0, 1), (3, 0, 1), (4, 0, 1), (5, 0, 1)]
+    assert sorted(channel.pages.entries()) == sorted([*near, (1, wall + HOUR, 1), (10, wall + HOUR, 0)])
+    assert sum(held.count for held in sequence.extents) == 12
+    assert [bytes(held.refcounts) for held in sequence.extents] == [b"\1" * 10, b"\1\0"]
+
+
+def test_a_topic_of_format_1_is_read_as_it_was() -> None:
+    channel = [2, "a", False, 0, 3, [(5, 6)], [(1, 2, 77)], []]
+    old: list[Any] = [1, "t", False, 10, 9, [(9, 88)], [channel], [[0, 9, False, 500, [[0, 0, 64, 500]]]]]
+    state, sequence = read(msgpack.packb(old))
+    assert list(channel_of(state).pages.entries()) == [(1, 77, 2)]
+    assert list(channel_of(state).passed.missing(9)) == [(3, 5), (6, 9)]
+    assert state.delayed == {9: 88}
+    assert (state.config, sequence.first, sequence.retained) == (TopicConfig(), None, [])
+    (held,) = sequence.extents
+    assert (held.first, held.end, held.newest, held.locations) == (0, 9, 0, [(0, 0, 64, 500)])
+    assert held.refcounts == bytes([0, 1, 0, 1, 1, 0, 1, 1, 1])
+
+
+def test_a_topic_of_formats_2_to_5_is_read_as_it_was() -> None:
+    far = array("q", [4, 70, 1]).tobytes()
+    channel = [2, "a", True, 0, 5, [(6, 7)], array("q", [2, 0, 3]).tobytes(), [(b"i" * 16, 3, 9, "why", 5)], [far]]
+    tube = [3, ":work", False, 1, 6, [(7, 8)], b"", [(8, 5, 60, 0, 0), (9, 5, 60, 1, 40)], []]
+    extents = [[0, 10, False, 500, [[0, 0, 64, 500]], 1, 2, False]]
+    lane = array("q", [10, 30, 0]).tobytes()
+    fields: list[Any] = [1, "t", False, 11, 10, lane, [channel, tube], extents, [None, None, None], None, [], 1000]
+    cursors = [["c", 3, "me", 0, 0, 9]]
+    for old in (fields, [*fields[:-1], cursors, fields[-1]]):
+        state, sequence = read(msgpack.packb(old))
+        assert state.cursors == ({} if old is fields else {"c": Cursor(3, "me", 0, 0, 9)})
+        assert state.delayed == {10: 1030}
+        its_channel, its_tube = state.readers[2], state.readers[3]
+        assert isinstance(its_channel, ChannelState)
+        assert isinstance(its_tube, TubeState)
+        assert its_channel.paused
+        assert sorted(its_channel.pages.entries()) == [(2, 0, 3), (4, 1070, 1)]
+        assert its_channel.buried == {3: (b"i" * 16, DeadLetter(3, 9, "why", 5))}
+        assert (its_tube.start, its_tube.distributed) == (1, 6)
+        assert its_tube.options == {8: JobOptions(5, 60, 0, 0, True), 9: JobOptions(5, 60, 1, 1040, True)}
+        assert bytes(sequence.extents[0].refcounts) == bytes([0, 1, 2, 2, 2, 2, 1, 1, 2, 2])
+
+
+@pytest.mark.parametrize("wrong", [b"\xc0", b"\x91\x01", msgpack.packb(list(range(9)))])
+def test_what_is_no_topic_is_told(wrong: bytes) -> None:
+    with pytest.raises(ValueError, match="no topic's state"):
+        read(wrong)
+
+
+def test_what_waits_is_packed_whole_near_and_far() -> None:
+    random, waiting = Random(1), Deferred()
+    expected = []
+    for ordinal in range(1000):
+        due, attempts = random.randrange(MS, 3 * HOUR), random.randrange(5)
+        waiting.push(due, Message(ordinal, attempts), 0)
+        expected.append((ordinal, due, attempts))
+    near, far = waiting.packed()
+    assert sorted(unpack(b"".join([near, *far]))) == expected
+    assert sorted(unpack(near)) == [entry for entry in expected if entry[1] <= 60 * SECOND]
+
+
+def test_far_ones_that_were_packed_come_at_their_moved_times() -> None:
+    random, waiting, again = Random(2), Deferred(), Deferred()
+    dues = [random.randrange(61 * SECOND, 3 * HOUR) for _ in range(1000)]
+    for ordinal, due in enumerate(dues):
+        waiting.push(due, Message(ordinal, 1), 0)
+    by = -2 * HOUR + 12_345
+    for page in waiting.packed()[1]:
+        again.load(shifted(page_of(page), by).tobytes())
+    again.check()
+    assert len(again) == 1000
+    came: dict[int, int] = {}
+    now = -2 * HOUR
+    while len(again):
+        while again.approach(now, 100) == 100:
+            pass
+        came |= {message.ordinal: now for message in again.pop_due(now, 1000)}
+        now += SECOND
+    assert all(0 <= came[ordinal] - (due + by) < SECOND for ordinal, due in enumerate(dues))
+
+
+def test_of_what_waits_packed_any_part_can_be_taken() -> None:
+    random = Random(3)
+    for _ in range(50):
+        ordinals = random.sample(range(20_000), 500)
+        parts = ordinals[:9], ordinals[9:]
+        far = DeferredPages([array("q", [n for ordinal in part for n in (ordinal, 5, 1)]) for part in parts])
+        left = set(ordinals)
+        for _ in range(30):
+            first = random.randrange(20_000)
+            end = first + random.choice((1, 10, 5000, 15_000))
+            if random.random() < 0.5:
+                assert far.remove_one(first) == (first in left)
+                left.discard(first)
+            else:
+                far.remove_span(first, end)
+                left -= set(range(first, end))
+        assert list(far.ordinals()) == sorted(left)
+        assert {ordinal for ordinal, _, _ in far.entries()} == left
+        assert [ordinal for ordinal, flag in enumerate(far.flags(0, 20_000)) if flag] == sorted(left)
+
+
+@pytest.mark.parametrize(
+    ("fields", "logged"), [(5, (0, 0)), (7, (70, 80)), (8, (70, 80)), (10, (700, 800))], ids=["1", "2", "4", "5"]
+)
+def test_an_extent_of_an_older_format_was_logged_when_it_was_published(fields: int, logged: tuple[int, int]) -> None:
+    extent = [0, 9, False, 500, [[0, 0, 64, 500]], 70, 80, True, 700, 800]
+    (held,) = sequence_of([extent[:fields]], 9, 9).extents
+    assert (held.logged_first, held.logged_last) == logged
+    assert (held.oldest, held.newest, held.attributed) == ((70, 80) if fields > 5 else (0, 0)) + (fields > 7,)
+
+
+def test_a_tube_does_not_give_up_what_a_channel_that_begins_in_the_past_owes() -> None:
+    one = node()
+    one.broker.tubes.made("t")
+    topic = one.broker.topics["t"]
+    topic.configure(TopicConfig(retention=HOUR))
+    topic.put([b"job"], JobOptions(was_put=True))
+    one.turn()
+    topic.put(
+        [b"later"], JobOptions(delay=90, due=one.clock.now + 90 * SECOND, was_put=True)
+    )  # in an extent of its own
+    one.turn()
+    tube = one.broker.tubes.tube("t")
+    assert tube is not None
+    job = tube.jobs.get(0)
+    assert job is not None
+    one.turn(lambda: tube.finish(job))
+    assert one.log.upkeep is not None
+    one.log.upkeep.checkpoints._begin()
+    one.advance(0)
+    topic.channel_from("a", 0, one.clock.now)
+    one.turn()
+    again = SimNode(one.disk.kill(), Durability.ALWAYS, one.clock, Random(1))
+    assert again.log.start_results.roots, "it begins with the checkpoint"
+    channel = again.broker.topics["t"].channels["a"]
+    assert channel.depth == 2
+    sequence = again.store.find_sequence(topic.number)
+    assert sequence is not None
+    assert [bytes(held.refcounts) for held in sequence.live()] == [b"\1", b"\2"]

@@ -1,0 +1,189 @@
+"""The durable mark is stated while the log is idle and at a clean stop: damage behind it would look like a torn tail."""
+
+import errno
+from random import Random
+
+import pytest
+
+from nsqd.core.retention.policy import Durability
+from nsqd.storage.log.reader import LogRecords
+from nsqd.storage.log.records import HEADER_SIZE, RecordKind
+from nsqd.storage.log.space import Space
+from nsqd.storage.log.spare import Spare
+from nsqd.storage.log.syncer import MOST_TICKS_BEHIND
+from nsqd.storage.log.writer import SPARE_AFTER, Writer
+from tests.nsqd.core.node import SECOND
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+from tests.nsqd.storage.small_log import all_records, frozen_clock
+
+
+def new_node(disk: SimDisk, durability: Durability) -> SimNode:
+    return SimNode(disk, durability, Clock(1000 * SECOND, 1_800_000_000 * SECOND), Random(1), segment_size=1000)
+
+
+def publish(node: SimNode, count: int = 1) -> None:
+    for number in range(count):
+        body = b"message %d" % number
+        node.turn(lambda body=body: node.broker.topic("t").publish([body], len(body)))  # type: ignore[misc]
+
+
+def tick(node: SimNode) -> None:
+    """A second passes."""
+    node.advance(SECOND)
+    node.syncer.timer()
+    work(node)
+
+
+def work(node: SimNode) -> None:
+    """The thread syncs what it was given, and its results are taken over."""
+    for _ in range(3):
+        while node.syncer.job is not None:
+            node.syncer.step()
+        node.turn()
+
+
+def looked_at(disk: SimDisk) -> tuple[int, int]:
+    """The highest mark that the log states, and where its last record stands that belongs to no mark."""
+    reader = LogRecords(disk.kill())
+    all_records(reader)
+    assert not reader.torn
+    return reader.stated, reader.content_end
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+def test_within_two_ticks_an_idle_log_states_that_all_of_it_is_durable(durability: Durability) -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk, durability)
+    publish(node, 5)
+    work(node)
+    end = node.log.writer.written.position
+    assert looked_at(disk)[0] < end
+    tick(node)
+    tick(node)
+    for seed in range(5):
+        assert looked_at(disk.crash(Random(seed)))[0] == end
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+def test_an_idle_log_is_written_once_and_then_left_alone(durability: Durability) -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk, durability)
+    publish(node, 5)
+    for _ in range(3):
+        tick(node)
+    written, operations = node.log.writer.written.position, dict(disk.operations)
+    for _ in range(5):
+        tick(node)
+    changed = {name for name, count in disk.operations.items() if count != operations[name]} - {"reserve"}
+    assert (node.log.writer.written.position, changed) == (written, set())
+
+
+def test_in_the_mode_os_nothing_is_synced_while_writing_goes_on() -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk, Durability.OS)
+    publish(node)
+    syncs = disk.operations["sync"]
+    for _ in range(5):
+        publish(node)
+        tick(node)
+    assert disk.operations["sync"] == syncs
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+def test_a_clean_stop_states_that_all_is_durable_however_little_it_is(durability: Durability) -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk, durability)
+    publish(node)
+    published = node.log.writer.written.position
+    node.log.close()
+    end = node.log.writer.content_end  # behind what a stop has to say
+    assert end > published
+    for seed in range(5):
+        assert looked_at(disk.crash(Random(seed)))[0] == end
+
+
+def test_what_a_killed_process_left_is_stated_too() -> None:
+    disk = SimDisk(Random(1))
+    publish(new_node(disk, Durability.OS), 3)
+    writer = opened(disk)
+    assert writer.unstated
+    assert writer.write_mark()
+    assert not writer.unstated
+    assert not opened(disk).unstated
+
+
+def opened(disk: SimDisk) -> Writer:
+    """As a start goes on behind what it has read."""
+    reader = LogRecords(disk)
+    assert all_records(reader)
+    identity, space, spare = reader.files.identity, Space(disk), Spare(disk, 4096)
+    assert identity is not None
+    clock, marks = frozen_clock(), (reader.stated, reader.content_end)
+    return Writer(disk, identity, reader.end, clock, space, spare, 4096, (), *marks)
+
+
+def test_a_mark_for_which_there_is_no_space_is_written_when_there_is_and_takes_nothing_of_the_reserve() -> None:
+    disk = SimDisk(Random(1))
+    disk.capacity = 1 << 30
+    node = new_node(disk, Durability.ALWAYS)
+    publish(node)
+    work(node)
+    node.syncer.timer()
+    end, held = node.log.writer.written.position, disk.held
+    assert held
+    disk.fail("append", 1, errno.ENOSPC)
+    node.syncer.timer()
+    assert (node.log.writer.written.position, node.log.writer.failure, disk.held) == (end, "", held)
+    node.syncer.timer()
+    work(node)
+    assert looked_at(disk)[0] == end
+
+
+def test_a_backup_ends_with_the_mark() -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk, Durability.OS)
+    publish(node, 5)
+    copy = SimDisk(Random(1))
+    _, parts = node.log.backup().begin()
+    for part in parts:
+        copy.put(part.name, part.read(0, part.size))
+    stated, content_end = looked_at(copy)
+    assert stated >= content_end > HEADER_SIZE
+    assert LogRecords(copy).files.stored == LogRecords(disk.kill()).files.stored is not None
+
+
+def test_a_trickle_that_is_never_idle_is_made_durable_in_the_mode_os_too() -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk, Durability.OS)
+    for _ in range(100):
+        publish(node)
+        tick(node)
+    written, durable = node.log.writer.written.position, node.log.writer.durable.position
+    assert written - durable <= (MOST_TICKS_BEHIND + 2) * written // 100
+    assert looked_at(disk)[0] > written // 2
+
+
+@pytest.mark.parametrize(("durability", "made"), [(Durability.ALWAYS, True), (Durability.OS, False)])
+def test_the_next_segment_is_made_ahead_where_somebody_waits_for_syncs(durability: Durability, made: bool) -> None:
+    node = new_node(SimDisk(Random(1)), durability)
+    publish(node, 2)
+    assert node.log.writer.written.position > node.log.writer.segment_size // SPARE_AFTER
+    assert node.spare.waits == made
+
+
+def test_the_clocks_are_noted_once_a_second_while_something_is_written() -> None:
+    disk = SimDisk(Random(1))
+    node = new_node(disk, Durability.OS)
+
+    def anchors() -> int:
+        return sum(record.kind == RecordKind.ANCHOR for record in all_records(LogRecords(disk.kill())))
+
+    publish(node)
+    before = anchors()
+    publish(node)
+    assert anchors() == before
+    for more in (1, 2):
+        node.advance(SECOND)
+        publish(node, 2)
+        assert anchors() == before + more

@@ -1,0 +1,192 @@
+"""The log's end: groups, segments, what is durable, and what happens when the disk fails."""
+
+import errno
+import logging
+
+import pytest
+
+from nsqd.core.records import RecordKind
+from nsqd.storage.log.records import HEADER_SIZE, decode_header
+from nsqd.storage.log.writer import segment_name
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.small_log import IDENTITY, all_records, new_disk, new_writer, read, write
+
+
+def test_nothing_is_made_before_there_is_something_to_write() -> None:
+    disk = new_disk()
+    writer = new_writer(disk)
+    assert writer.write() == 0
+    assert writer.sync()
+    assert disk.names() == []
+
+
+def test_a_group_is_one_write_and_begins_with_the_durable_mark() -> None:
+    disk = new_disk()
+    writer = new_writer(disk)
+    write(writer, b"a", b"b")
+    first = writer.written.position
+    assert writer.sync()
+    before = disk.operations["append"]
+    write(writer, b"c")
+    assert disk.operations["append"] == before + 1
+    reader, contents = read(disk.kill())
+    assert contents == [b"a", b"b", b"c"]
+    assert reader.end == writer.written.position
+    groups = [record for record in all_records(reader) if record.kind == RecordKind.GROUP]
+    assert [int.from_bytes(group.content[:8], "big") for group in groups] == [0, first]
+
+
+def test_the_directory_is_synced_once_for_each_segment() -> None:
+    disk = new_disk()
+    writer = new_writer(disk, segment_size=300)
+    for number in range(1, 4):
+        write(writer, b"a" * 100)
+        assert writer.sync()
+        write(writer, b"b" * 200)
+        assert writer.sync()
+        assert disk.operations["sync_directory"] == number
+    assert len(disk.names()) == 3
+
+
+def test_positions_count_bytes_of_records_over_all_segments() -> None:
+    disk = new_disk()
+    writer = new_writer(disk, position=1000, segment_size=100)
+    for number in range(6):
+        write(writer, b"%d" % number * 30)
+    names = disk.names()
+    assert len(names) > 2
+    end = 1000
+    for name in names:
+        header = decode_header(disk.content(name))
+        assert (header.base, header.node, header.log_id) == (end, IDENTITY.node, IDENTITY.log_id)
+        assert name == segment_name(end, 0)
+        end += len(disk.content(name)) - HEADER_SIZE
+    assert end == writer.written.position
+
+
+def test_what_is_synced_survives_a_power_cut_over_all_segments() -> None:
+    disk = new_disk()
+    writer = new_writer(disk, segment_size=100)
+    for number in range(6):
+        write(writer, b"%d" % number * 30)
+    assert writer.sync()
+    assert writer.durable.position == writer.written.position
+    assert len(read(disk.crash(disk.random))[1]) == 6
+
+
+def test_a_sync_of_what_was_written_before_does_not_cover_what_came_since() -> None:
+    disk = new_disk()
+    writer = new_writer(disk, segment_size=50)
+    covered = write(writer, b"a" * 60)
+    job = writer.sync_job()
+    assert job is not None
+    write(writer, b"b" * 60)  # a segment of its own, while the sync runs
+    job.run()
+    writer.synced(job)
+    assert writer.durable.position == covered < writer.written.position
+    assert writer.sync()
+    assert writer.durable.position == writer.written.position
+    assert read(disk.crash(disk.random))[1] == [b"a" * 60, b"b" * 60]
+
+
+def test_files_that_are_durable_are_closed() -> None:
+    disk = new_disk()
+    writer = new_writer(disk, segment_size=50)
+    for number in range(5):
+        write(writer, b"%d" % number * 60)
+    assert disk.open_files == 5
+    writer.sync()
+    assert disk.open_files == 1
+    writer.close()
+    assert disk.open_files == 0
+
+
+def test_a_group_that_cannot_be_written_stays_and_keeps_its_order() -> None:
+    disk = new_disk()
+    writer = new_writer(disk)
+    write(writer, b"a")
+    disk.fail("append", 1, errno.ENOSPC, times=2)
+    waits_for = write(writer, b"b")
+    assert waits_for > writer.written.position
+    assert "No space left" in writer.failure
+    assert writer.sync()
+    assert writer.durable.position < waits_for
+    write(writer, b"c")
+    assert writer.failure
+    assert write(writer, b"d") >= waits_for
+    assert writer.failure == ""
+    assert read(disk.kill())[1] == [b"a", b"b", b"c", b"d"]
+
+
+def test_a_group_of_which_a_part_was_written_is_written_again_in_its_place() -> None:
+    for seed in range(30):
+        disk = new_disk()
+        disk.random.seed(seed)
+        writer = new_writer(disk)
+        write(writer, b"a")
+        disk.fail("append", 1, errno.EIO)
+        write(writer, b"b" * 200)
+        reader, contents = read(disk.kill())  # killed before it is written again
+        assert contents in ([b"a"], [b"a", b"b" * 200])
+        assert not reader.damage.spots
+        write(writer, b"c")
+        assert read(disk.kill())[1] == [b"a", b"b" * 200, b"c"]
+
+
+def test_a_segment_that_cannot_be_begun_is_begun_later() -> None:
+    for operation in ("create", "append"):
+        disk = new_disk()
+        writer = new_writer(disk, segment_size=50)
+        write(writer, b"a" * 60)
+        disk.fail(operation, 1, errno.EMFILE if operation == "create" else errno.ENOSPC)
+        write(writer, b"b")
+        assert writer.failure
+        assert disk.open_files == 1
+        write(writer, b"c")
+        assert writer.failure == ""
+        writer.sync()
+        assert read(disk.crash(disk.random))[1] == [b"a" * 60, b"b", b"c"]
+
+
+def test_after_a_failed_sync_nothing_becomes_durable_any_more() -> None:
+    for operation in ("sync", "sync_directory"):
+        disk = new_disk()
+        writer = new_writer(disk)
+        write(writer, b"a")
+        disk.fail(operation, 1, errno.EIO)
+        assert not writer.sync()
+        assert writer.durable.broken
+        assert "Input/output error" in writer.failure
+        write(writer, b"b")
+        assert not writer.sync()
+        assert writer.sync_job() is None
+        assert writer.durable.position == 0
+        assert "Input/output error" in writer.failure
+
+
+def durable_names(disk: SimDisk) -> list[str]:
+    """What a power cut leaves for certain."""
+    return sorted(set.intersection(*[set(disk.crash(disk.random).names()) for _ in range(20)]))
+
+
+def test_a_segments_name_is_durable_before_anything_in_it_counts_as_durable() -> None:
+    disk = new_disk()
+    writer = new_writer(disk, segment_size=50)
+    for number in range(3):
+        write(writer, b"%d" % number * 60)
+        writer.sync()
+        assert durable_names(disk) == disk.names()
+
+
+def test_that_nothing_can_be_written_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
+    disk = new_disk()
+    writer = new_writer(disk)
+    write(writer, b"one")
+    disk.fail("append", 1, errno.ENOSPC, times=3)
+    with caplog.at_level(logging.INFO, "penstock"):
+        for _ in range(5):
+            write(writer, b"more")
+    assert caplog.messages == [
+        "LOG: cannot write to the log: No space left on device: nothing is acknowledged until it can be",
+        "LOG: it can be written again",
+    ]

@@ -1,0 +1,238 @@
+"""A node's core over the commit log on a simulated disk: opened, driven and lost as nsqd/daemon.py and the reactor do it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from random import Random
+
+from nsqd.core.broker import Broker
+from nsqd.core.limits import Limits
+from nsqd.core.message.ids import IdSource
+from nsqd.core.recovery import recover
+from nsqd.core.retention.policy import Durability
+from nsqd.core.sequence.mark import Promise
+from nsqd.core.story import Story
+from nsqd.storage.log.cache import Cache, ReadRequest
+from nsqd.storage.log.checkpoint import Tail
+from nsqd.storage.log.cleaner import Cleaner, RewriteJob
+from nsqd.storage.log.clocks import Clocks
+from nsqd.storage.log.opening import LogOptions, Simulated, open_log
+from nsqd.storage.log.spare import Spare
+from nsqd.storage.log.syncer import Syncer
+from nsqd.storage.log.writer import SyncJob
+from tests.nsqd.storage.sim_disk import SimDisk
+
+NODE = 7
+SYNC_EVERY = 5  # messages, in the mode `interval`
+
+
+class Clock:
+    """All clocks of a machine, and the time that it really is."""
+
+    def __init__(self, now: int, wall: int, boots: int = 1) -> None:
+        """Of a machine that was just started, for the `boots`th time. `wall` is right."""
+        self.now = now
+        self.true = self.wall = wall
+        self.boot = 0
+        self.boots = boots
+
+    def advance(self, ns: int) -> None:
+        """Time passes."""
+        self.now += ns
+        self.wall += ns
+        self.boot += ns
+        self.true += ns
+
+    def after(self, ns: int, now: int, rebooted: bool) -> "Clock":
+        """Of the process that is started `ns` later."""
+        clock = Clock(now, self.true + ns, self.boots + rebooted)
+        clock.wall = self.wall + ns
+        clock.boot = 0 if rebooted else self.boot + ns
+        return clock
+
+    def clocks(self) -> Clocks:
+        """As the log sees them."""
+        return Clocks(lambda: self.now, lambda: self.wall, lambda: self.boot, b"%016d" % self.boots)
+
+
+class SteppedSyncer(Syncer):
+    """What the thread would do is done by `step`, one system call at a time, when the test says so."""
+
+    random: Random
+    job: SyncJob | None = None
+    steps: list[Callable[[], None]]
+
+    def _sync(self, in_turn: bool) -> None:
+        super()._sync(in_turn and self.random.random() < 0.5)  # not by how long it took: a seed replays exactly
+
+    def _hand_over(self, job: SyncJob) -> None:
+        self.job = job
+        self.steps = [file.sync for file in job.files]
+        if job.disk is not None:
+            self.steps.append(job.disk.sync_directory)
+
+    def _wait(self) -> None:
+        while self.job is not None:
+            self.step()
+
+    def step(self) -> None:
+        """The next system call, if there is one to be made."""
+        if self.job is None:
+            return
+        error = None
+        try:
+            self.steps.pop(0)()
+        except OSError as failure:
+            error = failure
+        if error is not None or not self.steps:
+            self.done.append((self.job, 0.0, error))
+            self.job = None
+
+
+class SteppedCache(Cache):
+    """Likewise for reading back."""
+
+    def _start(self, read: ReadRequest | None) -> None:
+        if read is not None:
+            self._jobs.append(read)
+
+    def step(self) -> bool:
+        """Do what was asked for first. False if there was nothing."""
+        if not self._jobs:
+            return False
+        read = self._jobs.popleft()
+        assert read is not None
+        self._do(read)
+        self.done.append(read)
+        return True
+
+
+class SteppedCleaner(Cleaner):
+    """Likewise for cleaning, a whole segment at a time."""
+
+    waits: RewriteJob | None = None
+
+    def _start(self, job: RewriteJob) -> None:
+        self.waits = job
+
+    def step(self) -> None:
+        """Clean the segment that was chosen, if one was."""
+        if self.waits is not None:
+            job, self.waits = self.waits, None
+            self._work(job)
+
+
+class SteppedSpare(Spare):
+    """Likewise for the segment that is made ahead."""
+
+    waits = False
+
+    def _start(self) -> None:
+        self.waits = True
+
+    def step(self) -> None:
+        """Make it, if it was asked for."""
+        if self.waits:
+            self.waits = False
+            self._fill()
+
+
+class SimNode:
+    """See above. Raises LogError if the log cannot be opened."""
+
+    def __init__(
+        self,
+        disk: SimDisk,
+        durability: Durability,
+        clock: Clock,
+        random: Random,
+        limits: Limits | None = None,
+        segment_size: int = 4096,
+        budget: int = 1 << 30,
+        tail_records: int = 1 << 30,
+        tail_bytes: int = 1 << 40,
+        story: Story | None = None,
+    ) -> None:
+        self.clock = clock
+        self.disk = disk
+        self.woken = False  # another turn is wanted
+        tail = Tail(tail_records, tail_bytes, tail_bytes)
+        self.log = open_log(
+            disk,
+            LogOptions(NODE, durability, SYNC_EVERY, budget),
+            self._wake,
+            Simulated(clock.clocks(), segment_size, SteppedSyncer, SteppedCache, SteppedCleaner, SteppedSpare, tail),
+        )
+        self.end = self.log.writer.written.position  # where the log ended
+        assert isinstance(self.log.syncer, SteppedSyncer)
+        assert isinstance(self.log.cache, SteppedCache)
+        self.syncer, self.cache = self.log.syncer, self.log.cache
+        self.syncer.random = random
+        self.store = self.log.store
+        ids = IdSource(NODE, max(1, self.log.start_results.lease), self.store.lease)
+        limits = limits or Limits()
+        limits = replace(limits, policy=replace(limits.policy, durability=durability))
+        self.broker = Broker(limits, self.store, ids, random.randrange, story)
+        self.eager = False  # True: what is to be read is read at once
+        self.waiting: list[tuple[Sequence[Promise], Callable[[], None]]] = []  # replies, with what they wait for
+        self.before_seal: Callable[[], None] = lambda: None
+        self.before_commit: Callable[[], None] = lambda: None
+        self.after_commit: Callable[[int], None] = lambda position: None  # the log's position behind the group
+        self.after_serve: Callable[[], None] = lambda: None
+        self.broker.begin(clock.now, clock.wall)
+        picture = self.log.take_snapshot()
+        if picture is not None:
+            recover(self.broker, picture, clock.now)
+        self.broker.commit()
+        self.log.serve(self.broker)
+        cleaner = self.log.tidying._cleaner
+        assert isinstance(cleaner, SteppedCleaner)
+        self.cleaner = cleaner
+        spare = self.log.writer._spare
+        assert isinstance(spare, SteppedSpare)
+        self.spare = spare
+
+    def _wake(self) -> None:
+        self.woken = True
+
+    def turn(self, *commands: Callable[[], Callable[[], None] | None]) -> None:
+        """A turn. A command may return a reply: it is called when it may leave."""
+        self.woken = False
+        self.broker.begin(self.clock.now, self.clock.wall)
+        self.release()
+        replies = [reply for reply in [command() for command in commands] if reply is not None]
+        self.before_seal()
+        self.broker.seal()
+        self.broker.serve()
+        self.after_serve()
+        self.broker.tick()
+        self.broker.serve()
+        self.after_serve()
+        self.before_commit()
+        promises = self.broker.commit()
+        self.after_commit(self.log.writer.written.position)
+        self.waiting += [(promises, reply) for reply in replies]
+        self.release()
+        self.broker.fetch_changes()
+
+    def release(self) -> None:
+        """Send the replies that need not wait any more."""
+        waiting, self.waiting = self.waiting, []
+        for promises, reply in waiting:
+            if all(promise.is_kept for promise in promises):
+                reply()
+            else:
+                self.waiting.append((promises, reply))
+
+    def advance(self, ns: int) -> None:
+        """Let time pass, with a turn whenever something is due."""
+        left = ns
+        while True:
+            while self.broker.agenda.awake or self.woken or (self.eager and self.cache.step()):
+                self.turn()
+            due = self.broker.scan.next_turn()
+            step = left if due is None else max(0, min(left, due - self.clock.now))
+            self.clock.advance(step)
+            left -= step
+            self.turn()
+            if not left:
+                return

@@ -1,0 +1,49 @@
+"""Small logs, written by the real Writer, for tests that spoil them."""
+
+from random import Random
+
+from nsqd.core.records import RecordKind
+from nsqd.storage.log.clocks import NO_BOOT, Clocks, LogClock
+from nsqd.storage.log.identity import LogIdentity
+from nsqd.storage.log.reader import LogRecords, Record
+from nsqd.storage.log.space import Space
+from nsqd.storage.log.spare import Spare
+from nsqd.storage.log.writer import Writer
+from tests.nsqd.storage.sim_disk import SimDisk
+
+LOG_ID = b"0123456789abcdef"
+WALL = 1_800_000_000_000_000_000
+IDENTITY = LogIdentity(7, LOG_ID)
+
+
+def frozen_clock() -> LogClock:
+    """A clock that stands still at WALL."""
+    return LogClock(Clocks(lambda: 1, lambda: WALL, lambda: 1, NO_BOOT))
+
+
+def new_disk() -> SimDisk:
+    """An empty one."""
+    return SimDisk(Random(1))
+
+
+def new_writer(disk: SimDisk, position: int = 0, segment_size: int = 1 << 20, spare: type[Spare] = Spare) -> Writer:
+    """A log that begins."""
+    return Writer(disk, IDENTITY, position, frozen_clock(), Space(disk), spare(disk, segment_size), segment_size)
+
+
+def write(writer: Writer, *contents: bytes) -> int:
+    """A group of records whose kind nobody looks at here. Returns the position behind it."""
+    for content in contents:
+        writer.append(RecordKind.TOPIC, content)
+    return writer.write()
+
+
+def read(disk: SimDisk) -> tuple[LogRecords, list[bytes]]:
+    """Everything there is: the reader, and the records' contents without those of groups."""
+    reader = LogRecords(disk)
+    return reader, [record.content for record in all_records(reader) if record.kind != RecordKind.GROUP]
+
+
+def all_records(reader: LogRecords) -> list[Record]:
+    """Of the whole log."""
+    return list(reader.records())

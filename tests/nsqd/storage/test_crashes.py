@@ -1,0 +1,89 @@
+"""Crashes of a node on a simulated disk, in thousands of lives: what was acknowledged is there, what is over stays over.
+
+PENSTOCK_CRASH_SEEDS says how many seeds are run, PENSTOCK_CRASH_FIRST with which it begins. A failure names its seed, which
+replays exactly. Bugs that are planted here must be found within 200 seeds.
+"""
+
+import os
+from collections.abc import Iterable
+
+import pytest
+
+from nsqd.core.retention.policy import Durability
+from nsqd.storage.log.reader import LogRecords
+from nsqd.storage.log.store import LogStore
+from nsqd.storage.log.writer import SyncJob, Writer
+from tests.nsqd.storage.crash_run import CrashRun
+from tests.nsqd.storage.sim_disk import SimDisk
+
+SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "150"))
+FIRST = int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
+FOUND_WITHIN = 200  # seeds
+
+
+@pytest.mark.parametrize("durability", list(Durability))
+def test_what_was_promised_survives(durability: Durability) -> None:
+    for seed in range(FIRST, FIRST + SEEDS):
+        try:
+            CrashRun(seed, durability).run()
+        except Exception as error:
+            raise AssertionError(f"seed {seed}, {durability.value}: {error}") from error
+
+
+def test_a_seed_replays_exactly() -> None:
+    for seed in range(3):
+        runs = [CrashRun(seed, Durability.ALWAYS) for _ in range(2)]
+        for run in runs:
+            run.run()
+        first, second = ((run.disk.operations, run.written, run.clock.wall, run.history.ids) for run in runs)
+        assert first == second
+
+
+def assert_found(durability: Durability, complaints: Iterable[str]) -> None:
+    """Some seed fails, with one of these complaints."""
+    for seed in range(FOUND_WITHIN):
+        try:
+            CrashRun(seed, durability).run()
+        except AssertionError as error:
+            found = str(error)
+            break
+    else:
+        raise AssertionError("the bug was not found")
+    assert any(complaint in found for complaint in complaints), found
+
+
+LOST = ("was promised", "lost", "are gone", "looks like damage", "retains only parts")
+
+
+def test_acknowledging_before_the_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogStore, "durable", property(lambda store: store._writer.written))
+    assert_found(Durability.ALWAYS, LOST)
+
+
+def test_forgetting_to_sync_the_directory_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(job: SyncJob) -> None:
+        for file in job.files:
+            file.sync()
+
+    monkeypatch.setattr(SyncJob, "run", run)
+    monkeypatch.setattr(SimDisk, "sync_directory", lambda disk: None)
+    assert_found(Durability.ALWAYS, LOST)
+
+
+def test_syncing_only_the_newest_segment_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    make = Writer.sync_job
+
+    def sync_job(writer: Writer) -> SyncJob | None:
+        job = make(writer)
+        if job is not None:
+            for file in job.files[:-1]:
+                monkeypatch.setattr(file, "sync", lambda: None)
+        return job
+
+    monkeypatch.setattr(Writer, "sync_job", sync_job)
+    assert_found(Durability.INTERVAL, LOST)
+
+
+def test_believing_what_a_killed_process_did_not_sync_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LogRecords, "_sync", lambda reader: None)
+    assert_found(Durability.OS, LOST)

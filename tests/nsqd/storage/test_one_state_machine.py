@@ -1,0 +1,203 @@
+"""The law of states: live, replayed, and loaded from a checkpoint are one, field by field, for each kind of reader.
+
+Random clients of NSQ and of beanstalkd and operators do what they like to a node over the simulated disk. In between, the state
+of each topic is told in every way there is: by the live topic, by the records alone, by the newest checkpoint and what is
+behind it, by all of the log, and by a checkpoint of states that were only ever applied. All must say the same.
+"""
+
+from collections.abc import Iterable
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nsqd.core import records
+from nsqd.core.channel import actions
+from nsqd.core.channel.actions import ChosenMessage
+from nsqd.core.limits import Limits
+from nsqd.core.message.frame import message_id
+from nsqd.core.records import RecordKind
+from nsqd.core.retention.policy import Durability, TopicConfig
+from nsqd.core.sequence.dedup import DedupLimits
+from nsqd.storage.log.reader import LogRecords, Record
+from nsqd.storage.log.reading import replayed
+from nsqd.storage.log.replay import Replay
+from nsqd.storage.log.sources import AppliedSource, LiveSource, StateSource, contents
+from tests.nsqd.core.node import MS, SECOND
+from tests.nsqd.storage.anybody import Anybody
+from tests.nsqd.storage.normal import NormalTopic, normal
+from tests.nsqd.storage.sim_disk import SimDisk
+from tests.nsqd.storage.sim_node import Clock, SimNode
+
+OF_CHECKPOINTS = (RecordKind.STATE, RecordKind.STATE_TOPIC, RecordKind.SEEN, RecordKind.JOBS, RecordKind.STATE_END)
+WHOLE = 1 << 60  # ns: for as long as the test lasts
+
+
+class Node:
+    """A node, its users, and the ways to tell its state."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random = Random(seed)
+        limits = Limits(
+            mem_queue_size=random.choice((0, 2, 1000)),
+            max_attempts={"u": random.choice((1, 3))},
+            requeue_on_disconnect=random.random() < 0.3,
+            dedup=DedupLimits(window=86_400 * SECOND),
+        )
+        clock = Clock(1000 * SECOND, 1_800_000_000 * SECOND)
+        budget = random.choice((2000, 1 << 30))
+        self.node = SimNode(SimDisk(random), Durability.ALWAYS, clock, random, limits, 10_000, budget)
+        assert self.node.log.tidying is not None
+        self.node.log.tidying.hold_for(WHOLE)  # replay begins at the beginning, too
+        self.users = Anybody(self.node, random)
+
+    def step(self) -> None:
+        """A turn, and what happens until the next."""
+        random, node = self.random, self.node
+        node.turn(*self.users.commands())
+        if random.random() < 0.3:
+            node.advance(random.choice((1, 20, 300, 2500, 100_000)) * MS)
+        for step in (node.syncer.step, node.cache.step):
+            if random.random() < 0.7:
+                step()
+        if random.random() < 0.1:
+            self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """Begin one; it is complete some turns later."""
+        assert self.node.log.upkeep is not None
+        checkpoints = self.node.log.upkeep.checkpoints
+        if checkpoints._contents is None and not checkpoints._ended:
+            checkpoints._begin()
+
+    def compare(self) -> None:
+        """All ways tell the same."""
+        node = self.node
+        node.turn()
+        node.broker.check()
+        expected = self._live()
+        reader = LogRecords(node.disk.kill())
+        written = list(reader.records())
+        alone = self._told(replay(record for record in written if record.kind not in OF_CHECKPOINTS))
+        assert alone == expected, "the records alone"
+        whole = replay(written)
+        assert self._told(whole) == expected, "the whole log"
+        assert self._told(replayed(LogRecords(node.disk.kill()))[0]) == expected, "the newest checkpoint"
+        again = replay(written_by(AppliedSource(whole)))
+        assert self._told(again) == expected, "a checkpoint of applied states"
+
+    def _live(self) -> dict[int, NormalTopic]:
+        node = self.node
+        loaded = replay(written_by(LiveSource(node.broker, node.store)))
+        found = self._told(loaded)
+        for topic in node.broker.topics.values():  # the store's own extents, not those that were loaded
+            sequence = node.store.find_sequence(topic.number)
+            if sequence is not None:
+                ephemeral = any(channel.ephemeral for channel in topic.channels.values())
+                told = normal(loaded.topics[topic.number], sequence, self._now, ephemeral)
+                assert told == found[topic.number], "it is loaded as it was dumped"
+        return found
+
+    def _told(self, replay: Replay) -> dict[int, NormalTopic]:
+        replay.conclude()
+        ephemeral = {
+            topic.number: any(channel.ephemeral for channel in topic.channels.values())
+            for topic in self.node.broker.topics.values()
+        }
+        return {
+            number: normal(state, replay.sequences[number], self._now, ephemeral.get(number, False))
+            for number, state in replay.topics.items()
+        }
+
+    @property
+    def _now(self) -> int:
+        return self.node.clock.now + self.node.store.clock_offset
+
+
+def replay(written: Iterable[Record]) -> Replay:
+    """Apply them all."""
+    replay = Replay()
+    for record in written:
+        assert replay.apply(record)
+    return replay
+
+
+def written_by(source: StateSource) -> list[Record]:
+    """The records of a checkpoint."""
+    begin = Record(RecordKind.STATE, records.STATE.pack(source.highest, source.leased), 0, 0, 0)
+    return [begin, *(Record(kind, content, 0, 0, 0) for kind, content in contents(source))]
+
+
+def test_a_channel_that_begins_in_the_past_waits_as_long_as_the_one_that_waits_longest() -> None:
+    node = Node(1).node
+    topic = node.broker.topic("t")
+    first, second = topic.channel("a"), topic.channel("b")
+    due = node.clock.now + 60 * SECOND
+    node.turn(lambda: topic.publish_deferred(b"x", due))
+
+    def release() -> None:
+        frame = topic.journal.frame_in_memory(0)
+        assert frame
+        actions.requeue(topic, second, [ChosenMessage(0, message_id(frame))], 0, node.clock.now)
+
+    node.turn(release)
+    topic.channel_from("c", 0, node.clock.now)
+    node.turn()
+    dues = {one.name: dict(one.deferred.items()) for one in topic.channels.values()}
+    assert [list(one) for one in dues.values()] == [[due], [], [due]]
+    replay = replayed(LogRecords(node.disk.kill()))[0]
+    replay.conclude()
+    offset, states = node.store.clock_offset, replay.topics[topic.number].readers
+    assert [dict(states[one.number].dues({0}, {})) for one in (first, second, topic.channels["c"])] == [
+        {0: due + offset},
+        {0: 0},
+        {0: due + offset},
+    ]
+
+
+@pytest.mark.parametrize("deed", ["bury", "requeue", "finish"])
+@pytest.mark.parametrize("is_emptied", [False, True])
+def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bool) -> None:
+    """An operator takes a message out of the topic's delay lane; then its only channel drops it; another begins before it."""
+    node = Node(1).node
+    topic = node.broker.topic("t")
+    topic.configure(TopicConfig(retention=86_400 * SECOND))
+    channel = topic.channel("a")
+    due = node.clock.now + 60 * SECOND
+    node.turn(lambda: topic.publish_deferred(b"x", due))
+
+    def act() -> None:
+        frame = topic.journal.frame_in_memory(0)
+        assert frame
+        chosen = [ChosenMessage(0, message_id(frame))]
+        if deed == "bury":
+            actions.bury(topic, channel, chosen, "by hand")
+        elif deed == "requeue":
+            actions.requeue(topic, channel, chosen, due, node.clock.now)
+        else:
+            actions.finish(topic, channel, chosen)
+
+    node.turn(act)
+    if is_emptied:
+        node.turn(channel.empty)
+    new = topic.channel_from("b", 0, node.clock.now)
+    node.turn()
+    waits = not is_emptied and deed == "requeue"
+    assert [one for one, _ in new.deferred.items()] == ([due] if waits else [])
+    assert new.depth == (not waits)
+    replay = replayed(LogRecords(node.disk.kill()))[0]
+    replay.conclude()
+    found = replay.topics[topic.number].readers[new.number].dues({0}, {})
+    assert found == {0: due + node.store.clock_offset if waits else 0}
+
+
+@given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 120))
+@settings(max_examples=40, deadline=None)
+def test_every_way_tells_the_same(seed: int, steps: int) -> None:
+    node = Node(seed)
+    for step in range(steps):
+        node.step()
+        if step % 40 == 39:
+            node.compare()
+    node.compare()

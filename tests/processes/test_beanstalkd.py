@@ -1,0 +1,421 @@
+"""`beanstalkd` as supervisors and its clients know it: greenstalk and pystalk unchanged, kill -9, flags, NSQ beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import greenstalk
+import httpx
+import pystalk
+import pytest
+
+from penstock.client import Consumer
+from tests.certificates import Authority
+from tests.daemons import ROOT, STOP_TIMEOUT, Daemon, eventually, nsqd
+from tests.nsqd.protocols.beanstalk.wire import facts, put
+
+pytestmark = pytest.mark.process
+
+
+class Beanstalkd:
+    """A running one."""
+
+    def __init__(self, *flags: str) -> None:
+        command = [sys.executable, "-m", "penstock.launch", "beanstalkd", "-V", *flags]
+        if not any(flag.startswith("-l") for flag in flags):
+            command += ["-l", "127.0.0.1", "-p", "0"]
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environ)
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if match := re.search(r"listening on (\S+)", line):
+                host, _, port = match[1].rpartition(":")
+                self.address = (host, int(port)) if host else match[1]
+                break
+        else:
+            raise AssertionError(f"it ended with {self.process.wait()}")
+        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+
+    def __enter__(self) -> Beanstalkd:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, number: int) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(STOP_TIMEOUT)
+
+    def client(self, **options: object) -> greenstalk.Client:
+        return greenstalk.Client(self.address, **options)  # type: ignore[arg-type]
+
+    def raw(self) -> socket.socket:
+        sock = socket.socket(socket.AF_INET if isinstance(self.address, tuple) else socket.AF_UNIX)
+        sock.settimeout(STOP_TIMEOUT)
+        sock.connect(self.address)
+        return sock
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Beanstalkd]:
+    with Beanstalkd() as daemon:
+        yield daemon
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("sync", ["-f0", "-f50", "-F"])
+def test_a_worker_written_with_greenstalk_over_a_restart(how: int, sync: str, tmp_path: Path) -> None:
+    with Beanstalkd("-b", str(tmp_path), sync) as daemon, daemon.client(use="work", watch="work") as client:
+        ids = [client.put(f"job {number}", priority=number % 3, ttr=60) for number in range(6)]
+        assert ids == list(range(1, 7))
+        late = client.put("late", delay=600)
+        first = client.reserve()
+        assert (first.id, first.body) == (1, "job 0")
+        client.delete(first)
+        second = client.reserve(timeout=1)
+        assert second.id == 4
+        client.bury(second, priority=7)
+        third = client.reserve()
+        assert third.id == 2
+        client.release(third, priority=9, delay=0)
+        fourth = client.reserve()
+        assert fourth.id == 5
+        client.touch(fourth)
+        assert client.kick(1) == 1  # the buried one
+        client.bury(fourth)
+        before = client.stats_job(third)
+        with daemon.raw() as raw:
+            raw.sendall(b"use unique\r\nput-unique once 0 0 60 1\r\nx\r\nquit\r\n")
+            assert raw.makefile("rb").read().startswith(b"USING unique\r\nINSERTED ")
+        assert daemon.stop(how) == -how
+    with Beanstalkd("-b", str(tmp_path), sync) as daemon, daemon.client(use="work", watch="work") as client:
+        assert client.peek_buried().id == 5
+        assert client.peek_delayed().id == late
+        after = client.stats_job(2)
+        assert {key: after[key] for key in after if key != "age"} == {
+            key: before[key] for key in before if key != "age"
+        }
+        assert [client.reserve(timeout=0).id for _ in range(4)] == [3, 6, 4, 2]
+        with pytest.raises(greenstalk.TimedOutError):
+            client.reserve(timeout=0)
+        with daemon.raw() as raw:
+            raw.sendall(b"use unique\r\nput-unique once 0 0 60 1\r\nx\r\nquit\r\n")
+            assert raw.makefile("rb").read() == b"USING unique\r\nDUPLICATE\r\n"
+        assert client.put("new") > late
+        assert client.stats_job(4)["kicks"] == 1
+
+
+def test_jobs_of_the_largest_size_survive(tmp_path: Path) -> None:
+    bodies = ["x" * 65_533, "y" * 65_534, "z" * 65_535, "small"]
+    with Beanstalkd("-b", str(tmp_path), "-f0") as daemon, daemon.client() as client:
+        for body in bodies:
+            client.put(body)
+        with pytest.raises(greenstalk.JobTooBigError):
+            client.put("x" * 65_536)
+        daemon.stop(signal.SIGKILL)
+    with Beanstalkd("-b", str(tmp_path)) as daemon, daemon.client() as client:
+        assert [client.reserve(timeout=0).body for _ in bodies] == bodies
+
+
+def test_pystalk(shared: Beanstalkd) -> None:
+    assert isinstance(shared.address, tuple)
+    client = pystalk.BeanstalkClient(*shared.address)
+    with client.using("stalk") as inserter:
+        inserter.put_job("one", pri=5)
+        inserter.put_job("two", pri=1)
+    client.watch("stalk")
+    jobs = [client.reserve_job(timeout=1) for _ in range(2)]
+    assert [job.job_data for job in jobs] == [b"two", b"one"]
+    client.bury_job(jobs[0].job_id)
+    assert client.stats_job(jobs[0].job_id)["state"] == "buried"
+    client.kick_job(jobs[0].job_id)
+    client.release_job(jobs[1].job_id)
+    assert client.stats_tube("stalk")["current-jobs-ready"] == 2
+    for job in jobs:
+        client.delete_job(job.job_id)
+    client.close()
+
+
+def test_times_are_kept_within_what_clients_allow(shared: Beanstalkd) -> None:
+    with shared.client(use="times", watch="times") as client:
+        began = time.monotonic()
+        client.put("x", delay=1)
+        job = client.reserve(timeout=30)
+        assert time.monotonic() - began >= 1.0
+        client.delete(job)
+        client.put("y", ttr=4)
+        began = time.monotonic()
+        job = client.reserve()
+        with pytest.raises(greenstalk.DeadlineSoonError):  # before the time is over: then it would be reserved again
+            client.reserve(timeout=30)
+        assert time.monotonic() - began >= 3.0
+        eventually(lambda: client.stats_job(job)["timeouts"] == 1)
+        assert client.reserve(timeout=0).id == job.id
+        client.delete(job)
+
+
+def test_a_thousand_jobs_by_many_workers_once_each(shared: Beanstalkd) -> None:
+    found: list[int] = []
+    all_are_put = threading.Event()
+
+    def work() -> None:
+        with shared.client(watch="many") as client:
+            while True:
+                try:
+                    over = all_are_put.is_set()
+                    job = client.reserve(timeout=1)
+                except greenstalk.TimedOutError:
+                    if over:
+                        return
+                    continue
+                found.append(int(job.body))
+                client.delete(job)
+
+    workers = [threading.Thread(target=work) for _ in range(8)]
+    for worker in workers:
+        worker.start()
+    with shared.client(use="many") as client:
+        for number in range(1000):
+            client.put(str(number))
+        all_are_put.set()
+    for worker in workers:
+        worker.join(30)
+    assert sorted(found) == list(range(1000))
+
+
+def test_who_waits_and_hangs_up_is_no_longer_waiting(shared: Beanstalkd) -> None:
+    with shared.client(use="waits") as client:
+        waiter = shared.raw()
+        waiter.sendall(b"watch waits\r\nignore default\r\nreserve\r\n")
+        eventually(lambda: client.stats_tube("waits")["current-waiting"] == 1)
+        waiter.close()
+        eventually(lambda: client.stats_tube("waits")["current-waiting"] == 0)
+        half = shared.raw()
+        half.sendall(b"watch waits\r\nreserve\r\n")
+        half.shutdown(socket.SHUT_WR)
+        said = b""
+        while part := half.recv(1000):
+            said += part
+        assert said == b"WATCHING 2\r\nTIMED_OUT\r\n"
+        half.close()
+
+
+def test_input_of_all_kinds_leaves_it_alive(shared: Beanstalkd) -> None:
+    for hostile in (
+        b"x" * 1_000_000,
+        b"put 0 0 0 4294967295\r\n" + b"x" * 500_000,
+        b"reserve\r\n" * 20_000,
+        b"\r\n" * 9999,
+    ):
+        sock = shared.raw()
+        sock.setblocking(False)
+        left = memoryview(hostile)
+        while left:
+            _, writable, _ = select.select([], [sock], [], 0.3)
+            if not writable:
+                break
+            try:
+                left = left[sock.send(left) :]
+            except OSError:
+                break
+        sock.close()
+    get = shared.raw()
+    get.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert get.recv(100) == b""
+    get.close()
+    with shared.client() as client:
+        assert client.stats()["draining"] in ("false", False)
+
+
+def test_drain_mode(tmp_path: Path) -> None:
+    with Beanstalkd() as daemon, daemon.client() as client:
+        job = client.put("before")
+        daemon.process.send_signal(signal.SIGUSR1)
+        eventually(lambda: str(client.stats()["draining"]).lower() == "true")
+        with pytest.raises(greenstalk.DrainingError):
+            client.put("x")
+        assert client.reserve(timeout=0).id == job
+
+
+def test_a_unix_socket_and_nothing_on_disk(tmp_path: Path) -> None:
+    with Beanstalkd("-l", f"unix:{tmp_path / 'sock'}") as daemon, daemon.client() as client:
+        client.put("x")
+        assert [path.name for path in tmp_path.iterdir()] == ["sock"]
+
+
+def run(*flags: str) -> tuple[int, str, str]:
+    command = [sys.executable, "-m", "penstock.launch", "beanstalkd", *flags]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, env=environ, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_segments_are_of_the_size_that_was_asked_for_and_told_in_the_statistics(tmp_path: Path) -> None:
+    with Beanstalkd("-b", str(tmp_path), "-s300000") as daemon, daemon.client() as client:
+        jobs = [client.put("x" * 60_000) for _ in range(20)]
+        stats = client.stats()
+        assert stats["binlog-max-size"] == 300_000
+        assert stats["binlog-oldest-index"] == 1
+        assert 4 <= stats["binlog-current-index"] <= 5
+        assert stats["binlog-records-written"] > 20
+        assert stats["binlog-records-migrated"] == 0
+        files = [client.stats_job(job)["file"] for job in jobs]
+        assert files == sorted(files)
+        assert (files[0], files[-1]) == (1, 4)
+        daemon.stop(signal.SIGTERM)
+    assert 4 <= len(list((tmp_path / "log").glob("*.log"))) <= 8
+    with Beanstalkd("-s300000") as daemon, daemon.client() as client:
+        stats = client.stats()
+        assert (stats["binlog-max-size"], stats["binlog-current-index"]) == (300_000, 0)
+        assert client.stats_job(client.put("x"))["file"] == 0
+
+
+def test_clients_of_beanstalkd_may_speak_tls(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    flags = ("-beanstalk-tls-address", "127.0.0.1:0", *authority.flags())
+    with nsqd(tmp_path, "-max-job-size", "1000000", *flags) as node:
+        address = beanstalk(node, "BEANSTALK TLS")
+        body = b"x" * 400_000
+        with (
+            socket.create_connection(address, 10) as plain,
+            authority.client().wrap_socket(plain, server_hostname="localhost") as sock,
+        ):
+            sock.sendall(put(body) + b"reserve\r\n")
+            answer = b"INSERTED 1\r\nRESERVED 1 400000\r\n" + body + b"\r\n"
+            said = b""
+            while len(said) < len(answer):
+                part = sock.recv(1 << 20)
+                assert part
+                said += part
+            assert said.startswith(b"INSERTED ")
+            assert said.endswith(b" 400000\r\n" + body + b"\r\n")
+            with socket.create_connection(address, 10) as stranger:  # who speaks none is not answered
+                stranger.sendall(b"put 0 0 1 1\r\nx\r\n" * 100)
+                assert b"INSERTED" not in until_closed(stranger)
+            sock.sendall(b"stats-tube default\r\n")
+            assert b"total-jobs: 1\n" in sock.recv(1 << 20)
+
+
+def test_flags_and_exit_codes(shared: Beanstalkd, tmp_path: Path) -> None:
+    assert run("-v") == (0, "beanstalkd 1.13\n", "")
+    code, out, error = run("-h")
+    assert (code, out) == (0, "")
+    assert error.startswith("Use: beanstalkd")
+    for flags in (("-x",), ("-z",), ("-zabc",), ("extra",), ("-p", "1x")):
+        assert run(*flags)[0] == 5, flags
+    assert isinstance(shared.address, tuple)
+    assert run("-l", "127.0.0.1", f"-p{shared.address[1]}")[0] == 111
+    assert run("-b", str(tmp_path / "nowhere"), "-l127.0.0.1", "-p0")[0] == 10
+    assert run("-u", "no-such-user", "-l127.0.0.1", "-p0")[0] == 32
+    with Beanstalkd("-b", str(tmp_path)):
+        assert run("-b", str(tmp_path), "-l127.0.0.1", "-p0")[0] == 10
+    with Beanstalkd("-z10", "-f10") as daemon, daemon.client() as client:
+        assert client.stats()["max-job-size"] == 10
+
+
+def test_nsqs_clients_and_beanstalkds_share_a_topic(tmp_path: Path) -> None:
+    flags = ("-beanstalk-address", "127.0.0.1:0")
+    with nsqd(tmp_path, *flags) as node:
+        with (
+            greenstalk.Client(beanstalk(node), use="mail", watch="mail") as client,
+            Consumer("mail", "copy", [node.tcp]) as consumer,
+        ):
+            httpx.post(f"http://{node.http}/topic/create?topic=mail").raise_for_status()  # to use a tube makes none
+            httpx.post(f"http://{node.http}/channel/create?topic=mail&channel=copy").raise_for_status()
+            client.put("from beanstalkd", priority=5)
+            message = consumer.poll(10)[0]
+            assert message.body == b"from beanstalkd"
+            job = client.reserve(timeout=5)
+            client.delete(job)  # the channel's copy is not touched
+            message.finish()
+            httpx.post(f"http://{node.http}/pub?topic=mail", content=b"from nsq").raise_for_status()
+            job = client.reserve(timeout=5)
+            assert job.body == "from nsq"
+            told = client.stats_job(job)
+            assert (told["pri"], told["ttr"]) == (65536, 60)
+            client.bury(job)
+            message = consumer.poll(10)[0]
+            assert message.body == b"from nsq"
+            message.finish()
+            client.use("a/b;c")  # no topic's name: beanstalkd's clients' alone
+            client.put("hidden")
+            client.put("later", delay=1000)
+            stats = httpx.get(f"http://{node.http}/stats?format=json").json()
+            assert {topic["topic_name"] for topic in stats["topics"]} >= {"mail"}
+            (mail,) = [topic for topic in stats["topics"] if topic["topic_name"] == "mail"]
+            assert [channel["channel_name"] for channel in mail["channels"]] == ["copy"]
+            assert (mail["tube"]["buried_count"], mail["tube"]["watching_count"]) == (1, 1)
+            told = httpx.get(f"http://{node.http}/tubes").json()
+            assert [tube["tube_name"] for tube in told["tubes"]] == ["a/b;c", "mail"]
+            assert told["tube_count"] == 2
+            assert told["tubes"][0] == dict.fromkeys(told["tubes"][0], 0) | {
+                "tube_name": "a/b;c",
+                "ready_count": 1,
+                "delayed_count": 1,
+                "job_count": 2,
+                "using_count": 1,
+            }
+            page = httpx.get(f"http://{node.http}/tubes", params={"limit": 5, "after": "a/b;c"}).json()
+            assert [tube["tube_name"] for tube in page["tubes"]] == ["mail"]
+            assert httpx.get(f"http://{node.http}/tubes?limit=x").status_code == 400
+            metrics = httpx.get(f"http://{node.http}/metrics").text
+            for line in (
+                'nsqd_tube_delayed{tube="a/b;c"} 1.0',
+                'nsqd_tube_ready{tube="a/b;c"} 1.0',
+                'nsqd_tube_buried{tube="mail"} 1.0',
+                'nsqd_tube_jobs_total{tube="mail"} 2.0',
+            ):
+                assert f"{line}\n" in metrics
+        node.stop(signal.SIGKILL)
+    verified = subprocess.run(
+        [sys.executable, "-m", "penstock.launch", "penstock", "verify", str(tmp_path)],
+        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert verified.returncode == 0
+    assert "  tube: 1 ready, 1 delayed, 0 buried\n" in verified.stdout
+    assert "  tube: 0 ready, 0 delayed, 1 buried\n" in verified.stdout
+    with (
+        nsqd(tmp_path, *flags) as node,
+        greenstalk.Client(beanstalk(node), use="mail", watch=["mail", "a/b;c"]) as client,
+    ):
+        assert client.peek_buried().body == "from nsq"
+        assert client.reserve(timeout=0).body == "hidden"
+
+
+def until_closed(sock: socket.socket) -> bytes:
+    said = b""
+    with contextlib.suppress(ConnectionError):
+        while part := sock.recv(65_536):
+            said += part
+    return said
+
+
+def beanstalk(node: Daemon, name: str = "BEANSTALK") -> tuple[str, int]:
+    line = node.wait_for_line(f"{name}: listening on")
+    host, _, port = line.split()[-1].rpartition(":")
+    return host, int(port)
+
+
+def test_pipelined_bytes_on_a_real_socket(shared: Beanstalkd) -> None:
+    sock = shared.raw()
+    sock.sendall(b"use pipe\r\nwatch pipe\r\nignore default\r\n" + put(b"x") * 500 + b"reserve\r\n" * 500)
+    sock.sendall(b"stats-tube pipe\r\nquit\r\n")
+    said = b""
+    while part := sock.recv(65536):
+        said += part
+    assert said.count(b"INSERTED ") == said.count(b"RESERVED ") == 500
+    told = facts(said[said.index(b"OK ") :])
+    assert (told["current-jobs-reserved"], told["total-jobs"]) == ("500", "500")
+    sock.close()

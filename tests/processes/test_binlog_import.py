@@ -1,0 +1,173 @@
+"""A directory of beanstalkd becomes ours: composed byte by byte, torn, interrupted; and one that the real beanstalkd wrote.
+
+PENSTOCK_BEANSTALKD=PATH names that beanstalkd.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from struct import pack
+
+import greenstalk
+import pytest
+
+from nsqd.storage.binlog import find_binlogs, read_binlogs
+from nsqd.storage.binlog_import import ASIDE, MARKER
+from nsqd.storage.data_import import READING
+from tests.daemons import ROOT
+from tests.processes.test_beanstalkd import Beanstalkd
+
+pytestmark = pytest.mark.process
+
+ORIGINAL = os.environ.get("PENSTOCK_BEANSTALKD", "")
+SECOND = 1_000_000_000
+HEADER = pack("<i", 7)
+DELETED, READY, RESERVED, BURIED, DELAYED = range(5)
+
+
+def record(
+    number: int, state: int, body: bytes | None = None, tube: str = "work", priority: int = 5, delay: int = 0,
+    counts: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0),
+) -> bytes:  # fmt: skip
+    """`body` None: a short record, of a job that is known."""
+    created = time.time_ns() - 100 * SECOND
+    due = time.time_ns() + delay * SECOND if delay else 0
+    name = tube.encode() if body is not None else b""
+    size = len(body) + 2 if body is not None else 0
+    job = pack(
+        "<QIxxxxqqixxxxqqIIIIIBxxx", number, priority, delay * SECOND, 60 * SECOND, size, created, due, *counts, state
+    )
+    return pack("<i", len(name)) + name + job + (body + b"\r\n" if body is not None else b"")
+
+
+def compose(path: Path) -> None:
+    first = (
+        HEADER + record(1, READY, b"one") + record(2, READY, b"two", counts=(3, 1, 1, 0, 0)) + record(3, READY, b"gone")
+    )
+    first += record(4, DELAYED, b"late", delay=500) + record(5, READY, b"x" * 65_535, tube="a/b;c") + bytes(4000)
+    second = (
+        HEADER + record(3, DELETED) + record(1, BURIED, priority=9, counts=(1, 0, 0, 1, 0)) + record(6, READY, b"six")
+    )
+    (path / "binlog.9").write_bytes(first)
+    (path / "binlog.10").write_bytes(second + b"torn" + bytes(3))
+    (path / "lock").write_bytes(b"")
+
+
+def test_every_job_is_there_with_its_id_and_state(tmp_path: Path) -> None:
+    compose(tmp_path)
+    originals = {path.name: path.read_bytes() for path in find_binlogs(tmp_path)}
+    for life in range(2):
+        with Beanstalkd("-b", str(tmp_path)) as daemon, daemon.client(use="work", watch=["work", "a/b;c"]) as client:
+            told = client.stats_job(1)
+            assert (told["state"], told["pri"], told["buries"], told["reserves"]) == ("buried", 9, 1, 1)
+            assert 90 < told["age"] < 200
+            told = client.stats_job(2)
+            assert [told[name] for name in ("timeouts", "releases", "ttr")] == [1, 1, 60]
+            assert told["reserves"] == 3 + 2 * life  # what this test does itself
+            assert 400 < client.stats_job(4)["time-left"] <= 500
+            with pytest.raises(greenstalk.NotFoundError):
+                client.peek(3)
+            assert [client.reserve(timeout=0).id for _ in range(3)] == [2, 5, 6]
+            assert client.put("new") > 6
+            daemon.stop(signal.SIGKILL)
+        with Beanstalkd("-b", str(tmp_path)) as daemon, daemon.client(watch="work") as client:
+            client.delete(next(job for job in (client.reserve(timeout=0) for _ in range(3)) if job.body == "new"))
+            daemon.stop(signal.SIGTERM)
+    assert {path.name: path.read_bytes() for path in (tmp_path / ASIDE).iterdir()} == originals
+    assert not (tmp_path / MARKER).exists()
+    assert not find_binlogs(tmp_path)
+
+
+def test_an_interrupted_import_begins_anew(tmp_path: Path) -> None:
+    compose(tmp_path)
+    with Beanstalkd("-b", str(tmp_path)):
+        pass
+    for path in (tmp_path / ASIDE).iterdir():  # as if it had been killed before it moved them
+        os.replace(path, tmp_path / path.name)
+    (tmp_path / MARKER).write_bytes(READING)
+    with Beanstalkd("-b", str(tmp_path)) as daemon, daemon.client(watch="work") as client:
+        assert client.stats_tube("work")["current-jobs-ready"] == 2
+        assert client.stats_tube("work")["current-jobs-buried"] == 1
+
+
+def test_an_interrupted_import_whose_files_are_gone_is_not_begun_with_half_a_log(tmp_path: Path) -> None:
+    compose(tmp_path)
+    with Beanstalkd("-b", str(tmp_path)):
+        pass
+    (tmp_path / MARKER).write_bytes(READING)
+    command = [sys.executable, "-m", "penstock.launch", "beanstalkd", "-l127.0.0.1", "-p0", "-b", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    assert done.returncode == 10
+    assert "it was interrupted, and beanstalkd's files are gone" in done.stderr
+
+
+def test_the_command(tmp_path: Path) -> None:
+    compose(tmp_path)
+    command = [sys.executable, "-m", "penstock.launch", "penstock", "import", str(tmp_path), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["jobs"], told["messages"]) == (3, 5, 0)
+    assert [one["file"] for one in told["unreadable"]] == ["binlog.10"]
+    (tmp_path / "binlog.1").write_bytes(HEADER)
+    (tmp_path / "t.diskqueue.000000.dat").write_bytes(b"")
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=60, check=False)
+    assert done.returncode == 1
+
+
+def test_odd_files(tmp_path: Path) -> None:
+    (tmp_path / "binlog.1").write_bytes(pack("<i", 6) + record(1, READY, b"x"))
+    (tmp_path / "binlog.2").write_bytes(b"")
+    (tmp_path / "binlog.3").write_bytes(HEADER + pack("<i", 1 << 30) + bytes(100))
+    (tmp_path / "binlog.4").write_bytes(HEADER + record(9, READY, b"good") + record(8, BURIED))
+    (tmp_path / "binlog.x").write_bytes(b"other")
+    found = read_binlogs(find_binlogs(tmp_path))
+    assert [path.name for path, _, _ in found.unreadable] == ["binlog.1", "binlog.3"]
+    assert list(found.jobs) == [9]
+    assert found.highest == 9
+
+
+@pytest.mark.skipif(not ORIGINAL, reason="PENSTOCK_BEANSTALKD names no beanstalkd")
+def test_what_the_real_beanstalkd_wrote(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    theirs = subprocess.Popen([ORIGINAL, "-l", "127.0.0.1", "-p", str(port), "-b", str(tmp_path), "-f0"])
+    try:
+        for _ in range(100):
+            try:
+                client = greenstalk.Client(("127.0.0.1", port), use="work", watch="work")
+                break
+            except OSError:
+                time.sleep(0.05)
+        bodies = {
+            client.put(f"job {number}", priority=number % 4, delay=600 * (number % 5 == 4)): number
+            for number in range(300)
+        }
+        gone = {client.reserve(timeout=0).id for _ in range(100)}
+        for job in sorted(gone)[:50]:
+            client.delete(job)
+            del bodies[job]
+        buried = sorted(gone)[50:60]
+        for job in buried:
+            client.bury(greenstalk.Job(job, ""), priority=7)
+        client.close()
+    finally:
+        theirs.kill()
+        theirs.wait()
+    with Beanstalkd("-b", str(tmp_path)) as ours, ours.client(watch="work", use="work") as client:
+        told = client.stats_tube("work")
+        assert told["current-jobs-buried"] == 10
+        assert told["current-jobs-delayed"] == 60
+        assert told["current-jobs-ready"] == 300 - 50 - 10 - 60
+        found = {}
+        for job, number in bodies.items():
+            found[job] = client.peek(job).body
+            assert found[job] == f"job {number}"
+        assert client.put("next") > max(bodies)

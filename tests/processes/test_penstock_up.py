@@ -1,0 +1,135 @@
+"""`penstock up`: which daemons it starts with which flags, a taken port, and a whole life with two nodes."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+
+from apps import penstock
+from tests.daemons import ROOT
+
+
+def free_offset(nodes: int) -> int:
+    """A --port-offset at which every port is free. Never 0: tests do not use the default ports."""
+    for number in range(600):  # below those that the kernel gives away; not where another run of these tests begins
+        offset = 20_000 + (13 * (number + os.getpid())) % 7_800
+        daemons = penstock.plan(Path("x"), nodes, offset)
+        if not any(penstock._taken_ports(daemon) for daemon in daemons):
+            return offset
+    raise AssertionError("no free ports")
+
+
+@contextmanager
+def run(*arguments: str, cwd: Path) -> Iterator["subprocess.Popen[str]"]:
+    """The program as a process, which does not outlive the test."""
+    command = [sys.executable, "-m", "penstock.launch", "penstock", *arguments]
+    environ = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, cwd=cwd, env=environ, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def child(parent: int, word: str) -> int:
+    """The process that `parent` started with `word` in its command line."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if int((entry / "stat").read_text().rpartition(")")[2].split()[1]) != parent:
+                continue
+            if word.encode() in (entry / "cmdline").read_bytes():
+                return int(entry.name)
+        except OSError:
+            continue  # it ended while we looked
+    raise AssertionError(f"{parent} has no child {word}")
+
+
+def test_plan_of_one_node_has_the_default_ports() -> None:
+    lookupd, nsqd, admin = penstock.plan(Path("data"), 1, 0)
+    assert (admin.tcp_port, admin.http_port) == (0, 4171)
+    assert (lookupd.tcp_port, lookupd.http_port, nsqd.tcp_port, nsqd.http_port) == (4160, 4161, 4150, 4151)
+    assert "-data-path=data/nsqd" in nsqd.flags
+    assert "-lookupd-tcp-address=127.0.0.1:4160" in nsqd.flags
+
+
+def test_nodes_have_their_own_directories_ports_and_numbers() -> None:
+    daemons = penstock.plan(Path("data"), 3, 1000)[1:-1]
+    assert [daemon.tcp_port for daemon in daemons] == [5150, 5250, 5350]
+    for prefix in ("-data-path=", "-node-id=", "-tcp-address=", "-http-address="):
+        values = {flag for daemon in daemons for flag in daemon.flags if flag.startswith(prefix)}
+        assert len(values) == 3
+
+
+@pytest.mark.parametrize(
+    "arguments", [["up", "--nodes", "0"], ["up", "--nodes", "x"], ["up", "--port-offset", "60000"], []]
+)
+def test_wrong_arguments(arguments: list[str], tmp_path: Path) -> None:
+    with run(*arguments, cwd=tmp_path) as process:
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert "Traceback" not in errors
+
+
+@pytest.mark.process
+def test_a_taken_port_says_who_holds_it_and_names_the_way_out(tmp_path: Path) -> None:
+    offset = free_offset(1)
+    with (
+        socket.create_server(("127.0.0.1", 4150 + offset)),
+        run("up", "--port-offset", str(offset), cwd=tmp_path) as process,
+    ):
+        output, errors = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert f"127.0.0.1:{4150 + offset}" in errors
+    assert "held by" in errors
+    assert "--port-offset" in errors
+    assert output == ""
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.process
+def test_two_nodes_from_start_to_interrupt(tmp_path: Path) -> None:
+    offset = free_offset(2)
+    lookupd = f"http://127.0.0.1:{4161 + offset}"
+    with run("up", "--nodes", "2", "--port-offset", str(offset), cwd=tmp_path) as process:
+        assert process.stdout is not None
+        said = ""
+        while "Ctrl-C stops everything." not in said:
+            line = process.stdout.readline()
+            assert line, process.communicate()[1]
+            said += line
+        assert f"http://127.0.0.1:{4151 + offset}/pub?topic=greetings" in said
+        deadline = time.monotonic() + 30
+        while len(httpx.get(f"{lookupd}/nodes").json()["producers"]) < 2:
+            assert time.monotonic() < deadline
+        assert httpx.post(f"http://127.0.0.1:{4251 + offset}/pub?topic=t", content=b"x").text == "OK"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "Traceback" not in errors
+    assert {path.name for path in (tmp_path / "data").iterdir()} == {"nsqd", "nsqd-2"}
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", 4160 + offset), timeout=1)
+
+
+@pytest.mark.process
+def test_if_one_daemon_dies_all_are_stopped(tmp_path: Path) -> None:
+    offset = free_offset(1)
+    with run("up", "--port-offset", str(offset), cwd=tmp_path) as process:
+        assert process.stdout is not None
+        while "Ctrl-C" not in process.stdout.readline():
+            pass
+        os.kill(child(process.pid, "nsqlookupd"), signal.SIGKILL)
+        _, errors = process.communicate(timeout=20)
+    assert process.returncode == 1
+    assert "ended with code -9: stopping" in errors
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", 4150 + offset), timeout=1)

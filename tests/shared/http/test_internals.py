@@ -1,0 +1,152 @@
+"""What shared/http extends or reads of uvicorn and asyncio without a promise of theirs: it is there, and our part is called.
+
+If one of these fails with a new version of uvicorn or Python, look at guard.py and secure.py before anything else.
+"""
+
+import asyncio
+import inspect
+import re
+import socket
+import tomllib
+from asyncio.sslproto import SSLProtocol
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import Server
+
+from shared.http.guard import GuardedProtocol, forget
+from shared.http.secure import SecureProtocol
+from shared.http.server import _Server
+from tests.daemons import ROOT, eventually
+from tests.shared.http.test_secure import GOOD, LAST, Site, all_of, ask
+
+MUCH = b"GET /much HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POST = b"POST /good HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nbody"
+# The methods that are overridden or called, with their parameters.
+SIGNATURES: list[tuple[type, str, str]] = [
+    (HttpToolsProtocol, "__init__", "self config server_state app_state _loop"),
+    (HttpToolsProtocol, "connection_made", "self transport"),
+    (HttpToolsProtocol, "connection_lost", "self exc"),
+    (HttpToolsProtocol, "data_received", "self data"),
+    (HttpToolsProtocol, "send_400_response", "self msg"),
+    (HttpToolsProtocol, "on_message_begin", "self"),
+    (HttpToolsProtocol, "on_headers_complete", "self"),
+    (HttpToolsProtocol, "on_body", "self body"),
+    (HttpToolsProtocol, "on_message_complete", "self"),
+    (HttpToolsProtocol, "on_response_complete", "self"),
+    (HttpToolsProtocol, "pause_writing", "self"),
+    (HttpToolsProtocol, "resume_writing", "self"),
+    (Server, "startup", "self sockets"),
+    (Server, "shutdown", "self sockets"),
+    (SSLProtocol, "connection_lost", "self exc"),
+    (SSLProtocol, "pause_writing", "self"),
+    (SSLProtocol, "resume_writing", "self"),
+    (SSLProtocol, "_fatal_error", "self exc message"),
+    (SSLProtocol, "_do_shutdown", "self"),
+]
+# What is read or set of their objects.
+ATTRIBUTES: dict[type, str] = {
+    HttpToolsProtocol: "app cycle headers loop parser pipeline timeout_keep_alive_task transport",
+    SSLProtocol: "_app_protocol _app_state _loop _outgoing _shutdown_timeout_handle _ssl_reading_paused _transport",
+    Server: "config server_state servers should_exit started",
+    RequestResponseCycle: "response_started",
+}
+
+
+def overridden(kind: type) -> set[str]:
+    """The methods of a class that its bases have, too."""
+    inherited = {name for base in kind.__mro__[1:-1] for name in vars(base)}
+    return {name for name, value in vars(kind).items() if name in inherited and inspect.isfunction(value)} - {
+        "__init__"
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "parameters"), SIGNATURES, ids=lambda value: getattr(value, "__name__", value)
+)
+def test_a_method_has_the_signature_that_is_relied_on(kind: type, name: str, parameters: str) -> None:
+    assert " ".join(inspect.signature(getattr(kind, name)).parameters) == parameters
+
+
+def test_every_override_is_in_the_table() -> None:
+    known = {(kind, name) for kind, name, _ in SIGNATURES if name != "__init__"}
+    assert known == {
+        (base, name)
+        for ours, base in ((GuardedProtocol, HttpToolsProtocol), (SecureProtocol, SSLProtocol), (_Server, Server))
+        for name in overridden(ours)
+    }
+
+
+@pytest.mark.parametrize(("kind", "names"), ATTRIBUTES.items(), ids=lambda value: getattr(value, "__name__", ""))
+def test_the_attributes_that_are_relied_on_are_there(kind: type, names: str) -> None:
+    source = inspect.getsource(kind)
+    for name in names.split():
+        assert re.search(rf"\bself\.{name}\b(?:: [^=]+)? = ", source), name
+
+
+def test_a_transport_holds_itself_until_it_is_taken_apart() -> None:
+    async def run() -> None:
+        ours, theirs = socket.socketpair()
+        transport, _ = await asyncio.get_running_loop().connect_accepted_socket(asyncio.Protocol, ours)
+        held: Any = transport
+        assert held._read_ready_cb.__self__ is transport
+        forget(transport)
+        assert held._read_ready_cb is None
+        transport.abort()
+        theirs.close()
+
+    asyncio.run(run())
+
+
+def test_tls_holds_no_more_than_our_class_says() -> None:
+    assert SSLProtocol.max_size > SecureProtocol.max_size
+    assert "self.max_size" in inspect.getsource(SSLProtocol.__init__)
+
+
+def test_a_handshake_begins_in_the_state_that_is_asked_for() -> None:
+    assert "self._app_state = AppProtocolState.STATE_INIT" in inspect.getsource(SSLProtocol.__init__)
+
+
+def test_every_override_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: set[tuple[type, str]] = set()
+
+    def recording(kind: type, name: str) -> Callable[..., Any]:
+        real = vars(kind)[name]
+
+        def method(self: Any, *arguments: Any, **named: Any) -> Any:
+            called.add((kind, name))
+            return real(self, *arguments, **named)
+
+        return method
+
+    kinds = (GuardedProtocol, SecureProtocol, _Server)
+    expected = {(kind, name) for kind in kinds for name in overridden(kind)}
+    for kind, name in expected:
+        monkeypatch.setattr(kind, name, recording(kind, name))
+    site = Site(tmp_path)
+    with site.secure() as client:
+        assert ask(client, POST).endswith(b"finebody")
+        assert ask(client, GOOD).endswith(b"fine")
+        client.sendall(MUCH)
+        eventually(lambda: {(GuardedProtocol, "pause_writing"), (SecureProtocol, "pause_writing")} <= called)
+        client.sendall(LAST)
+        assert all_of(client).endswith(b"fine")
+    with site.secure() as client:
+        assert b" 400 " in ask(client, b"nonsense\r\n\r\n")
+    with site.raw() as stranger:  # no handshake: a fatal error of TLS
+        stranger.sendall(GOOD)
+        assert stranger.recv(4096)
+    site.close()
+    assert called == expected
+
+
+def test_the_bound_of_uvicorn_is_the_version_that_is_tested() -> None:
+    """Whoever raises the bound has to run the tests with the version that it admits."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (wanted,) = (one for one in project["dependencies"] if one.startswith("uvicorn"))
+    major, minor = map(int, uvicorn.__version__.split(".")[:2])
+    assert wanted.endswith(f",<{major}.{minor + 1}")
