@@ -38,7 +38,7 @@ class Parts:
 
 
 class DistributedBatch(NamedTuple):
-    """The messages first..end (`end` excluded) that the edge of the topic has just passed."""
+    """The messages first..end (`end` excluded) that the distributed offset of the topic has just passed."""
 
     first: int  # ordinal
     end: int
@@ -71,20 +71,19 @@ class Reader(Protocol):
     deleted: bool
     ephemeral: bool
     scan_entry: tuple[int, int] | None  # (due, handle) of the reader's entry in the agenda
-    takes_job_options: (
-        bool  # True: its messages are jobs, which have terms and wait for their time in the reader itself
-    )
+    # True: its messages are jobs, which have options and wait for their time in the reader itself
+    takes_job_options: bool
 
     # called by the topic
 
     def extend(self, batch: DistributedBatch) -> None:
-        """Take over the messages of `batch`, which the edge has just passed."""
+        """Take over the messages of `batch`, which the distributed offset has just passed."""
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Leave out messages first..end, which this reader does not get. `Edge.ordinary` already counts `ordinary` of them."""
 
     def expect(self, first: int, count: int, options: JobOptions) -> None:
-        """Note that `count` messages from `first` on come on these terms once the edge passes them.
+        """Note that `count` messages from `first` on come with these options once the distributed offset passes them.
 
         The topic calls this only on a reader that `takes_job_options`.
         """

@@ -36,7 +36,7 @@ class ReaderState(ABC):
 
     @abstractmethod
     def apply(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
-        """Apply a record that names the reader. Returns the spans (first, end) that the reader no longer owes."""
+        """Apply a record that names the reader. Returns the spans (first, end) that the reader no longer references."""
 
     @abstractmethod
     def finish(self, first: int, end: int) -> None:
@@ -52,21 +52,21 @@ class ReaderState(ABC):
     def expect(  # noqa: B027 (most kinds have no use for it)
         self, first: int, count: int, options: JobOptions, numbers: list[int], created: int
     ) -> None:
-        """Note that `count` messages from `first` on were published on these terms, at `created` (ns since the epoch).
+        """Note that `count` messages from `first` on were published with these options, at `created` (ns since the epoch).
 
-        `numbers`: their ids as numbers, if they are jobs that the edge passed at once; else [].
+        `numbers`: their ids as numbers, if they are jobs that the distributed offset passed at once; else [].
         """
 
     @abstractmethod
     def drop(self, distributed: int) -> list[Span]:
-        """Return the spans that the reader owes before `edge`, the topic's; the reader is being dropped."""
+        """Return the spans that the reader references before `distributed`, the topic's; the reader is being dropped."""
 
     @abstractmethod
     def conclude(self, distributed: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
         """Draw the conclusions from what was applied, before the state is dumped, compared or made live.
 
-        `edge`: the topic's; `delayed`: messages that were published with a delay, ordinal to due. Returns the spans that
-        the reader turns out not to owe. More records may be applied afterwards.
+        `distributed`: the topic's; `delayed`: messages that were published with a delay, ordinal to due. Returns the spans that
+        the reader turns out not to reference. More records may be applied afterwards.
         """
 
     @property
@@ -81,7 +81,7 @@ class ReaderState(ABC):
     def dues(self, ordinals: Collection[int], delayed: Mapping[int, int]) -> dict[int, int]:
         """Return, by ordinal, when those of `ordinals` are due that still wait here for the delay of their publish.
 
-        Walks everything that waits. `delayed`: as in `settle`.
+        Walks everything that waits. `delayed`: as in `conclude`.
         """
         return {}
 
@@ -103,7 +103,7 @@ class ReaderState(ABC):
     def load(cls, array: list[Any], offset: int, distributed: int, lane: Page, kinds: Kinds) -> Self:
         """Return the state that `dump` returned as `array`, with every time moved by `offset` (ns).
 
-        `lane`: the messages before `edge`, the topic's, that wait in the topic's delay lane.
+        `lane`: the messages before `distributed`, the topic's, that wait in the topic's delay lane.
         """
 
     def carry_over(self, before: Self) -> None:  # noqa: B027 (most kinds have no use for it)
@@ -111,10 +111,10 @@ class ReaderState(ABC):
 
     @abstractmethod
     def referenced_spans(self, distributed: int, kinds: Kinds) -> Iterator[Span]:
-        """Yield the spans (first, end) that a state owes which was just loaded, except for the messages that `flags` tells."""
+        """Yield the spans (first, end) that a state that was just loaded references, but for those that `flags` tells."""
 
     def flags(self, first: int, end: int) -> bytes:
-        """Return a byte for each of messages first..end: 1 if the reader owes it individually. b"" if it owes none so."""
+        """Return a byte for each of messages first..end: 1 if the reader references it alone. b"" if it references none so."""
         return b""
 
     @classmethod
@@ -126,6 +126,6 @@ class ReaderState(ABC):
     def revive(self, reader: Reader, plain: list[Span], offset: int, now: int) -> None:
         """Fill a live reader of this kind, which was just made, with this state, which is settled.
 
-        `plain`: the spans of the topic's remaining messages that were published without a delay, up to the edge. The
-        state's times are `offset` ns later than the monotonic clock's. `now`: monotonic ns.
+        `plain`: the spans of the topic's remaining messages that were published without a delay, up to the distributed offset.
+        The state's times are `offset` ns later than the monotonic clock's. `now`: monotonic ns.
         """

@@ -59,7 +59,7 @@ class Readers:
         return channel
 
     def attach(self, kind: ReaderKind, name: str, make: Callable[[Parts], R], number: int) -> R:
-        """Return a new reader of another kind, which starts at the edge. Raises TooMany.
+        """Return a new reader of another kind, which starts at the distributed offset. Raises TooMany.
 
         `number`: the number that it had before a restart; 0: it is new.
         """
@@ -92,7 +92,10 @@ class Readers:
         self._context.registry.channel_deleted(self._topic, name)
 
     def fill_from_past(self, channel: Channel, start: int, now: int) -> None:
-        """Give a new channel all messages from `start` to the edge. All of them must be retained. `now`: monotonic ns."""
+        """Give a new channel all messages from `start` to the distributed offset. All of them must be retained.
+
+        `now`: monotonic ns.
+        """
         offsets = self._offsets
         parts = self._journal.add_references(start, offsets.distributed)
         waiting = set(offsets.lane.ordinals(start, offsets.distributed))

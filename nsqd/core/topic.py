@@ -1,9 +1,9 @@
 """A topic: a sequence of messages, and the readers that take them out.
 
-The messages published in a turn are sealed together: they get ids, frames and one record (intake.py). The *edge* is the
-ordinal up to which messages belong to the readers (edge.py). It follows the end of the sequence unless the topic has no reader,
-is paused, or is still asking nsqlookupd for its channels. A new reader starts at the edge. So the first reader gets the
-messages published before it, and each later one gets only what comes after it.
+The messages published in a turn are sealed together: they get ids, frames and one record (intake.py). The *distributed offset*
+is the ordinal up to which messages belong to the readers (offsets.py). It follows the end of the sequence unless the
+topic has no reader, is paused, or is still asking nsqlookupd for its channels. A new reader starts at the distributed offset.
+So the first reader gets the messages published before it, and each later one gets only what comes after it.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -122,14 +122,14 @@ class Topic:
         return self.intake.admit(Attributes(key=key), 1) > 0
 
     def put(self, bodies: list[bytes], options: JobOptions, key: str = "") -> int:
-        """Take jobs. Returns the id of the first as a number; the other ids follow it. The jobs exist from Broker.settle on.
+        """Take jobs. Returns the id of the first as a number; the other ids follow it. The jobs exist from Broker.seal_puts on.
 
         `key`: the key of a single job, as in Attributes; "": none.
         """
         return self.intake.put(bodies, options, key)
 
     def put_with_id(self, body: bytes, options: JobOptions, sequence: int, created: int) -> None:
-        """Append at once a job that was put elsewhere at `created` (ns since the epoch). See Intake.put_known."""
+        """Append at once a job that was put elsewhere at `created` (ns since the epoch). See Intake.put_with_id."""
         self._seal_put_batch(self.intake.put_with_id(body, options, sequence, created))
 
     def seal_puts(self) -> None:
@@ -157,13 +157,13 @@ class Topic:
 
     @property
     def _is_open(self) -> bool:
-        """Return True if the edge follows the end of the sequence."""
+        """Return True if the distributed offset follows the end of the sequence."""
         return bool(self.readers) and not (self.paused or self.starting)
 
     def _append(self, sealed: Sealed, put_batch: PutBatch | None, only: Channel | None) -> None:
         """Append messages to the sequence, and distribute them if the topic may.
 
-        `puts`: the jobs that they are; None: they are not jobs. `only`: the one channel that gets them; None: all readers.
+        `put_batch`: the jobs that they are; None: they are not jobs. `only`: the one channel that gets them; None: all readers.
         """
         offsets, frames, due = self.offsets, sealed.frames, sealed.due
         first, offsets.end = offsets.end, offsets.end + len(frames)
@@ -214,9 +214,9 @@ class Topic:
     # after a restart
 
     def resume(self, end: int, distributed: int, paused: bool, delayed: Iterable[tuple[int, int]], now: int) -> None:
-        """Take over the state from the log: the end of the sequence, the edge `distributed`, and the pause.
+        """Take over the state from the log: the end of the sequence, the distributed offset `distributed`, and the pause.
 
-        `delayed`: (ordinal, due) of the delayed messages at or past the edge; `due` and `now` are monotonic ns.
+        `delayed`: (ordinal, due) of the delayed messages at or past the distributed offset; `due` and `now` are monotonic ns.
         """
         offsets = self.offsets
         offsets.end, offsets.distributed, self.paused = end, distributed, paused
@@ -227,7 +227,7 @@ class Topic:
     # distribution
 
     def distribute(self) -> None:
-        """Move the edge to the end of the sequence, unless something holds it."""
+        """Move the distributed offset to the end of the sequence, unless something holds it."""
         first, end = self.offsets.distributed, self.offsets.end
         if first == end or not self._is_open:
             return
@@ -235,7 +235,10 @@ class Topic:
         self._extend(first, None, None)
 
     def _extend(self, first: int, put_batch: PutBatch | None, only: Channel | None) -> None:
-        """Move the edge from `first` to the end, and tell the readers. `only`: the one channel that gets the messages."""
+        """Move the distributed offset from `first` to the end, and tell the readers.
+
+        `only`: the one channel that gets the messages.
+        """
         offsets = self.offsets
         end = offsets.distributed = offsets.end
         delayed = offsets.lane.pass_all() if offsets.lane.ahead else 0
@@ -287,7 +290,10 @@ class Topic:
         return self._readers.revive_channel(name, number)
 
     def attach(self, kind: ReaderKind, name: str, make: Callable[[Parts], R], number: int = 0) -> R:
-        """Return a new reader of another kind, from the edge on. `number`: the same after a restart; 0: new. Raises TooMany."""
+        """Return a new reader of another kind, from the distributed offset on. `number`: the same after a restart; 0: new.
+
+        Raises TooMany.
+        """
         reader = self._readers.attach(kind, name, make, number)
         if not number:
             self.distribute()
@@ -378,7 +384,7 @@ class Topic:
         return self.journal.cold(self.offsets.distributed, self.offsets.end)
 
     def frame(self, ordinal: int) -> bytes:
-        """Return the frame of a message that is owed, or b"" if it must be read from disk first."""
+        """Return the frame of a message that is referenced, or b"" if it must be read from disk first."""
         extent = self.journal.read(ordinal)
         return extent.frames[ordinal - extent.first] if extent is not None else b""
 

@@ -1,8 +1,8 @@
 """The durable state of a topic: how the log's records change it, and how a checkpoint stores it.
 
-The states of a topic's readers are defined beside the readers. A checkpoint holds [number, name, paused, end, edge, delayed,
-readers, config, cursors]:
-* delayed: the messages whose delay is not over, or is over at or past the edge, packed as in
+The states of a topic's readers are defined beside the readers. A checkpoint holds [number, name, paused, end, distributed
+offset, delayed, readers, config, cursors]:
+* delayed: the messages whose delay is not over, or is over at or past the distributed offset, packed as in
   nsqd/core/timing/deferred_pages.py;
 * readers: each is [kind, ...], where the kind determines the rest;
 * config: [durability, retention, retention_bytes], where nil means the node's setting;
@@ -73,25 +73,25 @@ class TopicState:
     name: str
     paused: bool = False
     end: int = 0  # ordinal of the next message
-    distributed: int = 0  # the edge: messages before it belong to the readers
+    distributed: int = 0  # the distributed offset: messages before it belong to the readers
     config: TopicConfig = field(default_factory=TopicConfig)
     cursors: dict[str, Cursor] = field(default_factory=dict)
     readers: dict[int, ReaderState] = field(default_factory=dict)  # by number
     delayed: dict[int, int] = field(default_factory=dict)  # ordinal -> due, of messages published with a delay
     # ordinals in `delayed` that a reader's own record names: they have left the delay lane, if only by an operator's command
     handed_over: set[int] = field(default_factory=set)
-    lane: list[bytes] = field(default_factory=list)  # more of them, packed; owed by all readers that start before them
+    # more of them, packed; referenced by all readers that start before them
+    lane: list[bytes] = field(default_factory=list)
     publishers: Publishers = field(default_factory=Publishers)  # from the publishes since STATE_TOPIC
-    publishers_before: Publishers = field(
-        default_factory=Publishers
-    )  # from the SEEN records, or from before the checkpoint
+    # from the SEEN records, or from before the checkpoint
+    publishers_before: Publishers = field(default_factory=Publishers)
 
     # applying records
 
     def apply(self, kind: RecordKind, content: bytes) -> Iterable[Span]:
         """Apply a record that names the topic, and that does not change its sequence of messages.
 
-        Returns the spans (first, end) that one reader no longer owes because of the record.
+        Returns the spans (first, end) that one reader no longer references because of the record.
         """
         if kind is RecordKind.CURSOR:
             _, name, cursor = records.unpack_cursor(content)
@@ -146,13 +146,13 @@ class TopicState:
 
     @property
     def _own_until(self) -> int:
-        """Return the ordinal before which delayed messages that the edge has passed wait in the topic alone, for no reader."""
+        """Return the ordinal before which delayed messages that were distributed wait in the topic alone, for no reader."""
         return min((one.start for one in self.readers.values() if not one.has_own_times), default=self.distributed)
 
     def distribute(self, first: int, end: int, owners: Iterable[int] | None) -> int:
-        """Move the edge behind messages first..end. Returns how many readers owe them.
+        """Move the distributed offset behind messages first..end. Returns how many readers reference them.
 
-        `owners`: the numbers of the only readers that owe them; None: all readers do.
+        `owners`: the numbers of the only readers that reference them; None: all readers do.
         """
         self.distributed = end
         if owners is None:
@@ -163,7 +163,7 @@ class TopicState:
         return len(self.readers) - len(others)
 
     def create_reader(self, kind: ReaderKind, number: int, name: str, start: int, kinds: Kinds) -> None:
-        """Add a new reader that begins with message `start`, which may be before the edge."""
+        """Add a new reader that begins with message `start`, which may be before the distributed offset."""
         dues: dict[int, int] = {}
         late = [(first, end) for first, end, delayed in kinds(start, self.distributed) if delayed]
         if late:
@@ -182,7 +182,7 @@ class TopicState:
                 self.readers[number].expect(ordinal, 1, JobOptions(due=due), [], 0)
 
     def hole(self, first: int, end: int) -> None:
-        """Drop messages first..end, which the edge had not passed, and move the edge to `end`."""
+        """Drop messages first..end, which the distributed offset had not passed, and move the distributed offset to `end`."""
         self.distributed = end
         self.delayed = {ordinal: due for ordinal, due in self.delayed.items() if ordinal < first}
         for reader in self.readers.values():
@@ -191,9 +191,10 @@ class TopicState:
     # conclusions
 
     def conclude(self, kinds: Kinds) -> list[Span]:
-        """Draw the conclusions from the applied records. Returns the spans that readers turn out not to owe (ReaderState).
+        """Draw the conclusions from the applied records.
 
-        The edge lies beyond the end only if the newest publishes are damaged: later records show that their ordinals are used.
+        Returns the spans that readers turn out not to reference (ReaderState). The distributed offset lies beyond the end only
+        if the newest publishes are damaged: later records show that their ordinals are used.
         """
         self.distributed = max([self.distributed, *(reader.reached for reader in self.readers.values())])
         self.end = max(self.end, self.distributed)

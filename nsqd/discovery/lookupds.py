@@ -37,8 +37,8 @@ class _Lookupd:
         self.patience = FIRST_RETRY  # s until the next try after a failure
         self.news = trio.Event()  # set when there is something to say, or a reason to try again
         self._commands: list[bytes] = []  # filled only while connected, because connecting registers everything anyway
-        self._queued_count = 0  # calls of `tell`
-        self._taken = 0  # how many of those calls the last `take` covers
+        self._queued_count = 0  # calls of `queue_command`
+        self._taken = 0  # how many of those calls the last `pop_commands` covers
         self._known = 0  # how many of those calls the nsqlookupd has acknowledged
         self.answers = True  # False: the last exchange failed, and so did the next try
         self._progress = trio.Event()  # set, and replaced, when `_known` or `answers` changes
@@ -58,7 +58,7 @@ class _Lookupd:
         return commands
 
     def acknowledged(self) -> None:
-        """Note that the nsqlookupd has answered what `take` returned last."""
+        """Note that the nsqlookupd has answered what `pop_commands` returned last."""
         self._known, self.answers = self._taken, True
         self._notify()
 

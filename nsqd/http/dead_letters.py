@@ -82,7 +82,7 @@ class DeadLetters:
 def _find_page(
     broker: Broker, topic: str, channel: str, after: bytes | None, limit: int
 ) -> tuple[int, list[tuple[bytes, DeadLetter, bytes]]]:
-    """Return how many messages are buried, and (id, grave, frame) for up to `limit` of them. Runs in the trio thread."""
+    """Return how many messages are buried, and (id, dead letter, frame) for up to `limit` of them. Runs in the trio thread."""
     found = existing_channel(broker, topic, channel)
     return len(found.buried), [
         (message_id, letter, broker.topics[topic].frame(letter.ordinal))

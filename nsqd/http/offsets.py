@@ -82,7 +82,7 @@ class OffsetFinder:
         self._node = node
 
     async def offset(self, name: str, log_id: str, argument: OffsetArgument) -> int:
-        """Return the offset of a place in a topic. For `known` see `look`. Raises HttpError."""
+        """Return the offset of a place in a topic. For `log_id` see `topic_and_window`. Raises HttpError."""
 
         def work() -> PendingOffset:
             topic, window = topic_and_window(self._node, name, log_id)
@@ -133,7 +133,7 @@ def logged_topic(broker: Broker, name: str) -> Topic:
 def topic_and_window(node: Node, name: str, log_id: str) -> tuple[Topic, Window]:
     """Return the topic, and the window of offsets that can be read. Runs in the trio thread.
 
-    `known` is the id of the log whose offsets the client knows; "": it does not say. Raises HttpError 409 if the topic is in
+    `log_id` is the id of the log whose offsets the client knows; "": it does not say. Raises HttpError 409 if the topic is in
     another log.
     """
     topic = logged_topic(node.broker, name)

@@ -8,12 +8,12 @@
 `refusal` is why publishes are refused, "" if they are not. `disk_free` and `disk_total` are null if the disk could not be
 examined. `files` are the newest 200, the newest first; `first_timestamp`, the publish time of the first message in a file that
 is still wanted, is left out if there is none. `topics` are the 100 with the most live bytes, of `topic_count` that have
-something in the log: `messages` are owed to some reader, or not given to any channel yet; `retained` can be read back, owed or
-not.
+something in the log: `messages` are those that some reader has not finished, or that no channel was given yet;
+`retained` can be read back, finished or not.
 
-Live bytes are those owed or retained. They are counted on request, at most every KEPT seconds (`counted`: when, ns since the
-epoch), while messages come and go. So the count is approximate, and an extent of which half is wanted counts as half its bytes.
-`files` and the other counted figures are of that time, and everything else is of now.
+Live bytes are those referenced or retained. They are counted on request, at most every COUNT_LIFETIME seconds (`counted`: when,
+ns since the epoch), while messages come and go. So the count is approximate, and an extent of which half is wanted counts as
+half its bytes. `files` and the other counted figures are of that time, and everything else is of now.
 """
 
 import asyncio

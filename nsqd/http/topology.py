@@ -73,7 +73,7 @@ class Topology:
         return empty_response()
 
     async def create_channel(self, request: Request) -> Response:
-        """Create a channel at the topic's edge, where its distribution stands, or `from` a place in what it retains.
+        """Create a channel at the topic's distributed offset, or `from` a place in what the topic retains.
 
         Places are described in read_back.py. With `from` the channel must be new.
         """

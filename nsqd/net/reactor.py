@@ -51,21 +51,21 @@ class Reactor:
         self,
         broker: Broker,
         clock: Clock,
-        serve_http: Callable[[], HttpReplies],
-        tell: Callable[[list[Change]], None],
+        answer_http_requests: Callable[[], HttpReplies],
+        report_changes: Callable[[list[Change]], None],
         admission: Admission | None = None,
         system: System | None = None,
     ) -> None:
         """Set up the epoll, the parts of a turn and the wake-up socket.
 
-        `serve_http` does what the HTTP thread asked for; `tell` is called after a turn that changed the topology.
+        `answer_http_requests` does what the HTTP thread asked for; `report_changes` is called after a turn that changed the topology.
         """
         system, admission = system or System(), admission or Admission()
         self._broker = broker
         self._agenda, self._scan, self._registry = broker.agenda, broker.scan, broker.registry
         self._clock = clock
-        self._answer_http_requests = serve_http
-        self._report_changes = tell
+        self._answer_http_requests = answer_http_requests
+        self._report_changes = report_changes
         self._epoll = system.poller()
         self._wake_up = WakeUp(self._epoll, system.pair)
         self.wake = self._wake_up.wake  # makes the next turn happen now; from any thread

@@ -35,7 +35,7 @@ class DataImport(ABC):
         self.leftovers: list[str] = []
 
     def prepare(self) -> bool:
-        """Return True if there is something to take over. Raises TakeOverError, and the errors of `_find`.
+        """Return True if there is something to take over. Raises DataImportError, and the errors of `_find`.
 
         After one of these errors nothing has changed on disk.
         """

@@ -38,14 +38,14 @@ class Sequence:
         self.distributed = 0  # ordinal: the messages before it were given to channels
         self.extents: list[StoredExtent] = []
         self.first: int | None = None  # ordinal: finished messages from it on are retained; None: none are
-        self.retained: list[StoredExtent] = []  # extents that are only retained; in order after `settle`
-        self._unsorted = True  # True: `kept` may be out of order
+        self.retained: list[StoredExtent] = []  # extents that are only retained; in order after `join_retained`
+        self._unsorted = True  # True: `retained` may be out of order
         self._grain = 0, 0  # ns and bytes that an extent joined from neighbors may span
-        self._firsts: list[int] = []  # `first` of each extent in `held`
+        self._firsts: list[int] = []  # `first` of each extent in `extents`
         self.end = 0  # ordinal after the last message
-        # number of extents in `held` whose messages are all freed; `sweep` removes them once they are half
+        # number of extents in `extents` whose messages are all released; `sweep` removes them once they are half
         self._released_count = 0
-        # called with each extent whose messages are all freed, before the extent is swept
+        # called with each extent whose messages are all released, before the extent is swept
         self.on_released: Callable[[StoredExtent], None] = _empty_extent
 
     def append(
@@ -53,8 +53,8 @@ class Sequence:
     ) -> list[StoredExtent]:
         """Append messages, in extents whose size bounds what a channel standing in one of them keeps in memory.
 
-        `owing`: how many readers owe the messages already; 0: the edge has not passed them. Returns the extents that got
-        messages.
+        `references`: how many readers reference the messages already; 0: the distributed offset has not passed them. Returns
+        the extents that got messages.
         """
         if references:
             self.distributed = first + len(frames)
@@ -128,13 +128,13 @@ class Sequence:
         return found
 
     def distribute(self, first: int, end: int, references: int) -> None:
-        """Move the edge to `end`: `owing` readers owe messages first..end."""
+        """Move the distributed offset to `end`: `references` readers reference messages first..end."""
         self.distributed = end
         for stored, start, stop in self.spans(first, end):
             stored.set_references(start, stop, references)
 
     def drop_references(self, first: int, end: int) -> None:
-        """Note that one reader no longer owes messages first..end, all of which must be present."""
+        """Note that one reader no longer references messages first..end, all of which must be present."""
         place = bisect_right(self._firsts, first) - 1
         dead = 0
         while first < end:
@@ -155,8 +155,8 @@ class Sequence:
     def kinds(self, first: int, end: int) -> Iterator[tuple[int, int, bool]]:
         """Yield the present parts of first..end as (first, end, delayed). The sequence must not change meanwhile.
 
-        `delayed` is True if the part was published with a delay. A part may include freed messages of an extent that is still
-        owed.
+        `delayed` is True if the part was published with a delay. A part may include released messages of an extent that is
+        still referenced.
         """
         return (
             (stored.first + start, stored.first + stop, stored.delayed)
@@ -183,7 +183,7 @@ class Sequence:
                 yield one, start - one.first, stop - one.first
 
     def readable(self, first: int, end: int) -> Iterator[StoredExtent]:
-        """Yield the extents, owed or retained, that hold messages of first..end, ascending.
+        """Yield the extents, referenced or retained, that hold messages of first..end, ascending.
 
         The caller must not change the sequence meanwhile.
         """
@@ -200,12 +200,12 @@ class Sequence:
         )
 
     def count_released(self) -> None:
-        """Count the freed messages of all extents anew: those before the edge that no channel owes."""
+        """Count the released messages of all extents anew: those before the distributed offset that no channel references."""
         for stored in self.extents:
             stored.count_released(self.distributed)
 
     def add_references(self, first: int, end: int) -> list[StoredExtent]:
-        """Note that one more channel owes all messages of first..end, finished or not.
+        """Note that one more channel references all messages of first..end, finished or not.
 
         All of these messages must be on disk and retained. Returns their extents, in which no frame may be missing from now on.
         """
@@ -234,11 +234,11 @@ class Sequence:
         self._firsts[place : place + 1] = [part.first for part in parts]
 
     def live(self) -> list[StoredExtent]:
-        """Return the extents with messages that are not freed."""
+        """Return the extents with messages that are not released."""
         return [stored for stored in self.extents if stored.released < stored.count]
 
     def index_of(self, ordinal: int) -> int:
-        """Return the index in `held` of the live extent that holds `ordinal`, else of the next; len(held) if there is none."""
+        """Return the index in `extents` of the live extent that holds `ordinal`, else of the next."""
         place = bisect_right(self._firsts, ordinal) - 1
         if place < 0 or ordinal >= self.extents[place].end:
             place += 1
@@ -247,7 +247,7 @@ class Sequence:
         return place
 
     def extent_of(self, ordinal: int) -> StoredExtent | None:
-        """Return the live extent that holds `ordinal`; None if no reader owes it."""
+        """Return the live extent that holds `ordinal`; None if no reader references it."""
         place = self.index_of(ordinal)
         return self.extents[place] if place < len(self.extents) and self.extents[place].first <= ordinal else None
 
@@ -272,7 +272,7 @@ class Sequence:
         return Extent(self.end, False)
 
     def sweep(self) -> None:
-        """Remove the extents whose messages are all freed from `held`. Those that the topic retains move to `kept`."""
+        """Remove the extents that are all released from `extents`. Those that the topic retains move to `retained`."""
         self.retained += self._released_and_retained()
         self._unsorted = True
         self.extents = self.live()
@@ -327,23 +327,23 @@ class Sequence:
         self.retained = [] if first is None else [stored for stored in self.retained if stored.end > first]
 
     def all_retained(self) -> list[StoredExtent]:
-        """Return the extents whose messages are all freed and of which some are retained."""
+        """Return the extents whose messages are all released and of which some are retained."""
         return self.retained + self._released_and_retained()
 
     def _released_and_retained(self) -> list[StoredExtent]:
-        """Return the extents in `held` that no reader owes and that are retained."""
+        """Return the extents in `extents` that no reader references and that are retained."""
         first = self.first
         return [] if first is None else [one for one in self.extents if one.released == one.count and one.end > first]
 
     def wanted(self, stored: StoredExtent) -> float:
-        """Return the part of an extent, 0 to 1, that some reader owes or that is retained."""
+        """Return the part of an extent, 0 to 1, that some reader references or that is retained."""
         unfinished = 1 - stored.released / stored.count
         if self.first is None:
             return unfinished
         return max(unfinished, min(1.0, (stored.end - self.first) / stored.count))
 
     def remove_from(self, first: int) -> None:
-        """Forget all messages from the ordinal `first` on, which no reader owes."""
+        """Forget all messages from the ordinal `first` on, which no reader references."""
         while self.extents and self.extents[-1].end > first:
             stored = self.extents[-1]
             if not stored.release_from(max(0, first - stored.first)):

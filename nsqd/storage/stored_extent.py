@@ -1,8 +1,8 @@
 """An extent of messages, and a reference count for each of them.
 
-Each message has a byte that counts the channels that still owe it. Finishing a range of messages is one bytes.translate,
-whatever the range's length; the frame of a message that no channel owes becomes b"" at once. With more channels than a byte can
-count, the extent keeps a list of numbers instead.
+Each message has a byte that counts the channels that still reference it. Finishing a range of messages is one bytes.translate,
+whatever the range's length; the frame of a message that no channel references becomes b"" at once. With more channels than a
+byte can count, the extent keeps a list of numbers instead.
 """
 
 from operator import add
@@ -47,9 +47,9 @@ class StoredExtent:
         self.delayed = delayed  # True: the messages were published with a delay, see Extent
         self.extent: Extent | None = Extent(first, delayed)
         self.refcounts = bytearray()  # for each message, how many channels have not finished it
-        # used instead of `owed` once there are more channels than a byte can count
+        # used instead of `refcounts` once there are more channels than a byte can count
         self.large_refcounts: list[int] | None = None
-        self.released = 0  # number of messages that no channel owes any more; in memory their frames are b""
+        self.released = 0  # number of messages that no channel references any more; in memory their frames are b""
         self.size = 0  # bytes of all frames, freed or not, with OVERHEAD (pieces.py) for each
         self.bulk = 0  # upper bound of the frames' bytes: it decides when the extent is closed
         self.locations: list[Location] = []  # where the extent's records are on disk; empty: they are not written yet
@@ -75,7 +75,7 @@ class StoredExtent:
         return self.released < self.count < EXTENT_MESSAGES and self.bulk < EXTENT_BYTES
 
     def append(self, frames: list[bytes], ids: bytes, largest: int, references: int) -> None:
-        """Append messages that are in memory and that `owing` readers owe.
+        """Append messages that are in memory and that `references` readers reference.
 
         `ids`: 16 bytes for each message; `largest`: bytes of the largest frame.
         """
@@ -108,7 +108,7 @@ class StoredExtent:
             self.set_references(self.count - 1, self.count, references)
 
     def add_references(self, first: int, end: int) -> None:
-        """Note that one more channel owes messages first..end (indexes)."""
+        """Note that one more channel references messages first..end (indexes)."""
         if self.large_refcounts is None and max(self.refcounts[first:end], default=0) < MOST_IN_A_BYTE:
             self.refcounts[first:end] = self.refcounts[first:end].translate(_ONE_MORE)
             return
@@ -117,7 +117,7 @@ class StoredExtent:
         self.large_refcounts[first:end] = [count + 1 for count in self.large_refcounts[first:end]]
 
     def add_flagged_references(self, flags: bytes) -> None:
-        """Note that one more channel owes the messages whose flag is 1. `flags` has a byte for each message."""
+        """Note that one more channel references the messages whose flag is 1. `flags` has a byte for each message."""
         if self.large_refcounts is None and max(self.refcounts, default=0) < MOST_IN_A_BYTE:
             self.refcounts = bytearray(map(add, self.refcounts, flags)) if any(self.refcounts) else bytearray(flags)
             return
@@ -125,7 +125,7 @@ class StoredExtent:
         self.large_refcounts = list(map(add, counts, flags))
 
     def set_references(self, first: int, end: int, channels: int) -> None:
-        """Note that `channels` channels owe messages first..end (indexes)."""
+        """Note that `channels` channels reference messages first..end (indexes)."""
         if channels <= MOST_IN_A_BYTE and self.large_refcounts is None:
             self.refcounts[first:end] = bytes((channels,)) * (end - first)
             return
@@ -135,7 +135,7 @@ class StoredExtent:
         self.large_refcounts[first:end] = [channels] * (end - first)
 
     def drop_references(self, first: int, end: int) -> bool:
-        """Note that one channel no longer owes messages first..end (indexes). Returns True if every message is freed."""
+        """Note that a channel no longer references messages first..end (indexes). Returns True if all messages are released."""
         if self.large_refcounts is not None:
             return self._drop_large_references(self.large_refcounts, first, end)
         refcounts = self.refcounts[first:end].translate(_ONE_LESS)
@@ -157,7 +157,7 @@ class StoredExtent:
         return self.released == self.count
 
     def release_from(self, first: int) -> bool:
-        """Free the messages from index `first` on, which no channel will owe. Returns True if every message is freed."""
+        """Release the messages from index `first` on, which no channel will reference. Returns True if all are released."""
         self.released += self.count - first
         if self.extent is not None:
             self.extent.frames[first:] = [b""] * (self.count - first)
@@ -166,7 +166,7 @@ class StoredExtent:
     def part(self, start: int, end: int, distributed: int) -> "StoredExtent":
         """Return a new extent, on disk only, of messages start..end (indexes).
 
-        `edge`: the ordinal before which messages were given to channels.
+        `distributed`: the ordinal before which messages were given to channels.
         """
         part = StoredExtent(self.first + start, self.delayed)
         part.extent = None
@@ -218,16 +218,16 @@ class StoredExtent:
         return self.oldest + (self.newest - self.oldest) * index // max(1, self.count - 1)
 
     def retain_only(self) -> None:
-        """Mark all messages as freed: no channel owes any of them, and they are only retained."""
+        """Mark all messages as released: no channel references any of them, and they are only retained."""
         self.extent, self.large_refcounts, self.refcounts, self.released = None, None, bytearray(), self.count
 
     def reset_refcounts(self) -> None:
-        """Prepare a retained extent for channels that owe its messages again."""
+        """Prepare a retained extent for channels that reference its messages again."""
         self.extent, self.large_refcounts, self.refcounts = None, None, bytearray(self.count)
         self.bulk = EXTENT_BYTES  # the extent grows no more
 
     def count_released(self, distributed: int) -> None:
-        """Count the freed messages anew: those before `edge` were given to channels, and are freed if none owes them."""
+        """Count the released messages anew: those before `distributed` that no channel references."""
         refcounts = self.large_refcounts if self.large_refcounts is not None else self.refcounts
         self.released = sum(not number for number in refcounts[: max(0, min(self.count, distributed - self.first))])
 
@@ -244,7 +244,7 @@ class StoredExtent:
             add_location(self.locations, *location)
 
     def is_referenced(self, index: int) -> bool:
-        """Return True if some channel owes the message at `index`."""
+        """Return True if some channel references the message at `index`."""
         return bool(self.large_refcounts[index] if self.large_refcounts is not None else self.refcounts[index])
 
 
@@ -257,7 +257,7 @@ def add_location(locations: list[Location], segment: int, generation: int, start
 
 
 def _release_frames(frames: list[bytes], first: int, refcounts: bytearray, done: int) -> None:
-    """Give back the memory of those frames from index `first` on whose count in `owed` is 0. `done`: how many there are."""
+    """Release the frames from index `first` on whose count in `refcounts` is 0. `done`: how many there are."""
     if done == len(refcounts):
         frames[first : first + done] = [b""] * done
         return

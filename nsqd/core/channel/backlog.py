@@ -1,6 +1,6 @@
-"""The messages that a channel has ready: its topic's sequence from the cursor to the edge, and messages that came back.
+"""The messages that a channel has ready: those from its cursor to the distributed offset, and those that came back.
 
-The edge is the ordinal up to which the topic has distributed messages to its readers.
+The distributed offset is the ordinal up to which the topic has distributed messages to its readers.
 
 A message comes back when it is requeued, times out, or its delay ends. It waits in the retry lane until the cursor has passed
 as many messages as --mem-queue-size, rather than behind a backlog of ten million. A hole is a span of ordinals ahead of the
@@ -23,7 +23,7 @@ from nsqd.core.timing.deferred import Message
 END_OF_ALL = 1 << 63  # higher than any ordinal
 LOST_AT_ONCE = 100  # lost messages of the retry lane passed over before other work gets its turn: about 1 ms
 
-ReadyMessages = tuple[Message | None, int, list[bytes], bytes]  # see Backlog.take
+ReadyMessages = tuple[Message | None, int, list[bytes], bytes]  # see Backlog.pop_ready
 
 
 class Backlog:
@@ -32,14 +32,14 @@ class Backlog:
     __slots__ = ("_extent", "_holes", "_mem_queue_size", "_offsets", "cursor", "extents", "passed", "reading", "retry")
 
     def __init__(self, offsets: TopicOffsets, extents: Extents, mem_queue_size: int) -> None:
-        """Create an empty backlog with its cursor at the edge."""
+        """Create an empty backlog with its cursor at the distributed offset."""
         self._offsets = offsets
         self.extents = extents
         self._mem_queue_size = mem_queue_size  # messages
-        self.cursor = offsets.distributed  # ordinal of the next message that was never taken; <= edge.distributed
-        self.passed = (
-            offsets.ordinary
-        )  # of the messages that edge.ordinary counts, those behind the cursor or in a hole
+        # ordinal of the next message that was never taken; at most the distributed offset
+        self.cursor = offsets.distributed
+        # of the messages that `ordinary` counts, those behind the cursor or in a hole
+        self.passed = offsets.ordinary
         self.retry: deque[tuple[int, Message]] = deque()  # (cursor at which it is taken, message); cursors ascend
         self.reading = False  # True: the next message is being read from disk; nothing is taken meanwhile
         self._holes: deque[tuple[int, int]] = deque()  # spans (first, end) ahead of the cursor, ascending, disjoint
@@ -48,7 +48,7 @@ class Backlog:
     # putting messages in
 
     def put_back(self, message: Message) -> None:
-        """Append a message to the retry lane, to be taken when the cursor has passed mem-queue-size more, or is at the edge."""
+        """Append a message to the retry lane, to be taken when the cursor has passed mem-queue-size more or is at its end."""
         self.retry.append((min(self._offsets.distributed, self.cursor + self._mem_queue_size), message))
 
     def put_first(self, message: Message) -> None:
@@ -56,7 +56,7 @@ class Backlog:
         self.retry.append((self.cursor, message))
 
     def resume(self, cursor: int, ready: int) -> None:
-        """Move the cursor to `cursor` after a restart, with `ready` messages of the sequence from there to the edge."""
+        """Move the cursor to `cursor` after a restart; `ready` messages are from there to the distributed offset."""
         self.cursor, self.passed = cursor, self._offsets.ordinary - ready
 
     # taking messages out
@@ -98,7 +98,7 @@ class Backlog:
         return None
 
     def _limit(self) -> int:
-        """Return the ordinal before which the cursor must stop: the edge, the next hole or the next retry."""
+        """Return the ordinal before which the cursor must stop: the distributed offset, the next hole or the next retry."""
         limit = self._offsets.distributed
         if self.retry:
             limit = min(limit, self.retry[0][0])
@@ -140,7 +140,7 @@ class Backlog:
     def bound(self, batch: DistributedBatch) -> list[tuple[int, int]]:
         """Drop the newest messages if more than mem-queue-size are ready, but only messages of `batch` without a delay.
 
-        The edge has just passed the batch. Return the spans (first, end) that were dropped, ascending.
+        The distributed offset has just passed the batch. Return the spans (first, end) that were dropped, ascending.
         """
         excess = min(batch.ordinary, self._offsets.ordinary - self.passed + len(self.retry) - self._mem_queue_size)
         if excess <= 0:
@@ -172,7 +172,7 @@ class Backlog:
         return taken
 
     def clear(self) -> None:
-        """Forget all ready messages and move the cursor to the edge."""
+        """Forget all ready messages and move the cursor to the distributed offset."""
         self.cursor, self.passed = self._offsets.distributed, self._offsets.ordinary
         self.retry.clear()
         self._holes.clear()
@@ -182,7 +182,7 @@ class Backlog:
 
     @property
     def cold(self) -> int:
-        """Return how many messages from the cursor to the edge are on disk only."""
+        """Return how many messages from the cursor to the distributed offset are on disk only."""
         return self.extents.cold(self.cursor, self._offsets.distributed)
 
     @property

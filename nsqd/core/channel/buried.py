@@ -1,7 +1,7 @@
 """Buried messages, the dead letters of a channel: delivered too often, kept with the reason until an operator acts on them.
 
 NSQ has no such state, so it is opt-in (`--max-attempts`); beanstalkd's bury is the same. A buried message is neither ready
-nor in flight nor deferred. The channel still owes it, so the store keeps it.
+nor in flight nor deferred. The channel still references it, so the store keeps it.
 """
 
 from collections.abc import Iterable, Iterator

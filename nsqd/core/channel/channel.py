@@ -7,9 +7,10 @@ A channel moves its messages between four states, and each state has a class of 
     deferred    Deferred: requeued with a delay (a message published with a delay waits in the topic's delay lane, once for all)
     buried      Buried: dead letters, which were delivered too often
 
-A finished message is in none of the four states. The *edge* is the ordinal up to which the topic has distributed messages to
-its readers, and the *cursor* is the ordinal up to which this channel has taken them. A channel *owes* a message until the
-message is finished or dropped. Consumers change a channel through commands.py and operators through acting.py.
+A finished message is in none of the four states. The *distributed offset* is the ordinal up to which the topic has distributed
+messages to its readers, and the *cursor* is the ordinal up to which this channel has taken them. A channel *references* a
+message until the message is finished or dropped. Consumers change a channel through commands.py and operators through
+actions.py.
 """
 
 from collections.abc import Callable, Iterator
@@ -216,13 +217,18 @@ class Channel:
             self.schedule_deferred()
         else:
             self.backlog.put_first(message)
-            if self.is_given_up(message.attempts):  # its id is on disk, so `take` buries it when its turn comes
+            if self.is_given_up(
+                message.attempts
+            ):  # its id is on disk, so `put_in_flight` buries it when its turn comes
                 self.spent.add(message.ordinal)
 
     # calls from the topic
 
     def extend(self, batch: DistributedBatch) -> None:
-        """Take in the messages that the topic's edge has just passed. A bounded channel drops those that it has no room for."""
+        """Take in the messages that the topic's distributed offset has just passed.
+
+        A bounded channel drops those that it has no room for.
+        """
         self.delayed += batch.delayed
         for first, end in self.backlog.bound(batch) if self._bounded else ():
             self.dropped_count += end - first
@@ -230,7 +236,7 @@ class Channel:
         self.wake()
 
     def expect(self, first: int, count: int, options: JobOptions) -> None:
-        """Do nothing: the messages of a channel have no terms, only jobs do."""
+        """Do nothing: the messages of a channel have no options, only jobs do."""
 
     def skip(self, first: int, end: int, ordinary: int) -> None:
         """Leave out messages first..end, `ordinary` of which were counted as ready."""
@@ -264,7 +270,7 @@ class Channel:
         self.wake()
 
     def put_in_flight(self, consumer: Consumer, count: int, room: int, now: int) -> list[bytes]:
-        """Take the next messages out of the backlog and put them in flight at the consumer: see Supply.take."""
+        """Take the next messages out of the backlog and put them in flight at the consumer: see Supply.put_in_flight."""
         for _ in range(LOST_AT_ONCE):
             taken = self.backlog.pop_ready(count, room)
             if taken is None:
@@ -288,7 +294,7 @@ class Channel:
         return []
 
     def finish_undelivered(self, consumer: Consumer, message_id: bytes) -> None:
-        """Finish a message that was just taken for the consumer, instead of delivering it: see Supply.discard."""
+        """Finish a message that was just taken for the consumer, instead of delivering it: see Supply.finish_undelivered."""
         found = self.in_flight.take_out(consumer, message_id)
         if found is not None:
             self.journal.finish(found[1], 1)

@@ -23,7 +23,7 @@ class Supply(Protocol):
         """
 
     def finish_undelivered(self, consumer: Consumer, message_id: bytes) -> None:
-        """Finish a message that `take` just returned for the consumer, which does not get it."""
+        """Finish a message that `put_in_flight` just returned for the consumer, which does not get it."""
 
 
 class Dispatch:

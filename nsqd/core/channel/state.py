@@ -1,6 +1,6 @@
 """The durable state of a channel: how records change it, what a checkpoint holds of it, and how to make it live again.
 
-This file alone knows how the fields of a live channel map to the state that survives a restart. A channel owes (has not
+This file alone knows how the fields of a live channel map to the state that survives a restart. A channel references (has not
 finished) three kinds of messages, and no message is of two kinds:
 * messages that are not `passed`. Those before the cursor were delivered once, those from the cursor on are ready. Those that
   were published with a delay wait for their time, on either side of the cursor;
@@ -82,13 +82,13 @@ class ChannelState(ReaderState):
         self.returned[ordinal] = attempts, due
 
     def _take_out(self, ordinal: int) -> None:
-        """Take a message that the channel owes out of `returned`, `buried` or `pages`, or mark it as passed."""
+        """Take a message that the channel references out of `returned`, `buried` or `pages`, or mark it as passed."""
         known = self.returned.pop(ordinal, None) or self.buried.pop(ordinal, None)
         if known is None and not self.pages.remove_one(ordinal):
             self.passed.add(ordinal, ordinal + 1)
 
     def finish(self, first: int, end: int) -> None:
-        """Note that messages first..end are no longer owed: finished, dropped, or never meant for this channel."""
+        """Note that messages first..end are no longer referenced: finished, dropped, or never meant for this channel."""
         self.pages.remove_span(first, end)
         if self.returned:
             remove(self.returned, first, end)

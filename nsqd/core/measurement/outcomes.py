@@ -90,7 +90,7 @@ class Events:
 
 @dataclass(slots=True)
 class Outcome:
-    """The counts of one producer's messages since the last Outcomes.take."""
+    """The counts of one producer's messages since the last Outcomes.fetch_counts."""
 
     finished: int = 0
     requeued: int = 0

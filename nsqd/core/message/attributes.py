@@ -70,7 +70,7 @@ def unpack(packed: bytes, ordinal: int) -> Attributes:
 
 @lru_cache(maxsize=1024)
 def _unpacked(packed: bytes) -> Attributes:
-    """Return the attributes with the difference in place of the sequence. Jobs put on the same terms share a cache entry."""
+    """Return the attributes with the difference in place of the sequence. Jobs with the same options share a cache entry."""
     headers, key, producer, difference, *job = msgpack.unpackb(packed)
     pairs = tuple((name, value) for name, value in headers)
     options = (job[0][0], job[0][1], job[0][2]) if job else None

@@ -27,7 +27,7 @@ class Backup(Protocol):
     """The maker of backups. Its methods are for the trio thread."""
 
     def begin(self) -> tuple[int, Sequence[BackupPart]]:
-        """Begin a backup. Returns its number and the parts to copy, which stay as long as `go_on` is called, until `end`.
+        """Begin a backup. Returns its number and the parts to copy, which stay as long as `keep_alive` is called, until `end`.
 
         Raises Busy, OSError.
         """

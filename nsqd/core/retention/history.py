@@ -95,7 +95,7 @@ class History(Protocol):
         """Plan to read from `start` up to `end` at most: about `most` bytes, but at least one message if there is one."""
 
     def plans_of(self, topic: int, ordinals: list[int]) -> Sequence[Plan]:
-        """Plan to read these messages, which must be owed; the plans may cover messages between them."""
+        """Plan to read these messages, which must be referenced; the plans may cover messages between them."""
 
     def plan_for(self, topic: int, stamp: int) -> tuple[int, Plan]:
         """Locate the first message that was published at `stamp` (ns since the epoch) or later.

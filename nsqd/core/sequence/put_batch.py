@@ -20,7 +20,7 @@ USUAL = JobOptions()
 
 
 class PutBatch:
-    """Consecutive jobs of a topic on the same terms, which become one record of the log."""
+    """Consecutive jobs of a topic with the same options, which become one record of the log."""
 
     __slots__ = ("created", "first", "frames", "ids", "key", "largest", "numbers", "options")
 

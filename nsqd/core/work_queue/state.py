@@ -1,14 +1,16 @@
 """The durable state of a tube: how records change it, what a checkpoint holds of it, and how to make it live again.
 
-This file alone knows how the fields of a live tube map to the state that survives a restart. A tube owes (has not finished)
-the messages that have a row in `jobs` and, from its edge on, the messages that are not `finished` and are not jobs yet.
+This file alone knows how the fields of a live tube map to the state that survives a restart. A tube references (has not
+finished) the messages that have a row in `jobs` and, from its distributed offset on, the messages that are not `finished` and
+are not jobs yet.
 
-In a checkpoint, JOBS records with one page each follow the array of the tube. While they are being read, the tube owes
-everything that is not finished; `settle` ends that. Changes of jobs that are recorded between those records are in their pages,
-too.
+In a checkpoint, JOBS records with one page each follow the array of the tube. While they are being read, the tube references
+everything that is not finished; `conclude` ends that. Changes of jobs that are recorded between those records are in their
+pages, too.
 
-A checkpoint holds [number, name, start, edge, holes, terms]: holes are the spans (first, end) from the edge on that are
-finished; terms are (ordinal, priority, ttr, delay, due, was put) of messages that are not jobs yet and have unusual terms.
+A checkpoint holds [number, name, start, distributed offset, holes, options]: holes are the spans (first, end) from the
+distributed offset on that are finished; options are (ordinal, priority, ttr, delay, due, was put) of messages that are not jobs
+yet and have unusual options.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ class TubeState(ReaderState):
         return unfinished
 
     def finish(self, first: int, end: int) -> None:
-        """Note that messages first..end are no longer owed: finished, dropped, or never meant for this tube."""
+        """Note that messages first..end are no longer referenced: finished, dropped, or never meant for this tube."""
         if self.jobs.count:
             self.jobs.discard(first, end)
         if self.options:
@@ -76,7 +78,7 @@ class TubeState(ReaderState):
         self.finished.add(first, end)
 
     def expect(self, first: int, count: int, options: JobOptions, numbers: list[int], created: int) -> None:
-        """Note that messages from ordinal `first` on were published on these terms.
+        """Note that messages from ordinal `first` on were published with these options.
 
         If `numbers`, their ids, are given, the messages are jobs at once; otherwise they become jobs later. `created`: ns
         since the epoch.
@@ -95,9 +97,10 @@ class TubeState(ReaderState):
     # conclusions from the records
 
     def conclude(self, distributed: int, delayed: Mapping[int, int], kinds: Kinds) -> Iterable[Span]:
-        """Mark messages before the tube's edge that have no row as finished, and return them. See ReaderState.
+        """Mark messages before the tube's distributed offset that have no row as finished, and return them. See ReaderState.
 
-        This is right once all pages of a checkpoint were read. The edge moves to the first message that is not a job yet.
+        This is right once all pages of a checkpoint were read. The distributed offset moves to the first message that is not a
+        job yet.
         """
         gone: list[Span] = []
         reached = distributed
@@ -151,7 +154,8 @@ class TubeState(ReaderState):
             for ordinal, priority, ttr, delay, due, put in waiting
         }
         finished, position = Finished(start, holes), start
-        for first, end, _ in kinds(start, distributed):  # gaps were finished, but another reader may owe them again
+        # gaps were finished, but another reader may reference them again
+        for first, end, _ in kinds(start, distributed):
             finished.add(position, first)
             position = end
         finished.add(position, distributed)

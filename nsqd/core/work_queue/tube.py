@@ -81,7 +81,7 @@ class Tube:
     # calls from the topic
 
     def extend(self, batch: DistributedBatch) -> None:
-        """Make jobs of the messages that the edge has passed."""
+        """Make jobs of the messages that the distributed offset has passed."""
         self.delayed += batch.delayed
         if batch.put_batch is None:
             self.wake()
@@ -93,7 +93,7 @@ class Tube:
             self._absorb()
 
     def expect(self, first: int, count: int, options: JobOptions) -> None:
-        """Note that `count` messages from ordinal `first` on will become jobs on these terms."""
+        """Note that `count` messages from ordinal `first` on will become jobs with these options."""
         self.arrivals.expect(first, count, options)
 
     def wake(self) -> None:
@@ -156,7 +156,7 @@ class Tube:
         self._note(job, self.table.add(job))
 
     def _add_batch(self, put_batch: PutBatch) -> None:
-        """Make jobs of `puts`, at a fifth of the cost of `_come` for each job.
+        """Make jobs of the batch, at a fifth of the cost of `_add_job` for each job.
 
         The log gets no rows for them: their publish record says that they are jobs.
         """

@@ -24,7 +24,7 @@ from nsqd.protocols.transport import NEVER, Transport
 
 UNITS_OF_A_TURN = 1024  # commands and replies count one each, and large ones more, so that no client gets a long turn
 BYTES_OF_A_UNIT = 1024  # bytes of replies that count one unit: a megabyte in a turn
-MOST_USUAL = 1024  # remembered lines of put: clients put on the same terms again and again
+MOST_USUAL = 1024  # remembered lines of put: clients put with the same options again and again
 TUBES_OF_A_UNIT = 8  # tubes that are looked at for one unit
 MOST_KEPT = 64 * 1024  # bytes of commands that are read ahead while one waits
 NOT_FOUND = b"NOT_FOUND\r\n"
@@ -37,7 +37,7 @@ class BeanstalkContext:
 
     max_job_size: int = 65_535  # bytes
     figures: Callable[[], stats.ServerFigures] = lambda: stats.ServerFigures(65_535, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0)
-    # Recent lines of put: the body's size, and the terms without the time when the delay ends.
+    # Recent lines of put: the body's size, and the options without the time when the delay ends.
     usual: dict[bytes, tuple[int, JobOptions]] = field(default_factory=dict)
 
     def learn(self, line: bytes, arguments: tuple[Any, ...]) -> None:

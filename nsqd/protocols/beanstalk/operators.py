@@ -108,7 +108,7 @@ class Operator(Client):
         self._begin_long(some)
 
     def _move_job(self, job_id: int, name: str) -> None:
-        """Handle move-job: put the job to another tube on its own terms, delete it here, and answer MOVED with its new id.
+        """Handle move-job: put the job to another tube with its own options, delete it here, and answer MOVED with its new id.
 
         The answer is DRAINING, as for a put, while the node drains.
         """

@@ -14,7 +14,7 @@ from nsqd.storage.log.syncer import Syncer
 from nsqd.storage.log.tidying import Tidying
 from nsqd.storage.log.writer import Writer
 
-LEASE = 60_000_000_000  # ns for which `begin` or `go_on` keeps files from being removed
+LEASE = 60_000_000_000  # ns for which `begin` or `keep_alive` keeps files from being removed
 
 
 @dataclass(frozen=True, slots=True)

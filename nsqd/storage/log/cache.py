@@ -37,7 +37,7 @@ class ReadRequest:
     locations: list[Location]  # where the extent stood when the read was requested
     found: FoundFrames | None = None  # the result; None: the read is not done yet, or it failed
     failure: OSError | None = None
-    lost: set[int] = field(default_factory=set)  # indexes of messages that are owed and could not be read
+    lost: set[int] = field(default_factory=set)  # indexes of messages that are referenced and could not be read
 
 
 class Cache:
@@ -45,13 +45,12 @@ class Cache:
 
     def __init__(self, disk: Disk, log_id: bytes, budget: int, wake: Callable[[], None]) -> None:
         self.budget = budget  # bytes of frames, at most
-        self.limit = budget  # the part of the budget that is left to frames; past it, call `keep_to_budget`
-        self.cached_bytes = 0  # bytes of frames in memory; an extent that is still owed counts with its freed frames
+        self.limit = budget  # the part of the budget that is left to frames; past it, call `evict`
+        # bytes of frames in memory; an extent that is still referenced counts with its released frames
+        self.cached_bytes = 0
         # called with the topic's number when an extent that was requested can be read
         self.on_read: Callable[[int], None] = lambda topic: None
-        self.just_read: list[
-            StoredExtent
-        ] = []  # extents read back in this turn; if there are any, call `keep_to_budget`
+        self.just_read: list[StoredExtent] = []  # extents read back in this turn; if there are any, call `evict`
         self.done: deque[ReadRequest] = deque()  # filled by the thread; if there are any, call `collect`
         self.inline = 0  # extents read in this turn; the code that begins a turn sets it to 0
         self.failures = 0  # number of messages that were found damaged or missing
@@ -64,9 +63,8 @@ class Cache:
         self._new: OrderedDict[StoredExtent, int] = OrderedDict()
         self._new_bytes = 0  # bytes of the extents in `_new`
         self._old: dict[StoredExtent, None] = {}  # extents published before those, as far as they are in memory
-        self._read_back: OrderedDict[StoredExtent, None] = (
-            OrderedDict()
-        )  # extents that were read back, the oldest first
+        # extents that were read back, the oldest first
+        self._read_back: OrderedDict[StoredExtent, None] = OrderedDict()
         self._reading: dict[int, ReadRequest] = {}  # reads under way, by id() of the Held
         self._jobs: deque[ReadRequest | None] = deque()  # reads for the thread; None tells it to end
         self._there_are_jobs = threading.Semaphore(0)
@@ -178,7 +176,7 @@ class Cache:
             self._wake()
 
     def _do(self, read: ReadRequest) -> None:
-        """Read one extent from its pieces, and set `found` or `failure`. Any thread may call this."""
+        """Read one extent from its locations, and set `found` or `failure`. Any thread may call this."""
         try:
             read.found = read_frames(
                 self._disk, self._log_id, self.generations, read.topic, read.stored, read.locations
@@ -226,7 +224,7 @@ class Cache:
         return True
 
     def _install(self, read: ReadRequest) -> None:
-        """Put an extent into memory, all of whose owed messages were read."""
+        """Put an extent into memory, all of whose referenced messages were read."""
         stored, found = read.stored, read.found
         assert found is not None
         for index in _distributed_and_released(read):
@@ -245,7 +243,7 @@ class Cache:
 
 
 def _distributed_and_released(read: ReadRequest) -> Iterator[int]:
-    """Yield the indexes of the messages that were given to channels and that no channel owes."""
+    """Yield the indexes of the messages that were given to channels and that no channel references."""
     stored = read.stored
     if not stored.released:
         return iter(())
@@ -257,7 +255,7 @@ def _distributed_and_released(read: ReadRequest) -> Iterator[int]:
 
 
 def _lost(read: ReadRequest) -> set[int]:
-    """Return the indexes of the messages that are owed and were not read."""
+    """Return the indexes of the messages that are referenced and were not read."""
     found = read.found
     if found is None:
         missing = set(range(read.stored.count))

@@ -42,7 +42,7 @@ class RewritePart:
     topic: int
     stored: StoredExtent
     locations: list[Location]  # pieces of the extent in that segment
-    wanted: bytes  # for each message of the extent, 0 if no reader owes it and it is not retained
+    wanted: bytes  # for each message of the extent, 0 if no reader references it and it is not retained
     place: Location | None = None  # place of the part in the new file
     records: int = 0  # number of records of the part in the new file
 
@@ -62,7 +62,7 @@ class RewriteJob:
 
 
 class Cleaner:
-    """Rewrites one segment at a time: call `take`, then `start`, then `finish`."""
+    """Rewrites one segment at a time: call `choose_segment`, then `start`, then `finish`."""
 
     def __init__(
         self, disk: Disk, identity: LogIdentity, generations: dict[int, int], wake: Callable[[], None]
@@ -79,7 +79,7 @@ class Cleaner:
 
     @property
     def busy(self) -> bool:
-        """Return True from `take` on until `finish` returns the segment or gives it up."""
+        """Return True from `choose_segment` on until `finish` returns the segment or gives it up."""
         return self._job is not None
 
     def choose_segment(self, base: int, wanted: list[WantedExtent]) -> None:
@@ -218,7 +218,7 @@ def _end_of_run(frames: list[bytes], wanted: bytes, attributes: list[bytes], sta
 def _wanted(stored: StoredExtent, sequence: Sequence) -> bytes:
     """Return a byte for each message of the extent, 0 for an unwanted one.
 
-    A message is unwanted if it was given to channels, none owes it, and it is not retained.
+    A message is unwanted if it was given to channels, none references it, and it is not retained.
     """
     if stored.released == stored.count:
         wanted = bytes(stored.count)

@@ -124,7 +124,7 @@ class LogTopic(RetainedExtents):
 
     def add_references(self, first: int, end: int) -> list[tuple[int, int, bool]]:
         for stored in self.sequence.add_references(first, end):
-            # frames that no reader owed are gone in memory, so the extent is read back
+            # frames that no reader referenced are gone in memory, so the extent is read back
             self._recorder.cache.forget_extent(stored)
         return list(self.sequence.kinds(first, end))
 

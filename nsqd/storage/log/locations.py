@@ -66,7 +66,7 @@ def read_frames(
     stored: StoredExtent,
     locations: list[Location],
 ) -> FoundFrames:
-    """Read the extent's messages, as far as they stand where `pieces` say. Raises OSError."""
+    """Read the extent's messages, as far as they stand where `locations` say. Raises OSError."""
     found = no_frames(stored.first, stored.count)
     for location in locations:
         collect_frames(disk, log_id, generations.get(location[0], 0), location, topic, found)

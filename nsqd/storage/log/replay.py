@@ -3,7 +3,8 @@
 Replay knows no rules of topics and readers: it hands each record to the topic's state (nsqd/core/topic_state.py) and maintains
 the topic's extents. Of messages it notes only where they stand on disk; they are read when a reader wants them.
 
-Ephemeral topics and channels are never logged. No reader owes a message that was distributed to an ephemeral channel only.
+Ephemeral topics and channels are never logged. No reader references a message that was distributed to an ephemeral channel
+only.
 """
 
 from collections.abc import Callable, Iterable
@@ -24,7 +25,7 @@ from nsqd.storage.stored_extent import add_location
 
 
 class Replay:
-    """The state that the records applied so far describe. Call `apply` for every record, in order, and then `settle`."""
+    """The state that the records applied so far describe. Call `apply` for every record, in order, and then `conclude`."""
 
     def __init__(self) -> None:
         self.topics: dict[int, TopicState] = {}  # by number; their times are in the log's time
@@ -77,7 +78,7 @@ class Replay:
         return topic
 
     def _release(self, number: int, spans: Iterable[Span]) -> None:
-        """Note that one reader no longer owes each span of a topic's messages. Damage may have removed some of them."""
+        """Note that one reader no longer references each span of a topic's messages. Damage may have removed some of them."""
         for first, end in spans:
             sequence = self.sequences[number]
             for stored, start, stop in sequence.present_spans(first, end):
@@ -182,7 +183,7 @@ class Replay:
             self._hand_out(topic, first, end, None)
 
     def _hand_out(self, topic: TopicState, first: int, end: int, owners: frozenset[int] | None) -> None:
-        """Distribute messages first..end. `owners`: the numbers of the only readers that owe them; None: all readers do."""
+        """Distribute messages first..end. `owners`: the only readers that reference them, by number; None: all."""
         references, sequence = topic.distribute(first, end, owners), self.sequences[topic.number]
         sequence.distributed = end
         for stored, start, stop in sequence.present_spans(first, end):

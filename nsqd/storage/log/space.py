@@ -20,7 +20,7 @@ class Space:
         self._disk = disk
         self._held = disk.reserved()  # bytes of the file that holds space
         self._look_after = LOOK_AFTER
-        self.look_at = 0  # log position at which `look` is to be called again
+        self.look_at = 0  # log position at which `check_free` is to be called again
 
     def check_free(self, end: int) -> None:
         """Check how much room there is, and adjust `full` and the file. `end`: the log's current end."""

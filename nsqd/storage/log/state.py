@@ -5,7 +5,7 @@
     extent    [first, count, delayed, size, pieces, oldest, newest, attributed, logged_first, logged_last]
     pieces    (segment, generation, from, to)
     first     finished messages from here on are retained; nil: none are
-    kept      extents that no reader owes and of which something is retained
+    kept      extents that no reader references and of which something is retained
     offset    to be added to each due time that is not 0, which gives the log's time; 0 means at once
 
 `oldest` and `newest`, when messages of an extent were published, are ns since the epoch; `logged_first` and `logged_last` are
@@ -17,11 +17,11 @@ Formats 1 to 5 had one array, and no kinds of readers:
     channel   [number, name, paused, start, cursor, holes, returned, buried, far]
 
 In it, `far` had the pages of messages that waited for long, and `returned` all other waiting messages, packed end to end. A
-tube was a channel of the name ":work" with its edge for the cursor and, in `buried`, (ordinal, priority, ttr, delay, due) of
-messages that had been put and were no jobs yet. Before format 5 the last two fields of an extent were missing, before format 4
-`attributed`, before format 3 `cursors`. In format 1, `far`, `oldest`, `newest`, and the last five fields of a topic were
-missing as well, and waiting messages were not packed: `delayed` held (ordinal, due) from the edge on, and `returned` held
-(ordinal, attempts, due), with everything that was delayed before the edge.
+tube was a channel of the name ":work" with its distributed offset for the cursor and, in `buried`, (ordinal, priority, ttr,
+delay, due) of messages that had been put and were no jobs yet. Before format 5 the last two fields of an extent were missing,
+before format 4 `attributed`, before format 3 `cursors`. In format 1, `far`, `oldest`, `newest`, and the last five fields of a
+topic were missing as well, and waiting messages were not packed: `delayed` held (ordinal, due) from the distributed offset on,
+and `returned` held (ordinal, attempts, due), with everything that was delayed before the distributed offset.
 """
 
 from __future__ import annotations
@@ -122,9 +122,9 @@ def _extent(stored: StoredExtent) -> list[Any]:
 
 
 def sequence_of(extents: list[list[Any]], distributed: int, end: int) -> Sequence:
-    """Return a topic's extents, on disk only and owed by no reader yet.
+    """Return a topic's extents, on disk only and referenced by no reader yet.
 
-    `edge`: ordinal before which messages were given to channels; `end`: ordinal after the last message.
+    `distributed`: ordinal before which messages were given to channels; `end`: ordinal after the last message.
     """
     sequence = Sequence()
     sequence.distributed, sequence.end = distributed, end
@@ -151,7 +151,7 @@ def _stored_extent(extent: list[Any]) -> StoredExtent:
 
 
 def retained_extent(extent: list[Any]) -> StoredExtent:
-    """Return an extent of `kept`, which no reader owes."""
+    """Return an extent of `kept`, which no reader references."""
     stored = _stored_extent(extent)
     stored.retain_only()
     return stored

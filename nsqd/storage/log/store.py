@@ -84,9 +84,7 @@ class LogStore:
         self._owes_sync = wants_sync and not is_written  # replies that wait for an unwritten group keep waiting
         published, recorder.interval = recorder.interval, 0
         self._syncer.written(wants_sync, published)
-        if (
-            self.retention.long_polls.waiting
-        ):  # the log may have been synced in this turn; if not, `look` asks for a sync
+        if self.retention.long_polls.waiting:  # the log may be synced in this turn; if not, `wake_ready` asks for it
             self.retention.long_polls.wake_ready(self._now, self._is_readable)
         self.after_commit(self._now)
         return [Promise(mark, position) for mark in awaited if mark.position < position] if awaited else []

@@ -44,15 +44,14 @@ class Census:
 
     topics: list[int]  # topics that are still to be counted
     old: frozenset[int]  # bases of the old segments
-    reshaped: int  # Messages.reshaped when the census began: if it changes, the census begins anew
+    reshaped: int  # LogMessages.reshaped when the census began: if it changes, the census begins anew
     total: float = 0.0  # wanted bytes of all segments
     share: dict[int, float] = field(default_factory=dict)  # old base -> wanted bytes
-    wanted: dict[int, list[WantedExtent]] = field(
-        default_factory=dict
-    )  # old base -> the extents with wanted messages in it
+    # old base -> the extents with wanted messages in it
+    wanted: dict[int, list[WantedExtent]] = field(default_factory=dict)
 
     def ask(self, topic: int, sequence: Sequence) -> None:
-        """Count the extents of one topic, owed or retained."""
+        """Count the extents of one topic, referenced or retained."""
         for stored in (*sequence.live(), *sequence.all_retained()):
             part = sequence.wanted(stored)
             self.total += stored.disk_bytes * part

@@ -24,7 +24,7 @@ class TopicFindings:
     name: str
     published: int  # number of messages ever published
     not_distributed: int  # of these, messages that no reader was given yet
-    live: int  # of these, messages that a reader owes, or that no reader was given yet
+    live: int  # of these, messages that a reader references, or that no reader was given yet
     retained: int  # of these, messages that are only retained
     # for each reader: its kind, its name, and the number of messages by state
     readers: list[tuple[ReaderKind, str, dict[str, int]]]
