@@ -64,8 +64,10 @@ class Deliveries:
         for topic in list(self._broker.topics.values()):
             if topic.deleted or topic.ephemeral or topic.name == self._name:
                 continue
-            for told in self._statistics_of(topic, counters):
-                messages.append(json.dumps({"at": at, "node": self._node, **told}, separators=(",", ":")).encode())
+            for statistics in self._statistics_of(topic, counters):
+                messages.append(
+                    json.dumps({"at": at, "node": self._node, **statistics}, separators=(",", ":")).encode()
+                )
             await portions.breathe()
         self._before = counters
         for event in self._broker.context.events.fetch():
@@ -90,7 +92,7 @@ class Deliveries:
         return found
 
     def _event(self, event: OutcomeEvent) -> dict[str, Any]:
-        told = {
+        fields = {
             "at_ns": event.at,
             "node": self._node,
             "event": event.what,
@@ -100,7 +102,7 @@ class Deliveries:
             "producer": event.producer,
             "attempts": event.attempts,
         }
-        return told | ({"latency_ns": event.latency} if event.latency >= 0 else {})
+        return fields | ({"latency_ns": event.latency} if event.latency >= 0 else {})
 
     def _publish(self, messages: list[bytes]) -> None:
         broker, dropped = self._broker, self._broker.context.events.dropped

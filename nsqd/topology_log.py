@@ -12,11 +12,11 @@ MOST_LINES = 100  # lines in a turn: a node that starts with 50,000 topics must 
 
 def log_changes(changes: Sequence[Change]) -> None:
     """Log a line for each of the first MOST_LINES changes except pauses, and one with the number of the others."""
-    told = [change for change in changes if change.kind is not ChangeKind.PAUSED]
-    for change in told[:MOST_LINES]:
+    reported = [change for change in changes if change.kind is not ChangeKind.PAUSED]
+    for change in reported[:MOST_LINES]:
         _log_change(change)
-    if len(told) > MOST_LINES:
-        log.info("TOPICS: %d more topics and channels were created or deleted", len(told) - MOST_LINES)
+    if len(reported) > MOST_LINES:
+        log.info("TOPICS: %d more topics and channels were created or deleted", len(reported) - MOST_LINES)
 
 
 def _log_change(change: Change) -> None:

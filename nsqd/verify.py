@@ -82,9 +82,9 @@ def _tube(topic: TopicFindings) -> dict[str, dict[str, int]]:
 
 
 def _text(findings: Findings) -> str:
-    told = _as_json(findings)
-    lines = [f"log {told['log'] or '(none yet)'}: {told['segments']} segments, {told['bytes']} bytes"]
-    for topic in told["topics"]:
+    summary = _as_json(findings)
+    lines = [f"log {summary['log'] or '(none yet)'}: {summary['segments']} segments, {summary['bytes']} bytes"]
+    for topic in summary["topics"]:
         lines.append(
             f"topic {topic['topic']}: {topic['published']} published, {topic['live']} live,"
             f" {topic['published'] - topic['live']} finished, of which {topic['retained']} are retained"

@@ -69,8 +69,8 @@ class _Lookupd:
 
     async def until_known(self) -> None:
         """Return when the nsqlookupd has acknowledged everything told so far, or does not answer."""
-        told = self._queued_count
-        while self.answers and self._known < told:
+        queued = self._queued_count
+        while self.answers and self._known < queued:
             await self._progress.wait()
 
     def _notify(self) -> None:

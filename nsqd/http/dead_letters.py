@@ -91,10 +91,10 @@ def _find_page(
 
 
 def _describe(found: list[tuple[bytes, DeadLetter, bytes]], bodies: bool) -> list[dict[str, Any]]:
-    room, pictures = MOST_BODY if bodies else 0, []
+    room, entries = MOST_BODY if bodies else 0, []
     for message_id, letter, frame in found:
         body = frame[HEADER_SIZE:]
-        picture = {
+        entry = {
             "id": message_id.decode(),
             "timestamp": int.from_bytes(frame[STAMP], "big"),
             "attempts": letter.attempts,
@@ -104,9 +104,9 @@ def _describe(found: list[tuple[bytes, DeadLetter, bytes]], bodies: bool) -> lis
         }
         if bodies and len(body) <= room:
             room -= len(body)
-            picture["body"] = base64.b64encode(body).decode()
-        pictures.append(picture)
-    return pictures
+            entry["body"] = base64.b64encode(body).decode()
+        entries.append(entry)
+    return entries
 
 
 def _ids(arguments: dict[str, str]) -> list[bytes]:

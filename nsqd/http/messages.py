@@ -50,9 +50,9 @@ class Messages:
         if "offset" not in arguments:
             raise HttpError(400, "MISSING_ARG_OFFSET")
         ordinal = bounded(arguments, "offset", 0, MOST_ORDINAL)
-        look = FrameLookup(self._node, attributes=False)
-        await look.fetch(lambda: (topic_of_channel(self._node.broker, topic, channel), [ordinal]))
-        frame = look.frames[ordinal]
+        lookup = FrameLookup(self._node, attributes=False)
+        await lookup.fetch(lambda: (topic_of_channel(self._node.broker, topic, channel), [ordinal]))
+        frame = lookup.frames[ordinal]
         if not frame:
             raise HttpError(404, "MESSAGE_NOT_FOUND")
         headers = V1_HEADERS | {"X-Nsq-Message-Id": message_id(frame).decode()}
@@ -63,22 +63,25 @@ class Messages:
         arguments = query(request)
         topic, channel = topic_and_channel(arguments)
         state, page = read_state(arguments), read_page(arguments)
-        look, told = FrameLookup(self._node), MessagesPage()
+        lookup, messages_page = FrameLookup(self._node), MessagesPage()
 
         def choose() -> tuple[Topic, list[int]]:
             found = existing_channel(self._node.broker, topic, channel)
             try:
-                told.messages, told.following = list_messages(found, state, page.after, page.limit)
+                messages_page.messages, messages_page.following = list_messages(found, state, page.after, page.limit)
             except ValueError:
                 raise HttpError(400, "INVALID_ARG_AFTER") from None
-            told.total = _total(found, state)
-            told.wall_offset = self._node.broker.wall - self._node.broker.now
-            return self._node.broker.topics[topic], [one.ordinal for one in told.messages]
+            messages_page.total = _total(found, state)
+            messages_page.wall_offset = self._node.broker.wall - self._node.broker.now
+            return self._node.broker.topics[topic], [one.ordinal for one in messages_page.messages]
 
-        await look.fetch(choose)
-        answer: dict[str, Any] = {"total": told.total, "messages": told.describe(state, look, page.preview)}
-        if told.following:
-            answer["next"] = told.following
+        await lookup.fetch(choose)
+        answer: dict[str, Any] = {
+            "total": messages_page.total,
+            "messages": messages_page.describe(state, lookup, page.preview),
+        }
+        if messages_page.following:
+            answer["next"] = messages_page.following
         return json_response(answer)
 
 
@@ -91,25 +94,25 @@ class MessagesPage:
         self.total = 0
         self.wall_offset = 0  # ns from the monotonic clock to the wall clock
 
-    def describe(self, state: MessageState, look: FrameLookup, preview: int) -> list[dict[str, Any]]:
+    def describe(self, state: MessageState, lookup: FrameLookup, preview: int) -> list[dict[str, Any]]:
         """Return the messages as dicts for JSON."""
-        bodies, pictures = Bodies(preview), []
+        bodies, entries = Bodies(preview), []
         for one in self.messages:
-            picture: dict[str, Any] = {"offset": one.ordinal, "attempts": one.attempts}
-            frame = look.frames[one.ordinal]
+            entry: dict[str, Any] = {"offset": one.ordinal, "attempts": one.attempts}
+            frame = lookup.frames[one.ordinal]
             if frame:
-                picture["id"] = message_id(frame).decode()
-                picture["timestamp"] = int.from_bytes(frame[STAMP], "big")
-                picture |= bodies.describe(frame)
-                picture |= look.attributes.get(one.ordinal, NONE).as_dict()
+                entry["id"] = message_id(frame).decode()
+                entry["timestamp"] = int.from_bytes(frame[STAMP], "big")
+                entry |= bodies.describe(frame)
+                entry |= lookup.attributes.get(one.ordinal, NONE).as_dict()
             if state is MessageState.DEFERRED:
-                picture["ready_at"] = one.due + self.wall_offset
+                entry["ready_at"] = one.due + self.wall_offset
             elif state is MessageState.IN_FLIGHT:
-                picture["times_out_at"] = one.due + self.wall_offset
+                entry["times_out_at"] = one.due + self.wall_offset
             elif state is MessageState.BURIED:
-                picture |= {"buried_at": one.buried, "reason": one.reason}
-            pictures.append(picture)
-        return pictures
+                entry |= {"buried_at": one.buried, "reason": one.reason}
+            entries.append(entry)
+        return entries
 
 
 def read_state(arguments: dict[str, str]) -> MessageState:

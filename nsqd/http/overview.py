@@ -166,7 +166,7 @@ class OverviewRows:
             clients += len(channel.consumers)
             requeued += channel.requeue_count
             timed_out += channel.timeout_count
-        held = depth + in_flight + deferred
+        unfinished = depth + in_flight + deferred
         row = (
             depth,
             in_flight,
@@ -180,14 +180,14 @@ class OverviewRows:
         )
         jobs = sum(sum(reader.counts()) for reader in topic.readers.values() if reader.takes_job_options)
         self.names.append(topic.name)
-        self.rows.append((*row, held, oldest, jobs))
+        self.rows.append((*row, unfinished, oldest, jobs))
         self.stopped.append(len(self.paused) > known)
 
     def as_answer(self, wanted: Sequence[str] | None) -> dict[str, Any]:
         """Return the whole answer. `wanted` are the columns in it; None: it has not even names."""
         columns: dict[str, Sequence[int]] = dict.fromkeys(COLUMNS, ())
         columns.update(zip(COLUMNS, zip(*self.rows, strict=True), strict=bool(self.rows)))
-        told: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "totals": {"topics": len(self.rows), **{name: sum(columns[name]) for name in TOTALS}},
             "oldest": min(filter(None, columns["oldest"]), default=0),
             "paused": sorted(self.paused)[:MOST_NAMES],
@@ -195,8 +195,8 @@ class OverviewRows:
             "idle": {"count": len(self.idle), "names": sorted(self.idle)[:MOST_NAMES]},
         }
         if wanted is not None:
-            told |= {"names": self.names, "columns": {name: columns[name] for name in wanted}}
-        return told
+            answer |= {"names": self.names, "columns": {name: columns[name] for name in wanted}}
+        return answer
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """Return the figures of each topic as a dict."""

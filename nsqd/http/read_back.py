@@ -103,7 +103,7 @@ class ReadBack:
         at = read_offset_argument(arguments, "time", OffsetArgument())
 
         window, amount = await self._node.bridge.call(lambda: self._amount(name, log_id))
-        told: dict[str, Any] = {
+        answer: dict[str, Any] = {
             "topic": name,
             "node": self._node.options.node_number(),
             "log": window.log,
@@ -114,8 +114,8 @@ class ReadBack:
             "last_timestamp": amount.newest,
         }
         if "time" in arguments:
-            told["offset"] = await self._offset_finder.offset(name, log_id, at)
-        return json_response(told)
+            answer["offset"] = await self._offset_finder.offset(name, log_id, at)
+        return json_response(answer)
 
     def _amount(self, name: str, log_id: str) -> tuple[Window, Amount]:
         """Return the window of offsets, and the amount in it. Runs in the trio thread. Raises HttpError."""
@@ -159,18 +159,20 @@ class ReadBack:
 
     async def _wait(self, name: str, log_id: str, start: int, stop: int, ms: int) -> None:
         """Wait until everything from `start` to `stop` can be read, or for `ms` milliseconds. Raises HttpError."""
-        broker, history, bridge, came = self._node.broker, self._node.history, self._node.bridge, asyncio.Event()
+        broker, history, bridge, readable = self._node.broker, self._node.history, self._node.bridge, asyncio.Event()
 
         def work() -> bool:
             topic, window = topic_and_window(self._node, name, log_id)
             check_offset(start, window)
             if window.next < stop:
-                history.await_messages(topic.number, stop, broker.now + ms * MILLISECOND, lambda: bridge.post(came.set))
+                history.await_messages(
+                    topic.number, stop, broker.now + ms * MILLISECOND, lambda: bridge.post(readable.set)
+                )
             return window.next >= stop
 
         if not await bridge.call(work):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(came.wait(), ms / 1000)
+                await asyncio.wait_for(readable.wait(), ms / 1000)
 
 
 def _wants_msgpack(request: Request) -> bool:
@@ -225,16 +227,16 @@ def _lines(batches: list[MessageBatch]) -> bytes:
 
 
 def _line(offset: int, frame: bytes, attributes: Attributes) -> str:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "offset": offset,
         "timestamp": int.from_bytes(frame[STAMP], "big"),
         "id": message_id(frame).decode(),
     }
     body = frame[HEADER_SIZE:]
     try:
-        told["body"] = body.decode()
+        fields["body"] = body.decode()
     except UnicodeDecodeError:
-        told["body_base64"] = base64.b64encode(body).decode()
+        fields["body_base64"] = base64.b64encode(body).decode()
     if attributes:
-        told |= attributes.as_dict()
-    return json.dumps(told, separators=(",", ":"), ensure_ascii=False)
+        fields |= attributes.as_dict()
+    return json.dumps(fields, separators=(",", ":"), ensure_ascii=False)

@@ -73,7 +73,7 @@ class StorageRoute:
                 self._until = time.monotonic() + COUNT_LIFETIME
         figures, refusal = await self._node.bridge.call(lambda: (self._node.log(), self._node.broker.store.refusal))
         free, total = await asyncio.to_thread(self._room)
-        told = {
+        answer = {
             "path": self._path,
             **_figures(figures),
             "live_bytes": min(counted.live, figures.size),
@@ -85,7 +85,7 @@ class StorageRoute:
             "files": [_file(file) for file in counted.files],
             "topics": [_topic(name, content) for name, content in counted.topics],
         }
-        return json_response(told)
+        return json_response(answer)
 
     async def _count(self) -> Counted:
         node, call = self._node, self._node.bridge.call

@@ -57,8 +57,8 @@ class TubesRoute:
         tubes, now = self._node.broker.tubes, time.monotonic_ns()
         named = tubes.names_of_all()
         found = nsmallest(limit, (name for name in named if name > after))
-        told = [{"tube_name": name, **tube_figures(tubes, name, now)} for name in found]
-        return {"tube_count": len(named), "tubes": told}
+        rows = [{"tube_name": name, **tube_figures(tubes, name, now)} for name in found]
+        return {"tube_count": len(named), "tubes": rows}
 
 
 def tube_figures(tubes: Tubes, name: str, now: int) -> dict[str, int]:

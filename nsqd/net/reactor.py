@@ -58,7 +58,8 @@ class Reactor:
     ) -> None:
         """Set up the epoll, the parts of a turn and the wake-up socket.
 
-        `answer_http_requests` does what the HTTP thread asked for; `report_changes` is called after a turn that changed the topology.
+        `answer_http_requests` does what the HTTP thread asked for. `report_changes` is called after a turn that changed the
+        topology.
         """
         system, admission = system or System(), admission or Admission()
         self._broker = broker

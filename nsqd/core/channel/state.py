@@ -196,7 +196,7 @@ class ChannelState(ReaderState):
         belong to the topic's state.
         """
         assert isinstance(reader, Channel)
-        near, far = reader.deferred.packed()
+        timer_heap, pages = reader.deferred.packed()
         passed = Finished(reader.backlog.cursor, reader.backlog.holes)
         again = b"".join([pack(ordinal, 0, attempts) for ordinal, attempts in _ready_again(reader)])
         return cls(
@@ -206,7 +206,7 @@ class ChannelState(ReaderState):
             cursor=passed.floor,
             passed=passed,
             paused=reader.paused,
-            pages=DeferredPages([page_of(page) for page in (near + again, *far)]),
+            pages=DeferredPages([page_of(page) for page in (timer_heap + again, *pages)]),
             buried={letter.ordinal: (message_id, letter) for message_id, letter in reader.buried.items()},
         )
 
@@ -218,16 +218,16 @@ class ChannelState(ReaderState):
         channel.backlog.resume(self.cursor, self._ready(channel.offsets.distributed, plain))
         for first, end in self.passed.spans(self.cursor):
             channel.skip(first, end, 0)
-        far, near = [], [(ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items()]
+        pages, timer_heap = [], [(ordinal, due, attempts) for ordinal, (attempts, due) in self.returned.items()]
         for page in self.pages.pages():
             if min(page[1::3]) - offset > now + MINUTE:
-                far.append(shifted(page, -offset).tobytes())
+                pages.append(shifted(page, -offset).tobytes())
             else:
-                near += zip(page[::3], page[1::3], page[2::3], strict=True)
-        for ordinal, due, attempts in sorted(near):
+                timer_heap += zip(page[::3], page[1::3], page[2::3], strict=True)
+        for ordinal, due, attempts in sorted(timer_heap):
             channel.restore_message(Message(ordinal, attempts), due - offset if due else 0, now)
-        for piece in far:
-            channel.deferred.load(piece)
+        for packed in pages:
+            channel.deferred.load(packed)
         channel.schedule_deferred()
         for message_id, letter in self.buried.values():
             channel.buried.add(message_id, letter)

@@ -48,16 +48,16 @@ class Attributes:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the attributes that are set, as a dict for replies over HTTP."""
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if self.headers:
-            told["headers"] = dict(self.headers)
+            fields["headers"] = dict(self.headers)
         if self.key:
-            told["key"] = self.key
+            fields["key"] = self.key
         if self.producer:
-            told |= {"producer": self.producer, "sequence": self.sequence}
+            fields |= {"producer": self.producer, "sequence": self.sequence}
         if self.job is not None:
-            told |= dict(zip(("priority", "ttr", "delay"), self.job, strict=True))
-        return told
+            fields |= dict(zip(("priority", "ttr", "delay"), self.job, strict=True))
+        return fields
 
 
 def unpack(packed: bytes, ordinal: int) -> Attributes:

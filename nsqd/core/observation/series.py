@@ -46,8 +46,10 @@ class Ring:
         for missed in range(max(self.last + 1, slot - self._slots + 1), slot) if self.last >= 0 else ():
             self._set(missed, (nan,) * len(NAMES))
         before = self._before if self.last == slot - 1 else None
-        came, left = (max(0, new - old) for new, old in zip(counts, before, strict=True)) if before else (nan, nan)
-        self._set(slot, (came, left, depth, in_flight))
+        published, finished = (
+            (max(0, new - old) for new, old in zip(counts, before, strict=True)) if before else (nan, nan)
+        )
+        self._set(slot, (published, finished, depth, in_flight))
         self._begun = slot if self._begun < 0 else self._begun
         self._before, self.last = counts, slot
 
@@ -128,16 +130,16 @@ class Series:
 
 def _state(topic: Topic) -> tuple[Counts, int, int]:
     """Return the totals of published and finished messages, and the depth and the number in flight now."""
-    waiting, in_flight, left = topic.depth, 0, 0
-    for depth, flying, held, came in _channels(topic):
+    waiting, in_flight, finished = topic.depth, 0, 0
+    for depth, flying, unfinished, published in _channels(topic):
         waiting += depth
         in_flight += flying
-        left += came - held
-    return (topic.intake.message_count, left), waiting, in_flight
+        finished += published - unfinished
+    return (topic.intake.message_count, finished), waiting, in_flight
 
 
 def _channels(topic: Topic) -> Iterator[tuple[int, int, int, int]]:
     for channel in topic.channels.values():
         depth, flying = channel.depth, channel.in_flight_count
-        held = depth + flying + channel.deferred_count + len(channel.buried)
-        yield depth, flying, held, channel.message_count
+        unfinished = depth + flying + channel.deferred_count + len(channel.buried)
+        yield depth, flying, unfinished, channel.message_count

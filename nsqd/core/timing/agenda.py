@@ -56,8 +56,8 @@ class Agenda:
 
     def seal_puts(self) -> None:
         """Settle the jobs that were put so far in this turn, so that other commands of the same turn find them."""
-        unsettled, self.unsealed_puts = self.unsealed_puts, []
-        for source in unsettled:
+        sources, self.unsealed_puts = self.unsealed_puts, []
+        for source in sources:
             source.seal_puts()
 
     def seal(self) -> None:

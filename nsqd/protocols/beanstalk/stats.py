@@ -73,15 +73,15 @@ def _quoted(text: str) -> str:
 def node_stats(tubes: Tubes, figures: ServerFigures, draining: bool) -> dict[str, object]:
     """Return the figures of `stats`, in beanstalkd's order."""
     oldest, current, migrated, written, largest = figures.binlog
-    told: dict[str, object] = {
+    fields: dict[str, object] = {
         "current-jobs-urgent": tubes.urgent,
         "current-jobs-ready": tubes.count(JobState.READY),
         "current-jobs-reserved": tubes.count(JobState.RESERVED),
         "current-jobs-delayed": tubes.count(JobState.DELAYED),
         "current-jobs-buried": tubes.count(JobState.BURIED),
     }
-    told |= {f"cmd-{command}": tubes.commands[command] for command in _COUNTED}
-    return told | {
+    fields |= {f"cmd-{command}": tubes.commands[command] for command in _COUNTED}
+    return fields | {
         "job-timeouts": tubes.listed.timeouts,
         "total-jobs": tubes.total,
         "max-job-size": figures.max_job_size,

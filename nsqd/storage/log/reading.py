@@ -82,11 +82,11 @@ class LogReading:
         for name in reader.files.rebuilt:
             log.error("LOG: the header of %s was damaged, and is rebuilt; of what stood there %s", name, notes[name, 0])
         for name, start, end in reader.cuts:
-            told = "LOG: %d bytes may have been acknowledged, and are cut off %s at %d, the end of what is whole; %s"
-            log.error(told, end - start, name, start, notes.get((name, start), MISSING))
+            line = "LOG: %d bytes may have been acknowledged, and are cut off %s at %d, the end of what is whole; %s"
+            log.error(line, end - start, name, start, notes.get((name, start), MISSING))
         for name, start, end in reader.damage.spots:
-            told = "LOG: DAMAGE in %s: %d bytes from %d on cannot be read; all else is served; %s"
-            log.error(told, name, end - start, start, notes.get((name, start), MISSING))
+            line = "LOG: DAMAGE in %s: %d bytes from %d on cannot be read; all else is served; %s"
+            log.error(line, name, end - start, start, notes.get((name, start), MISSING))
 
 
 def widened(record: Record, node: int) -> Record:
