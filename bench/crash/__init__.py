@@ -36,7 +36,5 @@ The files: `campaign` (a line of the table) over `trial` (one data directory), `
 (where the data is, and how the power goes) and `subjects` (the servers); `mix` (the load) over `link`, `nsq_links` and
 `beanstalk_links`; `ledger` (what was promised, what came, and the verdict) over `messages` and `history`.
 
-The files: `campaign` (a line of the table) over `trial` (one data directory), `process` (one life of a server), `volume`
-(where the data is, and how the power goes) and `subjects` (the servers); `mix` (the load) over `link`, `nsq_links` and
-`beanstalk_links`; `ledger` (what was promised, what came, and the verdict) over `messages` and `history`.
+See docs/design/reliability.md#the-crash-checker.
 """

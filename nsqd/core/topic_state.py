@@ -266,7 +266,7 @@ class TopicState:
 def state_of(topic: Topic, now: int) -> TopicState:
     """Return the part of a live topic that survives a restart, in monotonic ns as `now` is. Copies what waits, packed."""
     offsets, dedup = topic.offsets, topic.intake.dedup
-    near, far = offsets.lane.waiting.packed()
+    in_heap, pages = offsets.lane.waiting.packed()
     readers = [READERS[reader.kind].from_reader(reader) for reader in topic.readers.values() if not reader.ephemeral]
     dedup.expire_keys(now)
     return TopicState(
@@ -278,7 +278,7 @@ def state_of(topic: Topic, now: int) -> TopicState:
         config=topic.config,
         cursors=topic.cursors,
         readers={reader.number: reader for reader in readers},
-        lane=[near, *far, *(pack(message.ordinal, 0, 0) for message in offsets.lane.overdue)],
+        lane=[in_heap, *pages, *(pack(message.ordinal, 0, 0) for message in offsets.lane.overdue)],
         publishers=Publishers(dedup.keys, dedup.producers),
     )
 

@@ -10,4 +10,6 @@ Read `routes` (all paths), then `node` (what handlers know of the daemon), then 
 * Shared by routes: `arguments`, `coalescing` (expensive answers are made once at a time).
 
 Of nsqd, this package may import `core`, `protocols` and the options, and not storage, net, discovery, auth or statsd.
+
+See docs/design/nsq-http.md.
 """

@@ -11,6 +11,8 @@ A finished message is in none of the four states. The *distributed offset* is th
 messages to its readers, and the *cursor* is the ordinal up to which this channel has taken them. A channel *references* a
 message until the message is finished or dropped. Consumers change a channel through commands.py and operators through
 actions.py.
+
+See docs/design/channel.md#states-of-a-message-in-a-channel.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,8 +1,9 @@
 """Deferred messages: those due soon in a priority queue, the others packed in pages by the minute.
 
-A *far* message (more than a minute away) takes 24 bytes, (ordinal, due, attempts), in the page of the minute in which it is
-due, or of one before it. Pages move into the queue of *near* messages piece by piece during the minute before they are due, so
-ten million far messages cost neither much memory nor a stall (specs/log-and-channel.md rule 22).
+A message that is due in more than a minute takes 24 bytes, (ordinal, due, attempts), in the *deferred page* of the minute in
+which it is due, or of one before it. The others are in the *timer heap*. Pages move into the heap bit by bit during the minute
+before they are due, so ten million deferred messages cost neither much memory nor a stall
+(docs/design/channel.md#far-and-near).
 """
 
 from array import array
@@ -14,10 +15,10 @@ from nsqd.core.timing.duequeue import DueQueue
 
 MINUTE = 60_000_000_000  # ns
 PHASES = 1024  # different offsets within the minute at which queues move their pages
-TIMER_BYTES = 250  # memory of a near message: the entry, the Message, three numbers
+TIMER_BYTES = 250  # memory of a message in the timer heap: the entry, the Message, three numbers
 _PAGED = Struct("<QqQ")  # ordinal, due ns, attempts
 PAGED_SIZE = _PAGED.size  # bytes
-pack, unpack = _PAGED.pack, _PAGED.iter_unpack  # one far message to bytes, and a page of them back
+pack, unpack = _PAGED.pack, _PAGED.iter_unpack  # one message to bytes, and a page of them back
 
 
 class Message:
@@ -55,7 +56,7 @@ class Deferred:
             page += pack(message.ordinal, due, message.attempts)
 
     def approach(self, now: int, limit: int) -> int:
-        """Move up to `limit` far messages, whose page has come close enough, to the near ones. Return how many were moved."""
+        """Move up to `limit` messages of pages that are due soon into the timer heap. Return how many were moved."""
         moved = 0
         while self._deferred_pages and moved < limit:
             minute = min(self._deferred_pages)
@@ -72,7 +73,10 @@ class Deferred:
         return moved
 
     def pop_due(self, now: int, limit: int) -> list[Message]:
-        """Take out and return up to `limit` near messages that are due, the earliest first. Call `approach` before."""
+        """Take out and return up to `limit` messages of the timer heap that are due, the earliest first.
+
+        Call `approach` before.
+        """
         due = self._timer_heap.pop_due(now, limit)
         self.count -= len(due)
         return due
@@ -80,26 +84,26 @@ class Deferred:
     def wake_at(self) -> int | None:
         """Return when `approach` or `pop_due` has something to do (monotonic ns), or None if no message is deferred.
 
-        This is the earliest due time of a near message, or the time to move the first far page.
+        This is the earliest due time in the timer heap, or the time to move the first page.
         """
-        near = self._timer_heap.next_due()
+        heap_due = self._timer_heap.next_due()
         if not self._deferred_pages:
-            return near
-        far = self._approach_at(min(self._deferred_pages))
-        return far if near is None else min(near, far)
+            return heap_due
+        page_due = self._approach_at(min(self._deferred_pages))
+        return page_due if heap_due is None else min(heap_due, page_due)
 
     def remove_from(self, ordinal: int) -> None:
         """Drop all messages from `ordinal` on. This walks all messages: for rare commands only."""
-        near = [(due, message) for due, message in self._timer_heap.entries() if message.ordinal < ordinal]
+        remaining = [(due, message) for due, message in self._timer_heap.entries() if message.ordinal < ordinal]
         self._timer_heap.clear()
-        for due, message in near:
+        for due, message in remaining:
             self._timer_heap.push(due, message)
         for minute, page in list(self._deferred_pages.items()):
             kept = b"".join(pack(*entry) for entry in unpack(page) if entry[0] < ordinal)
             self._deferred_pages[minute] = bytearray(kept)
             if not kept:
                 del self._deferred_pages[minute]
-        self.count = len(near) + sum(map(len, self._deferred_pages.values())) // PAGED_SIZE
+        self.count = len(remaining) + sum(map(len, self._deferred_pages.values())) // PAGED_SIZE
 
     def remove_ordinals(self, ordinals: Collection[int]) -> list[Message]:
         """Take out and return the messages with these ordinals. This walks all messages: for rare commands only."""
@@ -137,7 +141,7 @@ class Deferred:
     def page(self, after: str, limit: int, first: int, end: int) -> tuple[list[tuple[int, int, int]], str]:
         """Return up to `limit` (ordinal, due, attempts) of messages first..end behind the place `after`, and the next place.
 
-        "" is the place of the beginning, and is returned at the end. Near messages come first, by their due times, then far
+        "" is the place of the beginning, and is returned at the end. Those of the timer heap come first, by due time, then paged
         ones by the minute. Raise ValueError if `after` is not a place.
         """
         place = tuple(map(int, after[1:].split("."))) if after else (-1, -1)
@@ -150,9 +154,9 @@ class Deferred:
                 for due, one in self._timer_heap.entries()
                 if first <= one.ordinal < end
             )
-            near = nsmallest(limit + 1, (entry for entry in waiting if entry[:2] > place))
-            found = [(ordinal, due, attempts) for due, ordinal, attempts in near[:limit]]
-            if len(near) > limit:
+            in_heap = nsmallest(limit + 1, (entry for entry in waiting if entry[:2] > place))
+            found = [(ordinal, due, attempts) for due, ordinal, attempts in in_heap[:limit]]
+            if len(in_heap) > limit:
                 return found, f"n{found[-1][1]}.{found[-1][0]}"
             place = (-1, -1)
         for minute in sorted(minute for minute in self._deferred_pages if minute >= place[0]):
@@ -167,18 +171,18 @@ class Deferred:
         return found, ""
 
     def packed(self) -> tuple[bytes, list[bytes]]:
-        """Return all messages packed, 24 bytes each, in no promised order: the near ones, and the pages of far ones."""
-        near = [pack(message.ordinal, due, message.attempts) for due, message in self._timer_heap.entries()]
-        return b"".join(near), [bytes(page) for page in self._deferred_pages.values()]
+        """Return all messages packed, 24 bytes each, in no promised order: those of the timer heap, and the pages."""
+        in_heap = [pack(message.ordinal, due, message.attempts) for due, message in self._timer_heap.entries()]
+        return b"".join(in_heap), [bytes(page) for page in self._deferred_pages.values()]
 
     def load(self, page: bytes) -> None:
-        """Add a page of far messages that `packed` returned. Their times may have been moved since, all by the same amount."""
+        """Add a page that `packed` returned. Their times may have been moved since, all by the same amount."""
         minute = min(array("q", page)[1::3]) // MINUTE
         self._deferred_pages.setdefault(minute, bytearray()).extend(page)
         self.count += len(page) // PAGED_SIZE
 
     def clear(self) -> None:
-        """Drop all messages, near and far."""
+        """Drop all messages."""
         self._timer_heap.clear()
         self._deferred_pages.clear()
         self.count = 0
@@ -187,14 +191,14 @@ class Deferred:
         return self.count
 
     def __repr__(self) -> str:
-        return f"<Deferred: {len(self._timer_heap)} near, {self.count - len(self._timer_heap)} far>"
+        return f"<Deferred: {len(self._timer_heap)} in the heap, {self.count - len(self._timer_heap)} in pages>"
 
     @property
     def memory(self) -> int:
         """Return about how many bytes of memory the messages take."""
-        near = len(self._timer_heap)
-        far = (self.count - near) * PAGED_SIZE
-        return far * 9 // 8 + near * TIMER_BYTES  # a growing bytearray has an eighth to spare
+        in_heap = len(self._timer_heap)
+        page_bytes = (self.count - in_heap) * PAGED_SIZE
+        return page_bytes * 9 // 8 + in_heap * TIMER_BYTES  # a growing bytearray has an eighth to spare
 
     def _approach_at(self, minute: int) -> int:
         """Return when to begin to move the page of that minute (ns): in the minute before it, at least ten seconds ahead."""

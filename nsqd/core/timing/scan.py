@@ -7,6 +7,8 @@ moved WORKER_MESSAGES messages. Another pass follows in the same turn if more th
 something due), or if any queue in the index is still due. A turn ends after TURN_MESSAGES messages, and the next one goes on
 after the I/O. Unlike NSQ's pool, this one has no blind spot: a new channel is in the index with its first message, and the
 random choice only adds queues to look at.
+
+See docs/design/channel.md#time.
 """
 
 from collections import deque
@@ -28,7 +30,7 @@ class ScanStatistics:
 
     workers: int = 1
     passes: int = 0
-    served: int = 0  # messages timed out, released, or moved from far to near
+    served: int = 0  # messages timed out, released, or moved from a page into the timer heap
     selected: int = 0  # queues looked at
     dirty: int = 0  # queues that had something due
     last_dirty_share: float = 0.0

@@ -9,4 +9,6 @@ Read `peer` first: one connection's state machine. Its parts are `introduction` 
 * `context`, `settings`, `errors`: what all connections share, the limits in force, and the errors of the wire.
 
 Of nsqd, this package may import only `core` and the other modules of `protocols`. It is pure.
+
+See docs/design/nsq-protocol.md.
 """

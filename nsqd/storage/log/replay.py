@@ -5,6 +5,8 @@ the topic's extents. Of messages it notes only where they stand on disk; they ar
 
 Ephemeral topics and channels are never logged. No reader references a message that was distributed to an ephemeral channel
 only.
+
+See docs/design/log.md#replay-and-checkpoints.
 """
 
 from collections.abc import Callable, Iterable
