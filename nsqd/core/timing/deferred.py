@@ -141,8 +141,8 @@ class Deferred:
     def page(self, after: str, limit: int, first: int, end: int) -> tuple[list[tuple[int, int, int]], str]:
         """Return up to `limit` (ordinal, due, attempts) of messages first..end behind the place `after`, and the next place.
 
-        "" is the place of the beginning, and is returned at the end. Those of the timer heap come first, by due time, then paged
-        ones by the minute. Raise ValueError if `after` is not a place.
+        "" is the place of the beginning, and is returned at the end. The timer heap comes first, by due time, then
+        the pages by the minute. Raise ValueError if `after` is not a place.
         """
         place = tuple(map(int, after[1:].split("."))) if after else (-1, -1)
         if len(place) != 2 or after[:1] not in ("", "n", "f"):
