@@ -40,7 +40,7 @@ class RecordKind(IntEnum):
     STATE_TOPIC = 17  # a topic as it is now (see state.py), including what was recorded of it since STATE
     STATE_END = 18  # the checkpoint is complete
     CONFIG = 19  # how a topic's messages are kept
-    FIRST = 20  # finished messages before this ordinal may be freed; UNRETAINED: all of them
+    FIRST = 20  # finished messages before this ordinal may be released; UNRETAINED: all of them
     ANCHOR = 21  # the readings of the clocks
     CURSOR = 22  # a cursor of a topic was set; its name and its owner follow. Offset GONE: it was deleted
     SEEN = 23  # in a checkpoint: part of what a topic remembers of publishers follows, in msgpack

@@ -167,7 +167,7 @@ class _RecordingTopic:
         self._journal.drop()
 
     def __repr__(self) -> str:
-        return f"<told {self._journal!r}>"
+        return f"<recording {self._journal!r}>"
 
 
 class _RecordingReader:
@@ -217,4 +217,4 @@ class _RecordingReader:
         self._journal.drop()
 
     def __repr__(self) -> str:
-        return f"<told {self._journal!r}>"
+        return f"<recording {self._journal!r}>"

@@ -140,7 +140,7 @@ def _tube(tube: Tube) -> FigureRow:
     return FigureRow((tube.topic_name,), gauges, (tube.total,))
 
 
-# For each kind of reader: the field of Figures for its rows, and the function that makes a row.
+# For each kind of reader: the field of NodeFigures for its rows, and the function that makes a row.
 _ROWS: dict[ReaderKind, tuple[str, Callable[[Any], FigureRow]]] = {
     ReaderKind.CHANNEL: ("channels", _channel),
     ReaderKind.WORK_QUEUE: ("tubes", _tube),

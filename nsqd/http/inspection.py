@@ -72,7 +72,7 @@ class FrameLookup:
     def _read(self, plans: list[Plan]) -> None:
         """Read the messages that are only on disk. Runs in any thread.
 
-        Raises Gone, OSError, and HttpError 413 if that is too much at once.
+        Raises MessagesGone, OSError, and HttpError 413 if that is too much at once.
         """
         room = MOST_READ
         for plan in plans:

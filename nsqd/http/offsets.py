@@ -71,7 +71,7 @@ class PendingOffset:
     plan: Plan | None = None
 
     def resolve(self) -> int:
-        """Return the offset; this may read from disk. Runs in any thread. Raises Gone, OSError."""
+        """Return the offset; this may read from disk. Runs in any thread. Raises MessagesGone, OSError."""
         return self.offset if self.plan is None else _first_since(self.plan.read()[0], self.stamp, self.offset)
 
 

@@ -16,7 +16,7 @@ from nsqd.core.sequence.extent import Extent
 Location = tuple[int, int, int, int]
 EXTENT_MESSAGES = 1024  # a growing extent is closed at this many messages: finishing walks within one extent
 EXTENT_BYTES = 1024 * 1024  # a growing extent is closed at this size: it is read back and cached as a whole
-GAP = 32 * 1024  # bytes of other records that a piece may span before a new piece begins
+GAP = 32 * 1024  # bytes of other records that a location may span before a new location begins
 MOST_IN_A_BYTE = 255
 _ONE_LESS = bytes([0, *range(MOST_IN_A_BYTE)])
 _ONE_MORE = bytes([*range(1, MOST_IN_A_BYTE + 1), 0])
@@ -190,7 +190,7 @@ class StoredExtent:
 
     @property
     def disk_bytes(self) -> int:
-        """Return the bytes of the extent's pieces: its records and what lies between them."""
+        """Return the bytes of the extent's locations: its records and what lies between them."""
         return sum(end - start for _, _, start, end in self.locations)
 
     def note_location(self, segment: int, start: int, end: int, size: int, wall: int, logged: int) -> None:
@@ -251,7 +251,7 @@ class StoredExtent:
 
 
 def add_location(locations: list[Location], segment: int, generation: int, start: int, end: int) -> None:
-    """Add a place of records. A place at or shortly after the end of the last piece (up to GAP bytes) extends that piece."""
+    """Add a location. One at or shortly after the end of the last one (up to GAP bytes) extends that."""
     if locations and locations[-1][:2] == (segment, generation) and 0 <= start - locations[-1][3] <= GAP:
         locations[-1] = segment, generation, locations[-1][2], end
     else:

@@ -75,7 +75,7 @@ class Consumer:
         self.ready = 0  # the RDY window
         self.room = 0  # bytes that the sink had left when last asked; at most 0: Channel.refresh asks again
         self.in_flight = 0  # messages delivered, and neither finished nor requeued nor timed out
-        self.runs: deque[Run] = deque()  # the runs of those messages that are in order: see Owner
+        self.runs: deque[Run] = deque()  # the runs of those messages that are in order: see DeliveryOwner
         self.message_count = 0  # number of deliveries
         self.finish_count = 0
         self.requeue_count = 0

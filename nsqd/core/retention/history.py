@@ -72,7 +72,7 @@ class Plan(Protocol):
     def read(self) -> tuple[list[MessageBatch], int]:
         """Return the messages, ascending, and the offset at which to continue.
 
-        Messages before that offset that are not among them are damaged. Raises Gone, OSError.
+        Messages before that offset that are not among them are damaged. Raises MessagesGone, OSError.
         """
 
 

@@ -28,7 +28,7 @@ class Server(Protocol):
 
 
 class AgendaReader(ScanQueue, Server, Protocol):
-    """A reader of a topic as the agenda sees it: both a Queue and a Server."""
+    """A reader of a topic as the agenda sees it: both a ScanQueue and a Server."""
 
 
 class Source(Protocol):

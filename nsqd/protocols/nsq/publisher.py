@@ -1,7 +1,7 @@
 """Handle what one client publishes: PUB, MPUB and DPUB, each with its fast shape and its exact reading.
 
-The permission for a topic is asked for once: `_known` remembers it. An MPUB is collected as it arrives, and a large one is
-published in portions over several turns.
+The permission for a topic is asked for once: `_permitted_topics` remembers it. An MPUB is collected as it arrives, and a large
+one is published in portions over several turns.
 
 If IDENTIFY agreed on `deduplication`, a command line may end in a key, or in a producer and a sequence. Messages that were
 published under that key or sequence before are not published again, and the OK waits for what the first one's OK waited for

@@ -67,7 +67,7 @@ class Cache:
         self._old: dict[StoredExtent, None] = {}  # extents published before those, as far as they are in memory
         # extents that were read back, the oldest first
         self._read_back: OrderedDict[StoredExtent, None] = OrderedDict()
-        self._reading: dict[int, ReadRequest] = {}  # reads under way, by id() of the Held
+        self._reading: dict[int, ReadRequest] = {}  # reads under way, by id() of the extent
         self._jobs: deque[ReadRequest | None] = deque()  # reads for the thread; None tells it to end
         self._there_are_jobs = threading.Semaphore(0)
         self._thread: threading.Thread | None = None
@@ -112,8 +112,8 @@ class Cache:
     def evict(self, unwritten: Container[StoredExtent]) -> None:
         """Give up extents until there is some room again, or nothing more can be given up.
 
-        Call this at the end of a turn if `held_bytes` exceeds `limit`, or if extents are in `just_read`. Extents in `unwritten`
-        have messages that exist only in memory: they stay.
+        Call this at the end of a turn if `cached_bytes` exceeds `limit`, or if extents are in `just_read`. Extents in
+        `unwritten` have messages that exist only in memory: they stay.
         """
         if self.cached_bytes > self.limit:
             room = self.limit - self.limit // 8

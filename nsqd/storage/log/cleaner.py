@@ -43,7 +43,7 @@ class RewritePart:
 
     topic: int
     stored: StoredExtent
-    locations: list[Location]  # pieces of the extent in that segment
+    locations: list[Location]  # locations of the extent in that segment
     wanted: bytes  # for each message of the extent, 0 if no reader references it and it is not retained
     place: Location | None = None  # place of the part in the new file
     records: int = 0  # number of records of the part in the new file

@@ -29,8 +29,8 @@ class LogPlan:
     start: int
     end: int
     most: int  # bytes to read, at most
-    locations: list[Location]  # each piece once, in the order of the messages
-    upto: int  # ordinal before which all messages are in the pieces
+    locations: list[Location]  # each location once, in the order of the messages
+    upto: int  # ordinal before which all messages are in the locations
 
     def read(self) -> tuple[list[MessageBatch], int]:
         batches: list[MessageBatch] = []
@@ -47,7 +47,7 @@ class LogPlan:
         return batches, max(position, self.upto)
 
     def _in(self, location: Location, first: int) -> Iterator[MessageBatch]:
-        """Yield the batches of messages first..end in a piece. Raises Gone if the segment's file is missing."""
+        """Yield the batches of messages first..end in a location. Raises MessagesGone if the segment's file is missing."""
         generation = self.generations.get(location[0], 0)
         try:
             data, begin = read_location(self.disk, generation, location)

@@ -1,6 +1,6 @@
-"""Where messages stand on disk: an extent's records as byte ranges of segments (pieces), and reading them back.
+"""Where messages stand on disk: an extent's records as byte ranges of segments (locations), and reading them back.
 
-Records of other topics may lie in between. A piece spans a small gap; a larger gap begins a new piece.
+Records of other topics may lie in between. A location spans a small gap; a larger gap begins a new location.
 """
 
 from collections.abc import Iterator, Mapping
@@ -100,18 +100,18 @@ def read_frames_cached(
 def collect_frames(
     disk: Disk, log_id: bytes, generation: int, location: Location, topic: int, found: FoundFrames
 ) -> bool:
-    """Put the topic's frames in a piece into their places. Returns False if something in the piece is damaged.
+    """Put the topic's frames in a location into their places. Returns False if something in the location is damaged.
 
-    If the segment was cleaned since the piece was noted, the whole segment is searched.
+    If the segment was cleaned since the location was noted, the whole segment is searched.
     """
     data, start = read_location(disk, generation, location)
     return _collect_publishes(data, start, seed_of(log_id, location[0], generation), topic, found)
 
 
 def read_location(disk: Disk, generation: int, location: Location) -> tuple[bytes, int]:
-    """Return the bytes of a piece, and the offset in the file at which they begin. Raises OSError.
+    """Return the bytes of a location, and the offset in the file at which they begin. Raises OSError.
 
-    If the segment was cleaned since the piece was noted, this returns the whole segment.
+    If the segment was cleaned since the location was noted, this returns the whole segment.
     """
     segment, when_noted, start, end = location
     name = segment_name(segment, generation)

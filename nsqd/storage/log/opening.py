@@ -73,7 +73,7 @@ class OpenLog:
     start_results: StartResults
     tail: Tail
     wake: Callable[[], None]  # requests another turn of the reactor soon; may be called in any thread
-    snapshot: LogSnapshot | None  # the broker's state; None: the log is new, or `take_picture` took it
+    snapshot: LogSnapshot | None  # the broker's state; None: the log is new, or `take_snapshot` took it
     upkeep: LogUpkeep | None = None
 
     def take_snapshot(self) -> LogSnapshot | None:

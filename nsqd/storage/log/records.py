@@ -127,7 +127,7 @@ def _is_right(data: bytes) -> bool:
 
 
 def encode(seed: int, at: int, kind: int, content: bytes, frames: bytes = b"") -> list[bytes]:
-    """Encode one record that will stand at offset `at` of the file. Returns the pieces to write one after the other.
+    """Encode one record that will stand at offset `at` of the file. Returns the buffers to write one after the other.
 
     `frames` follow the content, and are not copied.
     """
@@ -137,7 +137,7 @@ def encode(seed: int, at: int, kind: int, content: bytes, frames: bytes = b"") -
 def encode_all(seed: int, at: int, records: Iterable[Record]) -> tuple[list[bytes], list[tuple[int, int]], int]:
     """Encode records that will stand one after the other from offset `at` of the file on.
 
-    Returns the pieces to write, the start and end of each PUBLISH, and the end of the last record (offsets in the file).
+    Returns the buffers to write, the start and end of each PUBLISH, and the end of the last record (offsets in the file).
     """
     buffers: list[bytes] = []
     published: list[tuple[int, int]] = []

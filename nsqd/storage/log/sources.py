@@ -43,7 +43,7 @@ class StateSource(Protocol):
 
 
 class LiveSource:
-    """The state of a broker, and of the store to which it writes. Implements Source."""
+    """The state of a broker, and of the store to which it writes. Implements StateSource."""
 
     def __init__(self, broker: Broker, store: LogStore) -> None:
         self._broker = broker
