@@ -46,7 +46,7 @@ EVERYWHERE = {
     "unwatch": "cancel_scan",
 }
 
-# ... and of one room only, because the word is right in another one: room -> (old -> new)
+# ... and of one room only, because the word is right in another one: room -> (old -> new). Add a room's own words here.
 IN_ROOM = {
     "nsqd": {
         "Edge": "TopicOffsets or Admission",
@@ -72,12 +72,19 @@ IN_ROOM = {
         "told": "describe, as_dict or columns",
         "went": "remove_job",
     },
+    "penstock": {
+        "At": "LogPosition",
+        "Place": "NodeTopic",
+        "There": "TopicRange",
+        "_there": "_ranges",
+        "there_of": "range_of",
+    },
 }
 
 # Methods whose name says nothing, for a dozen classes had one: room -> (old -> new)
 METHODS = {
     "nsqd": {
-        "come": "the verb of what it does",
+        "come": "add",
         "give": "deliver",
         "look": "check, poll, read or find",
         "note": "count, remember or record",
@@ -85,7 +92,7 @@ METHODS = {
         "take": "pop, issue, drain or choose",
         "tell": "note, queue or log",
     },
-    "penstock": {"take": "the verb of what it does", "tell": "the verb of what it does"},
+    "penstock": {"look": "read or ask", "take": "pop, read or handle", "tell": "note or queue"},
 }
 
 # Phrases that no page has: old -> new
