@@ -45,9 +45,8 @@ class Inflow:
         has a half-received command, and once after that: while `metered`.
         """
         if not self._admits(connection, now, arrived):
-            self._owner.unflushed[connection] = (
-                None  # at the end of the turn ConnectionUpkeep sees that no more is to be read
-            )
+            # at the end of the turn ConnectionUpkeep sees that no more is to be read
+            self._owner.unflushed[connection] = None
         self._owner.set_timer(connection)
 
     def _admits(self, connection: Connection, now: int, arrived: int) -> bool:
@@ -81,9 +80,8 @@ class Inflow:
                 peer = connection.peer
                 connection.body_due = now + BODY_TIMEOUT if peer.buffered and peer.body_since >= 0 else NEVER
                 connection.metered = connection.input.held > 0 or connection.body_due != NEVER
-                self._owner.unflushed[connection] = (
-                    None  # at the end of the turn ConnectionUpkeep sees that it is to be read
-                )
+                # at the end of the turn ConnectionUpkeep sees that it is to be read
+                self._owner.unflushed[connection] = None
                 self._owner.set_timer(connection)
             else:
                 self._waiting[connection] = None  # behind the others: one address must not keep another one waiting

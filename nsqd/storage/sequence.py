@@ -147,9 +147,8 @@ class Sequence:
             place += 1
         if dead:
             self._released_count += dead
-            if (
-                self._released_count > len(self.extents) // 2
-            ):  # deleting each extent at once would cost the lists' length
+            if self._released_count > len(self.extents) // 2:
+                # deleting each extent at once would cost the lists' length
                 self.sweep()
 
     def kinds(self, first: int, end: int) -> Iterator[tuple[int, int, bool]]:

@@ -201,9 +201,8 @@ class NsqStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailable
         super().__init__(options)
         self._asker: Asker | None = None
         self._initial: dict[str, Any] | None = None
-        self._target: dict[NodeTopic, LogPosition] | None = (
-            None  # the end of Trigger.AvailableNow; None: another trigger
-        )
+        # the end of Trigger.AvailableNow; None: another trigger
+        self._target: dict[NodeTopic, LogPosition] | None = None
         self._ranges: dict[NodeTopic, TopicRange] = {}  # the last answers of the nodes
         self._looked = 0.0  # monotonic s when topics and nodes were last looked up
 

@@ -219,9 +219,8 @@ class Channel:
             self.schedule_deferred()
         else:
             self.backlog.put_first(message)
-            if self.is_given_up(
-                message.attempts
-            ):  # its id is on disk, so `put_in_flight` buries it when its turn comes
+            if self.is_given_up(message.attempts):
+                # its id is on disk, so `put_in_flight` buries it when its turn comes
                 self.spent.add(message.ordinal)
 
     # calls from the topic
