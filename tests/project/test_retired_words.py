@@ -1,4 +1,4 @@
-"""Names that the code has given up do not come back. docs/contributing/glossary.md has the words that took their places."""
+"""Names that the code has given up do not come back. docs/glossary.md has the words that took their places."""
 
 import ast
 import re
