@@ -19,7 +19,7 @@ from nsqd.opening import imports, make_broker, read_log
 from nsqd.options import NsqdOptions
 from nsqd.storage.binlog_import import ASIDE as ASIDE_JOBS
 from nsqd.storage.binlog_import import BinlogImport
-from nsqd.storage.directory import Directory, DirectoryError, Metadata
+from nsqd.storage.directory import DataDirectory, DirectoryError, Metadata
 from nsqd.storage.nsq_import import ASIDE, NsqImport
 from shared.log import log
 from shared.startup import start_log
@@ -41,9 +41,9 @@ def main() -> int:
     )
     start_log(options)
     try:
-        with contextlib.closing(Directory(options.data_path)) as directory:
+        with contextlib.closing(DataDirectory(options.data_path)) as directory:
             taking, binlogs = _take_over(options, directory)
-            if taking.left or binlogs.left:
+            if taking.leftovers or binlogs.leftovers:
                 log.critical(
                     "start the daemon that wrote the files on a copy of DIR, and publish the missing messages from there"
                 )
@@ -51,11 +51,11 @@ def main() -> int:
     except DirectoryError as error:
         log.critical("%s", error)
         return FAILED
-    print(json.dumps(_told(taking, binlogs)) if arguments.json else _text(taking, binlogs, arguments.directory))
-    return PARTLY if _told(taking, binlogs)["unreadable"] else DONE
+    print(json.dumps(_as_json(taking, binlogs)) if arguments.json else _text(taking, binlogs, arguments.directory))
+    return PARTLY if _as_json(taking, binlogs)["unreadable"] else DONE
 
 
-def _take_over(options: NsqdOptions, directory: Directory) -> tuple[NsqImport, BinlogImport]:
+def _take_over(options: NsqdOptions, directory: DataDirectory) -> tuple[NsqImport, BinlogImport]:
     metadata = directory.load()
     taking, binlogs = imports(directory)
     if taking.queues or binlogs.wanted:
@@ -64,7 +64,7 @@ def _take_over(options: NsqdOptions, directory: Directory) -> tuple[NsqImport, B
 
 
 def _read(
-    options: NsqdOptions, directory: Directory, metadata: Metadata, taking: NsqImport, binlogs: BinlogImport
+    options: NsqdOptions, directory: DataDirectory, metadata: Metadata, taking: NsqImport, binlogs: BinlogImport
 ) -> None:
     """Publish everything into a log in the directory."""
     opened = read_log(options, directory, lambda: None)
@@ -74,7 +74,7 @@ def _read(
         opened.close()
 
 
-def _told(taking: NsqImport, binlogs: BinlogImport) -> dict[str, Any]:
+def _as_json(taking: NsqImport, binlogs: BinlogImport) -> dict[str, Any]:
     unreadable = [one for queue, _ in taking.taken for one in queue.unreadable] + binlogs.binlog.unreadable
     return {
         "messages": sum(count for _, count in taking.taken),

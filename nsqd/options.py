@@ -363,8 +363,8 @@ class NsqdOptions(DaemonOptions):
             latency_window=self.e2e_processing_latency_window_time,
             measures=bool(self.statistics_topic),
             events=read_events(self.statistics_events),
-            keeping=StoragePolicy(Durability(self.durability), self.retention, self.retention_bytes),
-            seen=DedupLimits(self.dedup_window, self.dedup_keys, self.dedup_producers),
+            policy=StoragePolicy(Durability(self.durability), self.retention, self.retention_bytes),
+            dedup=DedupLimits(self.dedup_window, self.dedup_keys, self.dedup_producers),
         )
 
     def node_number(self) -> int:

@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nsqd.core.reader import Kind
-from nsqd.storage.directory import Directory, DirectoryError
+from nsqd.core.reader import ReaderKind
+from nsqd.storage.directory import DataDirectory, DirectoryError
 from nsqd.storage.log.disk import RealDisk
 from nsqd.storage.log.segments import LogError
 from nsqd.storage.log.verify import Findings, TopicFindings, verify
@@ -25,7 +25,7 @@ def main() -> int:
     arguments = _parser().parse_args(sys.argv[1:])
     path = Path(arguments.directory)
     try:
-        directory = Directory(str(path))
+        directory = DataDirectory(str(path))
     except DirectoryError as error:
         print(f"{PROGRAM}: {error}", file=sys.stderr)
         return NO_LOOK
@@ -39,7 +39,7 @@ def main() -> int:
         return DAMAGED if isinstance(error, LogError) else NO_LOOK
     finally:
         directory.close()
-    print(json.dumps(_told(findings)) if arguments.json else _text(findings))
+    print(json.dumps(_as_json(findings)) if arguments.json else _text(findings))
     return DAMAGED if findings.damaged else WHOLE if findings.whole else TORN
 
 
@@ -47,7 +47,7 @@ def _progress(done: int, total: int) -> None:
     print(f"\r{done}/{total} segments", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
 
-def _told(findings: Findings) -> dict[str, Any]:
+def _as_json(findings: Findings) -> dict[str, Any]:
     return {
         "log": findings.log_id,
         "segments": findings.segments,
@@ -66,7 +66,7 @@ def _told(findings: Findings) -> dict[str, Any]:
                 "retained": topic.retained,
                 "not_distributed": topic.not_distributed,
                 "channels": [
-                    {"channel": name, **figures} for kind, name, figures in topic.readers if kind is Kind.CHANNEL
+                    {"channel": name, **figures} for kind, name, figures in topic.readers if kind is ReaderKind.CHANNEL
                 ],
                 **_tube(topic),
             }
@@ -77,14 +77,14 @@ def _told(findings: Findings) -> dict[str, Any]:
 
 def _tube(topic: TopicFindings) -> dict[str, dict[str, int]]:
     """Return the figures of the topic's tube under "tube", or nothing if it has none."""
-    tubes = [figures for kind, _, figures in topic.readers if kind is Kind.WORK_QUEUE]
+    tubes = [figures for kind, _, figures in topic.readers if kind is ReaderKind.WORK_QUEUE]
     return {"tube": tubes[0]} if tubes else {}
 
 
 def _text(findings: Findings) -> str:
-    told = _told(findings)
-    lines = [f"log {told['log'] or '(none yet)'}: {told['segments']} segments, {told['bytes']} bytes"]
-    for topic in told["topics"]:
+    summary = _as_json(findings)
+    lines = [f"log {summary['log'] or '(none yet)'}: {summary['segments']} segments, {summary['bytes']} bytes"]
+    for topic in summary["topics"]:
         lines.append(
             f"topic {topic['topic']}: {topic['published']} published, {topic['live']} live,"
             f" {topic['published'] - topic['live']} finished, of which {topic['retained']} are retained"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.spark.ask import Asker
 from penstock.spark.nodes import Nobody, Nodes, move_cursors
-from penstock.spark.offsets import At, Place
+from penstock.spark.offsets import LogPosition, NodeTopic
 from penstock.spark.options import ReadOptions, read_options
 from pipeline.lake import Batch, Lake, Range, files_of, gaps
 from pipeline.progress import say
@@ -74,10 +74,10 @@ class Archiver:
     def _move_cursors(self, ranges: tuple[Range, ...]) -> None:
         if not self.options.cursor:
             return
-        to = {Place(one.topic, one.node): At(one.log, one.last + 1) for one in ranges}
+        to = {NodeTopic(one.topic, one.node): LogPosition(one.log, one.last + 1) for one in ranges}
         with Asker() as asker:
             try:
-                there, _ = Nodes(self.options.nsqd, self.options.lookupd).look(
+                there, _ = Nodes(self.options.nsqd, self.options.lookupd).ranges_of(
                     asker, sorted({one.topic for one in ranges})
                 )
             except Nobody:

@@ -95,9 +95,9 @@ class Link:
                     received = await stream.receive_some(CHUNK)
                     if not received:
                         raise LinkError("connection closed")
-                    came = self._replies.receive(bytes(received))
-                    _check(came)
-                    answers += came
+                    decoded = self._replies.receive(bytes(received))
+                    _check(decoded)
+                    answers += decoded
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, ProtocolError) as error:
             raise LinkError(str(error) or "timed out") from None
         if len(answers) > replies:
@@ -122,8 +122,8 @@ async def _dial(address: str) -> trio.abc.Stream:
 def _http_address(answer: bytes, address: str) -> str:
     """Return the address of the HTTP API from the answer to IDENTIFY; "" if there is none that can be used."""
     try:
-        told: dict[str, Any] = json.loads(answer)
-        host, port = str(told["broadcast_address"]), int(told["http_port"])
+        identity: dict[str, Any] = json.loads(answer)
+        host, port = str(identity["broadcast_address"]), int(identity["http_port"])
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         log.warning("LOOKUPD(%s): invalid response to IDENTIFY: %r", address, answer[:200])
         return ""

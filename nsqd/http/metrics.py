@@ -21,11 +21,11 @@ from nsqd.http.figures import (
     TOPIC_GAUGES,
     TUBE_COUNTERS,
     TUBE_GAUGES,
-    Chosen,
-    Figures,
-    Row,
+    FigureRow,
+    NodeFigures,
+    RowChoice,
     add,
-    take,
+    collect_figures,
 )
 from nsqd.http.node import Node
 from shared.budget import BudgetFigures
@@ -65,10 +65,10 @@ class MetricsRoute:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._topics = Chosen()
-        self._channels = Chosen()
-        self._tubes = Chosen()
-        self._cursors = Chosen()
+        self._topics = RowChoice()
+        self._channels = RowChoice()
+        self._tubes = RowChoice()
+        self._cursors = RowChoice()
         self._coalescing: Coalescing[bytes] = Coalescing()
         self._last = b""  # the last answer
         self._made, self._took = 0.0, 0.0  # s: when the last answer was made, by the loop's clock, and how long it took
@@ -92,7 +92,7 @@ class MetricsRoute:
         return text
 
     async def _write(self) -> bytes:
-        figures = await take(self._node)
+        figures = await collect_figures(self._node)
         families = [
             *_totals(figures),
             *_scan(figures.scan),
@@ -117,7 +117,7 @@ class _Families(Collector):
         yield from self._families
 
 
-def _totals(figures: Figures) -> Iterator[Metric]:
+def _totals(figures: NodeFigures) -> Iterator[Metric]:
     """Yield the totals of the whole node."""
     (waiting,), (messages, size, dropped_by_topics, duplicates) = _sum(figures.topics, 1, 4)
     (depth, in_flight, deferred, buried, _), (_, requeued, timed_out, dropped) = _sum(figures.channels, 5, 4)
@@ -186,7 +186,7 @@ def _scan(scan: ScanStatistics) -> Iterator[Metric]:
 
 
 def _labelled(
-    kind: str, gauges: Sequence[str], counters: Sequence[str], chosen: Sequence[Row], rest: Row | None
+    kind: str, gauges: Sequence[str], counters: Sequence[str], chosen: Sequence[FigureRow], rest: FigureRow | None
 ) -> Iterator[Metric]:
     """Yield series for topics, channels, tubes or cursors, one for each chosen row, and one for the sum of the rest."""
     labels = ["topic", kind] if kind in ("channel", "cursor") else [kind]
@@ -219,6 +219,6 @@ def _histogram(name: str, text: str, histogram: Histogram, bounds: Sequence[floa
     return HistogramMetricFamily(name, text, [*buckets, ("+Inf", histogram.count)], sum_value=histogram.sum / 1e9)
 
 
-def _sum(rows: Sequence[Row], gauges: int, counters: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _sum(rows: Sequence[FigureRow], gauges: int, counters: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the sums over all rows: that many gauges and counters, zeros without rows."""
     return add([row.gauges for row in rows]) or (0,) * gauges, add([row.counters for row in rows]) or (0,) * counters

@@ -67,6 +67,6 @@ def _put(broker: Broker, job: LoggedJob) -> None:
     delay, ttr = min(_U32, max(0, job.delay) // SECOND), min(_U32, max(1, job.ttr // SECOND))
     due = broker.now + max(0, job.due - broker.wall) if job.state == DELAYED else 0
     topic = broker.topics[job.tube]
-    ordinal = topic.edge.end
-    topic.put_known(job.body, JobOptions(job.priority, ttr, delay, due, True), job.id, max(0, job.created))
+    ordinal = topic.offsets.end
+    topic.put_with_id(job.body, JobOptions(job.priority, ttr, delay, due, True), job.id, max(0, job.created))
     tube.amend(ordinal, job.counts, job.state == BURIED)

@@ -32,10 +32,10 @@ class DataImport(ABC):
         self._whose, self._what = whose, what
         # Names of such files that were found beside an existing log. If the operator went back to the other daemon, its new
         # messages must not be lost silently.
-        self.left: list[str] = []
+        self.leftovers: list[str] = []
 
     def prepare(self) -> bool:
-        """Return True if there is something to take over. Raises TakeOverError, and the errors of `_find`.
+        """Return True if there is something to take over. Raises DataImportError, and the errors of `_find`.
 
         After one of these errors nothing has changed on disk.
         """
@@ -45,11 +45,11 @@ class DataImport(ABC):
             return False
         logs = list((self._path / "log").glob("*.log")) if (self._path / "log").is_dir() else []
         if logs and marker != READING:
-            self.left = self._names()
-            if self.left:
+            self.leftovers = self._names()
+            if self.leftovers:
                 log.warning(
                     "IMPORT: %s already has a log: %d files of %s are not imported, for example %s",
-                    self._path, len(self.left), self._what, self.left[0],
+                    self._path, len(self.leftovers), self._what, self.leftovers[0],
                 )  # fmt: skip
             return False
         if not self._find():

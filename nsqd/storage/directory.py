@@ -45,7 +45,7 @@ class Metadata:
     is_ours: bool = True  # False: another program wrote the topics
 
 
-class Directory:
+class DataDirectory:
     """A data directory that this process has locked. `close` unlocks it."""
 
     def __init__(self, path: str) -> None:
@@ -84,13 +84,13 @@ class Directory:
             raise DirectoryError(f"failed to load metadata - {self.path / FILE}: {error}") from None
         return self._written
 
-    def write_topology(self, picture: TopologySnapshot) -> None:
+    def write_topology(self, snapshot: TopologySnapshot) -> None:
         """Make the topology durable, unless one with a higher number was written."""
         with self._writing:
-            if picture.number < self._number:
+            if snapshot.number < self._number:
                 return
-            self._number = picture.number
-            self._write(replace(self._written, topics=tuple(picture.topics), pauses=picture.pauses, is_ours=True))
+            self._number = snapshot.number
+            self._write(replace(self._written, topics=tuple(snapshot.topics), pauses=snapshot.pauses, is_ours=True))
 
     def close(self) -> None:
         """Unlock the directory by closing its descriptor."""

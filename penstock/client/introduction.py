@@ -63,7 +63,7 @@ class Introduction:
             elif frame.data == nsq.HEARTBEAT:
                 output += self._layers.encode(nsq.nop())
             else:
-                output += self._take(frame.data)
+                output += self._handle_answer(frame.data)
         return frames, output
 
     def _next_frame(self) -> nsq.Frame | None:
@@ -77,7 +77,7 @@ class Introduction:
         self.rest = self.rest[stop:]
         return frames[0]
 
-    def _take(self, answer: bytes) -> bytes:
+    def _handle_answer(self, answer: bytes) -> bytes:
         try:
             return self._layers.encode(self._talk.send(answer))
         except StopIteration as end:

@@ -230,8 +230,8 @@ def _offset(number: int) -> dict[str, Any]:
     return {"staged": number, "v": VERSION}
 
 
-def _number(told: dict[str, Any]) -> int:
+def _number(offset: dict[str, Any]) -> int:
     """Return the file number in an offset. Raises StageError if the offset is not of a channel."""
-    if told.get("v") != VERSION or not isinstance(told.get("staged"), int):
-        raise StageError(f"the checkpoint is not of a channel: {told}")
-    return int(told["staged"])
+    if offset.get("v") != VERSION or not isinstance(offset.get("staged"), int):
+        raise StageError(f"the checkpoint is not of a channel: {offset}")
+    return int(offset["staged"])

@@ -125,11 +125,11 @@ class _Given:
         return text == "true" if text else default
 
     def only_one_of(self, *names: str) -> str:
-        there = [name for name in names if name in self]
-        if len(there) != 1:
-            told = " and ".join(there) if there else "none"
+        ranges = [name for name in names if name in self]
+        if len(ranges) != 1:
+            told = " and ".join(ranges) if ranges else "none"
             raise OptionError(f"expected exactly one of the options {', '.join(names)}; there is {told}")
-        return there[0]
+        return ranges[0]
 
 
 def read_options(options: Mapping[str, str]) -> ReadOptions:

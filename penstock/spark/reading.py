@@ -15,7 +15,7 @@ import pyarrow as pa
 from penstock.spark.ask import Asker, Refused, Unreachable
 from penstock.spark.frames import batches
 from penstock.spark.nodes import Nobody, Nodes
-from penstock.spark.offsets import Place, Span, There
+from penstock.spark.offsets import NodeTopic, Span, TopicRange
 from penstock.spark.options import ReadOptions
 
 _AGAIN = 0.5  # s between two tries at a node that does not answer
@@ -73,8 +73,8 @@ def _arguments(span: Span, at: int, options: ReadOptions) -> dict[str, str]:
 
 def _address(asker: Asker, span: Span, options: ReadOptions) -> str:
     """Return the present address of the span's node. Raises Unreachable, Nobody."""
-    there, failures = Nodes(options.nsqd, options.lookupd).look(asker, [span.place.topic])
-    found = there.get(span.place)
+    ranges, failures = Nodes(options.nsqd, options.lookupd).ranges_of(asker, [span.place.topic])
+    found = ranges.get(span.place)
     if found is None:
         raise Unreachable("; ".join(failures) or f"no node has the node id {span.place.node}")
     return found.address
@@ -102,6 +102,6 @@ def lost(what: str, options: ReadOptions) -> None:
     print(f"nsq: {what}: skipped, because of failOnDataLoss=false", file=sys.stderr, flush=True)
 
 
-def firsts_of(there: dict[Place, There]) -> dict[Place, int]:
+def firsts_of(ranges: dict[NodeTopic, TopicRange]) -> dict[NodeTopic, int]:
     """Return the offset of the earliest message of each place."""
-    return {place: one.first for place, one in there.items()}
+    return {place: one.first for place, one in ranges.items()}

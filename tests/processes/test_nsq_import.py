@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from nsqd.storage.data_import import MOVING, READING
-from nsqd.storage.diskqueue import Queue, QueueError, find_queues
+from nsqd.storage.diskqueue import DiskQueue, QueueError, find_queues
 from nsqd.storage.nsq_import import ASIDE, MARKER
 from penstock.client import Consumer
 from tests.daemons import ROOT, Daemon, nsqd
@@ -236,7 +236,7 @@ def test_reading_begins_where_the_metadata_says_and_without_it_at_the_beginning(
 def test_a_length_that_makes_no_sense_ends_a_file(tmp_path: Path, length: int) -> None:
     path = tmp_path / "x"
     path.write_bytes(record(b"1") + pack(">i", length) + bytes(30))
-    queue = Queue("t", "", {0: path})
+    queue = DiskQueue("t", "", {0: path})
     assert [one.body for one in queue.messages()] == [b"1"]
     assert queue.unreadable == [(path, len(record(b"1")), path.stat().st_size)]
 

@@ -38,7 +38,7 @@ class Quarantine:
         """Return the name and the bytes of each copy, by position in the log."""
         return sorted(self._sizes.items())
 
-    def keep(self, segment: str, at: int, data: bytes, kind: str) -> None:
+    def copy_damaged(self, segment: str, at: int, data: bytes, kind: str) -> None:
         """Copy `data`, which stands at offset `at` of the segment, unless the same copy exists. Raises OSError."""
         if (segment, at) in self.notes:
             return

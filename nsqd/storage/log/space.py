@@ -22,9 +22,9 @@ class Space:
         self._disk = disk
         self._held = disk.reserved()  # bytes of the file that holds space
         self._look_after = LOOK_AFTER
-        self.look_at = 0  # log position at which `look` is to be called again
+        self.look_at = 0  # log position at which `check_free` is to be called again
 
-    def look(self, end: int) -> None:
+    def check_free(self, end: int) -> None:
         """Check how much room there is, and adjust `full` and the file. `end`: the log's current end."""
         self.look_at = end + self._look_after
         try:
@@ -50,7 +50,7 @@ class Space:
             self.full = ""
             log.info("LOG: enough disk space is free, publishes are accepted again")
 
-    def give_up(self) -> bool:
+    def release_reserve(self) -> bool:
         """Remove the file, because a write found no space. Returns False if there is no file, or removing it failed."""
         if not self._held:
             return False

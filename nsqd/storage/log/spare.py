@@ -69,7 +69,7 @@ class Spare:
             self._discard()
             self._failed = True
 
-    def take(self, name: str) -> File | None:
+    def claim(self, name: str) -> File | None:
         """Return the file, renamed to `name`; None if there is none. The caller cuts off the part that it does not use."""
         if self._failed:  # the next segment gets another try
             self._failed = self._asked = False

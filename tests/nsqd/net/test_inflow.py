@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from nsqd.net.admission import Edge
+from nsqd.net.admission import Admission
 from nsqd.net.inflow import BODY_TIMEOUT, LEAST_RATE, RETRY, WHOLE_BODY_TIMEOUT
-from nsqd.protocols.beanstalk.client import Context
+from nsqd.protocols.beanstalk.client import BeanstalkContext
 from nsqd.protocols.beanstalk.peer import Peer as Beanstalk
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.nsq.settings import Settings
@@ -38,9 +38,9 @@ class Port(Bench):
 
     def __init__(self, protocol: str, limit: int = LIMIT) -> None:
         self.budget = Budget(limit)
-        super().__init__(Node(), Settings(), Edge(budget=self.budget))
+        super().__init__(Node(), Settings(), Admission(budget=self.budget))
         self.protocol = protocol
-        context = Context(max_job_size=10 * LARGE)
+        context = BeanstalkContext(max_job_size=10 * LARGE)
 
         def make_peer(transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
             return Beanstalk(self.node.broker, context, transport, ip, port, now)

@@ -220,7 +220,7 @@ def test_a_batch_that_is_done_again_begins_where_what_was_new_to_it_begins(node:
     again = stream(node, "", topicPattern=".*", startingOffsets="earliest")  # after a crash: no latestOffset before it
     asked = again.partitions(start, end)
     assert [part.span.first for part in asked] == [part.span.first for part in first.partitions(start, end)]
-    assert len(again._there) == 2
+    assert len(again._ranges) == 2
 
 
 def test_a_cursor_that_nsqd_does_not_take_is_an_error(node: Daemon) -> None:

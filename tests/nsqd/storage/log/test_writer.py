@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from nsqd.core.records import Kind
+from nsqd.core.records import RecordKind
 from nsqd.storage.log.records import HEADER_SIZE, decode_header
 from nsqd.storage.log.writer import segment_name
 from tests.nsqd.storage.sim_disk import SimDisk
@@ -32,7 +32,7 @@ def test_a_group_is_one_write_and_begins_with_the_durable_mark() -> None:
     reader, contents = read(disk.kill())
     assert contents == [b"a", b"b", b"c"]
     assert reader.end == writer.written.position
-    groups = [record for record in all_records(reader) if record.kind == Kind.GROUP]
+    groups = [record for record in all_records(reader) if record.kind == RecordKind.GROUP]
     assert [int.from_bytes(group.content[:8], "big") for group in groups] == [0, first]
 
 
