@@ -177,5 +177,5 @@ def test_names_are_valid_ones_and_bounded() -> None:
     with pytest.raises(AnswerError, match="more than 6 names"):
         valid_names(["a"] * 7, is_valid_name, 6)
     for wrong in (None, {"a": 1}, "abc", 7):
-        with pytest.raises(AnswerError, match="no list"):
+        with pytest.raises(AnswerError, match="without a list"):
             valid_names(wrong, is_valid_name, 6)
