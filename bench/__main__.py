@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from bench import gonsq
 from bench.admin_open import Open
-from bench.admin_pages import Listing, Watched
+from bench.admin_pages import Listing, OpenPages
 from bench.figures import Figures, figures, medians
 from bench.jobs import jobs
 from bench.load import raise_file_limit
@@ -123,7 +123,7 @@ def _asked(name: str, word: str) -> bool:
 
 def admin() -> list[LogSize]:
     """Return the rows of nsqadmin, in order."""
-    return [Listing("admin-listing"), Watched("admin-watched"), Open("admin-open")]
+    return [Listing("admin-listing"), OpenPages("admin-watched"), Open("admin-open")]
 
 
 def options(arguments: Sequence[str]) -> argparse.Namespace:

@@ -45,7 +45,7 @@ _COUNT = """() => {
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class BrowserMemory:
     """What a page holds in the browser, after a garbage collection."""
 
     nodes: float  # of the DOM, including those that belong to no document
@@ -112,7 +112,7 @@ def _page(url: str) -> Iterator[tuple[Page, CDPSession]]:
             browser.close()
 
 
-def _after(updates: int, proxy: _Proxy, page: Page, devtools: CDPSession) -> Left:
+def _after(updates: int, proxy: _Proxy, page: Page, devtools: CDPSession) -> BrowserMemory:
     """Wait until the page has shown this many updates in all, and return what it holds.
 
     Every update changes something, so fewer changes than updates raise BenchError.
@@ -132,7 +132,7 @@ def _after(updates: int, proxy: _Proxy, page: Page, devtools: CDPSession) -> Lef
     for _ in range(2):  # the second collects what finalizers of the first released
         devtools.send("HeapProfiler.collectGarbage")
     told = {one["name"]: one["value"] for one in devtools.send("Performance.getMetrics")["metrics"]}
-    return Left(told["Nodes"], told["JSHeapUsedSize"], told["JSEventListeners"])
+    return BrowserMemory(told["Nodes"], told["JSHeapUsedSize"], told["JSEventListeners"])
 
 
 def _busy(cluster: AdminCluster, chance: random.Random, turn: int) -> None:

@@ -42,7 +42,7 @@ _MS = 1e6  # ns in a ms
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class PageRequest:
     """One request of a page: times, sizes and CPU time."""
 
     status: int
@@ -73,7 +73,7 @@ class Listing:
                 say(path)
             return lines
 
-    def _line(self, cluster: AdminCluster, path: str, which: str, looks: Sequence[Look]) -> Line:
+    def _line(self, cluster: AdminCluster, path: str, which: str, looks: Sequence[PageRequest]) -> Line:
         """Make a line of the requests that got the page, or of all requests if none did."""
         wrong = {one: complaint for one in looks if (complaint := _complaint(cluster, path, one))}
         seen = [one for one in looks if one not in wrong] or looks
@@ -95,7 +95,7 @@ class Listing:
         )
 
 
-def _look(cluster: AdminCluster, path: str, idle: Cpu) -> Look:
+def _look(cluster: AdminCluster, path: str, idle: Cpu) -> PageRequest:
     """Request the page once, and wait _PAUSE for the work that follows."""
     connection = http.client.HTTPConnection(cluster.admin.host, cluster.admin.ports["HTTP"], timeout=_TIMEOUT)
     cpu, began = cluster.cpu(), time.perf_counter()
@@ -108,10 +108,10 @@ def _look(cluster: AdminCluster, path: str, idle: Cpu) -> Look:
     time.sleep(_PAUSE)
     spent = cluster.cpu().less(cpu).less(idle, time.perf_counter() - began)
     body = gzip.decompress(content) if answer.headers.get("content-encoding") == "gzip" else content
-    return Look(answer.status, (first - began) * 1e3, (last - began) * 1e3, len(content), body, spent)
+    return PageRequest(answer.status, (first - began) * 1e3, (last - began) * 1e3, len(content), body, spent)
 
 
-def _complaint(cluster: AdminCluster, path: str, look: Look) -> str:
+def _complaint(cluster: AdminCluster, path: str, look: PageRequest) -> str:
     """Return why this answer is not the page that was requested, or "" if it is."""
     if look.status != 200:
         return str(look.status)
@@ -138,7 +138,7 @@ def _share(cpu: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class OpenPages:
     """The row of open pages; implements bench.log_sizes.LogSize."""
 
     name: str
@@ -157,7 +157,7 @@ class Watched:
         with _streams(cluster.admin, pages) as streams:
             before = [one.come for one in streams]
             spent = cluster.cpu_during(seconds).less(idle)
-            come = sum((one.come.less(earlier) for one, earlier in zip(streams, before, strict=True)), Come())
+            come = sum((one.come.less(earlier) for one, earlier in zip(streams, before, strict=True)), StreamCounts())
         say(f"{pages} held open")
         if not come.updates:
             raise BenchError(f"no update of {pages} pages within {seconds:g} s")
@@ -183,7 +183,7 @@ class Watched:
 
 
 @dataclass(frozen=True, slots=True)
-class Come:
+class StreamCounts:
     """Updates that have come through a stream so far."""
 
     updates: int = 0
@@ -191,14 +191,14 @@ class Come:
     size: int = 0  # bytes of the updates
     sent: int = 0  # bytes on the wire
 
-    def __add__(self, other: Come) -> Come:
-        return Come(
+    def __add__(self, other: StreamCounts) -> StreamCounts:
+        return StreamCounts(
             self.updates + other.updates, self.empty + other.empty, self.size + other.size, self.sent + other.sent
         )
 
-    def less(self, other: Come) -> Come:
+    def less(self, other: StreamCounts) -> StreamCounts:
         """Return what came since `other`, an earlier count."""
-        return self + Come(-other.updates, -other.empty, -other.size, -other.sent)
+        return self + StreamCounts(-other.updates, -other.empty, -other.size, -other.sent)
 
 
 class _Stream(threading.Thread):
@@ -206,7 +206,7 @@ class _Stream(threading.Thread):
 
     def __init__(self, admin: Server) -> None:
         super().__init__(daemon=True)
-        self.come = Come()
+        self.come = StreamCounts()
         self.failure = ""
         self._connection = http.client.HTTPConnection(admin.host, admin.ports["HTTP"], timeout=_TIMEOUT)
         self._connection.connect()
@@ -244,7 +244,7 @@ class _Stream(threading.Thread):
             *whole, part = part.split(b"\n\n")
             if whole:
                 empty = sum(_NAME.search(one) is None for one in whole)
-                self.come += Come(len(whole), empty, sum(len(one) + 2 for one in whole), sent)
+                self.come += StreamCounts(len(whole), empty, sum(len(one) + 2 for one in whole), sent)
                 sent = 0
 
 

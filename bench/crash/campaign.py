@@ -13,7 +13,7 @@ from bench.crash.mix import MS, Mix
 from bench.crash.process import CrashError
 from bench.crash.subjects import Subject
 from bench.crash.trial import Result, Trial
-from bench.crash.volume import Cut, Loop, Plain, Volume
+from bench.crash.volume import Cut, LoopDevice, PlainDirectory, Volume
 
 KILL = "kill"
 _TOLD = 10  # crashes between two lines of progress
@@ -48,8 +48,8 @@ class Campaign:
     def volume(self, mix: Mix) -> Volume:
         """Make a new volume for the server's data."""
         if self.crash == KILL:
-            return Plain()
-        return Loop(self.crash, lambda: self._how(mix))
+            return PlainDirectory()
+        return LoopDevice(self.crash, lambda: self._how(mix))
 
     def _how(self, mix: Mix) -> Cut:
         if not self.subject.ours:

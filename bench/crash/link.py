@@ -87,7 +87,7 @@ class Link:
         self.socket.close()
 
 
-class Loop:
+class LinkLoop:
     """The loop over all links of the checker."""
 
     def __init__(self, links: Sequence[Link], history: History) -> None:

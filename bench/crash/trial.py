@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from bench.crash.history import History
 from bench.crash.ledger import Ledger
-from bench.crash.link import Loop
+from bench.crash.link import LinkLoop
 from bench.crash.messages import Verdict
 from bench.crash.mix import MS, Mix
 from bench.crash.process import CrashError, Process
 from bench.crash.subjects import Subject
-from bench.crash.volume import Blow, Volume
+from bench.crash.volume import Strike, Volume
 from penstock.protocol.framing import ProtocolError
 
 LONGEST_LOAD = 0.4  # s from the beginning of the load to the crash
@@ -94,7 +94,7 @@ class Trial:
     def _cycle(self) -> None:
         process = self._start()
         try:
-            loop = Loop(self._subject.load(process, self.ledger, self._history, self._mix), self._history)
+            loop = LinkLoop(self._subject.load(process, self.ledger, self._history, self._mix), self._history)
             try:
                 self._load(loop, process)
             finally:
@@ -103,7 +103,7 @@ class Trial:
             self._end(process)
         self._volume.recover()
 
-    def _load(self, loop: Loop, process: Process) -> None:
+    def _load(self, loop: LinkLoop, process: Process) -> None:
         load, rest = self._mix.uniform(0, LONGEST_LOAD), self._rest()
         rest_from = time.monotonic_ns() + load * 1e9 if rest else math.inf
         busy = not rest and self._mix.chance(_BUSY)
@@ -156,7 +156,7 @@ class Trial:
     def _drain(self) -> None:
         process = self._start()
         self._history.add("drain")
-        loop = Loop(self._subject.drain(process, self.ledger, self._history, self._mix), self._history)
+        loop = LinkLoop(self._subject.drain(process, self.ledger, self._history, self._mix), self._history)
         began = time.monotonic_ns()
 
         def done() -> bool:
@@ -170,7 +170,7 @@ class Trial:
             loop.close()
             self._end(process)
 
-    def _crashed(self, blow: Blow, how: str) -> None:
+    def _crashed(self, blow: Strike, how: str) -> None:
         self.ledger.crash(blow.at, blow.power, blow.gone)
         ago = (time.monotonic_ns() - blow.at) / 1e9
         self._history.add(f"crash {'by power cut ' if blow.power else ''}{ago:.6f} s ago, {how}")
@@ -188,7 +188,7 @@ class _Crash(threading.Thread):
         """Start the thread; the checker has `patience` s after the due time to crash the server itself."""
         super().__init__(daemon=True)
         self.happened = threading.Event()
-        self.blow: Blow | None = None
+        self.blow: Strike | None = None
         self.failure = ""  # why there was no crash
         self._striking = threading.Lock()
         self._volume = volume

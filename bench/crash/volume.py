@@ -45,7 +45,7 @@ class Cut(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Blow:
+class Strike:
     """What happened at a crash, and when: ns of the monotonic clock."""
 
     at: int  # just before the crash
@@ -64,7 +64,7 @@ class Volume(Protocol):
     def cuts_power(self) -> bool:
         """Return True if its crashes are power cuts, perhaps with kills in between."""
 
-    def crash(self, process: Process) -> Blow:
+    def crash(self, process: Process) -> Strike:
         """End the process by a crash, and return what happened."""
 
     def recover(self) -> None:
@@ -74,7 +74,7 @@ class Volume(Protocol):
         """Remove the volume and all data in it."""
 
 
-class Plain:
+class PlainDirectory:
     """A directory that outlives the process: a crash is SIGKILL."""
 
     cuts_power = False
@@ -82,10 +82,10 @@ class Plain:
     def __init__(self) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="penstock-crash-"))
 
-    def crash(self, process: Process) -> Blow:
+    def crash(self, process: Process) -> Strike:
         at = time.monotonic_ns()
         process.kill()
-        return Blow(at)
+        return Strike(at)
 
     def recover(self) -> None:
         pass
@@ -94,7 +94,7 @@ class Plain:
         shutil.rmtree(self.directory)
 
 
-class Loop:
+class LoopDevice:
     """A file system of its own: a crash is a power cut, or a kill. Needs root. Raises CrashError."""
 
     cuts_power = True
@@ -123,7 +123,7 @@ class Loop:
         self.directory.mkdir()
         _run("sync", "-f", str(self._mount))
 
-    def crash(self, process: Process) -> Blow:
+    def crash(self, process: Process) -> Strike:
         how, at, gone = self._how(), time.monotonic_ns(), 0
         if how is not Cut.KILL:
             process.disk_fails = True
@@ -134,7 +134,7 @@ class Loop:
                 gone = time.monotonic_ns()
                 time.sleep(_GOES_ON)
         process.kill()
-        return Blow(at, how is not Cut.KILL, gone)
+        return Strike(at, how is not Cut.KILL, gone)
 
     def recover(self) -> None:
         if not self._down:

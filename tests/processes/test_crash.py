@@ -52,14 +52,14 @@ def assert_kept(result: Result, crashes: int) -> None:
 
 @pytest.mark.parametrize(("mode", "kills"), [("always", 6), ("interval", 3), ("os", 3)])
 def test_kills_lose_nothing(mode: str, kills: int, tmp_path: Path) -> None:
-    result = run(Campaign(penstock(mode), "kill", kills), volume.Plain(), tmp_path)
+    result = run(Campaign(penstock(mode), "kill", kills), volume.PlainDirectory(), tmp_path)
     assert_kept(result, kills)
     assert result.verdict.excused == 0  # that is for power cuts: the kernel may lie to a sync of that very moment
 
 
 @pytest.mark.parametrize(("mode", "kills"), [("always", 3), ("os", 1)])
 def test_kills_lose_no_job_and_change_no_order(mode: str, kills: int, tmp_path: Path) -> None:
-    result = run(Campaign(penstock_jobs(mode), "kill", kills), volume.Plain(), tmp_path)
+    result = run(Campaign(penstock_jobs(mode), "kill", kills), volume.PlainDirectory(), tmp_path)
     assert_kept(result, kills)
     assert result.verdict.excused == 0
     history = (tmp_path / "history").read_text()
@@ -72,7 +72,7 @@ def test_power_cuts_lose_nothing_in_the_mode_always(kind: str, tmp_path: Path) -
     if kind not in kinds:
         pytest.skip(f"no power can be cut: {reason or f'there is no mkfs.{kind}'}")
     try:
-        place = volume.Loop(kind, iter([volume.Cut.STILL, volume.Cut.KILL, volume.Cut.FAILING] * 9).__next__)
+        place = volume.LoopDevice(kind, iter([volume.Cut.STILL, volume.Cut.KILL, volume.Cut.FAILING] * 9).__next__)
     except volume.CrashError as error:
         pytest.skip(f"no power can be cut: {error}")
 
@@ -84,17 +84,17 @@ def test_a_power_cut_loses_no_job_in_the_mode_always(tmp_path: Path) -> None:
     if "ext4" not in kinds:
         pytest.skip(f"no power can be cut: {reason}")
     try:
-        place = volume.Loop("ext4", iter([volume.Cut.STILL, volume.Cut.KILL, volume.Cut.FAILING] * 9).__next__)
+        place = volume.LoopDevice("ext4", iter([volume.Cut.STILL, volume.Cut.KILL, volume.Cut.FAILING] * 9).__next__)
     except volume.CrashError as error:
         pytest.skip(f"no power can be cut: {error}")
 
     assert_kept(run(Campaign(penstock_jobs("always"), "ext4", 1), place, tmp_path), 1)
 
 
-class Forgetful(volume.Plain):
+class Forgetful(volume.PlainDirectory):
     """A disk that takes the log with it."""
 
-    def crash(self, process: Process) -> volume.Blow:
+    def crash(self, process: Process) -> volume.Strike:
         blow = super().crash(process)
         shutil.rmtree(self.directory / "log", ignore_errors=True)
         return blow
@@ -110,7 +110,7 @@ def test_a_server_that_forgets_is_caught(tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_start_again_is_an_alarm(tmp_path: Path) -> None:
-    place = volume.Plain()
+    place = volume.PlainDirectory()
     (place.directory / "log").write_text("a file where a directory should be")
 
     result = run(Campaign(penstock("always"), "kill", 1), place, tmp_path)
