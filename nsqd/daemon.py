@@ -28,7 +28,7 @@ from nsqd.front_ends import (
     nsq_peers,
 )
 from nsqd.http.node import Node
-from nsqd.http_server import make_http_server, start_http_server
+from nsqd.http_server import listen_to_http, make_http_server, start_http_server
 from nsqd.identity import lookup_identity, node_info
 from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import Reactor
@@ -59,25 +59,25 @@ SWITCH_INTERVAL = 0.0005  # s: the HTTP thread gives the interpreter back sooner
 GC_THRESHOLDS = (2_000, 5, 1_000_000)
 
 
-def serve(options: NsqdOptions, directory: DataDirectory, doors: Listeners) -> None:
+def serve(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) -> None:
     """Serve until SIGINT or SIGTERM. Raises DirectoryError before any client is served."""
-    trio.run(_run, options, directory, doors)
+    trio.run(_run, options, directory, listeners)
 
 
-async def _run(options: NsqdOptions, directory: DataDirectory, doors: Listeners) -> None:
+async def _run(options: NsqdOptions, directory: DataDirectory, listeners: Listeners) -> None:
     """Serve until SIGINT or SIGTERM. Any exception that leaves here is a bug, or a machine that has ceased to work."""
     _tune_interpreter()
     opened = open_directory(options, directory)
-    auth_servers = make_auth_servers(options, doors.auth_tls)
+    auth_servers = make_auth_servers(options, listeners.auth_tls)
     with trio.open_signal_receiver(*SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
-            daemon = Daemon(options, directory, doors, opened, nursery)
-            listen_to_nsq(daemon.reactor, doors, daemon.context, auth_servers, nursery)
+            daemon = Daemon(options, directory, listeners, opened, nursery)
+            listen_to_nsq(daemon.reactor, listeners, daemon.context, auth_servers, nursery)
             daemon.listen_to_beanstalk()
             daemon.start()
             daemon.start_reporting()
             await daemon.start_http()
-            await until_told_to_stop(signals, partial(_reload, options, doors.certificates))
+            await until_told_to_stop(signals, partial(_reload, options, listeners.certificates))
             await daemon.stop_http()
             nursery.cancel_scope.cancel()
         if auth_servers:
@@ -90,11 +90,16 @@ class Daemon:
     """The parts of a node, each built from those before it."""
 
     def __init__(
-        self, options: NsqdOptions, directory: DataDirectory, doors: Listeners, opened: Opened, nursery: trio.Nursery
+        self,
+        options: NsqdOptions,
+        directory: DataDirectory,
+        listeners: Listeners,
+        opened: Opened,
+        nursery: trio.Nursery,
     ) -> None:
-        self._options, self._doors, self._opened, self._nursery = options, doors, opened, nursery
+        self._options, self._listeners, self._opened, self._nursery = options, listeners, opened, nursery
         self._broker = broker = opened.broker
-        self._info = node_info(options, doors)
+        self._info = node_info(options, listeners)
         self._memory, self._series, self._health = Memory(), Series(), Health()
         self._budget = Budget(options.buffer_budget)
         self._trio_thread = TrioThread()
@@ -103,19 +108,19 @@ class Daemon:
         timeouts = (options.http_client_connect_timeout / 1e9, options.http_client_request_timeout / 1e9)
         self._lookupds = Lookupds(broker, lookup_identity(options, self._info), timeouts, opened.wake, nursery)
         self.context = Context(broker, options.settings(), until_registered=self._lookupds.until_registered)
-        admission = make_admission(options, doors, broker.refused, self._budget)
+        admission = make_admission(options, listeners, broker.refused, self._budget)
         self.reactor = Reactor(broker, clocks, self._answer_http_requests, self._report_changes, admission)
         opened.wake.reactor = self.reactor
         self._http_server: HttpServer | None = None
 
     def listen_to_beanstalk(self) -> None:
         """Accept clients of beanstalkd, if there is a port for them."""
-        if self._doors.beanstalk or self._doors.beanstalk_tls:
+        if self._listeners.beanstalk or self._listeners.beanstalk_tls:
             from nsqd.beanstalk import FrontEnd
 
             peers = partial(all_peers, self.reactor)
             front_end = FrontEnd(self._broker, self._options.max_job_size, peers, self._opened.log.files)
-            listen_to_beanstalk(self.reactor, self._doors, front_end)
+            listen_to_beanstalk(self.reactor, self._listeners, front_end)
 
     def start(self) -> None:
         """Begin to serve TCP clients, and start the tasks that run by the clock."""
@@ -147,14 +152,18 @@ class Daemon:
 
     async def start_http(self) -> None:
         """Start the HTTP server, and return when it is serving."""
-        self._http_server = await trio.to_thread.run_sync(
-            make_http_server, self._options, self._node(), self._doors, self._trio_thread, self._budget
+        node = self._node()
+        server = self._http_server = await trio.to_thread.run_sync(
+            make_http_server, self._options, node, self._listeners, self._trio_thread, self._budget
         )
-        await start_http_server(self._http_server, self._doors)
+        await start_http_server(server, self._listeners)
+        listen_to_http(self._options, node, self._listeners, self.reactor, server)
 
     async def stop_http(self) -> None:
         """Answer the requests in progress, and accept no others."""
         if self._http_server is not None:
+            if self._listeners.http is not None:
+                self.reactor.stop_listening(self._listeners.http.socket)
             # in a thread, because requests in progress need this one
             await trio.to_thread.run_sync(self._http_server.stop)
 

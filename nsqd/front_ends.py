@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import trio
 
 from nsqd.listeners import Listeners
-from nsqd.net.acceptor import ConnectionLimits
 from nsqd.net.admission import Admission
+from nsqd.net.endpoint import ConnectionLimits
 from nsqd.net.reactor import Reactor
 from nsqd.options import NsqdOptions
 from nsqd.protocols.conversation import Conversation
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
     from nsqd.beanstalk import FrontEnd
 
 
-def make_admission(options: NsqdOptions, doors: Listeners, refused: Counter[str], budget: Budget) -> Admission:
+def make_admission(options: NsqdOptions, listeners: Listeners, refused: Counter[str], budget: Budget) -> Admission:
     """Return the limits, TLS and budget that connections meet before they reach the broker."""
     admission = Admission(
         ConnectionLimits(options.max_connections, options.max_connections_per_ip), refused=refused, budget=budget
     )
-    if doors.certificates:
-        admission.wrap = doors.certificates.wrap
+    if listeners.certificates:
+        admission.wrap = listeners.certificates.wrap
     return admission
 
 
@@ -57,26 +57,26 @@ def make_auth_servers(options: NsqdOptions, tls: ssl.SSLContext | None) -> AuthS
 
 
 def listen_to_nsq(
-    reactor: Reactor, doors: Listeners, context: Context, auth_servers: AuthServers | None, nursery: trio.Nursery
+    reactor: Reactor, listeners: Listeners, context: Context, auth_servers: AuthServers | None, nursery: trio.Nursery
 ) -> None:
     """Accept clients of NSQ, and have `auth_servers` asked about them if there are any."""
     if auth_servers:
         from nsqd.auth.queries import asking
 
         context.ask = asking(auth_servers, nursery)
-    reactor.listen(doors.tcp.socket, partial(Peer, context))
-    log.info("TCP: listening on %s", doors.tcp.address)
+    reactor.listen(listeners.tcp.socket, partial(Peer, context))
+    log.info("TCP: listening on %s", listeners.tcp.address)
 
 
-def listen_to_beanstalk(reactor: Reactor, doors: Listeners, front_end: FrontEnd) -> None:
+def listen_to_beanstalk(reactor: Reactor, listeners: Listeners, front_end: FrontEnd) -> None:
     """Accept clients of beanstalkd on the ports that are open for them."""
-    for door, make_peer, name in (
-        (doors.beanstalk, front_end.make_peer, "BEANSTALK"),
-        (doors.beanstalk_tls, front_end.make_tls_peer, "BEANSTALK TLS"),
+    for listener, make_peer, name in (
+        (listeners.beanstalk, front_end.make_peer, "BEANSTALK"),
+        (listeners.beanstalk_tls, front_end.make_tls_peer, "BEANSTALK TLS"),
     ):
-        if door is not None:
-            reactor.listen(door.socket, make_peer)
-            log.info("%s: listening on %s", name, door.address)
+        if listener is not None:
+            reactor.listen(listener.socket, make_peer)
+            log.info("%s: listening on %s", name, listener.address)
 
 
 def all_peers(reactor: Reactor) -> list[Conversation]:

@@ -12,15 +12,17 @@ from shared.version import NSQ_VERSION
 CAPABILITIES = ["log"]  # nsqlookupd passes them on; `log`: topics can be read back by offset
 
 
-def node_info(options: NsqdOptions, doors: Listeners) -> Info:
+def node_info(options: NsqdOptions, listeners: Listeners) -> Info:
     """Return what the node tells its HTTP clients in /info."""
     hostname = socket.gethostname()
     return Info(
         version=NSQ_VERSION,
-        broadcast_address=broadcast_address(options.broadcast_address, [doors.tcp, doors.http, doors.https], hostname),
+        broadcast_address=broadcast_address(
+            options.broadcast_address, [listeners.tcp, listeners.http, listeners.https], hostname
+        ),
         hostname=hostname,
-        http_port=options.broadcast_http_port or (doors.http.port if doors.http else 0),
-        tcp_port=options.broadcast_tcp_port or doors.tcp.port,
+        http_port=options.broadcast_http_port or (listeners.http.port if listeners.http else 0),
+        tcp_port=options.broadcast_tcp_port or listeners.tcp.port,
         start_time=int(time.time()),
     )
 

@@ -31,12 +31,12 @@ def main() -> int:
     exit_on_early_signals()
     try:
         raise_file_limit(files_needed(options))
-        with contextlib.closing(DataDirectory(options.data_path)) as directory, open_listeners(options) as doors:
+        with contextlib.closing(DataDirectory(options.data_path)) as directory, open_listeners(options) as listeners:
             gc.disable()  # saves a tenth of the time: no imported object is garbage
             from nsqd.daemon import serve
 
             gc.enable()
-            serve(options, directory, doors)
+            serve(options, directory, listeners)
     except TlsError as error:
         log.critical("failed to instantiate nsqd - %s", error)
         return 1

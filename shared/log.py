@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import TextIO
 
-from shared.repeats import Repeated, Repeats
+from shared.repeats import Kind, Repeated, Repeats
 
 LEVELS = {
     "debug": logging.DEBUG,
@@ -97,6 +97,14 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
         elif self._timer is None:
             self._set_timer(now)
 
+    def leave_out(self, kind: Kind) -> bool:
+        """Count a line and return True, if `emit` would leave it out. For lines so frequent that making them is costly."""
+        self.acquire()
+        try:
+            return self._repeats.leave_out(kind, self._clock())
+        finally:
+            self.release()
+
     def close(self) -> None:
         """Write the numbers of lines left out. logging calls this at the end of the program, too."""
         self.acquire()
@@ -148,6 +156,12 @@ def configure(prefix: str, level: str, format: str = "nsq") -> None:
         logger.setLevel(logging.ERROR)
     if format == "json":  # a program reads standard error, so a fatal exception must have the same form
         sys.excepthook = _log_the_end
+
+
+def leave_out(kind: Kind) -> bool:
+    """Count a line of this kind as a repetition and return True, if the log leaves it out at the moment."""
+    handler = log.handlers[0] if log.handlers else None
+    return isinstance(handler, LimitedHandler) and handler.leave_out(kind)
 
 
 def escape(text: str) -> str:

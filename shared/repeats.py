@@ -68,6 +68,14 @@ class Repeats:
         window.count += 1
         return False
 
+    def leave_out(self, kind: Kind, now: float) -> bool:
+        """Count a line of this kind and return True, if its window is leaving out lines anyway: no record needs to be made."""
+        window = self._windows.get(kind)
+        if window is None or not window.count or window.ends <= now:
+            return False
+        window.count += 1
+        return True
+
     def ended(self, now: float) -> list[Repeated]:
         """Return what windows that have ended by now have left out. Each is returned once."""
         if now < self.next_end:

@@ -4,7 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from nsqd.net.acceptor import ConnectionLimits
+from nsqd.net.endpoint import ConnectionLimits
 from nsqd.net.layers import Wrap
 from shared.budget import Budget
 

@@ -11,6 +11,7 @@ from collections import deque
 from typing import Protocol
 
 from nsqd.core.sequence.mark import Promise, are_kept
+from nsqd.net.endpoint import Endpoint
 from nsqd.net.layers import Layers
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.transport import NEVER, Begin, Upgrade
@@ -37,6 +38,9 @@ class ConnectionOwner(Protocol):
     def close(self, connection: "Connection") -> None:
         """End the connection at once, without draining it."""
 
+    def hand_over(self, connection: "Connection") -> None:
+        """Give the connection's socket to the server behind its endpoint, with the input in `leaving`."""
+
     def wrap(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> TlsObject:
         """Return the server's side of a new TLS connection over the two buffers."""
 
@@ -52,11 +56,13 @@ class Connection:
         "broken",
         "closed",
         "drain_until",
+        "endpoint",
         "eof",
         "fd",
         "handshake",
         "input",
         "layers",
+        "leaving",
         "metered",
         "output",
         "peer",
@@ -68,8 +74,10 @@ class Connection:
         "writing",
     )
 
-    def __init__(self, owner: ConnectionOwner, sock: socket.socket, remote_ip: str) -> None:
+    def __init__(self, owner: ConnectionOwner, sock: socket.socket, remote_ip: str, endpoint: Endpoint) -> None:
         self._owner = owner
+        self.endpoint = endpoint  # through which it came
+        self.leaving: bytes | None = None  # not None: it is handed over with this input when all output has left
         self.input = Share(owner.budget, remote_ip)  # bytes of the budget that half-received commands hold: see Inflow
         # bytes of the budget that output holds which the network has not accepted
         self.output = Share(owner.budget, remote_ip)
@@ -113,6 +121,10 @@ class Connection:
 
     def suspend(self, begin: Begin) -> None:
         self._owner.suspend(self, begin)
+
+    def hand_over(self, rest: bytes) -> None:
+        self.leaving = rest
+        self._owner.unflushed[self] = None
 
     # output
 

@@ -21,6 +21,7 @@ from nsqd.core.sequence.mark import Mark, Promise
 from nsqd.net.acceptor import Accepted, Acceptor
 from nsqd.net.admission import Admission
 from nsqd.net.connection import Connection
+from nsqd.net.endpoint import Adopt, Endpoint, Limiter, MakePeer, TcpConnectionLimiter
 from nsqd.net.inflow import Inflow
 from nsqd.net.promised import HttpReplies, Promised
 from nsqd.net.system import System
@@ -28,8 +29,7 @@ from nsqd.net.timers import Timers
 from nsqd.net.unread import Unread
 from nsqd.net.upkeep import ConnectionUpkeep
 from nsqd.net.wakeup import WakeUp
-from nsqd.protocols.conversation import Conversation
-from nsqd.protocols.transport import NEVER, Begin, Transport
+from nsqd.protocols.transport import NEVER, Begin
 
 READ_SIZE = 256 * 1024  # bytes: one recv_into a shared buffer, per connection and turn
 SCARCE_READ_SIZE = 32 * 1024  # bytes: the same while a connection waits for room in the budget
@@ -40,8 +40,6 @@ BACK_TO_TRIO = 2_000_000  # ns of turns in a row before HTTP, discovery and sign
 LINGER = 0.002  # s to wait in epoll before the wait goes through trio, which costs 40 us more a wake-up
 
 Clock = Callable[[], tuple[int, int]]  # monotonic ns, and ns since the epoch
-# Makes the peer of a new connection from its transport, the client's address and port, and the clock (monotonic ns, wall ns).
-MakePeer = Callable[[Transport, str, str, int, int], Conversation]
 
 
 class Reactor:
@@ -75,8 +73,11 @@ class Reactor:
         self.budget = admission.budget
         self.wrap = admission.wrap
         self._inflow = Inflow(self)
-        self._acceptor = Acceptor(self._epoll, admission.limits, admission.refused)
-        self._make_peer: dict[int, MakePeer] = {}  # by the listener's file descriptor
+        self._acceptor = Acceptor(self._epoll)
+        self._limiter = TcpConnectionLimiter(
+            admission.limits, admission.refused
+        )  # of listeners that bring none of their own
+        self._endpoints: dict[int, Endpoint] = {}  # by the listener's file descriptor
         # What was received in this turn and not yet given to a peer: b"" is the end of input, None a reset.
         self._received: list[tuple[Connection, bytes | None]] = []
         self._received_size = 0  # bytes in `_received`
@@ -92,10 +93,21 @@ class Reactor:
         self.now, self.wall = clock()
         self.turns = 0
 
-    def listen(self, sock: socket.socket, make_peer: MakePeer) -> None:
-        """Accept connections of a listening, non-blocking socket, and make their peers with `make_peer`."""
-        self._acceptor.listen(sock)
-        self._make_peer[sock.fileno()] = make_peer
+    def listen(
+        self, sock: socket.socket, make_peer: MakePeer, limiter: Limiter | None = None, adopt: Adopt | None = None
+    ) -> None:
+        """Accept connections of a listening, non-blocking socket, and make their peers with `make_peer`.
+
+        `limiter` counts them instead of the limits that all other listeners share; `adopt` takes those that are handed over.
+        """
+        endpoint = self._endpoints[sock.fileno()] = Endpoint(make_peer, limiter or self._limiter, adopt)
+        self._acceptor.listen(sock, endpoint.limiter)
+
+    def stop_listening(self, sock: socket.socket) -> None:
+        """Close a listening socket, if the reactor has it; connections that were accepted go on."""
+        if self._endpoints.pop(sock.fileno(), None) is not None:
+            self._acceptor.stop(sock.fileno())
+            sock.close()
 
     async def run(self) -> None:
         """Run turns until cancelled. The caller then calls `close_all`."""
@@ -191,14 +203,14 @@ class Reactor:
                     self.unflushed[connection] = None
                 if event & ~select.EPOLLOUT:
                     self._receive(connection)
-            elif fd in self._make_peer:
+            elif fd in self._endpoints:
                 listeners.append(fd)
             elif fd == self._wake_up.fd:
                 woken = True
         self._handle()
         for fd in listeners:
             for accepted in self._acceptor.accept(fd, self.now):
-                self._add(accepted, self._make_peer[fd])
+                self._add(accepted, self._endpoints[fd])
         return self._answer_http() if woken else None
 
     def _begin(self) -> None:
@@ -256,32 +268,43 @@ class Reactor:
 
     # connections
 
-    def _add(self, accepted: Accepted, make_peer: MakePeer) -> None:
+    def _add(self, accepted: Accepted, endpoint: Endpoint) -> None:
         accepted.socket.setblocking(False)
         if accepted.ip:
             accepted.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection = Connection(self, accepted.socket, accepted.ip)
-        connection.peer = make_peer(connection, accepted.ip, accepted.port, self.now, self.wall)
+        connection = Connection(self, accepted.socket, accepted.ip, endpoint)
+        connection.peer = endpoint.make_peer(connection, accepted.ip, accepted.port, self.now, self.wall)
         self.connections[connection.fd] = connection
         self._epoll.register(connection.fd, select.EPOLLIN)
         self.set_timer(connection)
 
     def close(self, connection: Connection) -> None:
         """Close a connection at once, and forget it everywhere."""
-        if connection.closed:
-            return
+        if not connection.closed:
+            ip = connection.peer.remote_ip
+            self._forget(connection)
+            connection.socket.close()
+            connection.endpoint.limiter.count_off(ip)
+
+    def hand_over(self, connection: Connection) -> None:
+        """Give the connection's socket to the server behind its endpoint, and forget the connection everywhere else."""
+        adopt, rest, ip = connection.endpoint.adopt, connection.leaving, connection.peer.remote_ip
+        assert adopt is not None, "only listeners with a server behind them hand over"
+        assert rest is not None
+        self._forget(connection)
+        adopt(connection.socket, ip, rest)
+
+    def _forget(self, connection: Connection) -> None:
         connection.closed = True
         del self.connections[connection.fd]
         self.unflushed.pop(connection, None)
         self._promised.remove_connection(connection)
         self._unread.connections.pop(connection, None)
-        self._acceptor.count_off(connection.peer.remote_ip)
         self._inflow.release_reserved(connection)
         self.timers.cancel(connection)
         connection.output.hold(0)
         connection.peer.disconnected()
         self._epoll.unregister(connection.fd)
-        connection.socket.close()
         connection.layers = None
         del connection.peer  # the two refer to each other, and the daemon never collects old garbage
 

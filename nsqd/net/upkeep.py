@@ -36,6 +36,9 @@ class ConnectionUpkeep:
         backlog = connection.backlog
         if backlog > FREE or connection.output.held:
             connection.output.charge(backlog)
+        if connection.leaving is not None and not backlog and not connection.sealed:
+            self._owner.hand_over(connection)
+            return
         if connection.peer.outbox.closing and not backlog and not connection.sealed:
             if connection.eof:
                 self._owner.close(connection)

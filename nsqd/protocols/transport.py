@@ -51,3 +51,9 @@ class Transport(Protocol):
         `begin` is called at once. The function that it is given may be called from any code of the reactor's thread, between
         turns.
         """
+
+    def hand_over(self, rest: bytes) -> None:
+        """Give the connection away once all output has left: to the server behind this listener, with the input in `rest`.
+
+        The peer sets `waiting`, and hears no more but Conversation.disconnected. Only listeners with such a server allow it.
+        """

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -29,33 +31,39 @@ QUIET = 10.0  # s between two log lines about the same problem
 
 
 class ConnectionLimiter:
-    """The limits on connections, over all listeners of a server."""
+    """The limits on connections, over all listeners of a server. Any thread may call it."""
 
     def __init__(self, total: int, per_ip: int) -> None:
         self._total = total
         self._per_ip = per_ip  # 0: no limit per address
         self._open = 0  # connections that were admitted and have not ended
         self._by_ip: dict[str, int] = {}  # open connections by address; holds no zeros
-        self._quiet_until: dict[str, float] = {}  # problem -> when it may be logged again, by the loop's clock
+        self._quiet_until: dict[str, float] = {}  # problem -> when it may be logged again, monotonic s
+        self._lock = threading.Lock()  # over the counts: connections may be admitted and end in different threads
         self.refused: Counter[str] = Counter()  # reason -> refused connections
 
-    def admits(self, ip: str) -> bool:
-        """Return whether a new connection is within the limits, and count it if so. `ip` is "" for a unix socket."""
-        here = self._by_ip.get(ip, 0)
-        if self._open >= self._total:
-            return self._refuse("max_connections", f"{self._total} connections are open")
-        if ip and self._per_ip and here >= self._per_ip:
-            return self._refuse("max_connections_per_ip", f"{self._per_ip} connections of {ip} are open")
-        self._open += 1
-        self._by_ip[ip] = here + 1
-        return True
+    def admits(self, ip: str, now: int = 0) -> bool:
+        """Return whether a new connection is within the limits, and count it if so. `ip` is "" for a unix socket.
 
-    def left(self, ip: str) -> None:
+        `now` is not used: it is there because the reactor passes it to its own gates.
+        """
+        with self._lock:
+            here = self._by_ip.get(ip, 0)
+            if self._open >= self._total:
+                return self._refuse("max_connections", f"{self._total} connections are open")
+            if ip and self._per_ip and here >= self._per_ip:
+                return self._refuse("max_connections_per_ip", f"{self._per_ip} connections of {ip} are open")
+            self._open += 1
+            self._by_ip[ip] = here + 1
+            return True
+
+    def count_off(self, ip: str) -> None:
         """Note that an admitted connection has ended."""
-        self._open -= 1
-        rest = self._by_ip.pop(ip) - 1
-        if rest:
-            self._by_ip[ip] = rest
+        with self._lock:
+            self._open -= 1
+            rest = self._by_ip.pop(ip) - 1
+            if rest:
+                self._by_ip[ip] = rest
 
     def handshake_failed(self, ip: str, error: BaseException | None) -> None:
         """Count and log a failed TLS handshake. `error` is None if the peer hung up."""
@@ -64,7 +72,7 @@ class ConnectionLimiter:
 
     def may_tell(self, trouble: str) -> bool:
         """Return whether another log line about this problem may be written now."""
-        now = asyncio.get_running_loop().time()
+        now = time.monotonic()
         if now < self._quiet_until.get(trouble, -inf):
             return False
         self._quiet_until[trouble] = now + QUIET
@@ -135,7 +143,7 @@ class Acceptor:
             log.error("HTTP: cannot accept: %s; trying again", failure.strerror)
 
     async def _join(self, sock: socket.socket, ip: str) -> None:
-        left = partial(self._limiter.left, ip)
+        left = partial(self._limiter.count_off, ip)
         guarded = self._make_protocol()
         protocol: asyncio.BaseProtocol = guarded
         if self._tls is None:

@@ -17,7 +17,7 @@ from starlette.types import Message, Scope, Send
 from shared.budget import FREE, Budget, Share
 from shared.http.errors import HttpError
 from shared.listen import display
-from shared.log import log
+from shared.log import leave_out, log
 
 PIECE = 64 * 1024  # bytes of an answer that are written at a time
 ANSWER_TIMEOUT = 30.0  # s that a client may take for any answer
@@ -116,28 +116,40 @@ class Exchange:
         """Give back what the request holds, and write the log line. The application has returned."""
         self._share.hold(0)
         scope = self._scope
-        if self._status and log.isEnabledFor(logging.INFO):
-            line = _Line(scope, self._status, time.perf_counter_ns() - self._began)
-            # Like log.info, which would look for its caller on the stack: that costs as much as everything else here.
-            log.handle(logging.LogRecord(log.name, logging.INFO, __file__, 0, "%s", (line,), None))
+        if self._status:
+            took = time.perf_counter_ns() - self._began
+            log_answer(self._status, scope["method"], _target(scope), scope["client"], took)
         scope.pop("exchange", None)  # they refer to each other, and nsqd never collects old garbage
+
+
+_KIND = (__file__, 0, "%s")  # of all lines about answers, see shared.repeats
+
+Client = tuple[str, int] | None  # address and port; None: a unix socket
 
 
 class _Line:
     """A request's line in the log, as the original writes it. It is formatted only if the log writes it."""
 
-    __slots__ = ("_scope", "_status", "_took")
+    __slots__ = ("_client", "_method", "_status", "_target", "_took")
 
-    def __init__(self, scope: Scope, status: int, took: int) -> None:
-        """`took` is the time from the request to the end of its answer, in ns."""
-        self._scope = scope
+    def __init__(self, status: int, method: str, target: bytes, client: Client, took: int) -> None:
         self._status = status
+        self._method = method
+        self._target = target
+        self._client = client
         self._took = took
 
     def __str__(self) -> str:
-        scope, client = self._scope, self._scope["client"]
-        remote = display(*client) if client else "@"
-        return f"{self._status} {scope['method']} {_uri(scope)} ({remote}) {go_duration(self._took)}"
+        remote = display(*self._client) if self._client else "@"
+        return f"{self._status} {self._method} {self._target.decode('latin-1')} ({remote}) {go_duration(self._took)}"
+
+
+def log_answer(status: int, method: str, target: bytes, client: Client, took: int) -> None:
+    """Log a request. `target` is its path and query, `took` the time from the request to the end of its answer in ns."""
+    if log.isEnabledFor(logging.INFO) and not leave_out(_KIND):
+        line = _Line(status, method, target, client, took)
+        # Like log.info, which would look for its caller on the stack: that costs as much as everything else here.
+        log.handle(logging.LogRecord(log.name, logging.INFO, *_KIND, (line,), None))
 
 
 def _content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
@@ -148,12 +160,12 @@ def _content_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
     return 0
 
 
-def _uri(scope: Scope) -> str:
+def _target(scope: Scope) -> bytes:
     """Return the path and query as the client wrote them."""
     raw: bytes = scope["raw_path"]
     if scope["query_string"]:
         raw += b"?" + scope["query_string"]
-    return raw.decode("latin-1")
+    return raw
 
 
 def go_duration(ns: int) -> str:

@@ -125,6 +125,7 @@ class GuardedProtocol(HttpToolsProtocol):
     _is_large = False  # the current header may exceed MAX_HEADER although `_unread` does not show it
     _body_until = inf  # when the body must be complete
     _first: bytes | None = b""  # bytes received before the first line was complete; None: it is complete
+    handed_over = b""  # what another thread has read from the connection before this object got it
     _stalled: asyncio.TimerHandle | None = None  # runs while an answer waits for the peer; fires after WRITE_TIMEOUT
 
     def __init__(self, config: Config, server_state: ServerState, budget: Budget) -> None:
@@ -137,6 +138,9 @@ class GuardedProtocol(HttpToolsProtocol):
         transport.set_write_buffer_limits(MOST_WAITING)
         super().connection_made(OneWrite(transport, self.loop))  # type: ignore[arg-type]
         self._wait(HEADER_TIMEOUT)
+        if self.handed_over:
+            data, self.handed_over = self.handed_over, b""
+            self.data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()

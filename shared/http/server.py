@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -73,6 +74,19 @@ class HttpServer:
         self._thread.join(timeout=3.0)
 
     @property
+    def limiter(self) -> ConnectionLimiter:
+        """Return the limits that connections must be counted against before they may be adopted."""
+        return self._limiter
+
+    def adopt(self, sock: socket.socket, ip: str, data: bytes) -> None:
+        """Serve a plain connection that another thread has admitted, beginning with `data`. Any thread may call this."""
+        try:
+            self._server.loop.call_soon_threadsafe(self._server.adopt, sock, ip, data)
+        except RuntimeError:  # the loop is closed: the daemon ends
+            sock.close()
+            self._limiter.count_off(ip)
+
+    @property
     def refused(self) -> Counter[str]:
         """Connections not served, by reason: max_connections, max_connections_per_ip, tls_handshake. Any thread may ask."""
         return Counter(dict(self._limiter.refused))  # dict() is atomic: the HTTP thread may add a reason meanwhile
@@ -110,10 +124,13 @@ class _Server(uvicorn.Server):
         self._plain = sockets
         self._https = https
         self._acceptors: list[Acceptor] = []
+        self._adopting: set[asyncio.Task[None]] = set()  # connections that asyncio has not taken over yet
+        self.loop: asyncio.AbstractEventLoop  # set before `listening` is
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start to accept connections. Raises OSError."""
         self.servers = []  # asyncio's servers: none are used
+        self.loop = asyncio.get_running_loop()
         for sock in self._plain:
             self._acceptors.append(Acceptor(sock, self._protocols(self.config), self._limiter, None))
         if self._https is not None:
@@ -129,6 +146,18 @@ class _Server(uvicorn.Server):
         for acceptor in self._acceptors:
             acceptor.close()
         await super().shutdown()
+
+    def adopt(self, sock: socket.socket, ip: str, data: bytes) -> None:
+        """Serve a plain connection that was admitted already, beginning with `data`."""
+        protocol = GuardedProtocol(self.config, self.server_state, self._budget)
+        protocol.on_left = partial(self._limiter.count_off, ip)
+        protocol.handed_over = data
+        task = self.loop.create_task(self._join(protocol, sock))
+        self._adopting.add(task)
+        task.add_done_callback(self._adopting.discard)
+
+    async def _join(self, protocol: GuardedProtocol, sock: socket.socket) -> None:
+        await self.loop.connect_accepted_socket(lambda: protocol, sock)
 
     def _protocols(self, config: uvicorn.Config) -> Callable[[], GuardedProtocol]:
         return lambda: GuardedProtocol(config, self.server_state, self._budget)

@@ -201,7 +201,7 @@ def nothing_is_left(bench: Secure) -> bool:
         reactor.unflushed,
         reactor._unread.connections,
         reactor._promised.marks,
-        reactor._acceptor._by_ip,
+        reactor._limiter._by_ip,
     )
     return not any(left) and not len(reactor.timers) and registered(reactor._epoll) == 2
 

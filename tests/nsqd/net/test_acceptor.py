@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from nsqd.net.acceptor import ACCEPT_BATCH, ACCEPT_PAUSE, Accepted, Acceptor, ConnectionLimits
+from nsqd.net.acceptor import ACCEPT_BATCH, ACCEPT_PAUSE, Accepted, Acceptor
 from nsqd.net.admission import Admission
+from nsqd.net.endpoint import ConnectionLimits, TcpConnectionLimiter
 from nsqd.protocols.transport import NEVER
 from tests.nsqd.core.node import SECOND, Node
 from tests.nsqd.net.test_reactor import Bench, frames
@@ -25,8 +26,9 @@ class Door:
         self.listener = listener
         self.refused: Counter[str] = Counter()
         self.epoll = select.epoll()
-        self.acceptor = Acceptor(self.epoll, limits, self.refused)
-        self.acceptor.listen(listener)
+        self.acceptor = Acceptor(self.epoll)
+        self.limiter = TcpConnectionLimiter(limits, self.refused)
+        self.acceptor.listen(listener, self.limiter)
         self.open: list[socket.socket] = []
 
     def knock(self, count: int = 1, ip: str = "127.0.0.1") -> list[socket.socket]:
@@ -101,7 +103,7 @@ def test_beyond_the_limit_the_door_is_shut_without_a_word(doors: list[Door]) -> 
     assert len(accepted) == 2
     assert here.refused == {"max_connections": 2}
     assert [client.recv(1) for client in clients[2:]] == [b"", b""]
-    here.acceptor.count_off(accepted[0].ip)
+    here.limiter.count_off(accepted[0].ip)
     here.knock(2)
     assert len(here.accept()) == 1
     assert here.refused == {"max_connections": 3}
@@ -117,7 +119,7 @@ def test_each_address_has_its_own_limit(doors: list[Door]) -> None:
     here.knock(1, "127.0.0.5")
     assert [accepted.ip for accepted in here.accept()] == ["127.0.0.3", "127.0.0.3", "127.0.0.4"]
     assert here.refused == {"max_connections_per_ip": 2, "max_connections": 1}
-    here.acceptor.count_off("127.0.0.2")
+    here.limiter.count_off("127.0.0.2")
     here.knock(2, "127.0.0.2")
     assert len(here.accept()) == 1
     assert here.refused["max_connections"] == 2  # told first: it is full for everybody
@@ -129,7 +131,7 @@ def test_unix_sockets_have_no_address_to_count(doors: list[Door], tmp_path: Path
     assert [(accepted.ip, accepted.port) for accepted in here.accept()] == [("", "")] * 4
     assert here.refused == {"max_connections": 1}
     for _ in range(4):
-        here.acceptor.count_off("")
+        here.limiter.count_off("")
     here.knock(1, ip="")
     assert len(here.accept()) == 1
 
@@ -139,9 +141,9 @@ def test_nothing_is_remembered_of_those_who_left(doors: list[Door]) -> None:
     for number in range(1, 50):
         here.knock(2, f"127.0.1.{number}")
         for accepted in here.accept():
-            here.acceptor.count_off(accepted.ip)
-    assert here.acceptor._by_ip == {}
-    assert here.acceptor._open == 0
+            here.limiter.count_off(accepted.ip)
+    assert here.limiter._by_ip == {}
+    assert here.limiter._open == 0
 
 
 def test_refusals_are_logged_now_and_then(doors: list[Door], caplog: pytest.LogCaptureFixture) -> None:
@@ -178,12 +180,12 @@ def test_without_descriptors_it_pauses_and_comes_back(doors: list[Door], number:
     here = door(doors)
     here.knock()
     exhausted = Exhausted(here.listener, number)
-    here.acceptor._listeners[here.listener.fileno()] = exhausted  # type: ignore[assignment]
+    here.acceptor._listeners[here.listener.fileno()] = exhausted, here.limiter  # type: ignore[assignment]
     assert here.accept(SECOND) == []
     assert exhausted.asked == 1
     assert here.acceptor.again == SECOND + ACCEPT_PAUSE
     assert not here.is_watched()
-    here.acceptor._listeners[here.listener.fileno()] = here.listener
+    here.acceptor._listeners[here.listener.fileno()] = here.listener, here.limiter
     here.acceptor.resume(SECOND + ACCEPT_PAUSE - 1)
     assert not here.is_watched()
     here.acceptor.resume(SECOND + ACCEPT_PAUSE)
@@ -195,9 +197,8 @@ def test_without_descriptors_it_pauses_and_comes_back(doors: list[Door], number:
 def test_one_that_was_aborted_does_not_stop_the_next(doors: list[Door]) -> None:
     here = door(doors)
     here.knock()
-    here.acceptor._listeners[here.listener.fileno()] = Exhausted(  # type: ignore[assignment]
-        here.listener, errno.ECONNABORTED
-    )
+    aborted = Exhausted(here.listener, errno.ECONNABORTED)
+    here.acceptor._listeners[here.listener.fileno()] = aborted, here.limiter  # type: ignore[assignment]
     assert len(here.accept()) == 1
     assert here.is_watched() is False
 

@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from nsqd.net.acceptor import ACCEPT_PAUSE, QUIET, Acceptor, ConnectionLimits
+from nsqd.net.acceptor import ACCEPT_PAUSE, Acceptor
 from nsqd.net.admission import Admission
+from nsqd.net.endpoint import QUIET, ConnectionLimits, TcpConnectionLimiter
 from nsqd.protocols.nsq.peer import MOST_COMMANDS
 from nsqd.protocols.nsq.settings import Settings
 from tests.nsqd.core.node import SECOND, Node
@@ -142,9 +143,9 @@ class NoDescriptors:
 def test_a_machine_without_descriptors_says_so_once_in_a_while(caplog: pytest.LogCaptureFixture) -> None:
     with select.epoll() as epoll, socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
-        acceptor = Acceptor(epoll, ConnectionLimits(), Counter())
-        acceptor.listen(listener)
-        acceptor._listeners[listener.fileno()] = NoDescriptors()  # type: ignore[assignment]
+        acceptor, limiter = Acceptor(epoll), TcpConnectionLimiter(ConnectionLimits(), Counter())
+        acceptor.listen(listener, limiter)
+        acceptor._listeners[listener.fileno()] = NoDescriptors(), limiter  # type: ignore[assignment]
         for now in range(SECOND, SECOND + QUIET, ACCEPT_PAUSE):
             acceptor.resume(now)
             assert list(acceptor.accept(listener.fileno(), now)) == []

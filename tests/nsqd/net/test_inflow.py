@@ -46,7 +46,7 @@ class Port(Bench):
             return Beanstalk(self.node.broker, context, transport, ip, port, now)
 
         if protocol == "beanstalk":
-            self.reactor._make_peer[self.listener.fileno()] = make_peer
+            self.speak(make_peer)
 
     def client(self) -> socket.socket:
         """Connected, and as silent as it likes."""

@@ -67,7 +67,7 @@ class EchoBench(Bench):
     def __init__(self) -> None:
         super().__init__(Node())
         self.asked: list[Callable[[], None]] = []
-        self.reactor._make_peer[self.listener.fileno()] = self._make_peer
+        self.speak(self._make_peer)
 
     def _make_peer(self, transport: Transport, ip: str, port: str, now: int, wall: int) -> Conversation:
         return Echo(self.asked, transport, ip, port)

@@ -4,6 +4,7 @@ import errno
 import socket
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from nsqd.core.sequence.mark import Promise
 from nsqd.net.acceptor import ACCEPT_PAUSE
 from nsqd.net.admission import Admission
 from nsqd.net.connection import DRAIN_TIME, MAX_UNSENT
+from nsqd.net.endpoint import MakePeer
 from nsqd.net.promised import HttpReplies
 from nsqd.net.reactor import MAX_RECEIVED, READ_SIZE, Reactor
 from nsqd.protocols.nsq.context import Context
@@ -39,6 +41,11 @@ class Bench:
         self.listener.setblocking(False)
         self.reactor.listen(self.listener, partial(Peer, self.context))
         self.clients: list[socket.socket] = []
+
+    def speak(self, make_peer: MakePeer) -> None:
+        """Speak another protocol at the listener."""
+        endpoints = self.reactor._endpoints
+        endpoints[self.listener.fileno()] = replace(endpoints[self.listener.fileno()], make_peer=make_peer)
 
     def _serve_http(self) -> HttpReplies:
         return self.http.pop() if self.http else HttpReplies(lambda: None, lambda: None)
@@ -178,9 +185,10 @@ def test_emfile_pauses_accepting_and_keeps_what_there_is(bench: Bench) -> None:
             raise OSError(errno.EMFILE, "Too many open files")
 
     listeners = bench.reactor._acceptor._listeners
-    listeners[bench.listener.fileno()] = Exhausted()  # type: ignore[assignment]
+    here = listeners[bench.listener.fileno()]
+    listeners[bench.listener.fileno()] = Exhausted(), here[1]  # type: ignore[assignment]
     late = bench.connect(b"  V2PUB t\n" + body(b"x"))
-    listeners[bench.listener.fileno()] = bench.listener
+    listeners[bench.listener.fileno()] = here
     client.sendall(b"PUB t\n" + body(b"x"))
     bench.turn()
     assert frames(client) == [b"OK"]

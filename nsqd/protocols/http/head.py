@@ -1,0 +1,82 @@
+"""Recognize the heads of requests that can be answered in the turn. Pure: bytes go in, a Request or None comes out.
+
+This is no parser of HTTP. It accepts only what every server reads in the same way, and only headers that do not change the
+answer. For whatever else it returns None, so nothing here decides what a strange request means: uvicorn does.
+"""
+
+import re
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+MAX_HEAD = 4096  # bytes: an honest head has a few hundred
+_LINE = re.compile(
+    rb"(?:POST (?P<target>/(?P<route>m?pub)\?topic=(?P<topic>[.a-zA-Z0-9_-]{1,64}))|GET /ping) HTTP/1\.1\r\n"
+)
+_HEADER = re.compile(rb"([A-Za-z][A-Za-z-]*):[ \t]*([\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)[ \t]*\r\n")
+_LENGTH = re.compile(rb"[0-9]{1,9}")
+# Headers that change nothing about the answer of these routes.
+_IGNORED = frozenset(
+    (b"accept", b"accept-encoding", b"accept-language", b"cache-control", b"content-type", b"pragma", b"traceparent",
+     b"tracestate", b"user-agent", b"x-request-id")
+)  # fmt: skip
+_BEGINNINGS = (b"POST /pub?topic=", b"POST /mpub?topic=", b"GET /ping HTTP/1.1\r\n")
+
+
+class Route(Enum):
+    """The routes that are answered in the turn."""
+
+    PING = 0
+    PUB = 1
+    MPUB = 2  # one message a line
+
+
+class Request(NamedTuple):
+    """A request whose head has been read."""
+
+    route: Route
+    topic: bytes  # b"" for PING
+    length: int  # bytes of its body
+    method: str
+    target: bytes  # path and query
+
+
+def may_become(data: bytes) -> bool:
+    """Return whether `data`, a head that is not complete, may be the beginning of a request that is answered in the turn."""
+    return any(data.startswith(one) or one.startswith(data) for one in _BEGINNINGS)
+
+
+def read_head(head: bytes, is_own_host: Callable[[bytes], bool]) -> Request | None:
+    """Return the request that a complete head, with its empty line, begins; None if uvicorn has to read it.
+
+    `is_own_host` decides whether the value of Host is ours (see shared.http.api.Hosts).
+    """
+    line = _LINE.match(head)
+    headers = _headers(head, line.end()) if line is not None else None
+    if line is None or headers is None:
+        return None
+    host, length = headers.pop(b"host", b""), headers.pop(b"content-length", None)
+    if headers.pop(b"connection", b"keep-alive").lower() != b"keep-alive" or not headers.keys() <= _IGNORED:
+        return None
+    if length is not None and not _LENGTH.fullmatch(length):
+        return None
+    if not host or not is_own_host(host):
+        return None
+    if line["route"] is None:
+        return Request(Route.PING, b"", 0, "GET", b"/ping") if length in (None, b"0") else None
+    if length is None:
+        return None
+    route = Route.PUB if line["route"] == b"pub" else Route.MPUB
+    return Request(route, line["topic"], int(length), "POST", line["target"])
+
+
+def _headers(head: bytes, at: int) -> dict[bytes, bytes] | None:
+    """Return the headers by name in lower case; None if one is repeated or not of the plain form."""
+    headers: dict[bytes, bytes] = {}
+    while not head.startswith(b"\r\n", at):
+        match = _HEADER.match(head, at)
+        if match is None or (name := match[1].lower()) in headers:
+            return None
+        headers[name] = match[2]
+        at = match.end()
+    return headers if at + 2 == len(head) else None

@@ -1,0 +1,248 @@
+"""Answer the requests of one HTTP connection in the turn, and hand the connection over at the first request of another kind.
+
+A request is either answered here as a whole, or nothing of it has happened when the connection is handed over: the rest of the
+input goes along, beginning with that request. The connection leaves once the answers to earlier requests have left, and does
+not come back. Answers are byte for byte those of nsqd/http/publish.py and nsqd/http/health.py.
+
+If the log breaks while an answer waits for it, the connection is closed without an answer, as connections over TCP are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from email.utils import formatdate
+
+from nsqd.core.broker import Broker
+from nsqd.protocols.http.head import MAX_HEAD, Request, Route, may_become, read_head
+from nsqd.protocols.outbox import Outbox
+from nsqd.protocols.transport import NEVER, Transport
+from shared.tls_info import TlsInfo
+from shared.values import SECOND
+
+HEADER_TIMEOUT = (
+    10 * SECOND
+)  # ns from the connection, or from a head's first byte, to the head's end; as in the HTTP thread
+KEEP_ALIVE = 75 * SECOND  # ns that an idle connection is held; as in the HTTP thread
+UNITS_OF_A_TURN = 1024  # a request counts one, and one more for each BYTES_OF_A_UNIT
+BYTES_OF_A_UNIT = 1024
+MOST_MESSAGES = (
+    8192  # messages of an /mpub that one turn publishes; a larger one is published in portions by the HTTP thread
+)
+MAX_BODY = 1024 * 1024  # bytes: larger bodies go to the HTTP thread
+MOST_KNOWN = 1024  # heads that are remembered: a client sends the same few again and again
+
+_BEGINNING = b"HTTP/1.1 200 OK\r\ndate: %s\r\nx-content-type-options: nosniff\r\n"
+PING_HEADERS = b"content-length: 2\r\ncontent-type: text/plain; charset=utf-8\r\n"
+NSQ_HEADERS = PING_HEADERS + b"x-nsq-content-type: nsq; version=1.0\r\n"
+
+
+@dataclass(slots=True)
+class Context:
+    """What all HTTP connections on the reactor share."""
+
+    broker: Broker
+    max_msg_size: int  # bytes
+    max_body_size: int  # bytes of an /mpub
+    is_own_host: Callable[[bytes], bool]  # whether a value of Host is ours
+    is_healthy: Callable[[], bool]  # whether /ping says OK
+    # is told of each answer: the request, the client's address and port, and when its last bytes came (monotonic ns)
+    answered: Callable[[Request, str, str, int], None]
+    known: dict[bytes, Request] = field(default_factory=dict)  # by head
+    _second: int = -1  # the time in `_ok`, s since the epoch
+    _ok: dict[bytes, bytes] = field(default_factory=dict)  # the answers OK by their headers
+
+    def request(self, head: bytes) -> Request | None:
+        """Return the request that a head begins, as `read_head` does."""
+        request = self.known.get(head)
+        if request is None:
+            request = read_head(head, self.is_own_host)
+            if request is not None:
+                if len(self.known) >= MOST_KNOWN:
+                    self.known.clear()
+                self.known[head] = request
+        return request
+
+    def ok(self, headers: bytes) -> bytes:
+        """Return the answer OK with these headers, and with the time of this turn."""
+        second = self.broker.wall // SECOND
+        if second != self._second:
+            beginning = _BEGINNING % formatdate(second, usegmt=True).encode()
+            self._ok = {some: beginning + some + b"\r\nOK" for some in (PING_HEADERS, NSQ_HEADERS)}
+            self._second = second
+        return self._ok[headers]
+
+
+class HttpPeer:
+    """One client of HTTP. Implements nsqd.protocols.conversation.Conversation."""
+
+    __slots__ = (
+        "_context",
+        "_due",
+        "_input",
+        "_transport",
+        "body_since",
+        "buffered",
+        "has_more",
+        "outbox",
+        "port",
+        "remote_ip",
+        "waiting",
+    )
+
+    def __init__(self, context: Context, transport: Transport, remote_ip: str, port: str, now: int, wall: int) -> None:
+        """Begin a conversation at `now` (monotonic ns); see nsqd.net.reactor.MakePeer."""
+        self._context = context
+        self._transport = transport
+        self.remote_ip = remote_ip
+        self.port = port
+        self.outbox = Outbox(transport)
+        self.waiting = False  # True: the connection is being handed over
+        self.has_more = False
+        self.buffered = 0
+        self.body_since = -1
+        self._input = (
+            b""  # the beginning of a request that is not complete, or all that goes along when it is handed over
+        )
+        self._due = now + HEADER_TIMEOUT  # when the connection is closed unless something arrives
+
+    def __repr__(self) -> str:
+        return f"<HttpPeer {self.remote_ip}:{self.port}, {len(self._input)} bytes kept>"
+
+    def receive(self, data: bytes, now: int) -> None:
+        if self._input:
+            data = self._input + data
+        if self.waiting or self.outbox.closing:
+            self._input = data
+            return
+        at = units = 0
+        self.has_more = False
+        size = len(data)
+        while at < size:
+            if units >= UNITS_OF_A_TURN:
+                self.has_more = True
+                break
+            end = self._answer(data, at, now)
+            if end <= 0:
+                if end < 0:
+                    self._leave(data[at:])
+                    return
+                break
+            units += 1 + (end - at) // BYTES_OF_A_UNIT
+            at = end
+        if at:
+            self._due = now + KEEP_ALIVE
+        self._input = data[at:] if at else data
+        if at == size:
+            self.buffered, self.body_since = 0, -1
+
+    def _answer(self, data: bytes, at: int, now: int) -> int:
+        """Answer the request at `at`, and return where it ends; 0: it is not complete; -1: it is not for this peer."""
+        body_at = data.find(b"\r\n\r\n", at, at + MAX_HEAD) + 4
+        if body_at < 4:
+            rest = data[at:]
+            if len(rest) >= MAX_HEAD or not may_become(rest):
+                return -1
+            if not self.buffered or at:
+                self.buffered, self.body_since = len(rest), -1
+                self._due = now + HEADER_TIMEOUT
+                self._transport.timer_changed()
+            return 0
+        request = self._context.request(data[at:body_at])
+        if request is None:
+            return -1
+        end = body_at + request.length
+        if end > len(data):
+            if request.length > MAX_BODY or not self._could_answer(request):
+                return -1
+            if self.body_since < 0 or at:
+                self.buffered, self.body_since = end - at, now
+                self._due = NEVER  # the reactor's deadlines for bodies count now
+            return 0
+        if not self._act(request, data, body_at, end):
+            return -1
+        self._context.answered(request, self.remote_ip, self.port, now)
+        return end
+
+    def _could_answer(self, request: Request) -> bool:
+        """Return whether the request can be answered here as far as its head tells."""
+        context = self._context
+        if request.route is Route.PING:
+            return context.is_healthy()
+        topic = context.broker.named.get(request.topic)
+        if topic is None or topic.deleted or topic.starting or context.broker.refusal:
+            return False
+        most = context.max_msg_size if request.route is Route.PUB else min(context.max_body_size, MAX_BODY)
+        return 0 < request.length <= most
+
+    def _act(self, request: Request, data: bytes, at: int, end: int) -> bool:
+        """Do what a complete request asks for, and answer it. Return False if nothing was done."""
+        if not self._could_answer(request):
+            return False
+        context = self._context
+        if request.route is Route.PING:
+            self.outbox.reply(context.ok(PING_HEADERS))
+            return True
+        topic, body = context.broker.named[request.topic], data[at:end]
+        if request.route is Route.PUB:
+            topic.publish([body], len(body))
+        else:
+            bodies = self._lines(body)
+            if bodies is None:
+                return False
+            topic.publish(bodies, sum(map(len, bodies)))
+        self.outbox.reply(context.ok(NSQ_HEADERS), topic.marks)
+        return True
+
+    def _lines(self, body: bytes) -> list[bytes] | None:
+        """Return the messages of an /mpub, its lines that are not empty; None if they are none, too many or too large."""
+        bodies = list(filter(None, body.split(b"\n")))
+        if not 0 < len(bodies) <= MOST_MESSAGES or max(map(len, bodies)) > self._context.max_msg_size:
+            return None
+        return bodies
+
+    def _leave(self, rest: bytes) -> None:
+        """Have the connection handed over once all answers have left. `rest`: the input that is not answered."""
+        self._input = b""
+        self.buffered, self.body_since = 0, -1
+        self.waiting = True
+        self._due = NEVER
+        self._transport.hand_over(rest)
+
+    def receive_eof(self) -> None:
+        if not self.waiting:
+            self.outbox.end()
+
+    def resume(self, now: int) -> None:
+        """Do nothing: this peer never suspends its connection."""
+
+    def upgraded(self, tls: TlsInfo | None = None) -> None:
+        """Do nothing: this peer never asks for a layer."""
+
+    def break_off(self) -> None:
+        self.outbox.break_off()
+
+    def disconnected(self) -> None:
+        self.outbox.closing = True
+        self._input = b""
+        self.buffered = 0
+        self.has_more = False
+
+    def take_output(self) -> list[bytes]:
+        return self.outbox.drain()
+
+    def network_ready(self) -> None:
+        """Do nothing: answers do not wait for room."""
+
+    def next_timer(self) -> int:
+        return self._due
+
+    def tick(self, now: int) -> None:
+        """Close a connection on which nothing has come for too long."""
+        if now >= self._due and not self.waiting:
+            self.outbox.end()
+
+    @property
+    def patience(self) -> int:
+        """Return 0: the usual limit applies to a network that takes nothing."""
+        return 0

@@ -1,0 +1,254 @@
+"""HTTP in the turn: answers in order, requests cut anywhere, and a connection that leaves with all that is not answered."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nsqd.core.broker import DRAINING
+from nsqd.protocols.http.head import Request
+from nsqd.protocols.http.peer import (
+    HEADER_TIMEOUT,
+    KEEP_ALIVE,
+    MAX_BODY,
+    MOST_KNOWN,
+    MOST_MESSAGES,
+    NSQ_HEADERS,
+    UNITS_OF_A_TURN,
+    Context,
+    HttpPeer,
+)
+from nsqd.protocols.transport import NEVER, Begin, Upgrade
+from tests.nsqd.core.node import Node
+
+HOST = b"Host: localhost\r\n"
+OK = b"HTTP/1.1 200 OK"
+PING = b"GET /ping HTTP/1.1\r\n" + HOST + b"\r\n"
+ODD = b"GET /stats HTTP/1.1\r\n" + HOST + b"\r\n"
+
+
+def pub(body: bytes, topic: bytes = b"t", route: bytes = b"pub") -> bytes:
+    return b"POST /%s?topic=%s HTTP/1.1\r\n%sContent-Length: %d\r\n\r\n%s" % (route, topic, HOST, len(body), body)
+
+
+class Wire:
+    """A client of HTTP, and the peer's Transport. The topic t exists."""
+
+    def __init__(self) -> None:
+        self.node = Node()
+        self.node.broker.topic("t")
+        self.healthy = True
+        self.answered: Counter[bytes] = Counter()
+        self.context = Context(
+            self.node.broker, 1000, 5000, lambda host: host == b"localhost", lambda: self.healthy, self._answered
+        )
+        self.rest: bytes | None = None  # not None: the connection was handed over with this
+        self.peer = HttpPeer(self.context, self, "10.0.0.1", "5555", self.node.now, self.node.broker.wall)
+
+    def _answered(self, request: Request, ip: str, port: str, came: int) -> None:
+        assert (ip, port, came) == ("10.0.0.1", "5555", self.node.now)
+        self.answered[request.target] += 1
+
+    def output_ready(self) -> None:
+        pass
+
+    def timer_changed(self) -> None:
+        pass
+
+    @property
+    def is_scarce(self) -> bool:
+        return False
+
+    def upgrade(self, upgrade: Upgrade) -> None:
+        raise AssertionError
+
+    def suspend(self, begin: Begin) -> None:
+        raise AssertionError
+
+    def hand_over(self, rest: bytes) -> None:
+        assert self.rest is None
+        self.rest = rest
+
+    def send(self, data: bytes) -> list[bytes]:
+        """The answers to this input."""
+        self.peer.receive(data, self.node.now)
+        output = self.peer.take_output()
+        while self.peer.has_more:
+            self.peer.receive(b"", self.node.now)
+            output += self.peer.take_output()
+        self.node.turn()
+        return output
+
+    def published(self) -> list[bytes]:
+        """The bodies of topic t, in order."""
+        _, inbox = self.node.subscribe("t", "c", ready=2500)
+        self.node.turn()
+        return [delivery.body for delivery in inbox.take()]
+
+
+def test_a_publish_is_answered_and_delivered() -> None:
+    wire = Wire()
+    (answer,) = wire.send(pub(b"hello"))
+    assert answer.startswith(OK)
+    assert answer.endswith(b"x-nsq-content-type: nsq; version=1.0\r\n\r\nOK")
+    assert b"\r\ndate: " in answer
+    assert wire.published() == [b"hello"]
+    assert wire.answered == {b"/pub?topic=t": 1}
+    assert wire.rest is None
+
+
+def test_an_mpub_publishes_its_lines() -> None:
+    wire = Wire()
+    assert len(wire.send(pub(b"a\n\nb\nc\n", route=b"mpub"))) == 1
+    assert wire.published() == [b"a", b"b", b"c"]
+
+
+def test_a_ping_is_answered_while_the_node_is_well() -> None:
+    wire = Wire()
+    (answer,) = wire.send(PING)
+    assert b"x-nsq-content-type" not in answer
+    wire.healthy = False
+    assert wire.send(PING) == []
+    assert wire.rest == PING
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ODD,
+        pub(b""),
+        pub(b"x" * 1001),
+        pub(b"x", topic=b"other"),
+        pub(b"\n\n", route=b"mpub"),
+        pub(b"a\n" + b"x" * 1001, route=b"mpub"),
+        pub(b"x\n" * 2501, route=b"mpub"),
+        b"  V2",
+        b"x" * 10_000,
+        b"POST /pub?topic=t HTTP/1.1\r\n" + b"Accept: " + b"x" * 5000,
+    ],
+)
+def test_what_is_not_for_this_peer_leaves_as_it_came_and_nothing_has_happened(request_: bytes) -> None:
+    wire = Wire()
+    assert len(wire.send(pub(b"before") + request_)) == 1
+    assert wire.rest == request_
+    assert wire.peer.waiting
+    assert wire.published() == [b"before"]
+    assert list(wire.node.broker.topics) == ["t"]
+
+
+def test_a_node_that_takes_no_messages_leaves_the_answer_to_the_exact_reader() -> None:
+    wire = Wire()
+    wire.node.broker.drain(1)
+    assert wire.node.broker.refusal == DRAINING
+    assert wire.send(pub(b"x")) == []
+    assert wire.rest == pub(b"x")
+
+
+def test_a_body_that_is_coming_counts_as_buffered_until_it_is_complete() -> None:
+    wire = Wire()
+    whole = pub(b"x" * 900)
+    assert wire.send(whole[:100]) == []
+    assert wire.peer.buffered == len(whole)
+    assert wire.peer.body_since == wire.node.now
+    assert wire.peer.next_timer() == NEVER
+    assert len(wire.send(whole[100:])) == 1
+    assert wire.peer.buffered == 0
+    assert wire.peer.next_timer() == wire.node.now + KEEP_ALIVE
+
+
+def test_a_body_too_large_to_wait_for_leaves_with_its_head() -> None:
+    wire = Wire()
+    wire.context.max_body_size = 10 * MAX_BODY
+    head = b"POST /mpub?topic=t HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % (MAX_BODY + 1)
+    assert wire.send(head + b"x") == []
+    assert wire.rest == head + b"x"
+
+
+def test_too_many_messages_for_one_turn_leave_unpublished() -> None:
+    wire = Wire()
+    wire.context.max_body_size = MAX_BODY
+    wire.send(pub(b"x\n" * (MOST_MESSAGES + 1), route=b"mpub"))
+    assert wire.rest is not None
+    assert wire.published() == []
+
+
+def test_one_turn_answers_a_bounded_number_of_requests() -> None:
+    wire = Wire()
+    wire.peer.receive(PING * (UNITS_OF_A_TURN + 1), wire.node.now)
+    assert len(wire.peer.take_output()) == UNITS_OF_A_TURN
+    assert wire.peer.has_more
+    assert len(wire.send(b"")) == 1
+
+
+def test_a_silent_client_is_closed_and_one_that_sends_is_not() -> None:
+    wire = Wire()
+    assert wire.peer.next_timer() == wire.node.now + HEADER_TIMEOUT
+    wire.node.now += HEADER_TIMEOUT - 1
+    wire.peer.tick(wire.node.now)
+    wire.send(PING)
+    wire.node.now += KEEP_ALIVE - 1
+    wire.peer.tick(wire.node.now)
+    assert not wire.peer.outbox.closing
+    wire.send(b"GET /pi")
+    assert wire.peer.next_timer() == wire.node.now + HEADER_TIMEOUT
+    wire.node.now += HEADER_TIMEOUT
+    wire.peer.tick(wire.node.now)
+    assert wire.peer.outbox.closing
+    assert wire.send(PING) == []
+
+
+def test_a_head_that_comes_byte_by_byte_has_no_longer_than_another() -> None:
+    wire = Wire()
+    due = wire.peer.next_timer()
+    for byte in PING[:-1]:
+        wire.node.now += 1
+        wire.send(bytes((byte,)))
+    assert wire.peer.next_timer() <= due + 1
+
+
+def test_the_end_of_input_ends_the_connection_after_the_answers() -> None:
+    wire = Wire()
+    wire.peer.receive(PING, wire.node.now)
+    wire.peer.receive_eof()
+    assert wire.peer.outbox.closing
+    assert len(wire.peer.take_output()) == 1
+
+
+def test_heads_are_remembered_but_not_without_bound() -> None:
+    wire = Wire()
+    for number in range(MOST_KNOWN + 10):
+        wire.send(b"GET /ping HTTP/1.1\r\n" + HOST + b"User-Agent: %d\r\n\r\n" % number)
+    assert 0 < len(wire.context.known) <= MOST_KNOWN
+
+
+REQUESTS = st.lists(
+    st.one_of(
+        st.just(PING),
+        st.binary(min_size=1, max_size=60).map(pub),
+        st.lists(st.binary(max_size=9), max_size=5).map(lambda lines: pub(b"\n".join(lines), route=b"mpub")),
+        st.sampled_from([ODD, pub(b""), b"nonsense\r\n\r\n", pub(b"x", topic=b"other")]),
+    ),
+    max_size=6,
+).map(b"".join)
+
+
+@given(data=REQUESTS, cuts=st.lists(st.integers(0, 600), max_size=5))
+def test_requests_mean_the_same_however_they_are_cut(data: bytes, cuts: list[int]) -> None:
+    whole, pieces = Wire(), Wire()
+    expected = whole.send(data)
+    places = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+    found = []
+    for start, end in pairwise(places):
+        if pieces.rest is not None:  # the reactor reads no more from it
+            pieces.rest += data[start:end]
+        elif start < end:
+            found += pieces.send(data[start:end])
+    assert len(found) == len(expected)  # they differ in their dates only
+    assert [answer.endswith(NSQ_HEADERS + b"\r\nOK") for answer in found] == [
+        answer.endswith(NSQ_HEADERS + b"\r\nOK") for answer in expected
+    ]
+    assert pieces.rest == whole.rest
+    assert pieces.answered == whole.answered
+    assert pieces.published() == whole.published()

@@ -1,0 +1,162 @@
+"""HTTP that the reactor answers beside HTTP that uvicorn answers: on one node, one answer is as good as the other.
+
+A header that the reactor does not know makes the same request go to uvicorn.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import Daemon, nsqd
+
+pytestmark = pytest.mark.process
+
+HOST = b"Host: localhost\r\n"
+SLOW = b"X-Slow: 1\r\n"
+PING = b"GET /ping HTTP/1.1\r\n" + HOST + b"\r\n"
+MAX_MSG = 2000  # bytes
+
+
+def post(target: bytes, body: bytes, extra: bytes = b"") -> bytes:
+    return b"POST %s HTTP/1.1\r\n%sContent-Length: %d\r\n%s\r\n%s" % (target, HOST, len(body), extra, body)
+
+
+REQUESTS = {
+    "pub": post(b"/pub?topic=t", b"hello"),
+    "pub, a byte of every value": post(b"/pub?topic=t", bytes(range(256))),
+    "mpub": post(b"/mpub?topic=t", b"a\nb\n\nc"),
+    "ping": PING,
+    "no such topic": post(b"/pub?topic=new", b"x"),
+    "empty": post(b"/pub?topic=t", b""),
+    "too big": post(b"/pub?topic=t", b"x" * (MAX_MSG + 1)),
+    "only empty lines": post(b"/mpub?topic=t", b"\n\n"),
+    "a line too big": post(b"/mpub?topic=t", b"a\n" + b"x" * (MAX_MSG + 1)),
+    "bad topic": post(b"/pub?topic=a.b%20", b"x"),
+    "foreign host": PING.replace(b"localhost", b"evil.com"),
+}
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    with nsqd(tmp_path_factory.mktemp("node"), "-max-msg-size", str(MAX_MSG)) as found:
+        with closing(connect(found)) as sock:
+            sock.sendall(post(b"/topic/create?topic=t", b""))
+            assert answer(sock).startswith(b"HTTP/1.1 200")
+        yield found
+
+
+def connect(node: Daemon) -> socket.socket:
+    sock = node.connect("HTTP")
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return sock
+
+
+def answer(sock: socket.socket) -> bytes:
+    """One answer with its body."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += sock.recv(1)
+        assert data
+    match = re.search(rb"content-length: (\d+)", data)
+    assert match is not None
+    size = int(match[1])
+    while size:
+        part = sock.recv(size)
+        assert part
+        data += part
+        size -= len(part)
+    return data
+
+
+def like(text: bytes) -> tuple[bytes, frozenset[bytes], bytes]:
+    """An answer without its date, and without the order of its headers."""
+    head, _, body = text.partition(b"\r\n\r\n")
+    first, *headers = head.split(b"\r\n")
+    return first, frozenset(one for one in headers if not one.startswith(b"date: ")), body
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_both_answer_alike(node: Daemon, name: str) -> None:
+    request = REQUESTS[name]
+    line, _, rest = request.partition(b"\r\n")
+    with closing(connect(node)) as fast, closing(connect(node)) as slow:
+        slow.sendall(line + b"\r\n" + SLOW + rest)
+        expected = answer(slow)
+        fast.sendall(request)
+        assert like(answer(fast)) == like(expected)
+
+
+def test_answers_come_in_order_when_the_connection_changes_hands(node: Daemon) -> None:
+    with closing(connect(node)) as sock:
+        info = b"GET /livez HTTP/1.1\r\n" + HOST + b"\r\n"
+        publish, bad = REQUESTS["pub"], post(b"/pub?topic=t", b"")
+        sock.sendall(publish * 3 + PING + info + bad + publish + PING)
+        firsts = [answer(sock).split(b"\r\n", 1)[0][9:12] for _ in range(8)]
+        assert firsts == [b"200"] * 5 + [b"400"] + [b"200"] * 2
+        sock.sendall(PING)
+        assert answer(sock).endswith(b"OK")
+
+
+def test_a_request_cut_anywhere_is_answered(node: Daemon) -> None:
+    request = REQUESTS["pub"]
+    with closing(connect(node)) as sock:
+        for cut in range(1, len(request), 7):
+            sock.sendall(request[:cut])
+            sock.sendall(request[cut:])
+            assert answer(sock).endswith(b"\r\n\r\nOK")
+
+
+def test_a_client_that_leaves_in_a_request_harms_nobody(node: Daemon) -> None:
+    for cut in (0, 10, 60, len(REQUESTS["pub"]) - 1):
+        with closing(connect(node)) as sock:
+            sock.sendall(REQUESTS["pub"][:cut])
+    with closing(connect(node)) as sock:
+        sock.sendall(PING)
+        assert answer(sock).endswith(b"OK")
+
+
+def test_a_request_that_asks_to_close_is_closed(node: Daemon) -> None:
+    with closing(connect(node)) as sock:
+        sock.sendall(PING + PING.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+        answer(sock)
+        assert b"connection: close" in answer(sock)
+        assert sock.recv(1) == b""
+
+
+def test_the_limit_of_connections_counts_both_kinds_until_they_end(tmp_path: Path) -> None:
+    with nsqd(tmp_path, "-max-connections", "2") as node:
+        for _ in range(3):  # who has left is not counted
+            with closing(connect(node)) as fast, closing(connect(node)) as slow:
+                fast.sendall(PING)
+                answer(fast)
+                slow.sendall(b"GET /livez HTTP/1.1\r\n" + HOST + b"\r\n")
+                answer(slow)
+                with closing(connect(node)) as third:
+                    assert third.recv(1) == b""
+                fast.sendall(PING)
+                answer(fast)
+            _until_counted_off(node)
+
+
+def _until_counted_off(node: Daemon) -> None:
+    """Wait until the node has seen that the connections before are closed."""
+    from tests.daemons import eventually
+
+    def is_free() -> bool:
+        with closing(connect(node)) as first, closing(connect(node)) as second:
+            for sock in (first, second):
+                try:
+                    sock.sendall(PING)
+                    if not sock.recv(1):
+                        return False
+                except ConnectionError:
+                    return False
+        return True
+
+    eventually(is_free)
