@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 
+import pytest
+
 from nsqd.protocols.conversation import Conversation
 from nsqd.protocols.outbox import Outbox
 from nsqd.protocols.transport import NEVER, Transport
 from shared.tls_info import TlsInfo
 from tests.nsqd.core.node import Node
 from tests.nsqd.net.test_reactor import Bench
+
+pytestmark = pytest.mark.process
 
 
 class Echo:

@@ -16,6 +16,8 @@ from nsqd.storage.log.writer import SyncJob, Writer
 from tests.nsqd.storage.crash_run import CrashRun
 from tests.nsqd.storage.sim_disk import SimDisk
 
+pytestmark = pytest.mark.long
+
 SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "150"))
 FIRST = int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
 FOUND_WITHIN = 200  # seeds

@@ -24,6 +24,7 @@ from nsqd.storage.log.reader import Reader, Record
 from nsqd.storage.log.reading import replayed
 from nsqd.storage.log.replay import Replay
 from nsqd.storage.log.sources import AppliedSource, LiveSource, Source, contents
+from tests.effort import examples
 from tests.nsqd.core.node import MS, SECOND
 from tests.nsqd.storage.anybody import Anybody
 from tests.nsqd.storage.normal import NormalTopic, normal
@@ -193,7 +194,7 @@ def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bo
 
 
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 120))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_every_way_tells_the_same(seed: int, steps: int) -> None:
     node = Node(seed)
     for step in range(steps):

@@ -319,6 +319,7 @@ class Run:
         node.broker.tubes.check()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("durability", list(Durability))
 def test_jobs_survive(durability: Durability) -> None:
     for seed in range(FIRST, FIRST + SEEDS):

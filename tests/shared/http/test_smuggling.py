@@ -22,6 +22,8 @@ from shared.http.server import HttpServer
 from tests.daemons import eventually
 from tests.requirements import nginx, require
 
+pytestmark = pytest.mark.process
+
 POST = b"POST /pub HTTP/1.1\r\nHost: localhost\r\n"
 GET = b"GET /ping HTTP/1.1\r\nHost: localhost\r\n"
 HIDDEN = b"GET /hidden HTTP/1.1\r\nHost: localhost\r\n\r\n"

@@ -15,6 +15,8 @@ from nsqd.storage.log.reader import Reader
 from nsqd.storage.log.writer import Writer
 from tests.nsqd.storage.damage_run import DamageRun
 
+pytestmark = pytest.mark.long
+
 SEEDS = int(os.environ.get("PENSTOCK_CRASH_SEEDS", "100"))
 FIRST = int(os.environ.get("PENSTOCK_CRASH_FIRST", "0"))
 FOUND_WITHIN = 200  # seeds
