@@ -1,1 +1,14 @@
-"""nsqadmin, for operators. It asks nsqlookupd and nsqd of any make over HTTP, and keeps no state of the cluster itself."""
+"""nsqadmin, for operators. It asks nsqlookupd and nsqd of any make over HTTP, and keeps no state of the cluster itself.
+
+Read `main`, `daemon` and `options`; then `cluster` (who has what) over `upstreams` and `answer_budget` (questions with
+deadlines, answers with bounds); then `pages` over `topic_pages`, `node_pages` and `record_pages`.
+
+* Questions of pages: `queries` over `response_cache` (viewers share answers) and `fallback` (nobody waits for a node that
+  hangs), `browsing` (messages and jobs), `history` (a lake's rollups), `inactive` (topics without a node).
+* Pure parts: `merge`, `views`, `overview`, `storage`, `series`, `roles`, `sessions`.
+* Output: `layout` (layout, live parts, refusals), `export`, `api` (the original's JSON API).
+* Actions: `forms` over `actions` and `tasks` (to many messages), `audit` over `outbox`.
+* Users: `access`, `login`, `users`, `users_command`.
+
+This room imports no other room, and neither penstock.client nor penstock.launch.
+"""

@@ -3,6 +3,8 @@
 With a users file, a user has logged in, sends a token, or is named by a trusted proxy. Without one it is as in the
 original: everyone may do everything; or, with -admin-user, those whom the header names may, and all others may only look.
 Unlike the original, nsqadmin believes a header only from a trusted network.
+
+See docs/design/security.md#nsqadmin.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""The original's JSON API (specs/nsq.md d2): its routes, shapes, words and quirks.
+"""The original's JSON API: its routes, shapes, words and quirks.
 
 If no node answers a question, the API answers 502 UPSTREAM_ERROR. If some nodes do not, or a command fails, it answers
 200 with a WARNING that says so.
+
+See docs/design/nsq-http.md#nsqadmins-json-api.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The options of nsqadmin: NSQ's names and defaults (specs/nsq.md e2), except that the address defaults to loopback."""
+"""The options of nsqadmin: NSQ's names and defaults, except that the address defaults to loopback.
+
+See docs/design/nsq-daemons.md#options-and-defaults.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Authorization: the roles, each of which includes those before it, and what every route and action needs. Pure.
 
 A route that is not in the table cannot be served: the daemon does not start with one (see access.Access.guarded).
+
+See docs/design/security.md#nsqadmin.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""nsq_tail: print the messages of one or more topics, one line each (specs/nsq.md e2, e8).
+"""nsq_tail: print the messages of one or more topics, one line each.
 
 Law: a message is finished when its line has been written and flushed, and not before. A message that was received but
 not printed is requeued at once, and never finished.
@@ -6,6 +6,8 @@ not printed is requeued at once, and never finished.
 Deliberate differences from the original:
 * with -n every printed message is finished; the original lets the n-th time out, so it is delivered again;
 * an nsqd that cannot be reached at the start is retried, like one that goes away later.
+
+See docs/design/nsq-daemons.md#nsq_tail-and-to_nsq.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""to_nsq: publish the records of standard input to every destination given (specs/nsq.md e2, e8).
+"""to_nsq: publish the records of standard input to every destination given.
 
 Law: exit code 0 at the end of the input means that every destination has answered OK for every record. The program
 sends what it has read before it waits for more input, so a slow input is published line by line and a fast one in MPUBs
@@ -6,6 +6,8 @@ of many records.
 
 Deliberate differences from the original: the last record may lack its delimiter (the original drops the last byte of
 the input); a destination that cannot be reached is an error at once.
+
+See docs/design/nsq-daemons.md#nsq_tail-and-to_nsq.
 """
 
 import os

@@ -46,4 +46,14 @@ other times, if any.
 * admin-watched: the cost of one open page, and of five, beyond the cost without any page. A share of a core is also
   small if updates come late: see how often they come, and what each costs.
 * admin-open: DOM nodes and JavaScript's heap, after a collection, of a page that was updated 500 and 10,000 times.
+
+The files:
+
+* The table: `rows` and `figures`, `table`, over `server` (a process under measurement) and `outcome`; `gonsq` is the Go nsqd
+  beside ours.
+* The load, in processes of their own: `load`, `publish`, `consume`, `release`, `job_load`, `spark_load`, over `wire` and
+  `upgrade`.
+* Other rows: `sizes` over `crowd`, `firing` and `idle`; `log_sizes` over `log_line`; `read_back`; `jobs`; `pipeline`.
+* nsqadmin's: `admin_pages` and `admin_open` over `admin_cluster`.
+* What survives a crash: the package `crash`.
 """

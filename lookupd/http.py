@@ -3,6 +3,8 @@
 Handlers run in the HTTP thread and touch the registry only through the bridge. The values that come back are immutable
 and are turned into JSON here. The API has more than the original: /topics/inactive, /metrics, /livez and /readyz. It
 lacks the original's /debug/pprof.
+
+See docs/design/nsqlookupd.md#http-routes.
 """
 
 from __future__ import annotations

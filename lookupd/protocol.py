@@ -4,6 +4,8 @@ Pure: no socket, clock or log. `receive(data, now)` takes bytes cut anywhere and
 is linear in the bytes, however they are cut. A reply is an int32 length and text, without NSQ's frame type. Every error
 of the original is fatal: its reply is the last one, and `closing` becomes True. E_REGISTER_FAILED, which the original
 lacks, is not fatal: the producer keeps what it has registered. (nsqlookupd/lookup_protocol_v1.go)
+
+See docs/design/nsqlookupd.md#tcp-protocol.
 """
 
 from __future__ import annotations

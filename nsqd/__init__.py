@@ -1,5 +1,14 @@
-"""The message daemon. See ARCHITECTURE.md for the files in reading order.
+"""The message daemon: a broker that clients of NSQ and of beanstalkd use unchanged.
 
-The layers are daemon > (http | net | discovery | storage | auth | statsd) > protocols > core. Calls go one way, and core and
-protocols are pure.
+Read `main`, then `daemon`, which puts the parts of a node together; then the packages from `core` upward.
+
+* Start: `options` and `option_values` (every flag), `listeners` (sockets before imports), `opening` (a data directory becomes
+  a broker), `front_ends`, `beanstalk` and `http_server` (what listens), `identity` (how the node describes itself).
+* Tasks between turns: `pause_expiry`, `series_task`, `deliveries` (the statistics topic), `time_slices` (long looks in
+  portions), `topology_log` (lines about topics and channels).
+* Programs: `beanstalkd`, `import_command` (penstock import), `verify` (penstock verify).
+* Packages: `core`, `protocols`, `storage`, `net`, `http`, `discovery`, `auth`, `statsd`.
+
+Imports go down: main, daemon, front ends, opening, the packages around the core (which do not import each other), `protocols`,
+`core`. nsqd imports no other room, and neither penstock.client nor penstock.launch.
 """

@@ -1,3 +1,7 @@
-"""Penstock's public Python API, which imports no room (nsqd, lookupd, apps, shared): see ARCHITECTURE.md."""
+"""Penstock's public Python API: `protocol`, `client` and `spark`.
+
+`launch` is how console scripts find the rooms (nsqd, lookupd, apps, admin, shared, pipeline), which are not importable by
+name where the package is installed. This package imports no room and not `shared`.
+"""
 
 __version__ = "0.1.0"

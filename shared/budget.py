@@ -3,6 +3,8 @@
 Code that buffers more than FREE bytes for one connection takes the amount from the budget, and gives it back when the
 bytes are gone. The first FREE bytes of each connection are not counted, so small requests work even if the budget is
 used up. The number of connections bounds what these bytes take.
+
+See docs/design/security.md#sizes-and-times.
 """
 
 from __future__ import annotations

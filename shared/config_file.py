@@ -1,8 +1,10 @@
-"""The config file of a daemon: NSQ's, in TOML, with the coercions of NSQ's reader (specs/nsq.md e3).
+"""The config file of a daemon: NSQ's, in TOML, with the coercions of NSQ's reader.
 
 Integers may be text; durations are Go text or integer milliseconds; lists are arrays or text with commas. Bools may be
 text, and an integer for a bool is inverted (0 is true). A number for text or for a list, and an array of the wrong
 things, is an error here: NSQ misreads such values or answers with a stack trace.
+
+See docs/design/nsq-daemons.md#configuration-file.
 """
 
 from __future__ import annotations

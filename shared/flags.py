@@ -1,7 +1,9 @@
-"""The command line in the syntax of Go's flag package (specs/nsq.md e1), and the text of -help.
+"""The command line in the syntax of Go's flag package, and the text of -help.
 
 The forms are `-x v`, `-x=v` and `--x`; a bool takes a value only after `=`. Parsing stops at the first word that is no
 flag, which causes a warning here. If a flag is given twice, the last one counts, but lists are concatenated.
+
+See docs/design/nsq-daemons.md#flags.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """Listening sockets: from the text of an -address option to a bound, listening, non-blocking socket.
 
-An address is "host:port", ":port" or "[ipv6]:port"; anything else is the path of a unix socket (specs/nsq.md b). As in
-Go, a wildcard (no host, 0.0.0.0 or ::) listens on IPv6 and IPv4 with one socket, and a host name on its first address.
+An address is "host:port", ":port" or "[ipv6]:port"; anything else is the path of a unix socket. As in Go, a wildcard (no
+host, 0.0.0.0 or ::) listens on IPv6 and IPv4 with one socket, and a host name on its first address.
 Every failure is a ListenError in NSQ's words. This file uses no event loop.
+
+See docs/design/nsq-daemons.md#addresses.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
 """The log, on standard error, in NSQ's form or as JSON.
 
-NSQ's: `[nsqd] 2026/11/20 11:42:39.719956 INFO: text`, local time. Harnesses parse it (specs/nsq.md e4), so the
+NSQ's: `[nsqd] 2026/11/20 11:42:39.719956 INFO: text`, local time. Harnesses parse it, so the
 form is part of the interface. JSON: one object per line, whose keys are always ts (RFC 3339, UTC), level, program,
 message, and exception if there is one. There is one logger per program; nothing logs in the per-message path.
 
 A line may quote what a peer sent, but a peer cannot forge a line: control characters are escaped in both forms, and a
 traceback, which has many lines in NSQ's form, is indented. A peer cannot fill the disk either: shared/repeats.py bounds
 how often each line is written.
+
+See docs/design/nsq-daemons.md#log-lines.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""A process's memory figures, under the names of NSQ's memory statistics (specs/nsq.md b), as far as CPython has them.
+"""A process's memory figures, under the names of NSQ's memory statistics, as far as CPython has them.
 
 * `heap_objects`: blocks that Python's allocator has given out. Frames of messages are among them.
 * `heap_in_use_bytes`: resident anonymous memory, including the interpreter's own.
@@ -8,6 +8,8 @@ the same, because CPython does not tell how much memory is free inside its alloc
 * `gc_pause_usec_*`: percentiles of the last 256 pauses of the cyclic garbage collector, which stop all threads.
 * `next_gc_bytes`: 0. CPython collects after a number of allocations, not of bytes.
 * `gc_total_runs`: collections, of all generations.
+
+See docs/design/nsq-daemons.md#memory-statistics.
 """
 
 import gc

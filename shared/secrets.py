@@ -1,6 +1,8 @@
 """Hides secrets in the value of an option: user names and passwords in addresses, and the query of a URL.
 
 A word of the command line is handled in the same way, whether it is a value or a flag with a value (-flag=value).
+
+See docs/design/security.md#secrets.
 """
 
 import re

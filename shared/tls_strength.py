@@ -1,4 +1,7 @@
-"""Which ciphers and certificates are strong enough, and what OpenSSL says of those that are not."""
+"""Which ciphers and certificates are strong enough, and what OpenSSL says of those that are not.
+
+See docs/design/security.md#tls.
+"""
 
 # TLS 1.2: only forward secrecy. CBC with SHA-256 or better stays for clients from before 2014. TLS 1.3 has its own
 # list. All of these are good, so the client's preference decides: Go's clients get AES-128, and stats shows the names

@@ -31,4 +31,10 @@ the data directories are kept.
 
 With --nsqd PATH and --beanstalkd PATH a Go nsqd and a beanstalkd are tested as well: they show that the checker catches
 losses.
+
+The files: `campaign` (a line of the table) over `trial` (one data directory), `process` (one life of a server), `volume`
+(where the data is, and how the power goes) and `subjects` (the servers); `mix` (the load) over `link`, `nsq_links` and
+`beanstalk_links`; `ledger` (what was promised, what came, and the verdict) over `messages` and `history`.
+
+See docs/design/reliability.md#the-crash-checker.
 """

@@ -7,6 +7,8 @@ does not tear or reorder blocks below the file system; the simulator does.
 A sync that is in progress while the file system goes down may succeed and have written nothing: Linux 6.18 did so with ext4
 and xfs in two of 60 cuts, tried with nothing but pwrite and fdatasync. So the process is stopped meanwhile, as every process
 would be. Where it runs on, losses of requests sent before and answered after that moment are not counted as its fault.
+
+See docs/design/reliability.md#power-cuts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Ask the authorization servers: in which order, for how long, and with what result (specs/nsq.md a11).
+"""Ask the authorization servers: in which order, for how long, and with what result.
 
 A server may be down, be slow or lie: then the next one is asked. When many clients come at once their questions wait for each
 other, but no question waits forever. Neither a question's content nor a server's words reach the log.
+
+See docs/design/nsq-protocol.md#auth.
 """
 
 import ssl

@@ -1,8 +1,19 @@
-"""The message broker: topics, channels and time-outs, as pure and synchronous code.
+"""The message broker: topics, channels, tubes and time-outs, as pure and synchronous code.
 
-* The core uses no socket, clock, file, log or random number generator. Callers pass in `now` (monotonic ns), `wall` (ns since
-  the epoch), random numbers and the Store. One object graph serves the reactor, the tests and a simulator.
-* A topic is a sequence of messages, counted by *ordinals* (dense, from 0). A channel is a position in that sequence plus
-  the messages before that position that the channel has not finished. Fan-out copies nothing.
-* The happy path moves runs of messages; the core handles a message alone only when something happens to it alone.
+The core uses no socket, clock, file, log, thread or random number. Callers pass in `now` (monotonic ns), `wall` (ns since the
+epoch), random numbers and the store, so one object graph serves the reactor, the tests and the simulators. Messages of a topic
+are counted by ordinals, dense and from 0.
+
+Read from the bottom up. Each line may import only the lines above it, and names on one line do not import each other:
+
+* `message`, `timing`: frames, ids and attributes; queues by due time, the agenda of a turn, the scan.
+* `retention`; then `measurement`; then `sequence`: what a topic's messages are, what storage does for them.
+* `pauses`, `limits`, `records`: who paused what; the options; what each record of the log says.
+* `registry`, `reader`: numbers, limits and changes of the node; what a topic asks of a reader.
+* `node_context`, `reader_state`, `story`: what topics share; the durable state of a reader; what happened to a message.
+* `channel`, `work_queue`: the two kinds of readers.
+* `readers`; then `topic`; then `directory`: the readers of a topic, one topic, all topics.
+* `tubes`, `topic_state`: all tubes of a node; the durable state of a topic.
+* `broker`: the steps of a turn. Start here for the view from above.
+* `observation`, `recovery`, `topology`: views of all topics; topics from a log's states, or from nsqd.dat.
 """

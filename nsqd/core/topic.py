@@ -1,9 +1,11 @@
 """A topic: a sequence of messages, and the readers that take them out.
 
 The messages published in a turn are sealed together: they get ids, frames and one record (intake.py). The *edge* is the
-ordinal up to which messages belong to the readers (edge.py). It follows the end of the sequence unless the topic has no reader,
-is paused, or is still asking nsqlookupd for its channels. A new reader starts at the edge. So the first reader gets the
-messages published before it, and each later one gets only what comes after it.
+ordinal up to which messages belong to the readers (offsets.py). It follows the end of the sequence unless the topic has no
+reader, is paused, or is still asking nsqlookupd for its channels. A new reader starts at the edge. So the first reader gets
+the messages published before it, and each later one gets only what comes after it.
+
+See docs/design/channel.md#positions.
 """
 
 from collections.abc import Callable, Collection, Iterable

@@ -3,6 +3,8 @@
 A new topic waits, undistributed, until the nsqlookupds were asked which channels it has on other nodes. So the first message
 already reaches all of them. Only the client that creates a topic or channel waits for this, for PATIENCE at most; an nsqlookupd
 that did not answer the last time is not waited for.
+
+See docs/design/nsqlookupd.md#what-nsqd-does.
 """
 
 from collections.abc import Awaitable, Callable, Iterable

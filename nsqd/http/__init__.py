@@ -1,5 +1,15 @@
-"""Implement nsqd's HTTP API (specs/nsq.md b). Handlers run in the HTTP thread and touch the broker only through the bridge.
+"""nsqd's HTTP API. Handlers run in the HTTP thread and touch the broker only through the bridge, between two turns.
 
-* `routes`: all paths; `publish`: /pub and /mpub; `topology`: /topic/* and /channel/*; `stats`, `stats_text`: /stats;
-  `observe`: /ping, /info, /livez, /readyz; `metrics`, `figures`: /metrics; `config`: /config/*.
+Read `routes` (all paths), then `node` (what handlers know of the daemon), then `pauses` as a short example of a route.
+
+* Publishing and topology: `publish`, `topology`, `topic_config`, `pauses`.
+* Health and figures: `health`, `stats`, `stats_text`, `stats_client`, `metrics` over `figures`, `series`, `overview`, `tubes`.
+* Messages: `messages`, `message_actions`, `dead_letters`, `jobs`, over `inspection`.
+* Reading back: `read_back`, `offsets`, `cursors`, `all_cursors`.
+* The node: `config`, `storage`, `backup`, `drain`, `story`.
+* Shared by routes: `arguments`, `coalescing` (expensive answers are made once at a time).
+
+Of nsqd, this package may import `core`, `protocols` and the options, and not storage, net, discovery, auth or statsd.
+
+See docs/design/nsq-http.md.
 """

@@ -3,6 +3,8 @@
 The picture is taken in the trio thread, some topics at a time, so that ten thousand of them stall no turn. Percentiles are
 found, and the answer is written, in the HTTP thread, topic by topic, because one call that writes them all would let no other
 thread run. A picture of more than one topic is taken once at a time: requests that come meanwhile share the next one.
+
+See docs/design/nsq-http.md#statistics.
 """
 
 import time

@@ -1,4 +1,7 @@
-"""Describe a connection for /stats: the original's ClientStats, key for key (specs/nsq.md b)."""
+"""Describe a connection for /stats: the original's ClientStats, key for key.
+
+See docs/design/nsq-http.md#clients-in-the-statistics.
+"""
 
 from typing import Any
 

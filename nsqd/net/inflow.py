@@ -4,6 +4,8 @@ A command whose body is still coming reserves from the budget all the memory tha
 connection may hold anyway. A connection that has reserved can always complete its command, so connections never wait for each
 other. A connection that gets no room is not read until there is some, or is closed after BODY_TIMEOUT. The caller passes the
 time in.
+
+See docs/design/security.md#sizes-and-times.
 """
 
 from itertools import islice

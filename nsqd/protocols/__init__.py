@@ -1,7 +1,11 @@
-"""Implement the wire protocols without input or output: bytes in, bytes out.
+"""The server's side of the wire protocols, without input or output: bytes in, bytes out.
 
 The same objects serve the reactor, with or without TLS, as well as tests and fuzzers.
 
 * `conversation`: what a protocol's peer offers to the carrier of its bytes; `transport`: what it may ask of that. Start here.
 * `outbox`: the output that waits to be sent to a client, whatever protocol it speaks.
+* Packages: `nsq` and `beanstalk`.
+
+Of nsqd, this package may import only `core`. It is pure, as the core is. The three modules and `beanstalk` may not import
+`nsq`.
 """

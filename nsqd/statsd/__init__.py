@@ -1,1 +1,6 @@
-"""Push the node's figures to a statsd daemon, as NSQ does: `report` makes the lines, purely; `pusher` sends them, in time."""
+"""Push the node's figures to a statsd daemon, as NSQ does.
+
+Read `report` (the lines, purely), then `pusher` (the task that sends them in time).
+
+Of nsqd, this package may import `core`, `protocols` and the options, and none of the packages beside it.
+"""

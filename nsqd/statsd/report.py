@@ -1,7 +1,9 @@
-"""Build the lines for statsd, byte for byte as the original does (specs/nsq.md e7): `<prefix><name>:<number>|c` or `|g`.
+"""Build the lines for statsd, byte for byte as the original does: `<prefix><name>:<number>|c` or `|g`.
 
 A counter's line has what was added since the last report, and in the first report all of it. So a report keeps the counters for
 the one that follows. This module is pure: it uses no socket and no clock.
+
+See docs/design/nsq-daemons.md#statsd.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Read beanstalkd's binlog, version 7 (specs/beanstalkd.md section 9). This module changes nothing on disk.
+"""Read beanstalkd's binlog, version 7. This module changes nothing on disk.
 
     binlog.N      int32 version, then records, little-endian, up to zeros or the end
     record        int32 length of the tube's name; the name; 80 bytes of the job; the job's body, CR LF included
@@ -6,6 +6,8 @@
 
 Files are read in the order of their numbers. An invalid record ends its file, as it does for beanstalkd. But a large body (up
 to MOST_BODY) does not make a record invalid: beanstalkd loses jobs of its largest sizes, and the jobs after them.
+
+See docs/design/beanstalkd.md#binlog.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Take over the directory of a beanstalkd (takeover.py). Jobs keep their ids, states, counts and remaining delays."""
+"""Take over the directory of a beanstalkd (data_import.py). Jobs keep their ids, states, counts and remaining delays."""
 
 import os
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The data directory, which one process locks, and nsqd.dat, NSQ's file of topics, channels and pauses (specs/nsq.md e5).
+"""The data directory, which one process locks, and nsqd.dat, NSQ's file of topics, channels and pauses.
 
 The commit log holds all that, too, and more reliably: nsqd.dat is written for the tools that read it, and read only where no
 log exists yet. The exception is `penstock.pauses`, the only place that holds who paused what, when, and until when. A new file
@@ -6,6 +6,8 @@ is written beside the old one, synced and renamed over it, and then the director
 the file in a power cut. `penstock.ids` is the lease of message ids that versions without a log wrote. `penstock.crc` tells
 whether the topics are as this program wrote them: if another program has changed them, `opening.py` reports which changes are
 ignored.
+
+See docs/design/nsq-daemons.md#nsqddat.
 """
 
 import fcntl

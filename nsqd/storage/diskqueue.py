@@ -1,4 +1,4 @@
-"""Read the files of NSQ's disk queues (go-diskqueue, specs/nsq.md e6). This module changes nothing on disk.
+"""Read the files of NSQ's disk queues (go-diskqueue). This module changes nothing on disk.
 
     <topic>.diskqueue.000000.dat             records: int32 length, then int64 timestamp ns, uint16 attempts, 16 bytes id, body
     <topic>:<channel>.diskqueue.000000.dat   the same, for messages that a channel has taken over
@@ -6,6 +6,8 @@
 
 NSQ writes the metadata only from time to time. So this module reads each file to its real end, and all files after the read
 position. After an invalid length the rest of that file is unreadable, and reading continues with the next file, as in NSQ.
+
+See docs/design/nsq-daemons.md#disk-queues.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Take over the data directory of an NSQ nsqd (takeover.py).
+"""Take over the data directory of an NSQ nsqd (data_import.py).
 
 Files that NSQ itself has set aside (`.bad`) were read by NSQ up to the damage or the end: they are moved and not read.
 """

@@ -3,6 +3,8 @@
 Each message has a byte that counts the channels that still owe it. Finishing a range of messages is one bytes.translate,
 whatever the range's length; the frame of a message that no channel owes becomes b"" at once. With more channels than a byte can
 count, the extent keeps a list of numbers instead.
+
+See docs/design/channel.md#fan-out-without-copies.
 """
 
 from operator import add
@@ -50,7 +52,7 @@ class StoredExtent:
         # used instead of `owed` once there are more channels than a byte can count
         self.counts: list[int] | None = None
         self.freed = 0  # number of messages that no channel owes any more; in memory their frames are b""
-        self.size = 0  # bytes of all frames, freed or not, with OVERHEAD (pieces.py) for each
+        self.size = 0  # bytes of all frames, freed or not, with OVERHEAD (locations.py) for each
         self.bulk = 0  # upper bound of the frames' bytes: it decides when the extent is closed
         self.pieces: list[Location] = []  # where the extent's records are on disk; empty: they are not written yet
         self.attributed = False  # True: some messages have attributes, which are on disk only

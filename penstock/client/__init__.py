@@ -8,14 +8,15 @@
             handle(message.body)
             message.finish()
 
-* `Producer` sends PUB and MPUB to the first nsqd of a list that answers; `submit` and `flush` pipeline publishes
-* `Consumer` reads one channel from many nsqds, given or found through nsqlookupd, and shares RDY between them
-* `Settings` holds names, time-outs and what to negotiate; the names of times end with their unit
-* `connection` and `link` are the layer below these two: one nsqd, and one nsqd as part of a consumer
-* `introduction`, `layers` and `tls` are below a connection: IDENTIFY and AUTH; TLS and compression; the TLS settings
+* `producer`: PUB and MPUB to the first nsqd of a list that answers; `submit` and `flush` pipeline publishes.
+* `consumer`: one channel from many nsqds, given or found through nsqlookupd, which share RDY, over `links`, `link`, `lookup`,
+  `flow`.
+* `message`, `settings`, `errors`: a message in a consumer's hands, names and time-outs, and the errors.
+* `connection` over `dial`, `introduction`, `layers` and `tls`: one nsqd, from its address to IDENTIFY, AUTH, TLS and
+  compression.
 
 An object of this package belongs to one thread (only `Consumer.stop` may be called from any thread). An async client for
-trio and asyncio is planned, beside this one and over the same protocol.
+trio and asyncio is planned, beside this one and over the same protocol. This package imports no room and not `shared`.
 """
 
 from penstock.client.consumer import Consumer

@@ -1,4 +1,4 @@
-"""The beginning of a conversation with nsqd, until PUB and SUB are legal (specs/nsq.md a7, a8, a11).
+"""The beginning of a conversation with nsqd, until PUB and SUB are legal.
 
 The module is sans-IO. The client sends IDENTIFY; then come TLS and a compression, as far as they are requested and
 granted, each of which the server confirms with an OK through the new layer; then AUTH if the server requires it. Without
@@ -9,6 +9,8 @@ taken for something that came through it.
 
 Chosen differences from go-nsq: TLS that the server does not grant is a fatal error, where go-nsq goes on in clear; a
 compression that is not granted is logged.
+
+See docs/design/nsq-protocol.md#identify.
 """
 
 import json

@@ -1,12 +1,12 @@
 """The client's side of the wire protocols, sans-IO: the functions take bytes and return bytes.
 
-No socket, clock, file, log or random number is used in this package.
+No socket, clock, file, log or random number is used in this package, and it imports no room and not `shared`.
 
-* `nsq` encodes commands for nsqd's TCP protocol V2 and decodes its frames
-* `lookup` encodes commands for nsqlookupd's TCP protocol V1 and decodes its replies
-* `compression` holds the snappy and deflate streams, both directions
-* `framing` decodes the length-prefixed stream in which both daemons answer
-* `names` tells which topic and channel names are legal
+* `nsq` encodes commands for nsqd's TCP protocol V2 and decodes its frames.
+* `lookup` encodes commands for nsqlookupd's TCP protocol V1 and decodes its replies.
+* `compression` holds the snappy and deflate streams, both directions.
+* `framing` decodes the length-prefixed stream in which both daemons answer.
+* `names` tells which topic and channel names are legal.
 
 Encoders raise ValueError for an argument that can never be legal (a bad name would be a second command); decoders raise
 ProtocolError for a stream that they cannot understand. Any other exception from this package is a bug.

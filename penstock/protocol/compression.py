@@ -1,4 +1,4 @@
-"""The compressed streams that IDENTIFY can negotiate (specs/nsq.md a8): snappy frames and raw deflate, both directions.
+"""The compressed streams that IDENTIFY can negotiate: snappy frames and raw deflate, both directions.
 
 The classes are pure: they turn compressed bytes into plain bytes and plain bytes into compressed bytes. One object
 serves one connection. The peer may be hostile, so a length is checked before anything waits for the bytes that it
@@ -12,6 +12,8 @@ Both classes have the same four members:
 * `feed(data)` takes compressed input and keeps it until it is read
 * `read(limit)` returns plain bytes, for a limit of at least 1; b"" when it needs more input
 * `has_more` is True if `read` may return something without new input; the caller reads before it feeds again
+
+See docs/design/nsq-protocol.md#tls-and-compression.
 """
 
 import zlib

@@ -1,8 +1,10 @@
-"""The client's side of nsqlookupd's TCP protocol V1 (specs/nsq.md c1): the commands that an nsqd sends, and the replies.
+"""The client's side of nsqlookupd's TCP protocol V1: the commands that an nsqd sends, and the replies.
 
 The module is pure. Replies come in the order of the commands and carry no type. A reply that starts with `E_` is an
 error, after which nsqlookupd closes the connection. The exception is E_REGISTER_FAILED, which is Penstock's own: it
 refuses one name, and the connection stays.
+
+See docs/design/nsqlookupd.md#tcp-protocol.
 """
 
 import json

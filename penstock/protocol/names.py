@@ -1,6 +1,8 @@
-"""Topic and channel names: those that NSQ accepts (specs/nsq.md a3), except `.` and `..`.
+"""Topic and channel names: those that NSQ accepts, except `.` and `..`.
 
 The module is pure. A name that passes here is safe as a word of the protocol, and is still never used as a file name.
+
+See docs/design/nsq-protocol.md#names.
 """
 
 import re

@@ -1,8 +1,10 @@
-"""The client's side of nsqd's TCP protocol V2 (specs/nsq.md a): commands as bytes, frames as values.
+"""The client's side of nsqd's TCP protocol V2: commands as bytes, frames as values.
 
 The module is pure. An encoder never lets its arguments become a second command: it checks names, ids and numbers, and
 sends bodies behind their length; it raises ValueError for an argument that can never be legal. Limits that only the
 server knows (body sizes, RDY, time-outs) are left to the server.
+
+See docs/design/nsq-protocol.md.
 """
 
 import json
@@ -21,7 +23,7 @@ HEARTBEAT = b"_heartbeat_"
 CLOSE_WAIT = b"CLOSE_WAIT"
 ID_LENGTH = 16  # bytes
 
-# After any other error nsqd closes the connection (specs/nsq.md a1).
+# After any other error nsqd closes the connection (docs/design/nsq-protocol.md#frames).
 NON_FATAL = frozenset(("E_FIN_FAILED", "E_REQ_FAILED", "E_TOUCH_FAILED"))
 
 
@@ -58,7 +60,7 @@ class ErrorFrame:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One delivery of one message (specs/nsq.md a)."""
+    """One delivery of one message (docs/design/nsq-protocol.md)."""
 
     timestamp: int  # ns since the epoch, set at publish
     attempts: int  # 1 at the first delivery
@@ -101,7 +103,7 @@ def _frame(payload: bytes) -> Frame:
 
 
 def identify(settings: Mapping[str, object]) -> bytes:
-    """Encode IDENTIFY with `settings` as its JSON body (the keys are in specs/nsq.md a7)."""
+    """Encode IDENTIFY with `settings` as its JSON body (the keys are in docs/design/nsq-protocol.md#identify)."""
     return b"IDENTIFY\n" + _counted(json.dumps(settings, separators=(",", ":")).encode())
 
 

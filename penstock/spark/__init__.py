@@ -4,7 +4,11 @@
     nsq.register(session)          # not needed where the package is installed on the driver: pyspark_nsq does it
     session.readStream.format("nsq").option("lookupd", "127.0.0.1:4161").option("topic", "orders").load()
 
-Code that runs on executors imports the standard library, pyarrow and msgpack, and nothing of penstock but this package.
+Read `source` (the format as Spark calls it), then `offsets` and `options` (pure), then `reading` over `frames` (what runs on
+executors), `sink` over `chunks` (rows as messages), `channel` over `staging` (channels). `nodes` and `ask` find and ask nsqd.
+
+Code that runs on executors imports the standard library, pyarrow and msgpack, and nothing of penstock but this package. Only
+`channel` may import penstock.client.
 """
 
 from typing import TYPE_CHECKING

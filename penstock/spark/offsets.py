@@ -1,6 +1,8 @@
 """How far a query has read: for each topic and node the log that it reads and the next offset. Pure.
 
 Spark stores {"orders/617": {"log": "c0ffee...", "next": 17}, ..., "v": 1} and compares the text, so the keys are sorted.
+
+See docs/design/spark.md#offsets.
 """
 
 from __future__ import annotations

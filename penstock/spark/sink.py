@@ -4,6 +4,8 @@ A task that Spark runs again publishes its chunks under the same keys, and nsqd 
 (-dedup-window). The key names query, batch, partition and chunk, and a digest of the chunk's content. If rows come in
 another order the second time, the chunks differ and are published: messages then come twice, which is better than being
 lost.
+
+See docs/design/spark.md#the-sink.
 """
 
 from __future__ import annotations

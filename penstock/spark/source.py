@@ -1,7 +1,9 @@
-"""The data source `nsq` with its readers and writers, as Spark calls them (specs/spark.md section 2 has the order of calls).
+"""The data source `nsq` with its readers and writers, as Spark calls them.
 
 Spark constructs readers twice and pickles them, so __init__ sets plain data only, and connections are made when they are
 needed. An offset never goes beyond what nodes have reported as durable, so a batch that is read again is the same.
+
+See docs/design/spark.md#how-spark-calls-a-source.
 """
 
 from __future__ import annotations

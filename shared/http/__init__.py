@@ -1,6 +1,12 @@
 """The HTTP side that all daemons share.
 
-* `api`: NSQ's conventions on Starlette's requests and responses: routes, errors, JSON, foreign Host and Origin.
-* `bridge`: how a handler, in the HTTP thread, runs a function in the trio thread and waits for it.
-* `server`: uvicorn in a thread of its own (it cannot run on trio), with limits on slow and oversized requests.
+Read `api` (NSQ's conventions: routes, errors, JSON, foreign Host and Origin), `bridge` (how a handler, in the HTTP thread,
+runs a function in the trio thread and waits for it), `server` (uvicorn in a thread of its own, which cannot run on trio).
+
+* Connections: `acceptor`, `guard` (slow, oversized and ambiguous requests), `secure` (TLS), `exchange` (one request and
+  answer).
+* Routes and answers: `health`, `debug`, `options` (/config), `errors`, `extensions` (keys that NSQ does not have).
+* `bounded`: answers of other daemons, read with a bound.
+
+This package imports no room.
 """

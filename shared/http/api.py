@@ -1,7 +1,9 @@
-"""NSQ's HTTP conventions (specs/nsq.md b), on Starlette's requests and responses.
+"""NSQ's HTTP conventions, on Starlette's requests and responses.
 
 A daemon passes a table of routes. This file answers 404, 405, OPTIONS, redirects, bad queries and foreign hosts, and
 writes errors and JSON as the original does. It runs in the HTTP thread and does not depend on any daemon.
+
+See docs/design/nsq-http.md#general-rules.
 """
 
 import ipaddress
@@ -119,6 +121,8 @@ class Hosts:
     machine is not. An Origin must equal the host and port that the request was sent to. If a browser says in
     Sec-Fetch-Site that a page of another site has sent the request, the request may only follow a link: a GET or HEAD
     that opens a top-level document, as links to nsqadmin in a chat or a wiki do.
+
+    See docs/design/security.md#web-pages-in-a-browser.
     """
 
     def __init__(self, names: list[str]) -> None:

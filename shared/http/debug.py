@@ -1,7 +1,9 @@
-"""The debug routes, at the original's paths (specs/nsq.md b), with what CPython can report, as text and not in Go's formats.
+"""The debug routes, at the original's paths, with what CPython can report, as text and not in Go's formats.
 
 They show the inside of the process to every client of the port, so they exist only with --debug-routes. No route
 changes what the daemon does; freeing memory and taking a profile cost it time.
+
+See docs/design/nsq-http.md#debug-routes.
 """
 
 import asyncio

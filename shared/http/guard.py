@@ -3,6 +3,8 @@
 uvicorn does not document the class that this one extends, nor does asyncio document the transport attribute that
 `forget` clears. So pyproject.toml bounds uvicorn's version, and tests/shared/http/test_internals.py fails when a name or a
 call that this file relies on has changed.
+
+See docs/design/security.md#requests-that-two-servers-read-differently.
 """
 
 from __future__ import annotations

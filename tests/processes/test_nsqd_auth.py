@@ -1,4 +1,7 @@
-"""AUTH of a real nsqd beside a real authorization server in every mood (specs/nsq.md a6, a11)."""
+"""AUTH of a real nsqd beside a real authorization server in every mood.
+
+See docs/design/nsq-protocol.md#auth.
+"""
 
 from __future__ import annotations
 

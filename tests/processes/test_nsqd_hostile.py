@@ -1,7 +1,9 @@
-"""nsqd among clients that are broken, greedy or malicious: reliability.md T11, T12, T13 at CI scale, over real sockets.
+"""nsqd among clients that are broken, greedy or malicious, over real sockets.
 
 What holds throughout: the daemon lives and prints no traceback, its memory and descriptors come back, and a well-behaved
 witness loses no message and does not wait.
+
+See docs/design/reliability.md#hostile-clients.
 """
 
 from __future__ import annotations
@@ -203,7 +205,7 @@ def test_half_open_connections_are_closed(node: Daemon, witness: Witness) -> Non
     witness.round_trip()
 
 
-# T11: consumers that never read
+# consumers that never read
 
 
 def test_consumers_that_never_read(tmp_path: Path) -> None:
@@ -261,7 +263,7 @@ def test_a_publisher_that_reads_no_answers(tmp_path: Path) -> None:
         assert witness.round_trip() < PROMPT
 
 
-# T12: floods and dawdlers
+# floods and dawdlers
 
 
 def test_the_silent_and_the_slow_are_closed_in_time(node: Daemon, witness: Witness) -> None:
@@ -372,7 +374,7 @@ def test_a_full_http_side_leaves_the_tcp_side_alone(tmp_path: Path) -> None:
         eventually(lambda: livez(daemon) < PROMPT)
 
 
-# T13: almost-right commands
+# almost-right commands
 
 NAMES = st.sampled_from(
     [

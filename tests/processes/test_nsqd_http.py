@@ -1,4 +1,7 @@
-"""nsqd's HTTP API on a real process, byte for byte: every route, its errors and their order (specs/nsq.md b)."""
+"""nsqd's HTTP API on a real process, byte for byte: every route, its errors and their order.
+
+See docs/design/nsq-http.md.
+"""
 
 from __future__ import annotations
 

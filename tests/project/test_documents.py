@@ -32,12 +32,6 @@ def test_paths_exist(document: str) -> None:
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
-def test_architecture_names_every_file_of_the_core() -> None:
-    text = (ROOT / "ARCHITECTURE.md").read_text()
-    files = [path.relative_to(ROOT).as_posix() for path in (ROOT / "nsqd/core").glob("*.py") if path.stem != "__init__"]
-    assert [file for file in files if file not in text] == []
-
-
 _ROW = re.compile(r"^\| ((?:`[a-z0-9-]+` ?)+)\| ([^|]*) \| (.*) \|$", re.MULTILINE)
 _NSQD, _LOOKUPD = "Beyond NSQ's:", "Of nsqlookupd:"  # the headings of the tables
 _OPTIONS = {_NSQD: NsqdOptions, _LOOKUPD: LookupdOptions}

@@ -1,1 +1,11 @@
-"""A channel of NSQ: its consumers, its messages in each state, and the actions of operators. Read `channel.py` first."""
+"""A channel of NSQ: its consumers, its messages in each state, and the actions of operators.
+
+Read `channel` first, then `commands` (RDY, FIN, REQ, TOUCH). A message is in one of `backlog` (ready), `inflight` and `buried`,
+or deferred (nsqd/core/timing/deferred.py).
+
+* `dispatch`: whose turn it is under RDY; `consumer`: a window, its counts and its sink.
+* `actions` and `listing`: what operators do to single messages, and see of them.
+* `state`: what survives a restart.
+
+This package may not import `work_queue`, `topic`, `readers`, `broker` or anything else above it in the core.
+"""

@@ -9,7 +9,9 @@ A channel moves its messages between four states, and each state has a class of 
 
 A finished message is in none of the four states. The *edge* is the ordinal up to which the topic has distributed messages to
 its readers, and the *cursor* is the ordinal up to which this channel has taken them. A channel *owes* a message until the
-message is finished or dropped. Consumers change a channel through commands.py and operators through acting.py.
+message is finished or dropped. Consumers change a channel through commands.py and operators through actions.py.
+
+See docs/design/channel.md#states-of-a-message-in-a-channel.
 """
 
 from collections.abc import Callable, Iterator

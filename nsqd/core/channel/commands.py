@@ -1,6 +1,6 @@
 """The commands of consumers: RDY, FIN, REQ and TOUCH. A command that names messages returns why it failed.
 
-The actions of operators are in acting.py; channel.py has the calls from the topic and the clock.
+The actions of operators are in actions.py; channel.py has the calls from the topic and the clock.
 """
 
 from nsqd.core.channel.channel import Channel

@@ -1,1 +1,7 @@
-"""Measurements of a channel's messages: latencies and outcomes, taken as they leave it. Read `measures.py` first."""
+"""Measurements of a channel's messages: latencies and outcomes, taken as they leave it.
+
+Read `measures` first; it uses `latency` (publish to FIN, over a sliding window) and `outcomes` (counts by producer, and
+events).
+
+Of the core, this package may import only `retention`, `message` and `timing`.
+"""

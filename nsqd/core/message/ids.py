@@ -3,6 +3,8 @@
 Ids are leased durably ahead, in blocks. After a crash, the node continues above the last lease, so no other message gets an id
 that a consumer has seen, whatever the crash left on disk. A clean stop gives back the rest of the lease, so ids continue
 without a gap.
+
+See docs/design/log.md#ids.
 """
 
 from collections.abc import Callable

@@ -4,6 +4,8 @@ A message has a key, or a producer that numbers its messages in ascending order.
 last number of each producer, however old. The node limits the number of keys and producers: at the limit a topic forgets its
 own oldest for each new one. Everything is restored from the messages' attributes in the log and from checkpoints, so a retry
 after a kill is recognized, too.
+
+See docs/design/channel.md#de-duplication.
 """
 
 from collections import OrderedDict

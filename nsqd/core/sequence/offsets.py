@@ -2,6 +2,8 @@
 
 The *edge* is the ordinal up to which messages belong to the readers. It follows the end of the sequence unless the topic has no
 reader, is paused, or is still asking nsqlookupd for its channels. A new reader starts at the edge.
+
+See docs/design/channel.md#positions.
 """
 
 from nsqd.core.sequence.delay_lane import DelayLane

@@ -2,7 +2,7 @@
 
 A *far* message (more than a minute away) takes 24 bytes, (ordinal, due, attempts), in the page of the minute in which it is
 due, or of one before it. Pages move into the queue of *near* messages piece by piece during the minute before they are due, so
-ten million far messages cost neither much memory nor a stall (specs/log-and-channel.md rule 22).
+ten million far messages cost neither much memory nor a stall (docs/design/channel.md#far-and-near).
 """
 
 from array import array

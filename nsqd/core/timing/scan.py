@@ -7,6 +7,8 @@ moved WORKER_MESSAGES messages. Another pass follows in the same turn if more th
 something due), or if any queue in the index is still due. A turn ends after TURN_MESSAGES messages, and the next one goes on
 after the I/O. Unlike NSQ's pool, this one has no blind spot: a new channel is in the index with its first message, and the
 random choice only adds queues to look at.
+
+See docs/design/channel.md#time.
 """
 
 from collections import deque

@@ -1,1 +1,7 @@
-"""Implement the server's side of beanstalkd's protocol, without input or output."""
+"""The server's side of beanstalkd's protocol, without input or output.
+
+Read `client` (bytes to commands, and answers to bytes), `commands` (how a line is read), `peer` (producers and workers), then
+`operators` (commands that show and change tubes and jobs) and `stats` (beanstalkd's YAML).
+
+Of nsqd, this package may import only `core` and the modules of `protocols`, and not the package `nsq`. It is pure.
+"""

@@ -1,7 +1,9 @@
-"""Turn the bytes of a beanstalkd client into commands, and answers into bytes (specs/beanstalkd.md), without input or output.
+"""Turn the bytes of a beanstalkd client into commands, and answers into bytes, without input or output.
 
 Commands are answered in their order. While a reserve waits, or while a body is read from disk, later input is kept and not
 looked at. A body that is too large is discarded as it comes.
+
+See docs/design/beanstalkd.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Read a command line as beanstalkd reads it (specs/beanstalkd.md sections 1 to 4): verbs by their beginning, digits only.
+"""Read a command line as beanstalkd reads it: verbs by their beginning, digits only.
 
 The functions here look at bytes, and change no state.
+
+See docs/design/beanstalkd.md#verbs-and-numbers.
 """
 
 import re

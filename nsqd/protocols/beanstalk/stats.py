@@ -1,4 +1,7 @@
-"""Answer the statistics commands: YAML in beanstalkd's exact form, with keys in beanstalkd's order (specs section 7)."""
+"""Answer the statistics commands: YAML in beanstalkd's exact form, with keys in beanstalkd's order.
+
+See docs/design/beanstalkd.md#statistics.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

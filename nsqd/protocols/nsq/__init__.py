@@ -1,10 +1,14 @@
-"""Implement the server's side of the NSQ TCP protocol V2 (specs/nsq.md a).
+"""The server's side of the NSQ TCP protocol V2, without input or output.
 
-* `peer`: one connection's state machine: commands, replies, and the output that is buffered for it. Start here.
-* `context`: what all connections share. `introduction`: who a client is; `liveness`: how long it may be silent.
-* `publisher`, `subscription`: what a client publishes, and what it consumes.
-* `fast`: the shapes that make up nearly all traffic, recognized whole; it never decides "need more" or "malformed".
-* `commands`: reads of single commands from the buffer (lines, numbers, bodies); this is the exact slow path.
-* `identify`: what a client asks for in IDENTIFY, checked, and the answer.
-* `settings`, `errors`: the limits in force, and the errors of the wire.
+Read `peer` first: one connection's state machine. Its parts are `introduction` (who a client is: `identify`, `access`),
+`publisher` and `subscription` (what a client publishes and consumes), and `liveness` (how long it may be silent).
+
+* `fast`: the shapes of nearly all traffic, recognized whole; `commands`: the exact reading of everything, which decides.
+* `batch`: large MPUBs in portions; `creation`: the command that creates a topic waits for nsqlookupd.
+* `authorization`, `auth_answer`: the question to an authorization server, and its answer.
+* `context`, `settings`, `errors`: what all connections share, the limits in force, and the errors of the wire.
+
+Of nsqd, this package may import only `core` and the other modules of `protocols`. It is pure.
+
+See docs/design/nsq-protocol.md.
 """

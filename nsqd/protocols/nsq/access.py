@@ -1,8 +1,10 @@
-"""Decide what a connection may do: TLS first where it is required, and AUTH with its authorizations (specs/nsq.md a6, a11).
+"""Decide what a connection may do: TLS first where it is required, and AUTH with its authorizations.
 
 The authorization servers answer later. A command that needs their answer raises Waiting before it changes anything, and the
 peer handles the same command again after `answered` was called. So the same code runs twice, first to ask and then to use the
 answer.
+
+See docs/design/nsq-protocol.md#auth.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,8 @@
-"""Parse the answer of an authorization server into an Authorization, or raise the reason for its refusal (specs/nsq.md a11).
+"""Parse the answer of an authorization server into an Authorization, or raise the reason for its refusal.
 
 The server may lie, so its answer is bounded in bytes, in patterns and in the cost of the patterns.
+
+See docs/design/nsq-protocol.md#auth.
 """
 
 import json

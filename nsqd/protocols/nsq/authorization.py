@@ -1,7 +1,9 @@
-"""Define the question to an authorization server about a client, and its answer: what the client may do (specs/nsq.md a11).
+"""Define the question to an authorization server about a client, and its answer: what the client may do.
 
 Patterns are RE2's, as in the original: matching a name takes linear time at most, whatever a server says. An authorization
 keeps only their text, because every connection may have one; the patterns compiled most recently are cached for all.
+
+See docs/design/nsq-protocol.md#auth.
 """
 
 import functools

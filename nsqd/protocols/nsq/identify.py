@@ -1,4 +1,7 @@
-"""Handle IDENTIFY: what a client asks for, checked in the original's order, and the answer (specs/nsq.md a7)."""
+"""Handle IDENTIFY: what a client asks for, checked in the original's order, and the answer.
+
+See docs/design/nsq-protocol.md#identify.
+"""
 
 import json
 from dataclasses import dataclass, field, replace

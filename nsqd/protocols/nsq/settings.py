@@ -31,7 +31,8 @@ class Settings:
     min_output_buffer_timeout: int = 25 * MILLISECOND
     output_buffer_timeout: int = 250 * MILLISECOND
     max_channel_consumers: int = 0  # 0: no limit
-    # from connecting to the end of the first command; a silent connection is closed (T12)
+    # From connecting to the end of the first command; a silent connection is closed:
+    # docs/design/reliability.md#hostile-clients
     identify_timeout: int = 10 * SECOND
     tls: bool = False  # there is a certificate: clients may ask for TLS
     tls_required: bool = False  # True: before TLS only IDENTIFY is allowed

@@ -5,6 +5,8 @@ that no channel is near are given up first: a channel that lags behind keeps the
 keeps up has read the others. Extents that were read back are given up when the channels have passed them. Data in the operating
 system's page cache is read in the turn, because handing the read to the thread and back costs more. The thread reads the extent
 that was asked for and the next one after it.
+
+See docs/design/log.md#memory.
 """
 
 import threading

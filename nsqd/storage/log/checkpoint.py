@@ -8,6 +8,8 @@ damaged, replay uses the one before it. Segments older than both are the busines
 Under load, a checkpoint follows after a number of bytes or records. A quiet node writes one if that frees more bytes than are
 still wanted: a finished backlog is removed once two checkpoints follow it, even if nothing is published after it. With no
 traffic at all there are only these two checkpoints, because then nothing but checkpoints stands after the older one.
+
+See docs/design/log.md#checkpoints.
 """
 
 from collections.abc import Callable, Iterator

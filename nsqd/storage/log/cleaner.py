@@ -4,6 +4,8 @@ Ids and order do not change, and a publish never moves behind the records of wha
 the segment from a copy of what the reactor's thread knows; then the reactor's thread exchanges the places. Only segments before
 both checkpoints are cleaned: replay never begins before them, so none of their records is needed except those of wanted
 messages.
+
+See docs/design/log.md#tidying-and-cleaning.
 """
 
 import contextlib

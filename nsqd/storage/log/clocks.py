@@ -3,6 +3,8 @@
 While the process lives, the log's time follows the monotonic clock. Once a second the log notes it with two other clocks, in an
 anchor. The clock of the machine's boot tells how long the daemon was down if the machine was not restarted, and the wall clock
 tells it otherwise. So setting the wall clock, while the daemon runs or between two runs on one boot, moves no delay.
+
+See docs/design/log.md#clocks.
 """
 
 import time

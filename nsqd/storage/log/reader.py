@@ -11,6 +11,8 @@ from damage.
 
 A file may be longer than its records (spare.py), filled with zeros: a segment ends where the next one begins, and the last
 segment ends with the log.
+
+See docs/design/log.md#torn-and-damaged.
 """
 
 import re

@@ -27,6 +27,8 @@ A log position counts the bytes of records over all segments. Every commit begin
 log was known to be durable when the record was written, so that a reader can tell a torn tail (at or past the highest such
 mark) from damage. Times are ns of the log's own clock (clocks.py), which is near the time since the epoch; a time called wall
 is ns since the epoch.
+
+See docs/design/log.md#records.
 """
 
 import zlib

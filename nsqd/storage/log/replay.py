@@ -4,6 +4,8 @@ Replay knows no rules of topics and readers: it hands each record to the topic's
 the topic's extents. Of messages it notes only where they stand on disk; they are read when a reader wants them.
 
 Ephemeral topics and channels are never logged. No reader owes a message that was distributed to an ephemeral channel only.
+
+See docs/design/log.md#replay-and-checkpoints.
 """
 
 from collections.abc import Callable, Iterable

@@ -3,6 +3,8 @@
 A segment is old if it stands before both checkpoints that are kept. A census counts the wanted bytes of old segments, some
 topics in each turn. Its decisions are carried out when the records by which messages became unwanted are durable. A census is
 taken when a checkpoint is complete, and from time to time while the node is quiet.
+
+See docs/design/log.md#tidying-and-cleaning.
 """
 
 from collections.abc import Callable

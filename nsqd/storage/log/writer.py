@@ -2,6 +2,8 @@
 
 A group that cannot be written is kept and written together with the next one, so nothing overtakes it, and replies that wait
 for it keep waiting. A failed sync leaves the disk in an unknown state: after one, nothing becomes durable any more.
+
+See docs/design/log.md#groups.
 """
 
 import errno

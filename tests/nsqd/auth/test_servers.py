@@ -1,4 +1,7 @@
-"""Asking authorization servers in every mood there is: real sockets on loopback (specs/nsq.md a11)."""
+"""Asking authorization servers in every mood there is: real sockets on loopback.
+
+See docs/design/nsq-protocol.md#auth.
+"""
 
 from __future__ import annotations
 

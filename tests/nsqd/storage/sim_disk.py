@@ -3,6 +3,8 @@
 A file is what it was at its last sync, and the writes and truncations since; the directory likewise. `kill` keeps all that is
 written (and what was not synced stays so); `crash` is a power cut: of what was not synced, any part may be there. Blocks are
 written back whole and in any order, each as it was at some time since the sync; one of them may be torn at a sector.
+
+See docs/design/reliability.md#the-simulated-disk.
 """
 
 import errno

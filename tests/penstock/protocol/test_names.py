@@ -1,4 +1,7 @@
-"""Topic and channel names (specs/nsq.md a3)."""
+"""Topic and channel names.
+
+See docs/design/nsq-protocol.md#names.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Channel mode on a real nsqd, without Spark: the fault scenarios of specs/spark.md 3.1, each message once and none lost."""
+"""Channel mode on a real nsqd, without Spark: each message comes once and none is lost, whatever fails.
+
+The faults are those of docs/design/spark.md#channels.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The readers in Spark's order of calls (specs/spark.md section 2), on a real nsqd and without Spark."""
+"""The readers in Spark's order of calls, on a real nsqd and without Spark.
+
+See docs/design/spark.md#how-spark-calls-a-source.
+"""
 
 from __future__ import annotations
 

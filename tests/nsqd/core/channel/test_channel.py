@@ -1,4 +1,7 @@
-"""Topics and channels in conversation: given, when, then. What NSQ does (specs/nsq.md f), in virtual time."""
+"""Topics and channels in conversation: given, when, then. What NSQ does, in virtual time.
+
+See docs/design/nsq-protocol.md#what-a-queue-promises.
+"""
 
 import gc
 import weakref

@@ -1,4 +1,7 @@
-"""Topology-aware delivery: the nearest consumers first, and nobody starves (specs/nsq.md a12)."""
+"""Topology-aware delivery: the nearest consumers first, and nobody starves.
+
+See docs/design/nsq-protocol.md#topology-aware-delivery.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""Conversations as bytes: every command, every reply and error, as beanstalkd 1.13 says them (specs/beanstalkd.md)."""
+"""Conversations as bytes: every command, every reply and error, as beanstalkd 1.13 says them.
+
+See docs/design/beanstalkd.md.
+"""
 
 import pytest
 

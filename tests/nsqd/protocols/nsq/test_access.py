@@ -1,4 +1,7 @@
-"""AUTH in conversation: who must, who may, and that a late answer changes nothing but the time (specs/nsq.md a11)."""
+"""AUTH in conversation: who must, who may, and that a late answer changes nothing but the time.
+
+See docs/design/nsq-protocol.md#auth.
+"""
 
 from itertools import pairwise
 

@@ -1,4 +1,7 @@
-"""Answers of authorization servers: what they allow, and every way in which they are none (specs/nsq.md a11)."""
+"""Answers of authorization servers: what they allow, and every way in which they are none.
+
+See docs/design/nsq-protocol.md#auth.
+"""
 
 import json
 

@@ -1,4 +1,7 @@
-"""One connection in conversation: replies, errors to the letter, buffering, heartbeats (specs/nsq.md a)."""
+"""One connection in conversation: replies, errors to the letter, buffering, heartbeats.
+
+See docs/design/nsq-protocol.md.
+"""
 
 import json
 import struct

@@ -1,4 +1,7 @@
-"""What IDENTIFY grants of TLS and compression, and what holds until it stands (specs/nsq.md a7, a8)."""
+"""What IDENTIFY grants of TLS and compression, and what holds until it stands.
+
+See docs/design/nsq-protocol.md#tls-and-compression.
+"""
 
 import json
 

@@ -1,0 +1,110 @@
+"""ARCHITECTURE.md, docs/decisions and the packages' docstrings say what is true of the tree."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import ROOT
+
+DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
+SECTIONS = ("Status", "Context", "Decision", "Measured", "Consequences")
+PAGES = ["ARCHITECTURE.md", *(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/decisions").glob("*.md"))]
+ROOMS = ("nsqd", "lookupd", "admin", "apps", "pipeline", "shared", "penstock", "pyspark_nsq", "bench")
+
+_PATH = re.compile(r"`([a-z_]+(?:/[A-Za-z_.]+)+)`")
+_LINK = re.compile(r"\]\(([^)#:]+)\)")
+_NAME = r"`([A-Za-z_][A-Za-z_.]*)`"
+_IN_FILE = re.compile(r"`([a-z_/]+\.py)`: " + _NAME)  # `file.py`: `Class.method`
+_METHOD = re.compile(r"`([A-Z]\w+\.[a-z_]\w*)`")
+_FROM_FILE = re.compile(_NAME + r" in `([a-z_/]+\.py)`")  # `Class.method` in `file.py`
+
+
+def named_functions(text: str) -> Iterator[tuple[str, str]]:
+    """Each function, class or constant that the text names together with its file: (file, qualified name)."""
+    yield from _IN_FILE.findall(text)
+    yield from ((file, name) for name, file in _FROM_FILE.findall(text))
+
+
+def defined_names(file: Path) -> set[str]:
+    """The qualified names of the functions, classes and variables of a file, methods and attributes of classes included."""
+    found = set()
+
+    def visit(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                found.add(prefix + child.name)
+                if isinstance(child, ast.ClassDef):
+                    visit(child, f"{prefix}{child.name}.")
+            elif isinstance(child, ast.Assign | ast.AnnAssign):
+                targets = child.targets if isinstance(child, ast.Assign) else [child.target]
+                found.update(prefix + target.id for target in targets if isinstance(target, ast.Name))
+
+    visit(ast.parse(file.read_text()), "")
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_paths_and_links_exist(page: str) -> None:
+    text = (ROOT / page).read_text()
+    paths = [path for path in _PATH.findall(text) if path != "penstock/_app/" and not (ROOT / path).exists()]
+    links = [link for link in _LINK.findall(text) if not ((ROOT / page).parent / link).exists()]
+    assert (paths, links) == ([], [])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_named_functions_exist(page: str) -> None:
+    wrong = []
+    for file, name in named_functions(re.sub(r"\s+", " ", (ROOT / page).read_text())):
+        if not (ROOT / file).is_file() or name not in defined_names(ROOT / file):
+            wrong.append(f"{file}: {name}")
+    assert wrong == []
+
+
+def test_named_methods_exist_somewhere() -> None:
+    """Also those that a page names without their file."""
+    defined = {name for room in ROOMS for file in (ROOT / room).rglob("*.py") for name in defined_names(file)}
+    found = {name for page in PAGES for name in _METHOD.findall((ROOT / page).read_text())}
+    assert sorted(found - defined) == []
+    assert len(found) > 40
+
+
+def test_the_tour_of_a_message_names_functions() -> None:
+    """Else the test above would hold for a page that names none."""
+    text = re.sub(r"\s+", " ", (ROOT / "ARCHITECTURE.md").read_text())
+    named = set(named_functions(text))
+    assert len(named) > 40
+    assert ("nsqd/storage/log/writer.py", "Writer.write") in named
+
+
+def test_architecture_md_is_short() -> None:
+    assert len((ROOT / "ARCHITECTURE.md").read_text().splitlines()) <= 220
+
+
+def test_decisions_are_numbered_without_a_gap() -> None:
+    assert [int(path.name[:4]) for path in DECISIONS] == list(range(1, len(DECISIONS) + 1))
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.name[:4])
+def test_a_decision_has_all_sections_and_stands_in_the_table(path: Path) -> None:
+    lines = path.read_text().splitlines()
+    number, _, title = lines[0].removeprefix("# ").partition(". ")
+    assert int(number) == int(path.name[:4])
+    assert [line.removeprefix("## ") for line in lines if line.startswith("## ")] == list(SECTIONS)
+    status = lines[lines.index("## Status") + 2]
+    assert status.startswith(("Accepted.", "Superseded by [decision ", "Withdrawn: "))
+    assert f"| {number} | [{title}]({path.name}) | " in (ROOT / "docs/decisions/README.md").read_text()
+
+
+def packages() -> list[Path]:
+    return [path.parent for room in ROOMS for path in sorted((ROOT / room).rglob("__init__.py"))]
+
+
+@pytest.mark.parametrize("package", packages(), ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_the_docstring_of_a_package_names_its_modules(package: Path) -> None:
+    docstring = ast.get_docstring(ast.parse((package / "__init__.py").read_text())) or ""
+    modules = [path.stem for path in package.glob("*.py") if not path.stem.startswith("__")]
+    modules += [path.parent.name for path in package.glob("*/__init__.py")]
+    assert [name for name in sorted(modules) if f"`{name}`" not in docstring] == []
