@@ -35,7 +35,7 @@ def run(*command: str) -> str:
 
 @pytest.fixture(params=["tmpfs", "ext4"])
 def volume(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
-    """A small file system."""
+    """Mount a file system of a few megabytes."""
     place, image = tmp_path / "volume", tmp_path / "image"
     place.mkdir()
     if os.geteuid() != 0:
@@ -73,7 +73,7 @@ class Publisher:
         return answer.status_code == 200
 
     def fill(self) -> None:
-        """Until it is refused."""
+        """Publish until nsqd refuses for want of space."""
         while self.publish():
             assert self._next < MOST
 

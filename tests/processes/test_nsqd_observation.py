@@ -26,7 +26,7 @@ def get(daemon: Daemon, path: str, **options: Any) -> httpx.Response:
 
 
 def consume(daemon: Daemon, topic: bytes, count: int) -> None:
-    """Publish messages and finish them."""
+    """Publish some messages to a channel and finish them."""
     with Conversation(daemon, b"  V2SUB " + topic + b" ch\nRDY 100\n") as client:
         assert client.frame() == OK
         client.send(b"MPUB " + topic + b"\n" + several(*[b"x"] * count))

@@ -46,7 +46,7 @@ class ModelChannel:
 
 
 class TopicMachine(RuleBasedStateMachine):
-    """Commands in any order."""
+    """Hypothesis gives commands in any order to the topic and to its model."""
 
     def __init__(self) -> None:
         super().__init__()

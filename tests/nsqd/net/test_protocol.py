@@ -15,7 +15,7 @@ pytestmark = pytest.mark.process
 
 
 class Echo:
-    """Implements Conversation."""
+    """A Conversation that answers each line with the same line."""
 
     def __init__(self, asked: list[Callable[[], None]], transport: Transport, remote_ip: str, port: str) -> None:
         self._asked = asked

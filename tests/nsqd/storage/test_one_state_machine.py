@@ -73,7 +73,7 @@ class Node:
             checkpoints._begin()
 
     def compare(self) -> None:
-        """All ways tell the same."""
+        """Assert that the live, the replayed and the loaded states are equal."""
         node = self.node
         node.turn()
         node.broker.check()
@@ -117,7 +117,7 @@ class Node:
 
 
 def replay(written: Iterable[Record]) -> Replay:
-    """Apply them all."""
+    """Apply the records to a new Replay, which must take every one."""
     replay = Replay()
     for record in written:
         assert replay.apply(record)
@@ -125,7 +125,7 @@ def replay(written: Iterable[Record]) -> Replay:
 
 
 def written_by(source: Source) -> list[Record]:
-    """The records of a checkpoint."""
+    """Return the records of a checkpoint of this source."""
     begin = Record(Kind.STATE, records.STATE.pack(source.highest, source.leased), 0, 0, 0)
     return [begin, *(Record(kind, content, 0, 0, 0) for kind, content in contents(source))]
 

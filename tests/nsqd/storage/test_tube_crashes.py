@@ -88,7 +88,7 @@ class Reader:
 
 
 class Run:
-    """Several lives of a node."""
+    """One run of a node through several lives, with its workers."""
 
     def __init__(self, seed: int, durability: Durability) -> None:
         self.random = Random(seed)

@@ -297,7 +297,7 @@ http {{
 
 
 class Front:
-    """nginx before the site."""
+    """A running nginx, as a proxy in front of the site."""
 
     def __init__(self, site: Site, home: str, buffering: str) -> None:
         self.site = site

@@ -36,7 +36,7 @@ COMMANDS = st.lists(
 
 
 def apply(pages: JobPages, model: dict[int, Job], command: tuple[str, int, object]) -> None:
-    """Do the same to both."""
+    """Apply the same change to the pages and to the dictionary."""
     match command:
         case "put_row", ordinal, JobState() as state:
             model[ordinal] = job_of(ordinal, state)

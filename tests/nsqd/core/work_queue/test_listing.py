@@ -35,7 +35,7 @@ def pages(tube: Tube, state: JobState, limit: int) -> list[Job]:
 
 
 def numbers(tube: Tube, jobs: list[Job]) -> list[int]:
-    """By which clients name them."""
+    """Return the ids by which clients name the jobs."""
     return [tube.index.client_id(job.id) for job in jobs]
 
 

@@ -33,7 +33,7 @@ class Job:
 
 
 class Machine(RuleBasedStateMachine):
-    """See above."""
+    """Hypothesis gives commands of three clients to the peers and to the model."""
 
     @initialize()
     def begin(self) -> None:

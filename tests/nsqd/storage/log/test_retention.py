@@ -89,7 +89,7 @@ def clock() -> Clock:
 
 
 def files(disk: SimDisk) -> int:
-    """Bytes on disk."""
+    """Return how many bytes the log has on disk."""
     return sum(disk.size(name) for name in disk.names())
 
 
