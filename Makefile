@@ -6,10 +6,10 @@ ROOMS := nsqd lookupd admin apps shared pipeline penstock pyspark_nsq
 NODE_CLIENTS := $(patsubst %,tests/clients/%/node_modules/.made,nsqjs jackd axe)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup spark up unit test simulate check bench crash screenshots format clean
+.PHONY: help setup spark up unit test simulate check bench crash docs docs-serve reference screenshots format clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: .venv/.dev .venv/.compiled ## .venv with everything that running, testing and measuring needs
 
@@ -46,6 +46,15 @@ bench: .venv/.dev ## the table of figures; ARGS="--quick", "--only admin", "--ns
 crash: .venv/.dev ## what survives kill -9 and, as root, power cuts; ARGS="--quick", "--mode always", "--nsqd PATH"
 	$(BIN)/python -m bench.crash $(ARGS)
 
+docs: .venv/.docs reference ## the documentation as a site, into build/docs; a broken link fails
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict $(ARGS)
+
+docs-serve: .venv/.docs ## the same on http://127.0.0.1:8000, built again when a page changes; ARGS="--dev-addr 127.0.0.1:9000"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve $(ARGS)
+
+reference: .venv/.runtime ## docs/reference from the declarations in the code
+	$(BIN)/python -m docs.generate
+
 screenshots: .venv/.dev $(NODE_CLIENTS) .venv/.chromium ## every page of nsqadmin at two widths, light and dark, into build/screenshots, some into docs
 	$(BIN)/python -m tests.admin.screenshots build/screenshots docs/screenshots
 
@@ -55,7 +64,7 @@ format: .venv/.dev ## let ruff write the style
 
 clean: ## remove what the targets above made, but not ./data
 	find $(ROOMS) -name __pycache__ -prune -exec rm -rf {} +
-	rm -rf .venv tests/clients/*/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv build/docs tests/clients/*/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # The virtual environment. Debian's python3 comes without ensurepip; root gets it installed, others are told.
 $(BIN)/python:
@@ -77,6 +86,10 @@ $(BIN)/python:
 .venv/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark,spark-jre]'
 	@touch .venv/.runtime .venv/.spark $@
+
+.venv/.docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch .venv/.runtime $@
 
 # Byte code, as pip makes it for a wheel: without it, and where Python may not write it, every start compiles 200 files.
 .venv/.compiled: $(shell find $(ROOMS) -name '*.py') | $(BIN)/python

@@ -1,7 +1,7 @@
 """Crashes of a node on a simulated disk, in thousands of lives: what was acknowledged is there, what is over stays over.
 
-`make simulate` runs many more seeds: PENSTOCK_CRASH_SEEDS says how many, PENSTOCK_CRASH_FIRST with which it begins. A failure names its seed, which
-replays exactly. Bugs that are planted here must be found within 200 seeds.
+PENSTOCK_CRASH_SEEDS says how many seeds are run, PENSTOCK_CRASH_FIRST with which it begins; `make simulate` runs 2,000. A
+failure names its seed, which replays exactly. Bugs that are planted here must be found within 200 seeds.
 """
 
 import os

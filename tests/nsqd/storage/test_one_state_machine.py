@@ -193,6 +193,7 @@ def test_a_delay_is_forgotten_when_nobody_waits_for_it(deed: str, is_emptied: bo
     assert found == {0: due + node.store.clock_offset if waits else 0}
 
 
+@pytest.mark.long
 @given(seed=st.integers(0, 1 << 32), steps=st.integers(20, 120))
 @settings(max_examples=examples(40), deadline=None)
 def test_every_way_tells_the_same(seed: int, steps: int) -> None:

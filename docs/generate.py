@@ -1,0 +1,504 @@
+"""Write docs/reference from the declarations in the code: `make reference`. A test holds that the pages are up to date.
+
+* flags.md: every option of every program, from the option classes and the parsers.
+* routes.md: every HTTP route, from the route tables, with the sentences in ROUTES and the docstrings of the handlers' modules.
+* metrics.md: every metric, as an nsqd and an nsqlookupd answer /metrics.
+
+errors.md is written by hand; a test holds that it names every error in the code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import httpx
+
+from admin.options import AdminOptions
+from admin.roles import NEEDED
+from admin.users_command import _parser as users_parser
+from apps import nsq_tail, to_nsq
+from apps.penstock import _parser as penstock_parser
+from lookupd.http import Handlers
+from lookupd.options import LookupdOptions
+from nsqd.beanstalkd import USAGE
+from nsqd.http.routes import routes as nsqd_routes
+from nsqd.import_command import _parser as import_parser
+from nsqd.options import NsqdOptions
+from nsqd.verify import _parser as verify_parser
+from pipeline.command_line import parser as pipeline_parser
+from shared.options import Spec, specs
+from shared.values import Duration
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs/reference"
+MADE = "<!-- `make reference` writes this page from the code. -->\n"
+START = 30.0  # s until a daemon answers
+
+# flags.md
+
+
+OPTIONS = {
+    "nsqd": NsqdOptions,
+    "nsqlookupd": LookupdOptions,
+    "nsqadmin": AdminOptions,
+    "nsq_tail": nsq_tail.Options,
+    "to_nsq": to_nsq.Options,
+}
+PARSERS = (penstock_parser, import_parser, verify_parser, users_parser, pipeline_parser)
+_TYPES = {bool: "switch", int: "integer", float: "number", str: "text", Duration: "duration"}
+
+
+def flags() -> str:
+    """Return the page of all options."""
+    parts = [
+        "# Flags\n",
+        "Every option of every program. A flag takes one dash or two. A list may be given several times. Durations are in\n"
+        "Go's syntax: `500ms`, `10s`, `24h`. Each option of a daemon is also a key of its configuration file and an\n"
+        "environment variable; see [Configuration](../configuration.md).\n",
+    ]
+    for program, options in OPTIONS.items():
+        known = specs(options, program)
+        parts.append(f"## {program}\n\n| flag | type | default | meaning |\n|---|---|---|---|")
+        parts += [_row(f"`-{one.flag}`", _type(one), _default(one), one.help) for one in known]
+        parts.append("")
+    parts.append(f"## beanstalkd\n\nThese are the flags of beanstalkd.\n\n```text\n{USAGE.strip()}\n```\n")
+    parts.append(
+        "## penstock\n\nThe program `penstock` has subcommands. `penstock doctor` has no options: it reports whether Java"
+        " and Spark are there.\n"
+    )
+    for made in PARSERS:
+        parts += _commands(made())
+    return _page(parts)
+
+
+def _type(one: Spec) -> str:
+    kind = str(one.type)
+    if kind.startswith("tuple"):
+        return "list of numbers" if "float" in kind else "list"
+    return _TYPES[one.type]
+
+
+def _default(one: Spec) -> str:
+    if one.default in ("", (), None):
+        return ""
+    if one.type is Duration:
+        return f"`{_duration(one.default)}`"
+    if isinstance(one.default, bool):
+        return "on" if one.default else "off"
+    if isinstance(one.default, tuple):
+        return f"`{','.join(map(str, one.default))}`"
+    text = str(one.default)
+    return f"`{json.dumps(text) if text != text.strip() else text}`"
+
+
+def _duration(nanoseconds: int) -> str:
+    for size, unit in ((3600 * 10**9, "h"), (60 * 10**9, "m"), (10**9, "s"), (10**6, "ms")):
+        if nanoseconds and nanoseconds % size == 0:
+            return f"{nanoseconds // size}{unit}"
+    return str(nanoseconds)
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Yield a section for each command of a parser that has options or arguments of its own."""
+    rows, below = [], []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            below = list(action.choices.values())
+        elif not isinstance(action, argparse._HelpAction) and action.help is not argparse.SUPPRESS:
+            rows.append(_action(action))
+    if rows and parser.prog != "penstock":
+        yield f"### {parser.prog}\n"
+        if parser.description:
+            said = " ".join(parser.description.split())
+            yield f"{said[:1].upper()}{said[1:].rstrip('.')}.\n"
+        yield "| argument | default | meaning |\n|---|---|---|"
+        yield from rows
+        yield ""
+    for one in below:
+        yield from _commands(one)
+
+
+def _action(action: argparse.Action) -> str:
+    word = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    word = "" if action.nargs == 0 else "{" + ",".join(map(str, action.choices)) + "}" if action.choices else word
+    name = ", ".join(action.option_strings)
+    default = "" if action.default in (None, "", [], False, argparse.SUPPRESS) else f"`{action.default}`"
+    said = re.sub(r" ?\(default: [^)]*\)", "", action.help or "") if default else action.help or ""
+    return _row(
+        f"`{f'{name} {word}'.strip() if name else word}`", "required" if action.required and name else default, said
+    )
+
+
+# routes.md
+
+
+# What a route does, with its arguments: "?" before those that may be left out. Without a line for each route,
+# `make reference` fails.
+ROUTES: dict[str, dict[str, tuple[str, str]]] = {
+    "nsqd": {
+        "POST /pub": (
+            "topic, ?defer, ?id, ?key, ?producer, ?sequence, ?channel",
+            "Publish the body as one message; `defer` in ms",
+        ),
+        "POST /mpub": (
+            "topic, ?binary, ?key, ?producer, ?sequence, ?channel",
+            "Publish one message for each line of the body",
+        ),
+        "GET /ping": ("", "Answer `OK`, or 500 with the reason"),
+        "GET /info": ("", "Tell version, addresses and limits"),
+        "GET /stats": (
+            "?format, ?topic, ?channel, ?include_clients, ?include_mem",
+            "Tell the statistics, as text or as JSON",
+        ),
+        "GET /config/{option}": ("", "Tell the value of an option"),
+        "PUT /config/{option}": ("", "Set `log_level` or `nsqlookupd_tcp_addresses`; the body is the value"),
+        "POST /topic/create": ("topic, ?durability, ?retention, ?retention_bytes", "Create a topic"),
+        "POST /topic/delete": ("topic", "Delete a topic with its channels and messages"),
+        "POST /topic/empty": ("topic", "Drop the messages that no channel has been given yet"),
+        "POST /topic/pause": ("topic, ?by, ?until", "Hold messages back from the channels"),
+        "POST /topic/unpause": ("topic", "End the pause"),
+        "POST /channel/create": (
+            "topic, channel, ?from, ?log",
+            "Create a channel, at the next message or `from` a retained one",
+        ),
+        "POST /channel/delete": ("topic, channel", "Delete a channel with its messages"),
+        "POST /channel/empty": ("topic, channel", "Drop all messages of a channel"),
+        "POST /channel/pause": ("topic, channel, ?by, ?until", "Deliver no messages"),
+        "POST /channel/unpause": ("topic, channel", "End the pause"),
+        "GET /topic/config": ("topic", "Tell durability and retention of a topic"),
+        "POST /topic/config": (
+            "topic, ?durability, ?retention, ?retention_bytes",
+            "Change them; `default` means as the node's flags say",
+        ),
+        "GET /channel/buried": ("topic, channel, ?limit, ?after, ?body", "List dead letters"),
+        "POST /channel/buried/finish": ("topic, channel, id or count", "Finish dead letters"),
+        "POST /channel/buried/kick": ("topic, channel, id or count", "Make dead letters ready again"),
+        "GET /topic/offsets": ("topic, ?time, ?log", "Tell the retained range"),
+        "GET /topic/read": ("topic, ?from, ?to, ?limit, ?max_bytes, ?wait_ms, ?min, ?log", "Read retained messages"),
+        "GET /backup": ("", "Send a copy of the data directory as a tar stream"),
+        "GET /topic/cursors": ("topic", "List the cursors of a topic"),
+        "POST /topic/cursor": ("topic, name, ?to, ?owner, ?hold, ?hold_bytes, ?log", "Create or change a cursor"),
+        "POST /topic/cursor/delete": ("topic, name, ?owner", "Delete a cursor"),
+        "GET /cursors": ("?limit, ?after", "List the cursors of all topics"),
+        "GET /channel/messages": (
+            "topic, channel, state, ?limit, ?after, ?preview",
+            "List messages of a channel, without touching them",
+        ),
+        "GET /channel/message": ("topic, channel, offset", "Send the body of one message"),
+        "POST /channel/messages/finish": ("topic, channel, offset or state and count", "Finish messages"),
+        "POST /channel/messages/requeue": (
+            "topic, channel, offset or state and count, ?delay",
+            "Requeue messages; `delay` in ms",
+        ),
+        "POST /channel/messages/kick": (
+            "topic, channel, offset or state and count",
+            "Make messages ready, with attempts from 1",
+        ),
+        "POST /channel/messages/bury": ("topic, channel, offset or state and count, ?reason", "Bury messages"),
+        "POST /channel/messages/move": (
+            "topic, channel, offset or state and count, to",
+            "Publish messages to another topic, and finish them here",
+        ),
+        "GET /pauses": ("", "List everything that is paused"),
+        "GET /node/drain": ("", "Tell how far the draining is"),
+        "POST /node/drain": ("", "Take no further messages"),
+        "POST /node/undrain": ("", "Take messages again"),
+        "GET /topic/series": ("topic", "Tell the recent activity of a topic, for charts"),
+        "GET /storage": ("", "Tell what the commit log holds"),
+        "GET /topics/figures": ("?columns", "Tell the figures of all topics, in columns"),
+        "GET /topics/rows": ("topic, repeated", "Tell the figures of up to 200 topics"),
+        "GET /topic/ages": ("topic", "Tell since when messages wait"),
+        "GET /tubes": ("?limit, ?after", "List the tubes"),
+        "POST /tube/pause": ("tube, seconds", "Pause a tube; 0 ends the pause"),
+        "GET /tube/jobs": ("tube, state, ?limit, ?after, ?preview", "List jobs, without touching them"),
+        "POST /tube/jobs/delete": ("tube, id or state and count", "Delete jobs"),
+        "POST /tube/jobs/kick": ("tube, id or state and count", "Make buried and delayed jobs ready"),
+        "POST /tube/jobs/bury": ("tube, id or state and count", "Bury ready and delayed jobs"),
+        "POST /tube/jobs/release": ("tube, id or state and count", "Make reserved jobs ready"),
+        "GET /metrics": ("", "Tell the [metrics](metrics.md)"),
+        "GET /livez": ("", "Answer 200 while the daemon runs its turns"),
+        "GET /readyz": ("", "Answer 200 while the node takes messages"),
+        "GET /debug/pprof/": ("", "List the debug routes"),
+        "GET /debug/pprof/cmdline": ("", "Tell the command line"),
+        "GET /debug/pprof/goroutine": ("", "Tell what every thread and every task is doing"),
+        "GET /debug/pprof/heap": ("", "Tell what is allocated"),
+        "GET /debug/pprof/profile": ("?seconds", "Sample where the time goes"),
+        "GET /debug/pprof/block": ("", "Not available in CPython"),
+        "GET /debug/pprof/threadcreate": ("", "Not available in CPython"),
+        "GET /debug/pprof/symbol": ("", "Not available in CPython"),
+        "POST /debug/pprof/symbol": ("", "Not available in CPython"),
+        "PUT /debug/setblockrate": ("", "Has no effect"),
+        "POST /debug/freememory": ("", "Collect garbage"),
+        "GET /debug/story": ("id", "Tell the last events that touched a message"),
+    },
+    "nsqlookupd": {
+        "GET /ping": ("", "Answer `OK`"),
+        "GET /info": ("", "Tell the version"),
+        "GET /topics": ("", "List the topics"),
+        "GET /topics/inactive": ("?after, ?limit", "List topics that no nsqd has, with their channels"),
+        "GET /channels": ("topic", "List the channels of a topic"),
+        "GET /lookup": ("topic", "List the channels of a topic, and the nsqd that have it"),
+        "GET /nodes": ("", "List the nsqd, with their topics"),
+        "GET /debug": ("", "Tell every registration"),
+        "POST /topic/create": ("topic", "Create a topic"),
+        "POST /topic/delete": ("topic", "Remove a topic and its channels"),
+        "POST /topic/tombstone": (
+            "topic, node",
+            "Hide an nsqd from consumers of a topic; `node` is its broadcast address and HTTP port",
+        ),
+        "POST /channel/create": ("topic, channel", "Create a channel"),
+        "POST /channel/delete": ("topic, channel", "Remove a channel"),
+        "GET /metrics": ("", "Tell the [metrics](metrics.md)"),
+        "GET /livez": ("", "Answer 200 while the daemon runs"),
+        "GET /readyz": ("", "Answer 200 while the daemon accepts registrations"),
+    },
+    "nsqadmin": {
+        "GET /ping": ("", "Answer `OK`"),
+        "GET /api/topics": ("?inactive", "List the topics"),
+        "POST /api/topics": ("JSON: topic, ?channel", "Create a topic or a channel"),
+        "GET /api/topics/{topic}": ("", "Tell the statistics of a topic, over all nodes"),
+        "POST /api/topics/{topic}": ("JSON: action", "`pause`, `unpause` or `empty` a topic"),
+        "DELETE /api/topics/{topic}": ("", "Delete a topic on all nodes"),
+        "GET /api/topics/{topic}/{channel}": ("", "Tell the statistics of a channel, over all nodes"),
+        "POST /api/topics/{topic}/{channel}": ("JSON: action", "`pause`, `unpause` or `empty` a channel"),
+        "DELETE /api/topics/{topic}/{channel}": ("", "Delete a channel on all nodes"),
+        "GET /api/nodes": ("", "List the nsqd"),
+        "GET /api/nodes/{node}": ("", "Tell the statistics of an nsqd"),
+        "DELETE /api/nodes/{node}": ("JSON: topic", "Tombstone a topic on an nsqd"),
+        "GET /api/counter": ("", "Tell the number of messages of every channel"),
+        "GET /api/graphite": ("metric, target", "Tell a rate from graphite"),
+        "GET /render": ("", "Proxy a picture of graphite, with `-proxy-graphite`"),
+        "GET /config/{option}": ("", "Tell the value of an option"),
+        "PUT /config/{option}": ("", "Set `log_level` or `nsqlookupd_http_addresses`"),
+    },
+}
+
+
+def routes() -> str:
+    """Return the page of all HTTP routes."""
+    nsqd, lookupd = nsqd_routes(MagicMock()), Handlers(*[MagicMock()] * 5).routes()
+    parts = [
+        "# HTTP routes\n",
+        "Arguments stand in the query, unless the table says otherwise; `?` marks those that may be left out. Errors are\n"
+        'JSON: `{"message":"TEXT"}`. [Errors](errors.md) lists the texts.\n',
+        "## nsqd\n",
+    ]
+    modules: dict[str, list[tuple[str, str]]] = {}
+    for path, methods in nsqd.items():
+        for method, handler in methods.items():
+            modules.setdefault(handler.__module__, []).append((method, path))
+    _compare("nsqd", {f"{method} {path}" for each in modules.values() for method, path in each})
+    for module, found in modules.items():
+        text = inspect.getdoc(sys.modules[module]) or ""
+        _, _, rest = text.partition("\n\n")
+        parts.append(
+            f"### {', '.join(dict.fromkeys(path for _, path in found)) if len(found) < 4 else _common(found)}\n"
+        )
+        parts += _table("nsqd", found)
+        if "\n    " in rest:
+            parts.append(_markdown(rest))
+    parts.append("## nsqlookupd\n")
+    found = [(method, path) for path, methods in lookupd.items() for method in methods]
+    _compare("nsqlookupd", {f"{method} {path}" for method, path in found})
+    parts += _table("nsqlookupd", found)
+    api = [
+        tuple(route.split(" "))
+        for route in NEEDED
+        if "/api" in route or route.split("/")[1].partition("/")[0] in ("ping", "render", "config")
+    ]
+    _compare("nsqadmin", {" ".join(route) for route in api})
+    parts.append(
+        "## nsqadmin\n\nRoutes for programs. A request needs a user of the role; without `-users-file`, all are admins.\n"
+    )
+    parts.append("| route | arguments | role | what it does |\n|---|---|---|---|")
+    for method, path in api:
+        arguments, what = ROUTES["nsqadmin"][f"{method} {path}"]
+        parts.append(_row(f"`{method} {path}`", _words(arguments), NEEDED[f"{method} {path}"].word, what))
+    parts.append("\nThe pages for browsers:\n\n| route | role |\n|---|---|")
+    parts += [_row(f"`{route}`", role.word) for route, role in NEEDED.items() if tuple(route.split(" ")) not in api]
+    return _page([*parts, ""])
+
+
+def _compare(program: str, known: set[str]) -> None:
+    listed = set(ROUTES[program])
+    if known != listed:
+        raise SystemExit(f"ROUTES in {__file__}: missing {sorted(known - listed)}, gone {sorted(listed - known)}")
+
+
+def _common(found: list[tuple[str, str]]) -> str:
+    """Return the beginnings of the paths, as a heading."""
+    return ", ".join(
+        dict.fromkeys(path if path.count("/") < 2 else f"{path[: path.rindex('/')]}/..." for _, path in found)
+    )
+
+
+def _table(program: str, found: Iterable[tuple[str, str]]) -> Iterator[str]:
+    yield "| route | arguments | what it does |\n|---|---|---|"
+    for method, path in found:
+        arguments, what = ROUTES[program][f"{method} {path}"]
+        yield _row(f"`{method} {path}`", _words(arguments), what)
+    yield ""
+
+
+def _words(arguments: str) -> str:
+    """Return the arguments with code marks around their names."""
+    rest = arguments.removeprefix("JSON: ")
+    if not rest:
+        return ""
+    marked = ", ".join(
+        " ".join(
+            word if word in ("or", "and", "repeated") else f"`{word.strip('?')}`{'?' if word[0] == '?' else ''}"
+            for word in one.split(" ")
+        )
+        for one in rest.split(", ")
+    )
+    return f"JSON: {marked}" if rest != arguments else marked
+
+
+def _markdown(text: str) -> str:
+    """Return a docstring as Markdown: its indented parts become blocks of text."""
+    out: list[str] = []
+    inside = False
+    for line in re.sub(r" \(\w+\.py\)", "", text).splitlines():
+        indented = line.startswith("    ")
+        if line.strip() and indented != inside:
+            if inside:
+                while out and not out[-1].strip():
+                    out.pop()
+                out += ["```", ""]
+            elif out and out[-1].strip():
+                out.append("")
+            if indented:
+                out.append("```text")
+            inside = indented
+        out.append(line[4:] if inside else line.replace("<", "&lt;"))
+    return "\n".join([*out, "```"] if inside else out) + "\n"
+
+
+# metrics.md
+
+
+def metrics() -> str:
+    """Return the page of all metrics, as the daemons answer them."""
+    parts = [
+        "# Metrics\n",
+        "`GET /metrics` of nsqd and nsqlookupd answers these metrics in Prometheus's text format. A series by topic, channel,\n"
+        "tube or cursor exists for the first 200 of each, by backlog; the others are summed up as `(other)`.\n",
+    ]
+    for program, text in _scraped().items():
+        parts.append(f"## {program}\n\n| metric | type | labels | meaning |\n|---|---|---|---|")
+        parts += [_row(*row) for row in _families(text)]
+        parts.append("")
+    return _page(parts)
+
+
+def _families(text: str) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, type, labels and meaning of each metric, sorted by name."""
+    meaning: dict[str, str] = {}
+    kinds: dict[str, str] = {}
+    labels: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("# HELP "):
+            name, _, said = line[7:].partition(" ")
+            meaning[name] = said
+        elif line.startswith("# TYPE "):
+            name, _, kinds[name] = line[7:].partition(" ")
+        elif "{" in line:
+            name, _, rest = line.partition("{")
+            own = [pair.partition("=")[0] for pair in rest.partition("}")[0].split(",")]
+            labels[name] = ", ".join(f"`{label}`" for label in own if label != "le")
+    for name in sorted(meaning):
+        shown = labels.get(name, "`reason`" if name.endswith("_refused_total") and "buffer" not in name else "")
+        yield f"`{name}`", kinds[name], shown, meaning[name]
+
+
+def _scraped() -> dict[str, str]:
+    """Start an nsqlookupd and an nsqd with one of everything, and return what both answer on /metrics."""
+    with tempfile.TemporaryDirectory() as directory:
+        found = {}
+        beside = Path(directory)
+        for program, own in (
+            ("nsqd", ("-data-path", directory, "-e2e-processing-latency-percentile", "0.99")),
+            ("nsqlookupd", ()),
+        ):
+            http = beside / f"{program}.http"
+            command = [sys.executable, "-m", "penstock.launch", program, "-log-level", "error"]
+            command += ["-tcp-address", str(beside / f"{program}.tcp"), "-http-address", str(http), *own]
+            if program == "nsqd":
+                command += ["-beanstalk-address", str(beside / "beanstalk")]
+            process = subprocess.Popen(command, cwd=ROOT)
+            try:
+                with httpx.Client(transport=httpx.HTTPTransport(uds=str(http)), base_url="http://localhost") as client:
+                    _await(client)
+                    if program == "nsqd":
+                        _fill(client, beside / "beanstalk")
+                    found[program] = client.get("/metrics").raise_for_status().text
+            finally:
+                process.terminate()
+                process.wait(START)
+        return found
+
+
+def _await(client: httpx.Client) -> None:
+    until = time.monotonic() + START
+    while True:
+        try:
+            client.get("/ping").raise_for_status()
+            return
+        except httpx.TransportError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
+def _fill(client: httpx.Client, beanstalk: Path) -> None:
+    """Make a topic, a channel, a cursor and a tube."""
+    import socket
+
+    client.post("/topic/create?topic=t&retention=1h").raise_for_status()
+    client.post("/channel/create?topic=t&channel=c").raise_for_status()
+    client.post("/topic/cursor?topic=t&name=n").raise_for_status()
+    with socket.socket(socket.AF_UNIX) as worker:
+        worker.connect(str(beanstalk))
+        worker.sendall(b"use j\r\nput 0 0 60 1\r\nx\r\n")
+        said = b""
+        while b"INSERTED" not in said:
+            said += worker.recv(1000)
+
+
+# all
+
+
+def _row(*cells: Any) -> str:
+    return "| " + " | ".join(str(cell).replace("|", "\\|").replace("<", "&lt;") for cell in cells) + " |"
+
+
+def _page(parts: Iterable[str]) -> str:
+    text = "\n".join([*parts]).rstrip() + "\n"
+    title, _, rest = text.partition("\n")
+    return f"{title}\n\n{MADE}{rest}"
+
+
+PAGES = {"flags.md": flags, "routes.md": routes, "metrics.md": metrics}
+
+
+def main() -> None:
+    """Write the pages."""
+    REFERENCE.mkdir(exist_ok=True)
+    for name, page in PAGES.items():
+        (REFERENCE / name).write_text(page())
+
+
+if __name__ == "__main__":
+    main()

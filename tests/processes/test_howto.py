@@ -1,0 +1,76 @@
+"""The pages for users are true: what README.md, docs/start.md and docs/how-to show in `sh` and `python` runs, page by page."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.daemons import ROOT, Daemon
+
+pytestmark = pytest.mark.process
+
+PAGES = [ROOT / "README.md", ROOT / "docs/start.md", *sorted((ROOT / "docs/how-to").glob("*.md"))]
+FENCE = re.compile(r"^ *```(sh|python)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+PATIENCE = 60.0  # s for one block; each takes less than 3
+STARTED = ("make up",)  # the fixture has done that
+
+
+@pytest.fixture(scope="module")
+def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The addresses that the pages name, and those of the daemons."""
+    data = tmp_path_factory.mktemp("data")
+    with (
+        Daemon("nsqlookupd") as lookupd,
+        Daemon(
+            "nsqd",
+            *("-data-path", str(data), "-lookupd-tcp-address", lookupd.tcp, "-beanstalk-address", "127.0.0.1:0"),
+            listens=("TCP", "HTTP", "BEANSTALK"),
+        ) as nsqd,
+    ):
+        beanstalk = nsqd.addresses["BEANSTALK"]
+        yield {
+            "127.0.0.1:4150": nsqd.tcp,
+            "127.0.0.1:4151": nsqd.http,
+            "127.0.0.1:4161": lookupd.http,
+            '("127.0.0.1", 11300)': f'("127.0.0.1", {beanstalk.rpartition(":")[2]})',
+        }
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_shows_runs(page: Path, ports: dict[str, str], tmp_path: Path) -> None:
+    for language, text in FENCE.findall(page.read_text()):
+        if text.strip() in STARTED or "pyspark" in text:
+            continue
+        for written, real in ports.items():
+            text = text.replace(written, real)
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", text]
+            if language == "python"
+            else ["bash", "-euo", "pipefail", "-c", shell(text, ports)],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+        assert '{"message":' not in done.stdout, f"{text}\n{done.stdout}"
+
+
+def shell(text: str, ports: dict[str, str]) -> str:
+    """The commands as they run anywhere; curl fails where HTTP does."""
+    text = re.sub(
+        r"(penstock (?:peek|read|cursors|finish|kick|bury)) ",
+        rf"\1 --nsqd-http-address {ports['127.0.0.1:4151']} ",
+        text,
+    )
+    text = re.sub(r"\.venv/bin/(\w+)", rf"{sys.executable} -m penstock.launch \1", text)
+    return text.replace("curl ", "curl -sS ")

@@ -1,0 +1,76 @@
+"""docs/reference is up to date, and docs name no option, route or subcommand that does not exist."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from docs.generate import OPTIONS, PAGES, REFERENCE, ROUTES, penstock_parser
+from shared.options import specs
+from tests.daemons import ROOT
+
+GUIDES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/how-to").glob("*.md"))]
+PYTHON = re.compile(r"^( *)```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+ROUTE = re.compile(r"127\.0\.0\.1:(4151|4161|4171)(/[a-z/]*)")
+PROGRAMS = {"4151": "nsqd", "4161": "nsqlookupd", "4171": "nsqadmin"}
+COMMAND = re.compile(r"^ *(?:\.venv/bin/)?(nsqd|nsqlookupd|nsqadmin|nsq_tail|to_nsq) (-.*)$", re.MULTILINE)
+SUBCOMMAND = re.compile(r"(?:^ *|\.venv/bin/|`)penstock ([a-z]+)", re.MULTILINE)
+ERROR = re.compile(r"[A-Z]+(?:_[A-Z]+)+|DRAINING|EXITING|FORBIDDEN|UNAUTHORIZED")
+
+
+@pytest.mark.parametrize("name", sorted(PAGES))
+@pytest.mark.process
+def test_pages_are_up_to_date(name: str) -> None:
+    assert (REFERENCE / name).read_text() == PAGES[name](), "run: make reference"
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_python_compiles(page: Path) -> None:
+    for indentation, text in PYTHON.findall(page.read_text()):
+        compile("\n".join(line.removeprefix(indentation) for line in text.split("\n")), page.name, "exec")
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_routes_exist(page: Path) -> None:
+    for port, path in ROUTE.findall(page.read_text()):
+        known = {route.partition(" ")[2] for route in ROUTES[PROGRAMS[port]]}
+        browsers = port == "4171" and not path.startswith("/api")
+        assert path == "/" or browsers or path in known, path
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
+def test_options_and_subcommands_exist(page: Path) -> None:
+    text = page.read_text()
+    for program, words in COMMAND.findall(text):
+        known = {spec.flag for spec in specs(OPTIONS[program], program)}
+        named = re.findall(r"(?:^| )--?([a-z][a-z0-9-]+)", words.partition("#")[0])
+        assert set(named) <= known | {"n", "help"}, f"{program} {words}"
+    commands = next(action.choices for action in penstock_parser()._actions if action.choices)
+    assert set(SUBCOMMAND.findall(text)) <= set(commands)
+
+
+def http_errors() -> Iterator[str]:
+    """Every text of an HttpError in the daemons' code that is a constant of NSQ's kind."""
+    for room in ("nsqd", "lookupd", "shared"):
+        for path in (ROOT / room).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("HttpError", "WireError"):
+                    for word in ast.walk(node):
+                        if (
+                            isinstance(word, ast.Constant)
+                            and isinstance(word.value, str)
+                            and ERROR.fullmatch(word.value)
+                        ):
+                            yield word.value
+
+
+def test_every_error_is_listed() -> None:
+    text = (REFERENCE / "errors.md").read_text()
+    by_argument = ("MISSING_ARG_", "INVALID_ARG_")
+    found = set(http_errors())
+    assert len(found) > 40
+    assert sorted(error for error in found if not error.startswith(by_argument) and f"`{error}`" not in text) == []
